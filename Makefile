@@ -1,0 +1,39 @@
+# Everything a newcomer types: `make demo` and `make test`. Both make `.venv` first; it is made again only when a
+# pyproject.toml has changed.
+
+PYTHON ?= python3
+# A wheel without CUDA is picked where the package index offers one; set TORCH to another requirement to choose.
+TORCH ?= torch==2.13.0
+VENV := .venv
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test serve lint types js bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml clients/python/pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"tutti needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e clients/python -e '.[dev]'
+	@touch $@
+
+demo: setup
+	@$(VENV)/bin/tutti demo
+
+serve: setup
+	@$(VENV)/bin/tutti serve
+
+test: setup
+	$(VENV)/bin/python -m pytest
+
+lint: setup
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/lint-imports
+
+types: setup
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) clients/js/node_modules
