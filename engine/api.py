@@ -104,6 +104,8 @@ class SegmentEvent:
     """A segment whose closing timestamp has just been decoded, or, at the end of the window, the open last one."""
 
     segment: Segment
+    language: str | None = None
+    """As in `DoneEvent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,11 @@ class Transcriber(Protocol):
 
     @property
     def info(self) -> ModelInfo: ...
+
+    @property
+    def is_alive(self) -> bool:
+        """False once the engine has failed or was closed; every `submit` then raises `EngineFailed`."""
+        ...
 
     def submit(self, window: Window) -> AbstractAsyncContextManager[AsyncIterator[EngineEvent]]:
         """Queue a window; its events end with one terminal event.

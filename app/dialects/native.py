@@ -1,0 +1,247 @@
+"""The native protocol, `tutti.v1`: JSON text to commands, events to JSON text. See docs/protocol.md."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from app import events
+from app.audio import BYTES_PER_SAMPLE
+from app.errors import BadMessage, BadStart, SessionError
+
+SUBPROTOCOL = "tutti.v1"
+
+ENCODINGS = tuple(BYTES_PER_SAMPLE)
+TASKS = ("transcribe", "translate")
+MAX_PROMPT_CHARS = 10_000
+PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
+MAX_FLUSH_ID_CHARS = 200
+
+
+def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
+    """A text frame as a command, and what of it was ignored.
+
+    Raises:
+        BadMessage: it cannot be read.
+        BadStart: it is a `start` with a value that is wrong.
+    """
+    try:
+        message = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError:
+        raise BadMessage("bad_json", "a JSON object", text) from None
+    except RecursionError:
+        raise BadMessage("bad_json", "a JSON object of reasonable depth", text) from None
+    if not isinstance(message, dict):
+        raise BadMessage("bad_json", "a JSON object", text)
+    match message.pop("type", None):
+        case "start":
+            return _start(message), ()
+        case "flush":
+            fields = _Fields(message, "flush", _bad_field)
+            return events.Flush(fields.take("id", "a string or an integer", _is_flush_id)), fields.unknown()
+        case "keepalive":
+            return events.Keepalive(), _Fields(message, "keepalive", _bad_field).unknown()
+        case "stop":
+            return events.Stop(), _Fields(message, "stop", _bad_field).unknown()
+        case other:
+            raise BadMessage("unknown_type", "a type of start, flush, keepalive or stop", other)
+
+
+def encode(event: events.Event) -> str:
+    """An event as a text frame."""
+    return json.dumps(_wire(event), ensure_ascii=False, separators=(",", ":"))
+
+
+def _start(message: dict[str, Any]) -> events.Start:
+    fields = _Fields(message, "", BadStart)
+    audio, endpointing = fields.nested("audio"), fields.nested("endpointing")
+    default = events.Start()
+    audio_format = events.AudioFormat(
+        audio.take("encoding", f"one of {', '.join(ENCODINGS)}", ENCODINGS.__contains__, default.audio.encoding),
+        audio.take("sample_rate", "an integer from 8000 to 48000", _integer(8000, 48000), default.audio.sample_rate),
+        audio.take("channels", "an integer from 1 to 8", _integer(1, 8), default.audio.channels),
+    )
+    silence_ms = endpointing.take(
+        "silence_ms", "an integer from 100 to 5000", _integer(100, 5000), default.endpointing.silence_ms
+    )
+    max_utterance_s = endpointing.take(
+        "max_utterance_s", "a number from 10 to 300", _number(10, 300), default.endpointing.max_utterance_s
+    )
+    resume = _resume(fields)
+    notices: list[events.Notice] = []
+    if fields.take("words", "true or false", _is_boolean, False):
+        notices.append(_unsupported("words"))
+    if fields.take("hotwords", "a list of texts", _is_texts, []):
+        notices.append(_unsupported("hotwords"))
+    return events.Start(
+        audio=audio_format,
+        language=fields.take("language", "a language code or null", _is_language, default.language),
+        task=fields.take("task", "transcribe or translate", TASKS.__contains__, default.task),
+        interim=fields.take("interim", "true or false", _is_boolean, default.interim),
+        endpointing=events.Endpointing(silence_ms, float(max_utterance_s)),
+        prompt=fields.take("prompt", PROMPT_EXPECTED, _is_prompt, default.prompt),
+        resume=resume,
+        notices=(*notices, *fields.unknown()),
+    )
+
+
+def _resume(fields: "_Fields") -> events.Resume | None:
+    if fields.is_null("resume"):
+        return None
+    resume = fields.nested("resume")
+    from_s = resume.take("from_s", "a number of seconds from 0", _number(0, math.inf))
+    return events.Resume(float(from_s), resume.take("prompt", PROMPT_EXPECTED, _is_prompt, ""))
+
+
+def _bad_field(field: str, expected: str, got: object) -> BadMessage:
+    return BadMessage("bad_message", f"{expected} as {field}", got)
+
+
+def _unsupported(option: str) -> events.Notice:
+    return events.Notice("unsupported_option", f"{option}: not offered by this server yet; ignored")
+
+
+_REQUIRED = object()
+
+
+class _Fields:
+    """Takes known keys out of a JSON object; what is left over at the end was unknown."""
+
+    def __init__(self, values: dict[str, Any], path: str, error: Callable[[str, str, object], SessionError]) -> None:
+        self._values = dict(values)
+        self._path = path
+        self._error = error
+        self._inner: list[_Fields] = []
+
+    def take(self, key: str, expected: str, is_valid: Callable[[Any], bool], default: Any = _REQUIRED) -> Any:
+        value = self._values.pop(key, default)
+        if value is default and default is not _REQUIRED:
+            return default
+        if value is _REQUIRED:
+            raise self._error(self._name(key), expected, None)
+        if not is_valid(value):
+            raise self._error(self._name(key), expected, value)
+        return value
+
+    def nested(self, key: str) -> "_Fields":
+        value = self._values.pop(key, {})
+        if not isinstance(value, dict):
+            raise self._error(self._name(key), "an object", value)
+        inner = _Fields(value, self._name(key), self._error)
+        self._inner.append(inner)
+        return inner
+
+    def is_null(self, key: str) -> bool:
+        if self._values.get(key, None) is None:
+            self._values.pop(key, None)
+            return True
+        return False
+
+    def unknown(self) -> tuple[events.Notice, ...]:
+        own = [events.Notice("unknown_key", f"{self._name(key)}: unknown key; ignored") for key in self._values]
+        return (*own, *(notice for inner in self._inner for notice in inner.unknown()))
+
+    def _name(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_boolean(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_language(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value != "")
+
+
+def _is_prompt(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_PROMPT_CHARS
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_flush_id(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= MAX_FLUSH_ID_CHARS
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _integer(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _number(low: float, high: float) -> Callable[[Any], bool]:
+    def is_valid(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+    return is_valid
+
+
+def _wire(event: events.Event) -> dict[str, Any]:
+    match event:
+        case events.Started(session_id, model, limits, notices):
+            return {
+                "type": "started",
+                "session_id": session_id,
+                "model": model,
+                "limits": {
+                    "max_message_bytes": limits.max_message_bytes,
+                    "max_ahead_s": limits.max_ahead_s,
+                    "idle_timeout_s": limits.idle_timeout_s,
+                    "max_window_s": limits.max_window_s,
+                },
+                "warnings": [{"code": notice.code, "message": notice.message} for notice in notices],
+            }
+        case events.SpeechStarted(utterance, channel, at_s):
+            return {"type": "speech_started", "utterance": utterance, "channel": channel, "at_s": at_s}
+        case events.Interim():
+            return {
+                "type": "interim",
+                "utterance": event.utterance,
+                "channel": event.channel,
+                "start_s": event.start_s,
+                "end_s": event.end_s,
+                "stable": event.stable,
+                "tail": event.tail,
+            }
+        case events.Segment():
+            return {
+                "type": "segment",
+                "utterance": event.utterance,
+                "id": event.id,
+                "channel": event.channel,
+                "start_s": event.start_s,
+                "end_s": event.end_s,
+                "text": event.text,
+                "words": [],
+                "confidence": round(min(math.exp(event.source.avg_logprob), 1.0), 3),
+                "language": event.language,
+            }
+        case events.Utterance():
+            return {
+                "type": "utterance",
+                "utterance": event.utterance,
+                "channel": event.channel,
+                "start_s": event.start_s,
+                "end_s": event.end_s,
+                "text": event.text,
+                "uncovered": [list(span) for span in event.uncovered],
+                "final_until_s": event.final_until_s,
+            }
+        case events.Flushed(flush_id):
+            return {"type": "flushed", "id": flush_id}
+        case events.Lag(behind_s):
+            return {"type": "lag", "behind_s": behind_s}
+        case events.Notice(code, message):
+            return {"type": "warning", "code": code, "message": message}
+        case events.Failure(code, message, is_fatal):
+            return {"type": "error", "code": code, "message": message, "fatal": is_fatal}
+        case events.Stopped(audio_s, speech_s, words):
+            return {"type": "stopped", "audio_s": audio_s, "speech_s": speech_s, "words": words}
+        case _:
+            assert_never(event)

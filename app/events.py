@@ -1,0 +1,222 @@
+"""What a session takes in (commands), what it says (events) and what it asks to be done (effects).
+
+All of it is independent of any wire format; dialects translate. Times are seconds on the session's timeline: since its
+first sample, or since `Resume.from_s` for a resumed one.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine import api
+
+Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
+FlushId = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """Raw audio as it arrives; the samples of several channels are interleaved."""
+
+    encoding: Encoding = "pcm_s16le"
+    sample_rate: int = 16_000
+    channels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Endpointing:
+    """When an utterance has ended."""
+
+    silence_ms: int = 500
+    """Silence after speech that ends an utterance."""
+    max_utterance_s: float = 60.0
+    """A longer utterance is ended where its next window would begin, so that what it holds stays bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a client that lost its connection goes on."""
+
+    from_s: float
+    prompt: str = ""
+    """Text before that moment."""
+
+
+# Commands: what a client says.
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    audio: AudioFormat = field(default_factory=AudioFormat)
+    language: str | None = None
+    """`None`: detected for every window."""
+    task: api.Task = "transcribe"
+    interim: bool = True
+    endpointing: Endpointing = field(default_factory=Endpointing)
+    prompt: str = ""
+    resume: Resume | None = None
+    notices: tuple["Notice", ...] = ()
+    """What the dialect could not honour; told to the client in `Started`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    id: FlushId
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    pass
+
+
+Command = Start | Audio | Flush | Keepalive | Stop
+
+
+# Events: what the session says.
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the client should know and that changes nothing: an option ignored, a key unknown."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_message_bytes: int = 1 << 20
+    max_ahead_s: float = 60.0
+    """How far audio may run ahead of the clock."""
+    idle_timeout_s: float = 60.0
+    max_window_s: float = float(api.WINDOW_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    session_id: str
+    model: str
+    limits: Limits
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    utterance: int
+    channel: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Interim:
+    """The reading of an utterance behind the segments sent so far: `stable` only grows, `tail` may change."""
+
+    utterance: int
+    channel: int
+    start_s: float
+    end_s: float
+    stable: str
+    tail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Final text. The texts of an utterance's segments, joined as they are, make the utterance's text."""
+
+    utterance: int
+    id: int
+    channel: int
+    start_s: float
+    end_s: float
+    text: str
+    language: str | None
+    source: api.Segment
+    """As the engine decoded it; its times count from the start of its window."""
+    window_start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """The one terminal event of an utterance."""
+
+    utterance: int
+    channel: int
+    start_s: float
+    end_s: float
+    text: str
+    uncovered: tuple[tuple[float, float], ...]
+    """Stretches of detected speech without text."""
+    final_until_s: float
+    """Audio before it is done on all channels and may be forgotten by the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    id: FlushId
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    behind_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error told to the client; after a fatal one the session is over."""
+
+    code: str
+    message: str
+    is_fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    audio_s: float
+    speech_s: float
+    words: int
+
+
+Event = Started | SpeechStarted | Interim | Segment | Utterance | Flushed | Lag | Notice | Failure | Stopped
+
+
+# Effects: what the session asks its shell to do, in order.
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Submit:
+    """Give the window to the engine and its events back to the session under this number."""
+
+    job: int
+    window: api.Window
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Withdraw a window; none of its events is wanted any more."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Nothing follows: end the connection with this WebSocket close code."""
+
+    code: int
+    reason: str
+
+
+Effect = Send | Submit | Cancel | Close

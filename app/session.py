@@ -1,0 +1,339 @@
+"""One client's session, without I/O: commands and engine events in, effects out.
+
+It knows no socket, task or clock; it counts time in samples received, so the same audio gives the same effects however
+it was cut. Its shell, `app/driver.py`, performs the effects.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import assert_never
+
+from app import events
+from app.audio import AudioDecoder, Samples
+from app.channel import Channel, ChannelOptions
+from app.endpointing import SpeechDetector, WebRtcDetector
+from app.errors import (
+    CLOSE_DONE,
+    CLOSE_DRAINING,
+    CLOSE_OUR_FAULT,
+    CLOSE_OVERLOADED,
+    CLOSE_POLICY,
+    BadStart,
+    LimitExceeded,
+    SessionError,
+    WrongState,
+)
+from engine import api
+from engine.api import SAMPLE_RATE
+from engine.errors import EngineError, EngineOverloaded
+
+# Flushes that may wait for their answers; one more is refused.
+MAX_PENDING_FLUSHES = 64
+# A client is told that text is behind from here on, and at most once in this much audio.
+LAG_SAMPLES = 2 * SAMPLE_RATE
+LAG_EVERY_SAMPLES = SAMPLE_RATE
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """The operator's part of how sessions behave."""
+
+    limits: events.Limits = field(default_factory=events.Limits)
+    interim_interval_ms: int = 500
+    """Audio between two interims of an utterance."""
+    max_finals_in_flight: int = 2
+    """Windows of one channel that the engine is asked for at the same time."""
+    carries_context: bool = True
+    """Show the model the text before a window of the same utterance."""
+    no_speech_threshold: float = 0.6
+    logprob_threshold: float = -1.0
+    """A segment less likely than this is no text if its window's no-speech probability is above the other threshold."""
+    compression_ratio_threshold: float = 2.4
+    """A hypothesis that compresses better than this repeats itself and is not shown."""
+    make_detector: Callable[[], SpeechDetector] = WebRtcDetector
+
+
+class _State(Enum):
+    NEW = auto()
+    OPEN = auto()
+    STOPPING = auto()
+    """No more audio; finals are still to come."""
+    CLOSED = auto()
+
+
+@dataclass(slots=True)
+class _Marker:
+    """A flush that waits until every channel has done what it had heard before it."""
+
+    id: events.FlushId
+    finals: list[int]
+
+
+class Session:
+    """Feed it with `receive` and `engine_event`; perform what they return, in order."""
+
+    def __init__(self, session_id: str, model: api.ModelInfo, config: SessionConfig) -> None:
+        self.id = session_id
+        self._model = model
+        self._config = config
+        self._state = _State.NEW
+        self._effects: list[events.Effect] = []
+        self._channels: list[Channel] = []
+        self._decoder: AudioDecoder | None = None
+        self._from_s = 0.0
+        self._n_utterances = 0
+        self._n_segments = 0
+        self._n_jobs = 0
+        self._job_channel: dict[int, Channel] = {}
+        self._markers: deque[_Marker] = deque()
+        self._final_until_s = 0.0
+        self._next_lag = 0
+        self._close_code = CLOSE_DONE
+
+    # What the shell may ask.
+
+    @property
+    def is_closed(self) -> bool:
+        return self._state is _State.CLOSED
+
+    @property
+    def is_stopping(self) -> bool:
+        """No more audio is expected; finals are still to come."""
+        return self._state is _State.STOPPING
+
+    @property
+    def limits(self) -> events.Limits:
+        return self._config.limits
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio taken in."""
+        return self._channels[0].position / SAMPLE_RATE if self._channels else 0.0
+
+    @property
+    def now_s(self) -> float:
+        """The end of the audio taken in, as a time on the session's timeline."""
+        return self._from_s + self.audio_s
+
+    def duration_s(self, data: bytes) -> float:
+        """How long so many bytes of this session's audio last."""
+        return len(data) / self._decoder.bytes_per_s if self._decoder else 0.0
+
+    @property
+    def backlog(self) -> int:
+        """Windows of all channels that have ended and are not done; the shell stops reading when they are many."""
+        return sum(channel.backlog for channel in self._channels)
+
+    # What happens to it.
+
+    def receive(self, command: events.Command) -> list[events.Effect]:
+        """Carry out a command. What is wrong with it is answered with a `Failure`; a fatal one ends the session."""
+        if self._state is _State.CLOSED:
+            return []
+        try:
+            self._receive(command)
+        except SessionError as error:
+            self._fail(error)
+        return self._taken()
+
+    def engine_event(self, job: int, event: api.EngineEvent) -> list[events.Effect]:
+        """Take in an event of a window that was submitted under `job`."""
+        channel = self._job_channel.get(job)
+        if channel is None or self._state is _State.CLOSED:
+            return []
+        if isinstance(event, api.DoneEvent | api.SupersededEvent):
+            del self._job_channel[job]
+        channel.engine_event(job, event)
+        self._answer()
+        return self._taken()
+
+    def engine_error(self, job: int, error: EngineError) -> list[events.Effect]:
+        """The engine could not take or finish the window: an interim is let go, a final ends the session."""
+        channel = self._job_channel.get(job)
+        if channel is None or self._state is _State.CLOSED:
+            return []
+        del self._job_channel[job]
+        if isinstance(error, EngineOverloaded) and channel.drop_interim(job):
+            return []
+        overloaded = isinstance(error, EngineOverloaded)
+        self._fail(SessionError(error.code, str(error), CLOSE_OVERLOADED if overloaded else CLOSE_OUR_FAULT))
+        return self._taken()
+
+    def fail(self, error: SessionError) -> list[events.Effect]:
+        """The shell or the dialect found something wrong with what the client did."""
+        if self._state is not _State.CLOSED:
+            self._fail(error)
+        return self._taken()
+
+    def drain(self) -> list[events.Effect]:
+        """The server is going down: make final what was heard, then close so that the client goes elsewhere."""
+        match self._state:
+            case _State.NEW:
+                self._finish(CLOSE_DRAINING)
+            case _State.OPEN:
+                self._close_code = CLOSE_DRAINING
+                self._stop()
+            case _State.STOPPING | _State.CLOSED:
+                pass
+            case _:
+                assert_never(self._state)
+        return self._taken()
+
+    # Commands.
+
+    def _receive(self, command: events.Command) -> None:
+        match command:
+            case events.Start():
+                if self._state is not _State.NEW:
+                    raise WrongState("already_started", "start: the session has started already")
+                self._start(command)
+            case events.Keepalive():
+                pass
+            case events.Audio() | events.Flush() | events.Stop() if self._state is _State.NEW:
+                name = type(command).__name__.lower()
+                raise WrongState("not_started", f"{name}: expected start first", CLOSE_POLICY)
+            case events.Audio():
+                self._check_open("audio")
+                assert self._decoder
+                self._take(self._decoder.decode(command.data))
+            case events.Flush(id=flush_id):
+                self._check_open("flush")
+                self._flush(flush_id)
+            case events.Stop():
+                self._check_open("stop")
+                self._stop()
+            case _:
+                assert_never(command)
+
+    def _check_open(self, name: str) -> None:
+        if self._state is not _State.OPEN:
+            raise WrongState("audio_after_stop", f"{name}: nothing is taken after stop")
+
+    def _start(self, start: events.Start) -> None:
+        if start.language is not None and start.language not in self._model.languages:
+            known = ", ".join(self._model.languages) or "none: this model knows one language only"
+            raise BadStart("language", f"null or one of the model's languages ({known})", start.language)
+        if start.task not in self._model.tasks:
+            raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
+        self._from_s = start.resume.from_s if start.resume else 0.0
+        self._final_until_s = self._from_s
+        options = ChannelOptions(
+            endpointing=start.endpointing,
+            language=start.language,
+            task=start.task,
+            prompt=start.prompt,
+            first_prompt=start.resume.prompt if start.resume else "",
+            interim_samples=self._config.interim_interval_ms * SAMPLE_RATE // 1000 if start.interim else None,
+            max_finals_in_flight=self._config.max_finals_in_flight,
+            carries_context=self._config.carries_context,
+            no_speech_threshold=self._config.no_speech_threshold,
+            logprob_threshold=self._config.logprob_threshold,
+            compression_ratio_threshold=self._config.compression_ratio_threshold,
+        )
+        self._decoder = AudioDecoder(start.audio)
+        self._channels = [
+            Channel(number, self, self._config.make_detector(), options) for number in range(start.audio.channels)
+        ]
+        self._state = _State.OPEN
+        self.send(events.Started(self.id, self._model.name, self._config.limits, start.notices))
+
+    def _take(self, channels: list[Samples]) -> None:
+        for channel, samples in zip(self._channels, channels, strict=True):
+            channel.take(samples)
+        behind = max(channel.behind_samples for channel in self._channels)
+        position = self._channels[0].position
+        if behind >= LAG_SAMPLES and position >= self._next_lag:
+            self._next_lag = position + LAG_EVERY_SAMPLES
+            self.send(events.Lag(round(behind / SAMPLE_RATE, 3)))
+
+    def _flush(self, flush_id: events.FlushId) -> None:
+        if len(self._markers) >= MAX_PENDING_FLUSHES:
+            raise LimitExceeded("too_many_flushes", f"flush: {MAX_PENDING_FLUSHES} flushes wait for their answers")
+        for channel in self._channels:
+            channel.flush()
+        self._markers.append(_Marker(flush_id, [channel.finals_made for channel in self._channels]))
+        self._answer()
+
+    def _stop(self) -> None:
+        assert self._decoder
+        self._state = _State.STOPPING
+        if self._decoder.n_rest_bytes:
+            n_rest = self._decoder.n_rest_bytes
+            message = f"audio: expected whole samples of every channel, got {n_rest} bytes more at the end; left out"
+            self.send(events.Failure("incomplete_sample", message, is_fatal=False))
+        self._take(self._decoder.finish())
+        for channel in self._channels:
+            channel.finish()
+        self._answer()
+
+    # Answers.
+
+    def _answer(self) -> None:
+        """Answer the flushes whose audio is final, and end the session when all of it is."""
+        while self._markers and all(
+            channel.finals_done >= n_finals
+            for channel, n_finals in zip(self._channels, self._markers[0].finals, strict=True)
+        ):
+            self.send(events.Flushed(self._markers.popleft().id))
+        if self._state is _State.STOPPING and not self.backlog:
+            self._finish(self._close_code)
+
+    def _finish(self, close_code: int) -> None:
+        speech = sum(channel.speech_samples for channel in self._channels) / SAMPLE_RATE
+        if close_code == CLOSE_DONE:
+            n_words = sum(channel.n_words for channel in self._channels)
+            self.send(events.Stopped(round(self.audio_s, 3), round(speech, 3), n_words))
+            self._close(CLOSE_DONE, "done")
+        else:
+            message = "the server is going down; what was heard is final; reconnect elsewhere"
+            self._fail(SessionError("draining", message, close_code))
+
+    def _fail(self, error: SessionError) -> None:
+        self.send(events.Failure(error.code, error.message, error.is_fatal))
+        if error.close_code is not None:
+            self._close(error.close_code, error.code)
+
+    def _close(self, code: int, reason: str) -> None:
+        self._state = _State.CLOSED
+        self._effects += [events.Cancel(job) for job in self._job_channel]
+        self._job_channel.clear()
+        self._effects.append(events.Close(code, reason))
+
+    def _taken(self) -> list[events.Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    # What channels ask for (`SessionPort`).
+
+    def next_utterance(self) -> int:
+        self._n_utterances += 1
+        return self._n_utterances - 1
+
+    def next_segment(self) -> int:
+        self._n_segments += 1
+        return self._n_segments - 1
+
+    def submit(self, channel: int, priority: api.Priority, samples: Samples, options: api.DecodeOptions) -> int:
+        job = self._n_jobs
+        self._n_jobs += 1
+        self._job_channel[job] = self._channels[channel]
+        self._effects.append(events.Submit(job, api.Window(samples, self.id, channel, priority, options)))
+        return job
+
+    def cancel(self, job: int) -> None:
+        if self._job_channel.pop(job, None):
+            self._effects.append(events.Cancel(job))
+
+    def send(self, event: events.Event) -> None:
+        self._effects.append(events.Send(event))
+
+    def final_until_s(self) -> float:
+        done = self.seconds(max(min(channel.final_until for channel in self._channels), 0))
+        self._final_until_s = max(self._final_until_s, done)
+        return self._final_until_s
+
+    def seconds(self, position: int) -> float:
+        """A position in samples as a time on the session's timeline."""
+        return round(self._from_s + position / SAMPLE_RATE, 3)

@@ -1,0 +1,487 @@
+"""The session core: promises of the design as properties, and the answers to single commands."""
+
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app import events
+from app.audio import Samples
+from app.endpointing import Endpointer
+from app.session import MAX_PENDING_FLUSHES, Session, SessionConfig
+from engine import api
+from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.errors import EngineFailed, EngineOverloaded
+from tests.fakes import MODEL, LevelDetector, decode, pcm, said, silence, speech, word
+
+CONFIG = SessionConfig(make_detector=LevelDetector)
+START = events.Start(audio=events.AudioFormat("pcm_f32le"))
+
+
+class Bench:
+    """Runs a session by hand: collects its events, and answers its windows when told to."""
+
+    def __init__(self, start: events.Start = START, config: SessionConfig = CONFIG) -> None:
+        self.session = Session("s_test", MODEL, config)
+        self.events: list[events.Event] = []
+        self.waiting: deque[tuple[int, api.Window]] = deque()
+        self.windows: list[api.Window] = []
+        self.closes: list[events.Close] = []
+        self.give(start)
+
+    def give(self, command: events.Command) -> None:
+        self.perform(self.session.receive(command))
+
+    def hear(self, samples: Samples, *, answer: bool = True) -> None:
+        """Audio in pieces of 100 ms, each answered by the engine before the next."""
+        for at in range(0, len(samples), SAMPLE_RATE // 10):
+            self.give(events.Audio(pcm(samples[at : at + SAMPLE_RATE // 10])))
+            if answer:
+                self.answer_all()
+
+    def perform(self, effects: list[events.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case events.Send(event):
+                    self.events.append(event)
+                case events.Submit(job, window):
+                    assert 0 < len(window.samples) <= WINDOW_SAMPLES
+                    self.waiting.append((job, window))
+                    self.windows.append(window)
+                case events.Cancel(job):
+                    self.waiting = deque(each for each in self.waiting if each[0] != job)
+                case events.Close():
+                    self.closes.append(effect)
+
+    def answer_one(self, index: int = 0) -> None:
+        self.waiting.rotate(-index)
+        job, window = self.waiting.popleft()
+        self.waiting.rotate(index)
+        for event in decode(window):
+            self.perform(self.session.engine_event(job, event))
+
+    def answer_all(self) -> None:
+        while self.waiting:
+            self.answer_one()
+
+    def of(self, kind: type) -> list:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def text(self, channel: int = 0) -> str:
+        return " ".join(e.text for e in self.of(events.Utterance) if e.channel == channel and e.text)
+
+    def stop(self) -> None:
+        self.give(events.Stop())
+        self.answer_all()
+
+
+@st.composite
+def talks(draw: st.DrawFn) -> tuple[list[int], Samples]:
+    """Some turns of speech with pauses between them: the words said, and the audio."""
+    words: list[int] = []
+    parts = [silence(draw(st.sampled_from([0.0, 0.13, 0.5])))]
+    for _ in range(draw(st.integers(1, 4))):
+        turn = draw(st.lists(st.integers(0, 80), min_size=2, max_size=12))
+        words += turn
+        parts += [speech(turn), silence(draw(st.sampled_from([0.15, 0.3, 0.7, 1.5])))]
+    return words, np.concatenate(parts)
+
+
+def long_talk(n_words: int) -> tuple[list[int], Samples]:
+    """Speech without any pause that would end an utterance."""
+    words = [index * 7 % 80 for index in range(n_words)]
+    return words, speech(words)
+
+
+def check_promises(bench: Bench) -> None:
+    """What must hold of the events of any session that has ended."""
+    shown: dict[int, str] = {}
+    ended: dict[int, str] = {}
+    final_until = 0.0
+    last_end: dict[int, float] = {}
+    texts: dict[int, str] = {}
+    for event in bench.events:
+        match event:
+            case events.SpeechStarted(utterance=number):
+                assert number not in shown
+                shown[number] = texts[number] = ""
+            case events.Interim(utterance=number):
+                assert number not in ended
+                stable = texts[number] + event.stable
+                assert stable.startswith(shown[number]), "stable text was taken back"
+                shown[number] = stable
+                assert event.start_s <= event.end_s
+            case events.Segment(utterance=number):
+                assert number not in ended
+                texts[number] += event.text
+                assert last_end.get(event.channel, 0.0) <= event.start_s <= event.end_s, "finals overlap"
+                last_end[event.channel] = event.end_s
+            case events.Utterance(utterance=number):
+                assert number not in ended
+                assert event.text == texts[number]
+                assert event.text.startswith(shown[number]), "the final does not begin with the stable text"
+                assert event.final_until_s >= final_until
+                final_until = event.final_until_s
+                ended[number] = event.text
+    assert ended.keys() == shown.keys(), "an utterance that was announced did not end"
+
+
+@given(talk=talks(), cuts=st.lists(st.integers(1, 40_000), max_size=20), flushes=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_any_cutting_of_the_stream_gives_the_same_events(talk, cuts, flushes) -> None:
+    """However the bytes are cut, what a session says is the same, as long as the engine answers at once."""
+    _, samples = talk
+    outcomes = []
+    for sizes in (cuts, [len(samples) * 4]):
+        bench, data, at = Bench(), pcm(samples), 0
+        for size in [*sizes, len(data)]:
+            for effect in bench.session.receive(events.Audio(data[at : at + size])):
+                bench.perform([effect])
+            at += size
+        bench.answer_all()
+        if flushes:
+            bench.give(events.Flush("f"))
+            bench.answer_all()
+        bench.stop()
+        outcomes.append([e for e in bench.events if not isinstance(e, events.Interim | events.Lag)])
+    assert outcomes[0] == outcomes[1]
+
+
+@given(talk=talks(), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_promises_hold_whenever_the_engine_answers(talk, data) -> None:
+    """Stable text is never taken back, finals do not overlap, nothing is lost, whatever is answered when."""
+    words, samples = talk
+    bench = Bench()
+    for at in range(0, len(samples), 3200):
+        bench.give(events.Audio(pcm(samples[at : at + 3200])))
+        while bench.waiting and data.draw(st.booleans()):
+            bench.answer_one(data.draw(st.integers(0, len(bench.waiting) - 1)))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words)
+    assert all(not event.uncovered for event in bench.of(events.Utterance))
+    assert bench.of(events.Stopped)[0].words == len(words)
+
+
+@pytest.mark.parametrize("interim", [True, False])
+@pytest.mark.parametrize("gap_ms", [80, 40])
+def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms: int) -> None:
+    """Ninety seconds without an endpoint become several windows, and every word is read once, whole."""
+    words = [index * 7 % 80 for index in range(90 * 1000 // (200 + gap_ms))]
+    bench = Bench(replace(START, interim=interim))
+    bench.hear(speech(words, gap_ms * 16))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words)
+    assert len([w for w in bench.windows if w.priority is api.Priority.FINAL]) >= 4
+
+
+def test_a_window_knows_the_text_before_it() -> None:
+    """The next window of a long utterance is given the text before it as its prompt; the first one the client's."""
+    words, samples = long_talk(200)
+    bench = Bench(replace(START, prompt="Names: Kowalski."))
+    bench.hear(samples)
+    bench.stop()
+    finals = [w for w in bench.windows if w.priority is api.Priority.FINAL]
+    assert finals[0].options.previous_text == "Names: Kowalski."
+    assert finals[1].options.previous_text.endswith(bench.of(events.Segment)[0].text[-20:])
+
+
+def test_windows_without_context_run_side_by_side() -> None:
+    """A file's windows do not wait for each other's text, and still come out in order."""
+    words, samples = long_talk(400)
+    config = replace(CONFIG, carries_context=False, max_finals_in_flight=8)
+    bench = Bench(replace(START, interim=False), config)
+    bench.hear(samples, answer=False)
+    assert len(bench.waiting) >= 3
+    bench.answer_one(len(bench.waiting) - 1)
+    assert not bench.of(events.Segment), "a later window was handed out before an earlier one"
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words)
+
+
+def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
+    """`max_utterance_s` bounds what an utterance holds; no word is lost where it ends."""
+    words, samples = long_talk(300)
+    bench = Bench(replace(START, endpointing=events.Endpointing(max_utterance_s=10)))
+    bench.hear(samples)
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words)
+    assert all(event.end_s - event.start_s <= 31 for event in bench.of(events.Utterance))
+    assert len(bench.of(events.Utterance)) >= 3
+
+
+def test_the_first_word_counts_from_where_it_began() -> None:
+    """Times are seconds since the first sample of the session."""
+    bench = Bench()
+    bench.hear(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0))))
+    started, segment, utterance = (bench.of(k)[0] for k in (events.SpeechStarted, events.Segment, events.Utterance))
+    assert started.at_s == pytest.approx(1.0, abs=0.021)
+    assert segment.start_s == pytest.approx(1.0, abs=0.021)
+    assert utterance.end_s == pytest.approx(1.76, abs=0.06)
+
+
+@given(talk=talks(), share=st.floats(0.1, 0.9))
+@settings(max_examples=40, deadline=None)
+def test_a_client_that_resumes_loses_and_repeats_nothing(talk, share) -> None:
+    """Replaying the audio since the last `final_until_s` to another server gives each word exactly once."""
+    words, samples = talk
+    first = Bench()
+    first.hear(samples[: round(len(samples) * share)])
+    utterances = first.of(events.Utterance)
+    from_s = utterances[-1].final_until_s if utterances else 0.0
+    kept = [segment.text.strip() for segment in first.of(events.Segment) if segment.start_s < from_s]
+    second = Bench(replace(START, resume=events.Resume(from_s)))
+    second.hear(samples[round(from_s * SAMPLE_RATE) :])
+    second.stop()
+    check_promises(second)
+    assert " ".join([*kept, *([second.text()] if second.text() else [])]) == said(words)
+    assert all(segment.start_s >= from_s for segment in second.of(events.Segment))
+
+
+def test_channels_are_transcribed_on_their_own() -> None:
+    """Two channels on one socket give two transcripts, and utterances are numbered over both."""
+    left = np.concatenate((speech([1, 2, 3]), silence(2.0)))
+    right = np.concatenate((silence(1.0), speech([4, 5, 6])))
+    length = max(len(left), len(right))
+    both = np.stack([np.pad(side, (0, length - len(side))) for side in (left, right)], axis=1)
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench.hear(both.reshape(-1))
+    bench.stop()
+    check_promises(bench)
+    assert (bench.text(0), bench.text(1)) == (said([1, 2, 3]), said([4, 5, 6]))
+    assert [e.utterance for e in bench.of(events.SpeechStarted)] == [0, 1]
+
+
+def test_final_until_waits_for_every_channel() -> None:
+    """What one channel has not finished cannot be forgotten, though the other is done."""
+    left = np.concatenate((silence(0.5), speech([1, 2] * 20)))
+    right = np.concatenate((silence(0.5), speech([3, 4]), silence(len(left) / SAMPLE_RATE)))[: len(left)]
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench.hear(np.stack((left, right), axis=1).reshape(-1))
+    assert [e.channel for e in bench.of(events.Utterance)] == [1]
+    assert bench.of(events.Utterance)[0].final_until_s <= 0.5
+
+
+def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
+    """A flush is answered once everything heard before it is final."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3, 4]), answer=False)
+    bench.give(events.Flush("turn"))
+    assert not bench.of(events.Flushed)
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3, 4])
+    assert bench.events[-1] == events.Flushed("turn")
+
+
+def test_flush_is_answered_when_there_is_nothing_to_say() -> None:
+    """With no speech open, the answer comes at once, and flushes are answered in order."""
+    bench = Bench()
+    bench.hear(silence(1.0))
+    bench.give(events.Flush(1))
+    bench.give(events.Flush(2))
+    assert bench.events[-2:] == [events.Flushed(1), events.Flushed(2)]
+
+
+def test_flush_reads_a_short_word_that_was_not_announced() -> None:
+    """A word too short to be taken for speech by itself is read when the client says that it is done."""
+    bench = Bench()
+    bench.hear(np.concatenate((silence(0.2), word(5)[: SAMPLE_RATE // 10])))
+    assert not bench.of(events.SpeechStarted)
+    bench.give(events.Flush("f"))
+    bench.answer_all()
+    check_promises(bench)
+    assert bench.text() == "p5"
+
+
+def test_flushes_are_bounded() -> None:
+    """More flushes than may wait for an answer are refused, and the session goes on."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3]), answer=False)
+    for index in range(MAX_PENDING_FLUSHES + 1):
+        bench.give(events.Flush(index))
+    assert bench.events[-1].code == "too_many_flushes"
+    bench.answer_all()
+    assert len(bench.of(events.Flushed)) == MAX_PENDING_FLUSHES
+
+
+def test_interims_grow_and_a_waiting_one_is_replaced() -> None:
+    """While nothing answers, each new interim is submitted in place of the last; once started, it is waited for."""
+    bench = Bench()
+    bench.hear(speech([1] * 20), answer=False)
+    interims = [each for each in bench.waiting if each[1].priority is api.Priority.INTERIM]
+    assert len(interims) > 3
+    job = interims[-1][0]
+    bench.perform(bench.session.engine_event(job, api.StartedEvent(0.0, 1)))
+    n_before = len(bench.waiting)
+    bench.hear(speech([1] * 10), answer=False)
+    assert len(bench.waiting) == n_before
+
+
+def test_no_interims_when_they_were_not_asked_for() -> None:
+    bench = Bench(replace(START, interim=False))
+    bench.hear(speech([1] * 20))
+    bench.stop()
+    assert not bench.of(events.Interim)
+    assert all(window.priority is api.Priority.FINAL for window in bench.windows)
+
+
+def test_speech_without_text_is_reported_as_uncovered() -> None:
+    """When the model reads nothing where the detector heard speech, the utterance says so."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
+    job, _ = bench.waiting.pop()
+    bench.perform(bench.session.engine_event(job, api.DoneEvent("", (), (), "en", 0.2, -0.5, 0.0, False, 1)))
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.text == ""
+    assert utterance.uncovered == ((utterance.start_s, utterance.end_s),)
+
+
+@pytest.mark.parametrize(
+    ("text", "no_speech_prob", "avg_logprob", "is_text"),
+    [
+        (" Thank you.", 0.9, -1.5, False),
+        (" Thank you.", 0.9, -0.2, True),
+        (" Thank you.", 0.1, -1.5, True),
+        (" ...", 0.1, -0.2, False),
+    ],
+)
+def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_logprob: float, is_text: bool) -> None:
+    """Text is dropped when the model itself doubts it, and punctuation alone is no text."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
+    job, _ = bench.waiting.pop()
+    segment = api.Segment(0.0, 2.0, text, (1,), avg_logprob, 1.0, no_speech_prob)
+    bench.perform(bench.session.engine_event(job, api.SegmentEvent(segment)))
+    done = api.DoneEvent(text, (), (segment,), "en", no_speech_prob, avg_logprob, 1.0, False, 1)
+    bench.perform(bench.session.engine_event(job, done))
+    assert (bench.text() == text.strip()) is is_text
+
+
+def test_a_client_is_told_when_text_lags_behind() -> None:
+    """Lag is reported while finals wait, at most once in a second of audio."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1, 2, 3]), silence(6.0))), answer=False)
+    lags = bench.of(events.Lag)
+    assert 3 <= len(lags) <= 5
+    assert all(lag.behind_s >= 2.0 for lag in lags)
+
+
+def test_memory_does_not_grow_with_the_session() -> None:
+    """After ten minutes of turns a channel holds no more audio than after one."""
+    bench = Bench(replace(START, interim=False))
+    turn = np.concatenate((speech([1, 2, 3]), silence(1.2)))
+    held = []
+    for _ in range(300):
+        bench.hear(turn)
+        held.append(bench.session._channels[0]._buffer.end - bench.session._channels[0]._buffer.start)
+    assert len(bench.of(events.Utterance)) == 300
+    assert max(held[150:]) <= max(held[:20])
+    assert not bench.session._job_channel
+
+
+@pytest.mark.parametrize("command", [events.Audio(b"\0\0"), events.Flush(1), events.Stop()])
+def test_nothing_is_taken_before_start(command: events.Command) -> None:
+    session = Session("s", MODEL, CONFIG)
+    send, close = session.receive(command)
+    assert (send.event.code, send.event.is_fatal, close.code) == ("not_started", True, 1008)
+    assert session.receive(events.Keepalive()) == []
+
+
+def test_a_second_start_is_refused_and_changes_nothing() -> None:
+    bench = Bench()
+    bench.give(START)
+    assert bench.events[-1] == events.Failure("already_started", "start: the session has started already", False)
+    bench.hear(speech([1, 2]))
+    bench.stop()
+    assert bench.text() == said([1, 2])
+
+
+def test_audio_after_stop_is_refused() -> None:
+    bench = Bench()
+    bench.hear(speech([1, 2, 3]), answer=False)
+    bench.give(events.Stop())
+    bench.give(events.Audio(pcm(word(1))))
+    assert bench.events[-1].code == "audio_after_stop"
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3])
+    assert bench.closes == [events.Close(1000, "done")]
+
+
+@pytest.mark.parametrize(
+    ("start", "field"), [(replace(START, language="fr"), "language"), (replace(START, task="translate"), "task")]
+)
+def test_what_the_model_cannot_do_is_refused_at_start(start: events.Start, field: str) -> None:
+    bench = Bench(start)
+    assert bench.events[-1].code == "bad_start"
+    assert bench.events[-1].message.startswith(f"{field}: expected")
+    assert bench.closes[0].code == 1008
+
+
+def test_bytes_that_make_no_sample_are_reported_at_stop() -> None:
+    """Audio may be cut inside a sample, but it must not end there."""
+    bench = Bench()
+    bench.give(events.Audio(pcm(speech([1, 2, 3])) + b"\0\0\0"))
+    bench.stop()
+    assert [e.code for e in bench.of(events.Failure)] == ["incomplete_sample"]
+    assert bench.text() == said([1, 2, 3])
+
+
+def test_draining_makes_final_what_was_heard() -> None:
+    """A server that goes down ends utterances as a stop does, and closes with 1012."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3]), answer=False)
+    bench.perform(bench.session.drain())
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3])
+    assert bench.events[-1].code == "draining"
+    assert [close.code for close in bench.closes] == [1012]
+
+
+def test_an_overloaded_engine_costs_an_interim_only() -> None:
+    bench = Bench()
+    bench.hear(speech([1] * 4), answer=False)
+    job, window = bench.waiting.pop()
+    assert window.priority is api.Priority.INTERIM
+    assert bench.session.engine_error(job, EngineOverloaded(5, 5)) == []
+    bench.waiting.clear()
+    bench.hear(speech([1] * 4))
+    bench.stop()
+    assert bench.text() == said([1] * 8)
+
+
+@pytest.mark.parametrize(("error", "code"), [(EngineFailed("gone"), 1011), (EngineOverloaded(5, 5), 1013)])
+def test_a_final_that_cannot_be_had_ends_the_session(error, code: int) -> None:
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1, 2, 3]), silence(0.6))), answer=False)
+    bench.perform(bench.session.engine_error(bench.waiting.pop()[0], error))
+    assert bench.events[-1].is_fatal
+    assert bench.closes[0].code == code
+
+
+def test_a_pause_inside_long_speech_is_used_for_the_cut() -> None:
+    """From twenty seconds on a window ends at a pause that would not end an utterance."""
+    words = [index % 80 for index in range(120)]
+    samples = np.concatenate((speech(words[:80]), silence(0.35), speech(words[80:])))
+    bench = Bench(replace(START, interim=False))
+    bench.hear(samples)
+    pause_at = len(speech(words[:80]))
+    first = bench.windows[0]
+    assert pause_at <= len(first.samples) <= pause_at + 0.4 * SAMPLE_RATE
+    bench.stop()
+    assert bench.text() == said(words)
+
+
+def test_endpointer_positions_are_exact() -> None:
+    """Speech begins at the first voiced frame and ends behind the last one."""
+    endpointer = Endpointer(LevelDetector(), silence_ms=300)
+    samples = np.concatenate((silence(0.4), speech([1, 2, 3], 0), silence(0.5)))
+    changes = [endpointer.take(samples[at : at + 320]) for at in range(0, len(samples) - 319, 320)]
+    began, ended = (change for change in changes if change)
+    assert (began.at, ended.at) == (6400, 6400 + 3 * 3200)

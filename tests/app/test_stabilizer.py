@@ -1,0 +1,59 @@
+"""Stable text of a growing window."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.stabilizer import Stabilizer
+from engine.api import Piece
+
+
+def pieces(text: str) -> tuple[Piece, ...]:
+    """Words to pieces: `<1.5>` is a timestamp, anything else a word whose tokens are its letters."""
+    made = []
+    for part in text.split():
+        if part.startswith("<"):
+            made.append(Piece((9000 + round(float(part[1:-1]) * 50),), "", float(part[1:-1])))
+        else:
+            made.append(Piece(tuple(map(ord, part)), f" {part}"))
+    return tuple(made)
+
+
+def test_text_is_stable_when_two_hypotheses_agree() -> None:
+    """The last word is kept back, as the audio may have cut it off."""
+    stabilizer = Stabilizer()
+    stabilizer.update(pieces("<0.0> it is easy to"), 100)
+    assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to")
+    stabilizer.update(pieces("<0.0> it is easy to tell"), 200)
+    assert (stabilizer.stable, stabilizer.tail) == (" it is easy to", " tell")
+    assert stabilizer.heard_until == 100
+
+
+def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
+    stabilizer = Stabilizer()
+    stabilizer.update(pieces("<0.2> hello there. <1.0> <1.2> how are"), 100)
+    stabilizer.update(pieces("<0.1> hello there. <0.9> <1.1> how are you"), 200)
+    expected = pieces("<0.1> hello there. <0.9> <1.1> how are")
+    assert stabilizer.tokens == tuple(token for piece in expected for token in piece.tokens)
+
+
+def test_a_word_that_goes_on_behind_the_prefix_is_cut_there() -> None:
+    """Punctuation that joins a stable word later is new text, not a change of the old."""
+    stabilizer = Stabilizer()
+    stabilizer.update(pieces("hello how are"), 100)
+    stabilizer.update(pieces("hello how are you"), 200)
+    assert stabilizer.stable == " hello how are"
+    stabilizer.update(pieces("hello how are, you all"), 300)
+    assert (stabilizer.stable, stabilizer.tail) == (" hello how are", ", you all")
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=6), max_size=8))
+def test_stable_text_only_grows(tails: list[list[str]]) -> None:
+    """Whatever the model makes of the rest, what is stable stays, and the tokens spell it."""
+    stabilizer = Stabilizer()
+    for end, tail in enumerate(tails):
+        before = stabilizer.stable
+        forced = tuple(Piece((token,), f" {chr(token)}") for token in stabilizer.tokens)
+        stabilizer.update(forced + pieces(" ".join(tail)), end)
+        assert stabilizer.stable.startswith(before)
+        assert stabilizer.stable == "".join(f" {chr(token)}" for token in stabilizer.tokens)
+        assert stabilizer.stable + stabilizer.tail == "".join(p.text for p in forced + pieces(" ".join(tail)))

@@ -1,0 +1,177 @@
+"""Stand-ins for the detector and the engine, and the made-up speech that both of them understand.
+
+A word is 200 ms of one level; its number is the level in hundredths. Between words lies silence. So the fake engine can
+say exactly which words a window holds, and tells a word that was cut in two from a whole one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.audio import Samples
+from engine import api
+from engine.api import SAMPLE_RATE
+from engine.errors import EngineError
+
+WORD_SAMPLES = SAMPLE_RATE // 5
+GAP_SAMPLES = SAMPLE_RATE * 80 // 1000
+TIMESTAMP_BEGIN = 10_000
+SENTENCE_GAP_SAMPLES = SAMPLE_RATE // 4
+
+EMPTY_HISTOGRAM = api.Histogram((1.0,), (0, 0), 0.0)
+MODEL = api.ModelInfo(
+    name="fake",
+    device="cpu",
+    dtype="float32",
+    is_multilingual=True,
+    languages=("en", "de"),
+    tasks=("transcribe",),
+    n_parameters=0,
+    n_slots=8,
+    max_encode_batch=4,
+)
+
+
+def silence(seconds: float) -> Samples:
+    return np.zeros(round(seconds * SAMPLE_RATE), dtype=np.float32)
+
+
+def word(number: int) -> Samples:
+    return np.full(WORD_SAMPLES, (number + 1) / 100, dtype=np.float32)
+
+
+def speech(numbers: Iterable[int], gap_samples: int = GAP_SAMPLES) -> Samples:
+    """Words with a short gap behind each."""
+    parts = [part for number in numbers for part in (word(number), np.zeros(gap_samples, dtype=np.float32))]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
+
+
+def said(numbers: Iterable[int]) -> str:
+    """The text of these words as the fake engine reads them."""
+    return " ".join(f"w{number}" for number in numbers)
+
+
+def pcm(samples: Samples) -> bytes:
+    return samples.astype("<f4").tobytes()
+
+
+class LevelDetector:
+    """Hears speech wherever a frame is not silent."""
+
+    def is_speech(self, frame: Samples) -> bool:
+        return bool(np.abs(frame).max() > 0.001)
+
+
+@dataclass(frozen=True)
+class _Heard:
+    token: int
+    text: str
+    start: int
+    end: int
+
+
+def _hear(samples: Samples) -> list[_Heard]:
+    """The words of a window; one that is cut off at an edge is read as a piece ("p7")."""
+    levels = np.round(samples * 100).astype(int)
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], levels, [0]))))
+    heard = []
+    for start, end in zip(edges[:-1], edges[1:], strict=True):
+        level = levels[start]
+        if level == 0:
+            continue
+        is_whole = end - start >= WORD_SAMPLES
+        heard.append(_Heard(2 * level + (not is_whole), f" {'w' if is_whole else 'p'}{level - 1}", start, end))
+    return heard
+
+
+def _timestamp(sample: int) -> api.Piece:
+    steps = round(sample / SAMPLE_RATE / 0.02)
+    return api.Piece((TIMESTAMP_BEGIN + steps,), "", steps * 0.02)
+
+
+def _forced(prefix: tuple[int, ...]) -> list[api.Piece]:
+    def piece(token: int) -> api.Piece:
+        if token >= TIMESTAMP_BEGIN:
+            return api.Piece((token,), "", (token - TIMESTAMP_BEGIN) * 0.02)
+        return api.Piece((token,), f" {'p' if token % 2 else 'w'}{token // 2 - 1}")
+
+    return [piece(token) for token in prefix]
+
+
+def decode(window: api.Window) -> list[api.EngineEvent]:
+    """What the engine would say of a window: the forced prefix, then the words behind it, in timestamped segments."""
+    heard = _hear(window.samples)
+    pieces = _forced(window.options.prefix)
+    n_forced = sum(piece.at_s is None for piece in pieces)
+    if heard and not pieces:
+        pieces.append(_timestamp(heard[0].start))
+    for index, each in enumerate(heard):
+        if index < n_forced:
+            continue
+        if index and index > n_forced and each.start - heard[index - 1].end >= SENTENCE_GAP_SAMPLES:
+            pieces += [_timestamp(heard[index - 1].end), _timestamp(each.start)]
+        pieces.append(api.Piece((each.token,), each.text))
+    if heard:
+        pieces.append(_timestamp(heard[-1].end))
+    return [api.StartedEvent(0.0, 1), *_as_events(pieces)]
+
+
+def _as_events(pieces: list[api.Piece]) -> list[api.EngineEvent]:
+    segments: list[api.Segment] = []
+    start_s, text, tokens = 0.0, "", []
+    for piece in pieces:
+        if piece.at_s is None:
+            text += piece.text
+            tokens += piece.tokens
+        elif text:
+            segments.append(api.Segment(start_s, piece.at_s, text, tuple(tokens), -0.1, 1.0, 0.0))
+            start_s, text, tokens = piece.at_s, "", []
+        else:
+            start_s = piece.at_s
+    assert not text
+    words = "".join(piece.text for piece in pieces)
+    done = api.DoneEvent(words, tuple(pieces), tuple(segments), "en", 0.0, -0.1, 1.0, False, len(pieces))
+    return [*(api.SegmentEvent(segment, "en") for segment in segments), done]
+
+
+@dataclass
+class FakeTranscriber:
+    """An engine that answers at once, or when `release` says so; counts what is open."""
+
+    info: api.ModelInfo = MODEL
+    is_alive: bool = True
+    error: EngineError | None = None
+    """Raised by every submission."""
+    holds: bool = False
+    """Windows wait for `release`."""
+    windows: list[api.Window] = field(default_factory=list)
+    n_open: int = 0
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def release(self) -> None:
+        self.holds = False
+        self._released.set()
+
+    @asynccontextmanager
+    async def submit(self, window: api.Window) -> AsyncIterator[AsyncIterator[api.EngineEvent]]:
+        if self.error:
+            raise self.error
+        self.windows.append(window)
+        self.n_open += 1
+        try:
+            yield self._events(window)
+        finally:
+            self.n_open -= 1
+
+    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        if self.holds:
+            await self._released.wait()
+        for event in decode(window):
+            yield event
+
+    def stats(self) -> api.EngineStats:
+        e = EMPTY_HISTOGRAM
+        return api.EngineStats(0, 0, self.n_open, e, e, e, e, e, e, len(self.windows), 0, 0, 0, 0.0)
