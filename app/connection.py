@@ -1,0 +1,224 @@
+"""One client's WebSocket: reads messages into a session, writes its events, and owns every wall-clock limit."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from app import events
+from app.dialects import native
+from app.driver import SessionDriver
+from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, SessionError
+from app.metrics import Metrics
+from app.outbox import Outbox
+from app.session import Session
+from app.settings import Settings
+from engine import api
+
+# Audio is taken in by pieces of this size, so that a large message does not hold up the event loop.
+PIECE_BYTES = 32_000
+# How long arrival times of audio are remembered for measuring latency.
+ARRIVALS_KEPT_S = 120.0
+
+
+class _Log(logging.LoggerAdapter[logging.Logger]):
+    """Puts the session's id in front of every line."""
+
+    def process(self, msg: str, kwargs: object) -> tuple[str, object]:  # type: ignore[override]  # narrower than typeshed
+        return f"[{self.extra['session'] if self.extra else ''}] {msg}", kwargs
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """When which part of the audio reached the server."""
+
+    _times: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def note(self, audio_s: float, now: float) -> None:
+        self._times.append((audio_s, now))
+        while self._times[0][0] < audio_s - ARRIVALS_KEPT_S:
+            self._times.popleft()
+
+    def at(self, audio_s: float) -> float | None:
+        """Clock time at which the sample at `audio_s` had arrived."""
+        return next((now for end_s, now in self._times if end_s >= audio_s), None)
+
+
+class Connection:
+    """Serves one accepted WebSocket until it ends. `drain` may be called at any time."""
+
+    def __init__(
+        self,
+        websocket: WebSocket,
+        session: Session,
+        transcriber: api.Transcriber,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._websocket = websocket
+        self._session = session
+        self._transcriber = transcriber
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._outbox = Outbox()
+        self._close: events.Close | None = None
+        self._driver: SessionDriver | None = None
+        self._arrivals = _Arrivals()
+        self._awaiting_text: dict[int, float] = {}
+        self._log = _Log(logger, {"session": session.id})
+
+    async def serve(self) -> None:
+        """Read and write until either side ends the session; leaves no task and no window behind."""
+        started = self._clock()
+        self._log.info("opened")
+        async with asyncio.TaskGroup() as tasks:
+            self._driver = SessionDriver(self._session, self._transcriber, tasks, self._on_event, self._on_close)
+            reader = tasks.create_task(self._read())
+            writer = tasks.create_task(self._write())
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            if self._close is not None:
+                # Everything that was said is still delivered; each send has its own time limit.
+                await asyncio.wait((writer,))
+            reader.cancel()
+            writer.cancel()
+            self._driver.cancel_windows()
+        code = self._close.code if self._close else 0
+        self._metrics.closed_total.labels(str(code) if code else "client").inc()
+        self._metrics.audio_s_total.inc(self._session.audio_s)
+        self._log.info(
+            "closed with %s after %.1f s, %.1f s of audio", code, self._clock() - started, self._session.audio_s
+        )
+
+    def drain(self) -> None:
+        """Make final what was heard, then tell the client to go elsewhere."""
+        if self._driver:
+            self._driver.perform(self._session.drain())
+
+    # Reading.
+
+    async def _read(self) -> None:
+        assert self._driver
+        opened = self._clock()
+        while not self._session.is_closed:
+            try:
+                message = await self._receive()
+            except WebSocketDisconnect:
+                return
+            except SessionError as error:
+                self._driver.perform(self._session.fail(error))
+                return
+            if isinstance(message, str):
+                self._read_text(message)
+            else:
+                await self._read_audio(message, opened)
+
+    async def _receive(self) -> str | bytes:
+        timeout_s = None if self._session.is_stopping else self._settings.idle_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                message = await self._websocket.receive()
+        except TimeoutError:
+            raise LimitExceeded("idle", f"no message for {timeout_s:g} s", CLOSE_POLICY) from None
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        content: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
+        limit = self._session.limits.max_message_bytes
+        if len(content) > limit:
+            expected = f"a message of at most {limit} bytes, got {len(content)}"
+            raise LimitExceeded("too_big", f"expected {expected}", CLOSE_TOO_BIG)
+        return content
+
+    def _read_text(self, text: str) -> None:
+        assert self._driver
+        try:
+            command, notices = native.decode(text)
+        except SessionError as error:
+            self._driver.perform(self._session.fail(error))
+            return
+        for notice in notices:
+            self._driver.perform([events.Send(notice)])
+        self._driver.receive(command)
+
+    async def _read_audio(self, data: bytes, opened: float) -> None:
+        assert self._driver
+        ahead_s = self._session.audio_s + self._session.duration_s(data) - (self._clock() - opened)
+        if ahead_s > self._session.limits.max_ahead_s:
+            limit = f"{self._session.limits.max_ahead_s:g} s"
+            message = f"audio: expected at most {limit} ahead of the clock, got {ahead_s:.1f} s; send at real-time pace"
+            self._driver.perform(self._session.fail(LimitExceeded("too_fast", message, CLOSE_POLICY)))
+            return
+        for at in range(0, max(len(data), 1), PIECE_BYTES):
+            await self._driver.room()
+            self._driver.receive(events.Audio(data[at : at + PIECE_BYTES]))
+            self._arrivals.note(self._session.now_s, self._clock())
+            # Let other sessions have their turn between the pieces of a large message.
+            await asyncio.sleep(0)
+
+    # Writing.
+
+    def _on_event(self, event: events.Event) -> None:
+        assert self._driver
+        try:
+            self._outbox.put(event)
+        except LimitExceeded as error:
+            self._driver.perform(self._session.fail(error))
+
+    def _on_close(self, close: events.Close) -> None:
+        self._close = close
+        self._outbox.close()
+
+    async def _write(self) -> None:
+        while (event := await self._outbox.get()) is not None:
+            self._measure(event)
+            try:
+                async with asyncio.timeout(self._settings.send_timeout_s):
+                    await self._websocket.send_text(native.encode(event))
+            except TimeoutError:
+                self._log.warning("the client did not read for %g s", self._settings.send_timeout_s)
+                self._close = events.Close(CLOSE_POLICY, "slow_reader")
+                break
+            except (WebSocketDisconnect, RuntimeError):
+                # Starlette says RuntimeError when the peer has gone while we were sending.
+                return
+        close = self._close or events.Close(CLOSE_OUR_FAULT, "")
+        with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+            async with asyncio.timeout(self._settings.send_timeout_s):
+                await self._websocket.close(close.code, close.reason)
+
+    def _measure(self, event: events.Event) -> None:
+        """Latencies as the client has them: from the arrival of the audio to the sending of what it said."""
+        self._metrics.events_total.labels(type(event).__name__.lower()).inc()
+        now = self._clock()
+        match event:
+            case events.SpeechStarted(utterance=number, at_s=at_s):
+                arrived = self._arrivals.at(at_s)
+                if arrived is not None:
+                    self._awaiting_text[number] = arrived
+            case events.Interim(utterance=number, end_s=end_s):
+                self._first_text(number, now)
+                arrived = self._arrivals.at(end_s)
+                if arrived is not None:
+                    self._metrics.interim_lag_s.observe(now - arrived)
+            case events.Segment(utterance=number):
+                self._first_text(number, now)
+            case events.Utterance(utterance=number, end_s=end_s, uncovered=uncovered):
+                self._awaiting_text.pop(number, None)
+                arrived = self._arrivals.at(end_s)
+                if arrived is not None:
+                    self._metrics.final_latency_s.observe(now - arrived)
+                self._metrics.uncovered_s_total.inc(sum(end - start for start, end in uncovered))
+
+    def _first_text(self, utterance: int, now: float) -> None:
+        arrived = self._awaiting_text.pop(utterance, None)
+        if arrived is not None:
+            self._metrics.first_text_s.observe(now - arrived)

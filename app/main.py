@@ -1,0 +1,91 @@
+"""The ASGI application of one service, and the server that runs and drains it."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from app.errors import SettingsError
+from app.routes import routes
+from app.service import Service
+from app.settings import Settings
+from engine import api
+
+# The service refuses larger messages itself, with a clear error; what is larger still is cut off by the protocol.
+MESSAGE_SLACK = 4
+# Reading stops while a client is ahead of the engine, and its pongs wait unread, so they are given time.
+PING_TIMEOUT_S = 60.0
+
+
+def build_app(settings: Settings, transcriber: api.Transcriber) -> Starlette:
+    """The application around an engine that is running already."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        watch = asyncio.create_task(app.state.service.metrics.watch_loop())
+        yield
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+    app = Starlette(routes=routes(), lifespan=lifespan)
+    app.state.service = Service(settings, transcriber)
+    return app
+
+
+def bind(settings: Settings) -> socket.socket:
+    """A listening socket; the port taken is its own to tell.
+
+    Raises:
+        SettingsError: the address cannot be had.
+    """
+    try:
+        return socket.create_server((settings.host, settings.port), backlog=1024)
+    except OSError as error:
+        place = f"{settings.host}:{settings.port}"
+        raise SettingsError(f"cannot listen on {place}: {error.strerror}; try another --port or --host") from error
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, but the first signal to stop lets the sessions finish; a second one does not."""
+
+    def __init__(self, app: Starlette, settings: Settings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                ws="websockets-sansio",
+                ws_max_size=settings.max_message_kb * 1024 * MESSAGE_SLACK,
+                ws_ping_timeout=PING_TIMEOUT_S,
+                ws_per_message_deflate=False,
+                http="h11",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=5,
+            )
+        )
+        self._service: Service = app.state.service
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drain: asyncio.Task[None] | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._drain is None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self.stop)
+        else:
+            super().handle_exit(sig, frame)
+
+    def stop(self) -> None:
+        """Drain, then end `serve`. Call it on the event loop."""
+        if self._drain is None:
+            self._drain = asyncio.get_running_loop().create_task(self._drain_and_exit())
+
+    async def _drain_and_exit(self) -> None:
+        await self._service.drain()
+        self.should_exit = True

@@ -1,0 +1,207 @@
+"""File transcription over HTTP in the shape of OpenAI's `POST /v1/audio/transcriptions`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import Message
+
+from app import events
+from app.errors import BadStart, LimitExceeded, MediaError, SessionError
+from app.languages import NAMES, WITHOUT_SPACES
+from app.media import decode_file
+from app.service import RETRY_AFTER_S, Service
+from app.transcription import transcribe
+
+RESPONSE_FORMATS = ("json", "text", "verbose_json")
+# Fields that change nothing here; a client is told so in a header.
+IGNORED_FIELDS = ("temperature", "include[]", "include", "chunking_strategy", "keywords[]", "keywords")
+IGNORED_HEADER = "x-tutti-ignored"
+
+
+class RequestError(Exception):
+    """A request that is refused, in the terms of OpenAI's error envelope."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+
+    def response(self) -> Response:
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        headers = {"retry-after": str(RETRY_AFTER_S)} if self.status in (429, 503) else {}
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return JSONResponse({"error": error}, self.status, headers)
+
+
+@dataclass(slots=True)
+class Transcript:
+    """What a transcription collects from its events."""
+
+    segments: list[events.Segment] = field(default_factory=list)
+    utterances: list[str] = field(default_factory=list)
+    audio_s: float = 0.0
+
+    def take(self, event: events.Event) -> None:
+        match event:
+            case events.Segment():
+                self.segments.append(event)
+            case events.Utterance() if event.text:
+                self.utterances.append(event.text)
+            case events.Stopped():
+                self.audio_s = event.audio_s
+
+    @property
+    def language(self) -> str | None:
+        return next((segment.language for segment in self.segments if segment.language), None)
+
+    @property
+    def text(self) -> str:
+        return ("" if self.language in WITHOUT_SPACES else " ").join(self.utterances)
+
+
+async def create_transcription(request: Request) -> Response:
+    """Transcribe the uploaded file. A client that goes away ends the work."""
+    service: Service = request.app.state.service
+    try:
+        with service.admitted_upload():
+            form = await _read_form(request, service.settings.max_upload_mb * 1_000_000)
+            try:
+                return await _until_disconnected(request, _transcribe(service, form))
+            finally:
+                await form.close()
+    except RequestError as error:
+        return error.response()
+    except LimitExceeded as error:
+        return RequestError(503, error.message, code=error.code).response()
+
+
+async def _transcribe(service: Service, form: FormData) -> Response:
+    file = form.get("file")
+    if not isinstance(file, UploadFile):
+        raise RequestError(400, f"file: expected an audio file, got {'nothing' if file is None else 'text'}", "file")
+    response_format = _text(form, "response_format") or "json"
+    if response_format not in RESPONSE_FORMATS:
+        expected = f"one of {', '.join(RESPONSE_FORMATS)}"
+        raise RequestError(400, f"response_format: expected {expected}, got {response_format!r}", "response_format")
+    if (_text(form, "stream") or "false").lower() not in ("false", "0"):
+        raise RequestError(400, "stream: not offered by this server yet", "stream", "unsupported")
+    granularities = {*form.getlist("timestamp_granularities[]"), *form.getlist("timestamp_granularities")}
+    if granularities - {"segment"}:
+        message = "timestamp_granularities: only segment is offered by this server yet"
+        raise RequestError(400, message, "timestamp_granularities", "unsupported")
+    transcript = Transcript()
+    try:
+        async with aclosing(decode_file(file.file)) as audio:
+            await transcribe(
+                service.transcriber,
+                audio,
+                transcript.take,
+                session_id=f"file_{token_hex(8)}",
+                config=service.settings.session_config,
+                language=_text(form, "language") or None,
+                prompt=_text(form, "prompt") or "",
+            )
+    except MediaError as error:
+        raise RequestError(400, str(error), "file", "invalid_file") from error
+    except BadStart as error:
+        raise RequestError(400, error.message, error.field) from error
+    except SessionError as error:
+        status = 503 if error.code == "overloaded" else 400 if error.code == "bad_start" else 500
+        raise RequestError(status, error.message, code=error.code) from error
+    ignored = ", ".join(name for name in IGNORED_FIELDS if name in form)
+    return _response(transcript, response_format, {IGNORED_HEADER: ignored} if ignored else {})
+
+
+def _response(transcript: Transcript, response_format: str, headers: dict[str, str]) -> Response:
+    usage = {"type": "duration", "seconds": round(transcript.audio_s)}
+    match response_format:
+        case "text":
+            return PlainTextResponse(transcript.text + "\n", headers=headers)
+        case "json":
+            return JSONResponse({"text": transcript.text, "usage": usage}, headers=headers)
+        case _:
+            language = transcript.language
+            body = {
+                "task": "transcribe",
+                "language": NAMES.get(language, language) if language else "",
+                "duration": transcript.audio_s,
+                "text": transcript.text,
+                "segments": [_segment(segment) for segment in transcript.segments],
+                "usage": usage,
+            }
+            return JSONResponse(body, headers=headers)
+
+
+def _segment(segment: events.Segment) -> dict[str, Any]:
+    source = segment.source
+    return {
+        "id": segment.id,
+        # Mel frames of 10 ms before the window that the segment was read from.
+        "seek": round(segment.window_start_s * 100),
+        "start": segment.start_s,
+        "end": segment.end_s,
+        "text": segment.text,
+        "tokens": list(source.tokens),
+        "temperature": 0.0,
+        "avg_logprob": source.avg_logprob,
+        "compression_ratio": source.compression_ratio,
+        "no_speech_prob": source.no_speech_prob,
+    }
+
+
+async def _read_form(request: Request, max_bytes: int) -> FormData:
+    """The multipart form, its file spooled to disk; an upload over the limit is refused while it arrives."""
+    content_type = request.headers.get("content-type", "")
+    if not content_type.startswith("multipart/form-data"):
+        raise RequestError(400, f"body: expected multipart/form-data, got {content_type or 'no content type'}")
+    n_received = 0
+
+    async def receive() -> Message:
+        nonlocal n_received
+        message = await request.receive()
+        n_received += len(message.get("body", b""))
+        if n_received > max_bytes:
+            raise RequestError(413, f"file: expected at most {max_bytes // 1_000_000} MB", "file", "too_large")
+        return message
+
+    try:
+        return await Request(request.scope, receive).form()
+    except (MultiPartException, HTTPException) as error:
+        message = error.message if isinstance(error, MultiPartException) else error.detail
+        raise RequestError(400, f"body: expected a multipart form ({message})") from error
+
+
+async def _until_disconnected(request: Request, work: Awaitable[Response]) -> Response:
+    """Await the work, or cancel it when the client goes away."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_disconnected(request.receive))
+    try:
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for each in (task, watch):
+            each.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _disconnected(receive: Callable[[], Awaitable[Message]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _text(form: FormData, name: str) -> str | None:
+    value = form.get(name)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,98 @@
+"""What the routes of one running service share: settings, engine, metrics, and who is connected."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from app.errors import CLOSE_OVERLOADED, LimitExceeded
+from app.metrics import Metrics
+from app.settings import Settings
+from engine import api
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 5
+
+
+class Drainable(Protocol):
+    def drain(self) -> None: ...
+
+
+class Service:
+    def __init__(self, settings: Settings, transcriber: api.Transcriber) -> None:
+        self.settings = settings
+        self.transcriber = transcriber
+        self.metrics = Metrics(transcriber)
+        self.is_draining = False
+        self.started = int(time.time())
+        self._connections: set[Drainable] = set()
+        self._n_uploads = 0
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
+
+    def is_allowed(self, key: str | None) -> bool:
+        """Whether this key, or none, may use the service."""
+        keys = self.settings.keys
+        # Every key is compared, so that the time taken tells nothing about which one was close.
+        matches = [hmac.compare_digest(known.encode(), (key or "").encode()) for known in keys]
+        return not keys or any(matches)
+
+    @contextmanager
+    def admitted_session(self, connection: Drainable) -> Iterator[None]:
+        """A place among the live sessions.
+
+        Raises:
+            LimitExceeded: there is none left, or the server is going down.
+        """
+        self._check_room(len(self._connections), self.settings.max_sessions, "sessions")
+        self._connections.add(connection)
+        self.metrics.sessions.inc()
+        self.metrics.sessions_total.inc()
+        self._all_gone.clear()
+        try:
+            yield
+        finally:
+            self._connections.discard(connection)
+            self.metrics.sessions.dec()
+            self._note_gone()
+
+    @contextmanager
+    def admitted_upload(self) -> Iterator[None]:
+        """A place among the file transcriptions; raises like `admitted_session`."""
+        self._check_room(self._n_uploads, self.settings.max_uploads, "file transcriptions")
+        self._n_uploads += 1
+        self._all_gone.clear()
+        try:
+            yield
+        finally:
+            self._n_uploads -= 1
+            self._note_gone()
+
+    async def drain(self) -> None:
+        """Take in nobody, let everybody finish, and come back when all are gone or the time is up."""
+        self.is_draining = True
+        logger.info("draining %d sessions and %d uploads", len(self._connections), self._n_uploads)
+        for connection in list(self._connections):
+            connection.drain()
+        try:
+            async with asyncio.timeout(self.settings.drain_timeout_s):
+                await self._all_gone.wait()
+        except TimeoutError:
+            logger.warning("%d sessions did not finish in time", len(self._connections))
+
+    def _check_room(self, n_now: int, limit: int, what: str) -> None:
+        if self.is_draining:
+            self.metrics.refused_total.labels("draining").inc()
+            raise LimitExceeded("draining", "the server is going down; try another", CLOSE_OVERLOADED)
+        if n_now >= limit:
+            self.metrics.refused_total.labels("overloaded").inc()
+            message = f"no room: {n_now} {what} of {limit} are open; try again in {RETRY_AFTER_S} s"
+            raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
+
+    def _note_gone(self) -> None:
+        if not self._connections and not self._n_uploads:
+            self._all_gone.set()

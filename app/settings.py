@@ -1,0 +1,122 @@
+"""The operator's settings: defaults, then environment (`TUTTI_…`), then flags. Read once, in `app/__main__.py`."""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from app.errors import SettingsError
+from app.events import Limits
+from app.session import SessionConfig
+
+ENV_PREFIX = "TUTTI_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every field is a flag of `tutti serve` (`--max-sessions`) and a variable (`TUTTI_MAX_SESSIONS`)."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. A public one needs API keys, or --allow-anyone."""
+    port: int = 8000
+    """Port to listen on; 0 takes a free one."""
+    api_keys: str = ""
+    """Keys that clients must show, separated by commas. Empty: nobody is asked."""
+    allow_anyone: bool = False
+    """Serve a public address without keys."""
+    model: str = "tutti-demo"
+    """A model from `tutti models`, a folder with a Hugging Face Whisper checkpoint, or a hub name."""
+    device: str = "auto"
+    """cpu, cuda, or auto: a GPU where there is one."""
+    dtype: str = "auto"
+    """float32, bfloat16, float16, or auto: what suits the device."""
+    threads: int = 0
+    """CPU threads of the engine; 0 is one per core."""
+    slots: int = 0
+    """Sequences decoded at the same time; 0 is what suits the device."""
+    max_encode_batch: int = 0
+    """Most windows in one encoder call; 0 is what suits the device."""
+    max_wait_ms: float = 5.0
+    """How long the batcher waits for more windows before it encodes fewer than a full batch."""
+    max_sessions: int = 32
+    """Live sessions at the same time; one more is told to come back later."""
+    max_uploads: int = 8
+    """File transcriptions at the same time; one more is told to come back later."""
+    max_upload_mb: int = 512
+    """Largest file for transcription, in megabytes."""
+    interim_interval_ms: int = 500
+    """Audio between two interims of an utterance."""
+    max_message_kb: int = 1024
+    """Largest WebSocket message, in KiB."""
+    max_ahead_s: float = 60.0
+    """How far a client's audio may run ahead of the clock."""
+    idle_timeout_s: float = 60.0
+    """A session that sends nothing for so long is closed."""
+    send_timeout_s: float = 10.0
+    """A client that does not read for so long is closed."""
+    drain_timeout_s: float = 20.0
+    """How long a stopping server waits for sessions to get their finals."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)
+        for name in ("threads", "slots", "max_encode_batch", "max_wait_ms"):
+            _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
+        for name in (
+            "max_sessions",
+            "max_uploads",
+            "max_upload_mb",
+            "max_message_kb",
+            "max_ahead_s",
+            "idle_timeout_s",
+            "send_timeout_s",
+            "drain_timeout_s",
+        ):
+            _require(getattr(self, name) > 0, name, "more than 0", getattr(self, name))
+        _require(
+            self.interim_interval_ms >= 100,
+            "interim_interval_ms",
+            "at least 100 (milliseconds)",
+            self.interim_interval_ms,
+        )
+        levels = ("debug", "info", "warning", "error")
+        _require(self.log_level in levels, "log_level", f"one of {', '.join(levels)}", self.log_level)
+        if not (self.api_keys or self.allow_anyone or _is_loopback(self.host)):
+            raise SettingsError(
+                f"host: {self.host} can be reached by others, and no API keys are set. Set TUTTI_API_KEYS (or "
+                "--api-keys), or say --allow-anyone if that is what you want"
+            )
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(key.strip() for key in self.api_keys.split(",") if key.strip())
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.max_message_kb * 1024, self.max_ahead_s, self.idle_timeout_s)
+
+    @property
+    def session_config(self) -> SessionConfig:
+        return SessionConfig(limits=self.limits, interim_interval_ms=self.interim_interval_ms)
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Raise `SettingsError` for a `TUTTI_…` variable that no setting has, a typing error most likely."""
+    known = {ENV_PREFIX + field.name.upper() for field in fields(Settings)} | {ENV_PREFIX + "API_KEY"}
+    unknown = sorted(name for name in environment if name.startswith(ENV_PREFIX) and name not in known)
+    if unknown:
+        raise SettingsError(f"unknown settings in the environment: {', '.join(unknown)}")
+
+
+def _require(holds: bool, name: str, expected: str, got: object) -> None:
+    if not holds:
+        raise SettingsError(f"{name}: expected {expected}, got {got!r}")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,76 @@
+"""A whole recording through the same sessions, windows and engine as live audio, as fast as the engine goes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+from app import events
+from app.audio import Samples
+from app.driver import MAX_BACKLOG, SessionDriver
+from app.errors import CLOSE_DONE, SessionError
+from app.session import Session, SessionConfig
+from engine import api
+
+# A file is cut for throughput, not for latency: utterances are long, so that windows are full.
+FILE_ENDPOINTING = events.Endpointing(silence_ms=3000, max_utterance_s=300.0)
+
+
+async def transcribe(
+    transcriber: api.Transcriber,
+    audio: AsyncIterator[Samples],
+    on_event: Callable[[events.Event], None],
+    *,
+    session_id: str,
+    config: SessionConfig,
+    language: str | None = None,
+    task: api.Task = "transcribe",
+    prompt: str = "",
+) -> None:
+    """Transcribe mono float32 samples at 16 kHz; events are handed out as they come, `Stopped` last.
+
+    The windows of the recording are decoded side by side, without the text before them. Cancelling is safe.
+
+    Raises:
+        SessionError: an option that the model cannot honour, or the engine failed.
+    """
+    failure: SessionError | None = None
+    is_closed = asyncio.Event()
+
+    def note(event: events.Event) -> None:
+        nonlocal failure
+        if isinstance(event, events.Failure) and event.is_fatal:
+            failure = SessionError(event.code, event.message)
+        on_event(event)
+
+    def note_close(close: events.Close) -> None:
+        nonlocal failure
+        if close.code != CLOSE_DONE and failure is None:
+            failure = SessionError(close.reason, close.reason, close.code)
+        is_closed.set()
+
+    config = replace(config, carries_context=False, max_finals_in_flight=MAX_BACKLOG)
+    session = Session(session_id, transcriber.info, config)
+    async with asyncio.TaskGroup() as tasks:
+        driver = SessionDriver(session, transcriber, tasks, note, note_close)
+        driver.receive(
+            events.Start(
+                audio=events.AudioFormat("pcm_f32le"),
+                language=language,
+                task=task,
+                interim=False,
+                endpointing=FILE_ENDPOINTING,
+                prompt=prompt,
+            )
+        )
+        try:
+            async for samples in audio:
+                await driver.room()
+                if session.is_closed:
+                    break
+                driver.receive(events.Audio(samples.astype("<f4").tobytes()))
+            driver.receive(events.Stop())
+            await is_closed.wait()
+        finally:
+            driver.cancel_windows()
+    if failure:
+        raise failure
