@@ -59,7 +59,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A word (with its leading space, if its script has any) or a timestamp: the smallest part that may be committed."""
+    """A word (with its leading space, if its script has any) or a timestamp: the smallest part to commit."""
 
     tokens: tuple[int, ...]
     text: str

@@ -1,0 +1,109 @@
+"""Attention with PyTorch's scaled-dot-product kernels, over the slots of the caches.
+
+The decoder sees two methods. An object of `DecoderAttention` is the plan of one pass: which rows, how long they are.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.kv_cache import KVCache
+
+
+class DecoderAttention(Protocol):
+    """What a decoder layer needs of one pass over some rows."""
+
+    def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
+        """Store the new tokens' keys and values, then attend to all tokens of the row up to each one.
+
+        Args:
+            query: `(rows, heads, tokens, head_dim)`.
+            keys_values: `(2, rows, heads, tokens, head_dim)`.
+
+        Returns:
+            `(rows, heads, tokens, head_dim)`.
+        """
+        ...
+
+    def cross_attention(self, layer: int, query: Tensor) -> Tensor:
+        """Attend to the encoder states of the row's slot; shapes as above."""
+        ...
+
+
+def encoder_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Every encoder state attends to all others; `(batch, heads, n_states, head_dim)` each."""
+    return F.scaled_dot_product_attention(query, key, value)
+
+
+class PrefillAttention:
+    """Rows that begin: prompts side by side, padded on the right, one after the other's length.
+
+    Padding needs no mask: it comes after everything that is used, and what it writes is overwritten before it is read.
+    """
+
+    def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
+        self._cache = cache
+        self._rows = cache.rows(slots)
+        self._cross = _CrossAttention(cache, slots)
+
+    def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
+        self._cache.self_attention[layer, :, self._rows, :, : query.shape[2]] = keys_values
+        return F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], is_causal=True)
+
+    def cross_attention(self, layer: int, query: Tensor) -> Tensor:
+        return self._cross(layer, query)
+
+
+class DecodeAttention:
+    """One new token for each of the first `n_rows` slots, all in place: no keys or values are copied.
+
+    Rows that nobody uses compute garbage, which stays in their own slots.
+    """
+
+    def __init__(self, cache: KVCache, n_rows: int, positions: Tensor, n_positions: int, is_ragged: bool) -> None:
+        """
+        Args:
+            positions: `(n_rows,)` where each row's new token stands.
+            n_positions: one more than the highest position of a row in use.
+            is_ragged: rows in use stand at different positions.
+        """
+        self._cache = cache
+        self._index = torch.arange(n_rows, device=cache.device)
+        self._positions = positions
+        self._n_positions = n_positions
+        self._mask: Tensor | None = None
+        if is_ragged:
+            columns = torch.arange(n_positions, device=cache.device)
+            self._mask = (columns <= positions[:, None])[:, None, None, :]  # (rows, 1, 1, positions)
+        self._cross = _CrossAttention(cache, range(n_rows))
+
+    def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
+        buffer = self._cache.self_attention[layer]
+        # The two indices stand apart, so that their dimension comes first: (rows, 2, heads, head_dim).
+        buffer[:, self._index, :, self._positions] = keys_values[:, :, :, 0].transpose(0, 1)
+        keys, values = buffer[:, : query.shape[0], :, : self._n_positions]
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask)
+
+    def cross_attention(self, layer: int, query: Tensor) -> Tensor:
+        return self._cross(layer, query)
+
+
+class _CrossAttention:
+    """Rows against the encoder states of their slots, masked only where these differ in number."""
+
+    def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
+        lengths = [cache.encoder_lengths[slot] for slot in slots]
+        self._cache = cache
+        self._rows = cache.rows(slots)
+        self._n_states = max(lengths)
+        self._mask: Tensor | None = None
+        if min(lengths) < self._n_states:
+            columns = torch.arange(self._n_states, device=cache.device)
+            self._mask = (columns < torch.tensor(lengths, device=cache.device)[:, None])[:, None, None, :]
+
+    def __call__(self, layer: int, query: Tensor) -> Tensor:
+        keys, values = self._cache.cross_attention[layer][:, self._rows, :, : self._n_states]
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask)

@@ -1,0 +1,170 @@
+"""Decides which waiting windows are encoded now. Decides only: plain Python, no clock, no thread, no torch.
+
+Order: finals before interims; within each, sessions take turns, and a session's windows keep their order.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from engine.api import Priority
+from engine.errors import EngineOverloaded
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A window in the queue, as far as deciding needs to know it."""
+
+    id: int
+    session: str
+    channel: int
+    priority: Priority
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the batcher keeps to; see the fields of the same names in `EngineConfig`."""
+
+    max_waiting: int
+    max_batch: int
+    max_wait_s: float
+    max_decode_stall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the device is doing when a decision is asked for."""
+
+    n_free_slots: int
+    n_running: int
+    """Sequences that an encoder call would hold up."""
+    window_encode_s: float
+    """Measured seconds of encoder time per window."""
+    owed_s: float = 0.0
+    """Time that running sequences still have coming since the last encoder call."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """A place in line; a newer interim takes over that of the older one."""
+
+    waiting: Waiting
+    since_s: float
+
+
+class Batcher:
+    """The queue of windows."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lines = {priority: _Line() for priority in Priority}
+        self._by_id: dict[int, Waiting] = {}
+
+    def n_waiting(self, priority: Priority) -> int:
+        return self._lines[priority].n_waiting
+
+    def add(self, waiting: Waiting, now_s: float) -> Waiting | None:
+        """Queue a window. Returns the older interim whose place it takes, if any: that one has left the queue.
+
+        Raises:
+            EngineOverloaded: the queue is full and no place could be taken over.
+        """
+        line = self._lines[waiting.priority]
+        older = line.replace(waiting) if waiting.priority is Priority.INTERIM else None
+        if older is not None:
+            del self._by_id[older.id]
+        elif len(self._by_id) >= self._limits.max_waiting:
+            raise EngineOverloaded(len(self._by_id), self._limits.max_waiting)
+        else:
+            line.append(_Place(waiting, now_s))
+        self._by_id[waiting.id] = waiting
+        return older
+
+    def remove(self, id: int) -> bool:
+        """Take a window out of the queue; false where it is not in it (any more)."""
+        waiting = self._by_id.pop(id, None)
+        if waiting is None:
+            return False
+        self._lines[waiting.priority].remove(waiting)
+        return True
+
+    def clear(self) -> list[int]:
+        """Empty the queue and return the ids of what was in it."""
+        ids = list(self._by_id)
+        for id in ids:
+            self.remove(id)
+        return ids
+
+    def take(self, now_s: float, load: Load) -> list[int]:
+        """The ids of the windows to encode now, which leave the queue; none where waiting is better."""
+        room = self._room(load)
+        if not self._by_id or room == 0:
+            return []
+        if len(self._by_id) < room and now_s - self._oldest_s() < self._limits.max_wait_s:
+            return []
+        batch = [self._next() for _ in range(min(room, len(self._by_id)))]
+        return [waiting.id for waiting in batch]
+
+    def ready_in_s(self, now_s: float) -> float | None:
+        """Seconds until an idle engine should ask again if nothing else happens; `None` with an empty queue."""
+        if not self._by_id:
+            return None
+        return max(0.0, self._oldest_s() + self._limits.max_wait_s - now_s)
+
+    def _room(self, load: Load) -> int:
+        """How many windows the next encoder call may have."""
+        room = min(self._limits.max_batch, load.n_free_slots)
+        if load.n_running == 0:
+            return room
+        if load.owed_s > 0:
+            return 0
+        stall_s = self._limits.max_decode_stall_s
+        within_stall = int(stall_s / load.window_encode_s) if load.window_encode_s > 0 else room
+        return min(room, max(1, within_stall))
+
+    def _oldest_s(self) -> float:
+        return min(line.oldest_s() for line in self._lines.values() if line.n_waiting)
+
+    def _next(self) -> Waiting:
+        line = next(self._lines[priority] for priority in Priority if self._lines[priority].n_waiting)
+        waiting = line.pop()
+        del self._by_id[waiting.id]
+        return waiting
+
+
+class _Line:
+    """Windows of one priority. Sessions take turns: whoever was served goes to the end."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, deque[_Place]] = {}
+        self.n_waiting = 0
+
+    def append(self, place: _Place) -> None:
+        self._sessions.setdefault(place.waiting.session, deque()).append(place)
+        self.n_waiting += 1
+
+    def replace(self, newer: Waiting) -> Waiting | None:
+        """Give `newer` the place of the window of its session and channel, and return that one; else `None`."""
+        for place in self._sessions.get(newer.session, ()):
+            if place.waiting.channel == newer.channel:
+                older, place.waiting = place.waiting, newer
+                return older
+        return None
+
+    def remove(self, waiting: Waiting) -> None:
+        places = self._sessions[waiting.session]
+        places.remove(next(place for place in places if place.waiting.id == waiting.id))
+        self.n_waiting -= 1
+        if not places:
+            del self._sessions[waiting.session]
+
+    def pop(self) -> Waiting:
+        session = next(iter(self._sessions))
+        places = self._sessions.pop(session)
+        place = places.popleft()
+        self.n_waiting -= 1
+        if places:
+            self._sessions[session] = places
+        return place.waiting
+
+    def oldest_s(self) -> float:
+        return min(places[0].since_s for places in self._sessions.values())

@@ -1,0 +1,56 @@
+"""The engine's settings: one frozen value, checked when it is made and passed down as an argument."""
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args, get_type_hints
+
+Device = Literal["auto", "cpu", "cuda"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How the engine is set up.
+
+    Raises:
+        ValueError: a value is out of range; the message names the field, what was expected and what came.
+    """
+
+    model: str = "tutti-demo"
+    """The embedded `tutti-demo`, a folder, or a name on the Hugging Face hub such as `openai/whisper-small`."""
+    device: Device = "auto"
+    """Where the model runs; `auto` is CUDA if there is any, else the CPU."""
+    dtype: Dtype = "auto"
+    """Of weights and caches; `auto` is float32 on the CPU and bfloat16 on CUDA. float16 needs CUDA."""
+    n_threads: int | None = None
+    """CPU threads of one tensor operation; `None` is one per core."""
+    n_slots: int = 32
+    """Sequences decoded at the same time. Each has its caches for good: on the CPU, memory is only taken once used."""
+    max_encode_batch: int = 8
+    """Most windows in one encoder call."""
+    max_wait_ms: float = 5.0
+    """How long the oldest waiting window is held back for others to share its encoder call."""
+    max_decode_stall_ms: float = 400.0
+    """How long running sequences may wait for one encoder call: bounds its batch, but never below one window."""
+    min_decode_share: float = 0.33
+    """The part of the time that running sequences keep for their steps while other windows wait to be encoded."""
+    max_waiting: int = 512
+    """Windows in the queue; one more is refused with `EngineOverloaded`."""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(EngineConfig)
+        for name in ("device", "dtype"):
+            choices = get_args(hints[name])
+            self._require(name, getattr(self, name) in choices, "one of " + ", ".join(choices))
+        self._require("model", bool(self.model), "a name or a folder")
+        for name in ("n_slots", "max_encode_batch", "max_waiting"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        self._require("n_threads", self.n_threads is None or self.n_threads >= 1, "at least 1")
+        for name in ("max_wait_ms", "max_decode_stall_ms"):
+            self._require(name, getattr(self, name) >= 0, "at least 0")
+        self._require("min_decode_share", 0 <= self.min_decode_share < 1, "at least 0 and below 1")
+        self._require("dtype", (self.device, self.dtype) != ("cpu", "float16"), "float32 or bfloat16 on the CPU")
+
+    def _require(self, name: str, is_met: bool, expected: str) -> None:
+        assert name in {field.name for field in fields(self)}
+        if not is_met:
+            raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r}")

@@ -1,0 +1,149 @@
+"""The engine as the service sees it: a `Transcriber` whose work is done by one thread.
+
+The only module that mixes threads with asyncio.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Self
+
+from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, SupersededEvent, Window
+from engine.config import EngineConfig
+from engine.errors import EngineError
+from engine.runner import Runner, load_runner
+from engine.validate import check_window, tasks
+from engine.worker import Item, Request, Worker
+
+
+class Engine:
+    """Transcribes windows with one model on one device. Made by `Engine.start`; one event loop uses it."""
+
+    def __init__(self, runner: Runner, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self._checkpoint = runner.checkpoint
+        self._info = _describe(runner, config)
+        self._loop = loop
+        self._worker = Worker(runner, config, self._deliver)
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls, config: EngineConfig, load: Callable[[EngineConfig], Runner] = load_runner
+    ) -> AsyncIterator["Engine"]:
+        """Load the model and serve until the context is left; what is open then fails with `EngineFailed`.
+
+        Loading happens in the engine's thread, so the event loop stays live. It cannot be interrupted: cancelled
+        meanwhile, this waits for it to end.
+
+        Raises:
+            CheckpointError: the model cannot be loaded.
+        """
+        loop = asyncio.get_running_loop()
+        loaded: asyncio.Future[Engine] = loop.create_future()
+        ended = asyncio.Event()
+
+        def main() -> None:
+            try:
+                engine = cls(load(config), config, loop)
+            except Exception as error:
+                _post(loop, loaded.set_exception, error)
+            else:
+                if _post(loop, loaded.set_result, engine):
+                    engine._worker.run()
+            finally:
+                _post(loop, ended.set)
+
+        # A daemon, so that an interpreter that exits without leaving the context is not held up by it.
+        thread = threading.Thread(target=main, name="tutti-engine", daemon=True)
+        thread.start()
+        try:
+            yield await asyncio.shield(loaded)
+        finally:
+            loaded.add_done_callback(_close)
+            await ended.wait()
+            thread.join()
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    def stats(self) -> EngineStats:
+        return self._worker.snapshot()
+
+    @asynccontextmanager
+    async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
+        """See `Transcriber.submit`."""
+        max_tokens = check_window(window, self._checkpoint)
+        events = _Events()
+        request = Request(window, max_tokens, events.put)
+        self._worker.submit(request)
+        try:
+            yield events
+        finally:
+            self._worker.cancel(request)
+
+    def _deliver(self, items: list[tuple[Request, Item]]) -> None:
+        _post(self._loop, _dispatch, items)
+
+
+class _Events:
+    """The events of one submission, up to its terminal one. Cancelling `anext` loses nothing."""
+
+    def __init__(self) -> None:
+        # Unbounded, but never holds more than the events of one window, which its token limit bounds.
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._end: BaseException | None = None
+
+    def put(self, item: Item) -> None:
+        self._items.put_nowait(item)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EngineEvent:
+        if self._end is not None:
+            raise self._end
+        item = await self._items.get()
+        if isinstance(item, EngineError):
+            self._end = item
+            raise item
+        if isinstance(item, DoneEvent | SupersededEvent):
+            self._end = StopAsyncIteration()
+        return item
+
+
+def _dispatch(items: list[tuple[Request, Item]]) -> None:
+    for request, item in items:
+        request.put(item)
+
+
+def _post(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> bool:
+    """Have the loop call back from this thread; false where the loop is gone and nobody listens any more."""
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+        return False
+    return True
+
+
+def _close(loaded: "asyncio.Future[Engine]") -> None:
+    if loaded.exception() is None:
+        loaded.result()._worker.close()
+
+
+def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
+    generation = runner.checkpoint.generation
+    return ModelInfo(
+        name=runner.checkpoint.name,
+        device=runner.device.type,
+        dtype=str(runner.dtype).removeprefix("torch."),
+        is_multilingual=generation.is_multilingual,
+        languages=tuple(generation.languages) if generation.is_multilingual else ("en",),
+        tasks=tasks(runner.checkpoint),
+        n_parameters=runner.n_parameters,
+        n_slots=config.n_slots,
+        max_encode_batch=config.max_encode_batch,
+    )

@@ -1,0 +1,53 @@
+"""What stands before the first sampled token: previous text, language, task, timestamps, forced prefix.
+
+Source of the layout: openai/whisper, whisper/decoding.py, `DecodingTask._get_initial_tokens`.
+"""
+
+from dataclasses import dataclass
+
+from engine.api import DecodeOptions
+from engine.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The tokens of one sequence before sampling."""
+
+    tokens: tuple[int, ...]
+    """Control tokens, then the forced prefix."""
+    sot_index: int
+    """Where `<|startoftranscript|>` stands: its output holds the no-speech probability."""
+    n_prefix: int
+    """How many of the tokens, at the end, are the forced prefix."""
+
+
+def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str | None) -> Prompt:
+    """Lay out the prompt of a window whose language is known (`None` where the checkpoint names none).
+
+    Of the previous text as many of its last tokens are kept as fill half of the positions, `<|startofprev|>` included.
+    """
+    tokenizer = checkpoint.tokenizer
+    tokens: list[int] = []
+    previous = tokenizer.encode(" " + options.previous_text.strip()) if options.previous_text.strip() else []
+    n_previous = checkpoint.model.max_target_positions // 2 - 1
+    if previous and n_previous:
+        tokens = [tokenizer.previous, *previous[-n_previous:]]
+    sot_index = len(tokens)
+    tokens.append(tokenizer.sot)
+    if checkpoint.generation.is_multilingual:
+        assert language is not None
+        task = tokenizer.transcribe if options.task == "transcribe" else tokenizer.translate
+        tokens += [checkpoint.generation.languages[language], task]
+    if not options.timestamps:
+        tokens.append(tokenizer.no_timestamps)
+    return Prompt((*tokens, *options.prefix), sot_index, len(options.prefix))
+
+
+def max_output_tokens(checkpoint: Checkpoint, options: DecodeOptions, n_control: int) -> int:
+    """Most tokens a window may decode to, forced prefix included, behind `n_control` control tokens.
+
+    Half of the positions, as the reference samples at most (openai/whisper, whisper/decoding.py, `sample_len`).
+    """
+    positions = checkpoint.model.max_target_positions
+    limit = min(positions // 2, positions - n_control)
+    return limit if options.max_tokens is None else min(limit, options.max_tokens)

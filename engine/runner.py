@@ -1,0 +1,216 @@
+"""Runs the model on slots: encode windows, prefill prompts, step all running sequences by one token.
+
+Knows nothing of requests, queues or text; whoever calls it does so from one thread.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.api import WINDOW_SAMPLES
+from engine.attention import DecodeAttention, PrefillAttention
+from engine.checkpoint import Checkpoint, read_checkpoint
+from engine.config import EngineConfig
+from engine.errors import CheckpointError
+from engine.features import log_mel, mel_filters
+from engine.kv_cache import KVCache, SlotAllocator
+from engine.prompt import Prompt
+from engine.rules import RuleState, make_rules, sample_greedily
+from engine.weights import load_model
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sampled token."""
+
+    token: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """What prefilling a prompt gives."""
+
+    first: Sample
+    no_speech_prob: float
+    """Probability of `<|nospeech|>` behind `<|startoftranscript|>`, before any rule."""
+
+
+class Runner:
+    """A loaded model with its slots.
+
+    A slot's life: `slots.allocate`, `encode`, (`detect_languages`,) `prefill`, any number of `step`s, `release`.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
+        """
+        Raises:
+            CheckpointError: the weights cannot be used.
+        """
+        self.checkpoint = checkpoint
+        self.device, self.dtype = pick_device_and_dtype(config)
+        self.model = load_model(checkpoint, self.device, self.dtype)
+        self.slots = SlotAllocator(config.n_slots)
+        self._cache = KVCache(checkpoint.model, config.n_slots, self.device, self.dtype)
+        self._filters = mel_filters(checkpoint.model.n_mels).to(self.device)
+        self._rules = make_rules(checkpoint, self.device)
+        self._languages = list(checkpoint.generation.languages)
+        self._language_ids = torch.tensor(
+            list(checkpoint.generation.languages.values()), dtype=torch.long, device=self.device
+        )
+        self._first_timestamp = checkpoint.tokenizer.first_timestamp
+        # Per slot: the last token, where it will stand, and what the rules know.
+        self._tokens = torch.zeros(config.n_slots, dtype=torch.long, device=self.device)
+        self._positions = torch.zeros(config.n_slots, dtype=torch.long, device=self.device)
+        self._rule_state = RuleState.blank(config.n_slots, self._first_timestamp, self.device)
+        self._running: dict[int, int] = {}
+        """Position of the last token of each running slot: the host's copy of `_positions`."""
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @torch.inference_mode()
+    def warm_up(self) -> float:
+        """Run everything once, so that no window pays for first calls. Returns seconds per window encoded."""
+        silence = np.zeros(WINDOW_SAMPLES, np.float32)
+        slot = self.slots.allocate()
+        elapsed_s = 0.0
+        for _ in range(2):
+            start_s = time.perf_counter()
+            self.encode([silence], [slot])
+            self._synchronize()
+            elapsed_s = time.perf_counter() - start_s
+        self.prefill([slot], [Prompt((self.checkpoint.tokenizer.sot,), 0, 0)], [True])
+        self.step()
+        self.release(slot)
+        return elapsed_s
+
+    @torch.inference_mode()
+    def encode(self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int]) -> None:
+        """Hear windows of up to 30 s in one encoder call and write their cross-attention keys and values."""
+        padded = np.zeros((len(windows), WINDOW_SAMPLES), np.float32)
+        for row, samples in zip(padded, windows, strict=True):
+            row[: len(samples)] = samples
+        features = log_mel(torch.from_numpy(padded).to(self.device), self._filters)
+        states = self.model.encoder(features.to(self.dtype))
+        for layer in range(self.checkpoint.model.decoder_layers):
+            self._cache.write_cross_attention(layer, slots, self.model.decoder.cross_keys_values(layer, states))
+
+    @torch.inference_mode()
+    def detect_languages(self, slots: Sequence[int]) -> list[str]:
+        """The likeliest language code of each encoded slot.
+
+        Source: openai/whisper, whisper/decoding.py, `detect_language`.
+        """
+        tokens = torch.full((len(slots), 1), self.checkpoint.tokenizer.sot, device=self.device)
+        positions = torch.zeros(1, dtype=torch.long, device=self.device)
+        hidden = self.model.decoder(tokens, positions, PrefillAttention(self._cache, slots))
+        best = self.model.decoder.logits(hidden[:, 0])[:, self._language_ids].argmax(dim=-1)
+        return [self._languages[index] for index in best.tolist()]
+
+    @torch.inference_mode()
+    def prefill(
+        self, slots: Sequence[int], prompts: Sequence[Prompt], with_timestamps: Sequence[bool]
+    ) -> list[Prefilled]:
+        """Run the prompts of encoded slots in one call, sample each one's first token, and set the slots running."""
+        lengths = [len(prompt.tokens) for prompt in prompts]
+        n_tokens = max(lengths)
+        padded = [prompt.tokens + (0,) * (n_tokens - len(prompt.tokens)) for prompt in prompts]
+        tokens = torch.tensor(padded, device=self.device)
+        positions = torch.arange(n_tokens, device=self.device)
+        hidden = self.model.decoder(tokens, positions, PrefillAttention(self._cache, slots))
+
+        each = torch.arange(len(slots), device=self.device)
+        ends = torch.tensor(lengths, device=self.device)
+        sots = torch.tensor([prompt.sot_index for prompt in prompts], device=self.device)
+        logits, sot_logits = self.model.decoder.logits(torch.stack((hidden[each, ends - 1], hidden[each, sots])))
+        no_speech_probs = sot_logits.softmax(dim=-1)[:, self.checkpoint.tokenizer.no_speech]
+
+        rows = self._cache.rows(slots)
+        prefixes = [prompt.tokens[len(prompt.tokens) - prompt.n_prefix :] for prompt in prompts]
+        begin = RuleState.begin(prefixes, with_timestamps, self._first_timestamp, self.device)
+        self._rule_state.store(rows, begin)
+        self._positions[rows] = ends
+        self._running.update(zip(slots, lengths, strict=True))
+        sampled, logprobs = self._sample(logits, rows)
+        host = self._to_host(sampled, logprobs, no_speech_probs)
+        return [Prefilled(Sample(int(token), logprob), prob) for token, logprob, prob in host]
+
+    @torch.inference_mode()
+    def step(self) -> dict[int, Sample]:
+        """One more token for every running slot."""
+        n_rows = self.slots.n_rows
+        positions = self._positions[:n_rows]
+        at = self._running.values()
+        attention = DecodeAttention(
+            self._cache, n_rows, positions, n_positions=max(at) + 1, is_ragged=min(at) != max(at)
+        )
+        hidden = self.model.decoder(self._tokens[:n_rows, None], positions[:, None], attention)
+        sampled, logprobs = self._sample(self.model.decoder.logits(hidden[:, 0]), slice(0, n_rows))
+        # A row that nobody uses walks on with the others, up to the last position.
+        positions.add_(1).clamp_(max=self.checkpoint.model.max_target_positions - 1)
+        self._running = {slot: position + 1 for slot, position in self._running.items()}
+        host = self._to_host(sampled, logprobs)
+        return {slot: Sample(int(host[slot][0]), host[slot][1]) for slot in self._running}
+
+    def release(self, slot: int) -> None:
+        """Free a slot, at any stage of its life."""
+        self._running.pop(slot, None)
+        self.slots.free(slot)
+
+    def _sample(self, logits: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Sample `(rows, vocab_size)` under the rules; the tokens become the rows' next input."""
+        state = self._rule_state.select(rows)
+        for rule in self._rules:
+            rule.apply(logits, state)
+        tokens, logprobs = sample_greedily(logits)
+        self._tokens[rows] = tokens
+        self._rule_state.store(rows, state.after(tokens, self._first_timestamp))
+        return tokens, logprobs
+
+    def _to_host(self, *columns: Tensor) -> list[list[float]]:
+        """The one place where a step waits for the device. Token ids are exact in float32."""
+        host: list[list[float]] = torch.stack([column.float() for column in columns], dim=1).tolist()
+        return host
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def load_runner(config: EngineConfig) -> Runner:
+    """Find, read and load the model of a configuration.
+
+    Raises:
+        CheckpointError: it cannot be used here.
+    """
+    if config.n_threads is not None:
+        torch.set_num_threads(config.n_threads)
+    return Runner(read_checkpoint(config.model), config)
+
+
+def pick_device_and_dtype(config: EngineConfig) -> tuple[torch.device, torch.dtype]:
+    """What `auto` means on this machine.
+
+    Raises:
+        CheckpointError: the configuration asks for what this machine does not have.
+    """
+    has_cuda = torch.cuda.is_available()
+    if config.device == "cuda" and not has_cuda:
+        raise CheckpointError("device cuda: no CUDA device is visible to PyTorch; use cpu or auto")
+    device = torch.device("cuda" if has_cuda and config.device != "cpu" else "cpu")
+    match config.dtype:
+        case "auto":
+            return device, torch.bfloat16 if device.type == "cuda" else torch.float32
+        case "float16" if device.type == "cpu":
+            raise CheckpointError("dtype float16: the CPU runs float32 or bfloat16")
+        case name:
+            dtype: torch.dtype = getattr(torch, name)
+            return device, dtype

@@ -1,0 +1,71 @@
+"""Checks windows before they are queued, so that one that cannot be decoded hurts nobody else."""
+
+import numpy as np
+
+from engine.api import SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, DecodeOptions, Priority, Task, Window
+from engine.checkpoint import Checkpoint
+from engine.errors import InvalidWindow
+from engine.prompt import build_prompt, max_output_tokens
+
+MAX_AMPLITUDE = 1024.0
+"""Full scale is 1. Overshoot is harmless, but integers that were not scaled are a mistake."""
+
+
+def check_window(window: Window, checkpoint: Checkpoint) -> int:
+    """Check a window against what the model can do.
+
+    Returns:
+        The most tokens it may decode to, forced prefix included.
+
+    Raises:
+        InvalidWindow: names the field, what was expected and what came.
+    """
+    _check_samples(window)
+    _check_options(window.options, checkpoint)
+    return _check_prefix(window.options, checkpoint)
+
+
+def tasks(checkpoint: Checkpoint) -> tuple[Task, ...]:
+    return ("transcribe", "translate") if checkpoint.generation.is_multilingual else ("transcribe",)
+
+
+def _check_samples(window: Window) -> None:
+    samples = window.samples
+    if not isinstance(samples, np.ndarray) or samples.dtype != np.float32 or samples.ndim != 1:
+        got = f"{samples.dtype} of shape {samples.shape}" if isinstance(samples, np.ndarray) else type(samples).__name__
+        raise InvalidWindow("samples", "a one-dimensional float32 array", got)
+    if not 1 <= len(samples) <= WINDOW_SAMPLES:
+        expected = f"1 to {WINDOW_SAMPLES} samples ({WINDOW_S} s at {SAMPLE_RATE} Hz)"
+        raise InvalidWindow("samples", expected, len(samples))
+    peak = float(np.abs(samples).max())
+    if not peak <= MAX_AMPLITUDE:  # true for NaN as well
+        raise InvalidWindow("samples", "finite values in [-1, 1]", peak)
+    if window.priority not in tuple(Priority):
+        raise InvalidWindow("priority", "a Priority", window.priority)
+
+
+def _check_options(options: DecodeOptions, checkpoint: Checkpoint) -> None:
+    languages = checkpoint.generation.languages
+    if checkpoint.generation.is_multilingual:
+        if options.language is not None and options.language not in languages:
+            raise InvalidWindow("language", f"one of {', '.join(languages)}, or None", options.language)
+    elif options.language not in (None, "en"):
+        raise InvalidWindow("language", "en or None: the model is English-only", options.language)
+    if options.task not in tasks(checkpoint):
+        raise InvalidWindow("task", " or ".join(tasks(checkpoint)), options.task)
+    if options.max_tokens is not None and options.max_tokens < 1:
+        raise InvalidWindow("max_tokens", "at least 1", options.max_tokens)
+
+
+def _check_prefix(options: DecodeOptions, checkpoint: Checkpoint) -> int:
+    tokenizer, vocab_size = checkpoint.tokenizer, checkpoint.model.vocab_size
+    for token in options.prefix:
+        if not 0 <= token < vocab_size or token == tokenizer.eot:
+            raise InvalidWindow("prefix", f"token ids below {vocab_size}, without the end token", token)
+    # Any language will do: its token takes one position whichever it is.
+    prompt = build_prompt(checkpoint, options, next(iter(checkpoint.generation.languages), None))
+    limit = max_output_tokens(checkpoint, options, len(prompt.tokens) - prompt.n_prefix)
+    if len(options.prefix) >= limit:
+        expected = f"fewer than {limit} tokens, the most that may be decoded"
+        raise InvalidWindow("prefix", expected, f"{len(options.prefix)} tokens")
+    return limit

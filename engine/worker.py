@@ -1,0 +1,252 @@
+"""The loop of the engine's thread: take windows, encode and prefill them, step what runs, hand out events.
+
+It acts; the batcher decides. `submit` and `cancel` may be called from any thread, the rest from one.
+"""
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.api import SAMPLE_RATE, EngineEvent, EngineStats, Priority, StartedEvent, SupersededEvent, Window
+from engine.batcher import Batcher, Limits, Load, Waiting
+from engine.config import EngineConfig
+from engine.errors import EngineError, EngineFailed
+from engine.prompt import build_prompt
+from engine.runner import Runner, Sample
+from engine.stats import StatsRecorder
+from engine.transcript import Transcript, TranscriptInfo
+
+logger = logging.getLogger(__name__)
+
+Item = EngineEvent | EngineError
+"""What a request is answered with; an error is terminal."""
+
+_ENCODE_TIME_MEMORY = 0.7
+"""How much of the measured encoder time is kept when a new measurement comes."""
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """A checked window on its way through the engine."""
+
+    window: Window
+    max_tokens: int
+    """Most tokens to decode, the forced prefix included."""
+    put: Callable[[Item], None]
+    """Where its items go, in order. The worker never calls it itself: it passes both on to `Deliver`."""
+    id: int = field(default_factory=itertools.count().__next__)
+    submitted_s: float = 0.0
+    is_cancelled: bool = False
+    n_steps: int = 0
+    transcript: Transcript | None = None
+    """Once prefilled."""
+
+    @property
+    def audio_s(self) -> float:
+        return len(self.window.samples) / SAMPLE_RATE
+
+
+Deliver = Callable[[list[tuple[Request, Item]]], None]
+"""Hands over all items of an engine step at once."""
+
+
+class Worker:
+    """Owns a runner. `run` is the body of the engine's thread."""
+
+    def __init__(self, runner: Runner, config: EngineConfig, deliver: Deliver) -> None:
+        self.stats = StatsRecorder()
+        self._runner = runner
+        self._deliver = deliver
+        self._min_decode_share = config.min_decode_share
+        limits = Limits(
+            config.max_waiting, config.max_encode_batch, config.max_wait_ms / 1000, config.max_decode_stall_ms / 1000
+        )
+        # Guarded by `_changed`, which is notified when there may be something new to do.
+        self._changed = threading.Condition()
+        self._batcher = Batcher(limits)
+        self._waiting: dict[int, Request] = {}
+        self._is_closing = False
+        self._failure: BaseException | None = None
+        # Of the engine's thread alone.
+        self._running: dict[int, Request] = {}
+        """By slot."""
+        self._outbox: list[tuple[Request, Item]] = []
+        self._window_encode_s = 0.0
+        self._owed_s = 0.0
+
+    def submit(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            EngineOverloaded: the queue is full.
+            EngineFailed: the engine has died or was closed.
+        """
+        window = request.window
+        waiting = Waiting(request.id, window.session, window.channel, window.priority)
+        with self._changed:
+            if self._is_closing:
+                raise self._closed_error()
+            request.submitted_s = time.monotonic()
+            older = self._batcher.add(waiting, request.submitted_s)
+            self._waiting[request.id] = request
+            superseded = self._waiting.pop(older.id) if older else None
+            self._changed.notify()
+        if superseded:
+            self.stats.superseded()
+            self._deliver([(superseded, SupersededEvent())])
+
+    def cancel(self, request: Request) -> None:
+        """Stop working on a request, at any stage; one that has ended already stays as it is."""
+        with self._changed:
+            request.is_cancelled = True
+            if self._batcher.remove(request.id):
+                del self._waiting[request.id]
+                self.stats.cancelled()
+
+    def close(self) -> None:
+        """Let `run` return after its present step. What is open then fails."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+
+    def snapshot(self) -> EngineStats:
+        with self._changed:
+            return self.stats.snapshot(
+                waiting_finals=self._batcher.n_waiting(Priority.FINAL),
+                waiting_interims=self._batcher.n_waiting(Priority.INTERIM),
+                running=len(self._running),
+            )
+
+    def run(self) -> None:
+        """Work until closed. Should anything fail, every open and later request fails with it."""
+        try:
+            self._window_encode_s = self._runner.warm_up()
+            while not self._is_closing:
+                self._step()
+        except Exception as error:
+            logger.exception("the engine has died")
+            self._failure = error
+        finally:
+            self._fail_all()
+
+    def _step(self) -> None:
+        batch = self._take()
+        if batch:
+            self._admit(batch)
+        if self._running:
+            self._decode()
+        self._hand_out()
+
+    def _take(self) -> list[Request]:
+        """The windows to encode now. Sleeps while there is nothing at all to do."""
+        with self._changed:
+            self._drop_cancelled()
+            while not (ids := self._batcher.take(time.monotonic(), self._load())):
+                if self._running or self._is_closing:
+                    return []
+                self._changed.wait(self._batcher.ready_in_s(time.monotonic()))
+            return [self._waiting.pop(id) for id in ids]
+
+    def _load(self) -> Load:
+        return Load(self._runner.slots.n_free, len(self._running), self._window_encode_s, self._owed_s)
+
+    def _admit(self, batch: list[Request]) -> None:
+        """Encode a batch, then prefill what of it is still wanted."""
+        start_s = time.monotonic()
+        for request in batch:
+            self._running[self._runner.slots.allocate()] = request
+            queued_s = start_s - request.submitted_s
+            self.stats.left_queue(request.window.priority, queued_s)
+            self._outbox.append((request, StartedEvent(queued_s, len(batch))))
+        self._hand_out()
+        new = {slot: request for slot, request in self._running.items() if request.transcript is None}
+        self._runner.encode([request.window.samples for request in new.values()], list(new))
+        self._drop_cancelled()
+        new = {slot: request for slot, request in new.items() if slot in self._running}
+        if new:
+            self._prefill(new)
+        self._measure_encode(len(batch), sum(request.audio_s for request in batch), time.monotonic() - start_s)
+
+    def _prefill(self, new: dict[int, Request]) -> None:
+        checkpoint = self._runner.checkpoint
+        languages = {slot: request.window.options.language for slot, request in new.items()}
+        unknown = [slot for slot, language in languages.items() if language is None]
+        if unknown and checkpoint.generation.is_multilingual:
+            languages.update(zip(unknown, self._runner.detect_languages(unknown), strict=True))
+        prompts = [build_prompt(checkpoint, new[slot].window.options, languages[slot]) for slot in new]
+        with_timestamps = [request.window.options.timestamps for request in new.values()]
+        prefilled = self._runner.prefill(list(new), prompts, with_timestamps)
+        self.stats.prefilled(len(new))
+        for (slot, request), result in zip(new.items(), prefilled, strict=True):
+            info = TranscriptInfo(
+                request.audio_s, languages[slot], request.window.options.timestamps, result.no_speech_prob
+            )
+            request.transcript = Transcript(checkpoint.tokenizer, info)
+            for token in request.window.options.prefix:
+                self._push(request, request.transcript.push(token, None))
+            self._advance(slot, request, request.transcript, result.first)
+
+    def _decode(self) -> None:
+        """One token for all that run."""
+        start_s = time.monotonic()
+        samples = self._runner.step()
+        elapsed_s = time.monotonic() - start_s
+        self.stats.stepped(len(samples), elapsed_s)
+        self._owed_s -= elapsed_s
+        for slot, sample in samples.items():
+            request = self._running[slot]
+            assert request.transcript is not None
+            request.n_steps += 1
+            self._advance(slot, request, request.transcript, sample)
+
+    def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> None:
+        """Take a sampled token; with the last one the request is done and its slot is free."""
+        self._push(request, transcript.push(sample.token, sample.logprob))
+        is_ended = sample.token == self._runner.checkpoint.tokenizer.eot
+        if is_ended or transcript.n_tokens >= request.max_tokens:
+            self._release(slot)
+            self.stats.done()
+            self._push(request, transcript.finish(is_truncated=not is_ended, n_steps=request.n_steps))
+
+    def _push(self, request: Request, events: list[EngineEvent]) -> None:
+        self._outbox += [(request, event) for event in events]
+
+    def _drop_cancelled(self) -> None:
+        for slot, request in list(self._running.items()):
+            if request.is_cancelled:
+                self._release(slot)
+                self.stats.cancelled()
+
+    def _release(self, slot: int) -> None:
+        del self._running[slot]
+        self._runner.release(slot)
+
+    def _measure_encode(self, n_windows: int, audio_s: float, elapsed_s: float) -> None:
+        self.stats.encoded(n_windows, audio_s, elapsed_s)
+        memory = _ENCODE_TIME_MEMORY
+        self._window_encode_s = memory * self._window_encode_s + (1 - memory) * elapsed_s / n_windows
+        self._owed_s = elapsed_s * self._min_decode_share / (1 - self._min_decode_share)
+
+    def _hand_out(self) -> None:
+        if self._outbox:
+            outbox, self._outbox = self._outbox, []
+            self._deliver(outbox)
+
+    def _fail_all(self) -> None:
+        with self._changed:
+            self._is_closing = True
+            open_requests = [*self._running.values(), *(self._waiting.pop(id) for id in self._batcher.clear())]
+            for slot in list(self._running):
+                self._release(slot)
+        self._outbox += [(request, self._closed_error()) for request in open_requests if not request.is_cancelled]
+        self._hand_out()
+
+    def _closed_error(self) -> EngineFailed:
+        if self._failure is None:
+            return EngineFailed("the engine was closed")
+        error = EngineFailed(f"the engine has died: {self._failure!r}")
+        error.__cause__ = self._failure
+        return error
