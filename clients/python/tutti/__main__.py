@@ -1,0 +1,183 @@
+"""The command line: streams a file, standard input or the microphone and writes captions."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
+
+from tutti.audio import Pace, WavFile, paced, read_chunks
+from tutti.errors import AudioError, BadOption, TuttiError, Unauthorized, Unreachable
+from tutti.messages import BYTES_PER_SAMPLE, AudioFormat, ErrorEvent, Event, Lag, ServerWarning, event_to_wire
+from tutti.recording import MICROPHONE_FORMAT, find_recorder, read_stdin, record
+from tutti.session import Session, connect
+from tutti.terminal import CaptionLines
+
+DEFAULT_URL = "ws://127.0.0.1:8000"
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns 0, 1 when the session failed, 2 when it could not be asked for."""
+    parser = _make_parser()
+    args = parser.parse_args(argv)
+    _check(parser, args)
+    try:
+        asyncio.run(_run(args))
+    except (BadOption, AudioError) as error:
+        return _complain(error, EXIT_USAGE)
+    except (TuttiError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            # Whoever read our output has left. What Python writes when it ends must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_FAILED
+        is_file_error = isinstance(error, OSError) and error.filename == args.source
+        return _complain(error, EXIT_USAGE if is_file_error else EXIT_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _complain(error: Exception, exit_code: int) -> int:
+    match error:
+        case Unauthorized():
+            hint = "; pass --api-key or set TUTTI_API_KEY"
+        case Unreachable():
+            hint = "; is the server running there? Start one with `tutti serve`, or pass --url"
+        case _:
+            hint = ""
+    sys.stderr.write(f"tutti: {error}{hint}\n")
+    return exit_code
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tutti", description=__doc__)
+    parser.add_argument("source", metavar="FILE|-|mic", help="a WAV file, - for raw audio on standard input, or mic")
+    parser.add_argument("--url", default=DEFAULT_URL, help="of the server (default: %(default)s)")
+    parser.add_argument("--api-key", help="default: TUTTI_API_KEY from the environment")
+    parser.add_argument("--language", help='code such as "en" (default: detected for every utterance)')
+    parser.add_argument("--task", choices=["transcribe", "translate"], default="transcribe")
+    parser.add_argument("--prompt", default="", help="text the speech may follow on from, or names it may contain")
+    speed = parser.add_mutually_exclusive_group()
+    speed.add_argument(
+        "--speed", type=float, metavar="X", help="send at X times real time (default: as fast as allowed)"
+    )
+    speed.add_argument("--realtime", action="store_const", dest="speed", const=1.0, help="the same as --speed 1")
+    raw = parser.add_argument_group("raw audio on standard input")
+    raw.add_argument("--encoding", choices=list(BYTES_PER_SAMPLE), help="default: pcm_s16le")
+    raw.add_argument("--rate", type=int, help="samples per second and channel (default: 16000)")
+    raw.add_argument("--channels", type=int, help="default: 1")
+    parser.add_argument("--json", action="store_true", help="write every event as a line of JSON")
+    return parser
+
+
+def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    if args.source != "-" and (args.encoding, args.rate, args.channels) != (None, None, None):
+        parser.error("--encoding, --rate and --channels are for raw audio on standard input (-)")
+    if args.source == "mic" and args.speed is not None:
+        parser.error("--speed and --realtime are not for mic: it has no other speed")
+    if args.speed is not None and not args.speed > 0:
+        parser.error(f"--speed: expected a number above 0, got {args.speed:g}")
+    if args.rate is not None and args.rate <= 0 or args.channels is not None and args.channels <= 0:
+        parser.error("--rate and --channels: expected a number above 0")
+
+
+async def _run(args: argparse.Namespace) -> None:
+    async with AsyncExitStack() as stack:
+        chunks, format = await _open_source(args, stack)
+        session = await stack.enter_async_context(
+            connect(
+                args.url,
+                encoding=format.encoding,
+                sample_rate=format.sample_rate,
+                channels=format.channels,
+                language=args.language,
+                task=args.task,
+                prompt=args.prompt,
+                interim=args.json or sys.stdout.isatty(),
+                api_key=args.api_key or os.environ.get("TUTTI_API_KEY") or None,
+            )
+        )
+        pace = Pace(args.speed, session.started.limits.max_ahead_s)
+        audio = await stack.enter_async_context(aclosing(paced(chunks, format, pace)))
+        events = await stack.enter_async_context(aclosing(session.stream(audio)))
+        show = _show_json if args.json else _show_captions
+        with _end_audio_on_interrupt(session):
+            await show(session, events, format.channels)
+
+
+async def _open_source(
+    args: argparse.Namespace, stack: AsyncExitStack
+) -> tuple[AsyncGenerator[bytes, None], AudioFormat]:
+    if args.source == "mic":
+        chunks, format = record(find_recorder()), MICROPHONE_FORMAT
+    elif args.source == "-":
+        chunks = read_stdin(sys.stdin.buffer)
+        format = AudioFormat(args.encoding or "pcm_s16le", args.rate or 16000, args.channels or 1)
+    else:
+        wav = stack.enter_context(await asyncio.to_thread(WavFile, args.source))
+        chunks, format = read_chunks(wav), wav.format
+    return await stack.enter_async_context(aclosing(chunks)), format
+
+
+@contextmanager
+def _end_audio_on_interrupt(session: Session) -> Iterator[None]:
+    """The first Ctrl-C ends the audio, and the last finals are waited for; the second ends the program."""
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        signal.signal(signal.SIGINT, before)
+        session.end_audio()
+
+    signal.signal(signal.SIGINT, lambda number, frame: loop.call_soon_threadsafe(interrupt))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _show_json(session: Session, events: AsyncGenerator[Event, None], n_channels: int) -> None:
+    _write_json(session.started)
+    async for event in events:
+        _write_json(event)
+
+
+def _write_json(event: Event) -> None:
+    sys.stdout.write(json.dumps(event_to_wire(event), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+async def _show_captions(session: Session, events: AsyncGenerator[Event, None], n_channels: int) -> None:
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    lines = CaptionLines(n_channels, columns)
+    for warning in session.started.warnings:
+        sys.stderr.write(f"tutti: {warning.message}\n")
+    async for event in events:
+        match event:
+            case ServerWarning() | ErrorEvent():
+                _write_note(lines, event.message, columns)
+            case Lag():
+                _write_note(lines, f"{event.behind_s:.1f} s behind", columns)
+            case _:
+                sys.stdout.write(lines.add(event))
+        sys.stdout.flush()
+
+
+def _write_note(lines: CaptionLines, text: str, columns: int | None) -> None:
+    # On a terminal notes share it with the line that is redrawn; otherwise they stay out of the captions.
+    stream = sys.stderr if columns is None else sys.stdout
+    stream.write(lines.note(f"tutti: {text}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,460 @@
+"""The messages of `tutti.v1` as dataclasses: encodes what the client sends, checks and types what the server sends.
+
+No I/O. The contract is docs/protocol.md; the golden messages of tests/wire are read by this module's tests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Literal, NoReturn, TypeAlias, assert_never
+
+from tutti.errors import ProtocolError
+
+Encoding: TypeAlias = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
+Task: TypeAlias = Literal["transcribe", "translate"]
+
+BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
+
+
+# What the client sends
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    encoding: Encoding = "pcm_s16le"
+    sample_rate: int = 16000
+    channels: int = 1
+
+    @property
+    def bytes_per_s(self) -> int:
+        return BYTES_PER_SAMPLE[self.encoding] * self.channels * self.sample_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a lost session left off: `from_s` is its `final_until_s`, `prompt` the text before."""
+
+    from_s: float
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpointing:
+    silence_ms: int | None = None
+    max_utterance_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is None is not sent, which leaves it to the defaults in docs/protocol.md."""
+
+    audio: AudioFormat | None = None
+    language: str | None = None
+    task: Task | None = None
+    interim: bool | None = None
+    words: bool | None = None
+    endpointing: Endpointing | None = None
+    prompt: str | None = None
+    hotwords: tuple[str, ...] | None = None
+    resume: Resume | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    id: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    pass
+
+
+Command: TypeAlias = Start | Flush | KeepAlive | Stop
+
+
+def encode_command(command: Command) -> str:
+    """The text frame of `command`."""
+    wire: dict[str, object]
+    match command:
+        case Start():
+            given = asdict(command, dict_factory=_leave_out_none)
+            wire = {"type": "start", **given}
+        case Flush(id=flush_id):
+            wire = {"type": "flush", "id": flush_id}
+        case KeepAlive():
+            wire = {"type": "keepalive"}
+        case Stop():
+            wire = {"type": "stop"}
+        case _:
+            assert_never(command)
+    return json.dumps(wire, ensure_ascii=False, allow_nan=False)
+
+
+def _leave_out_none(items: list[tuple[str, object]]) -> dict[str, object]:
+    return {name: value for name, value in items if value is not None}
+
+
+# What the server sends
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_message_bytes: int
+    max_ahead_s: float
+    idle_timeout_s: float
+    max_window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWarning:
+    """Also an item of `Started.warnings`."""
+
+    type: ClassVar[str] = "warning"
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    type: ClassVar[str] = "started"
+    session_id: str
+    model: str
+    limits: Limits
+    warnings: tuple[ServerWarning, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    type: ClassVar[str] = "speech_started"
+    utterance: int
+    channel: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Interim:
+    """What follows the segments sent so far: `stable` will not change, `tail` may."""
+
+    type: ClassVar[str] = "interim"
+    utterance: int
+    channel: int
+    start_s: float
+    end_s: float
+    stable: str
+    tail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    word: str
+    start_s: float
+    end_s: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Final text. Segments of an utterance are joined as they are; they bring their own leading spaces."""
+
+    type: ClassVar[str] = "segment"
+    utterance: int
+    id: int
+    channel: int
+    start_s: float
+    end_s: float
+    text: str
+    # Empty unless the server offers word times.
+    words: tuple[Word, ...]
+    confidence: float
+    language: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    type: ClassVar[str] = "utterance"
+    utterance: int
+    channel: int
+    start_s: float
+    end_s: float
+    text: str
+    # Stretches (start_s, end_s) of detected speech for which there is no text.
+    uncovered: tuple[tuple[float, float], ...]
+    # Audio before this is done on all channels and may be forgotten.
+    final_until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    type: ClassVar[str] = "flushed"
+    id: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    type: ClassVar[str] = "lag"
+    behind_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvent:
+    type: ClassVar[str] = "error"
+    code: str
+    message: str
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    type: ClassVar[str] = "stopped"
+    audio_s: float
+    speech_s: float
+    words: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEvent:
+    """An event newer than this client; `data` is the whole message."""
+
+    type: str
+    data: Mapping[str, object]
+
+
+Event: TypeAlias = (
+    Started
+    | SpeechStarted
+    | Interim
+    | Segment
+    | Utterance
+    | Flushed
+    | Lag
+    | ServerWarning
+    | ErrorEvent
+    | Stopped
+    | UnknownEvent
+)
+
+
+def parse_event(message: str | Mapping[str, object]) -> Event:
+    """The event in a text frame, or in the object already read from it.
+
+    Fields that are not known are left out; a type that is not known is an `UnknownEvent`.
+
+    Raises:
+        ProtocolError: it is not a JSON object with a `type`, or a field is missing or wrong.
+    """
+    if isinstance(message, str):
+        try:
+            message = json.loads(message, parse_constant=_refuse_constant)
+        except ValueError as error:
+            raise ProtocolError("message", "a JSON object", _describe(message)) from error
+    if not isinstance(message, Mapping):
+        raise ProtocolError("message", "a JSON object", _describe(message))
+    event_type = _Fields("message", message).text("type")
+    parse = _PARSERS.get(event_type)
+    if parse is None:
+        return UnknownEvent(event_type, dict(message))
+    return parse(_Fields(event_type, message))
+
+
+def event_to_wire(event: Event) -> dict[str, object]:
+    """The JSON object of `event`: what `parse_event` was given, less the fields it does not know."""
+    if isinstance(event, UnknownEvent):
+        return dict(event.data)
+    return {"type": event.type} | {name: _to_lists(value) for name, value in asdict(event).items()}
+
+
+def _to_lists(value: object) -> object:
+    """`value` as JSON has it: `asdict` leaves tuples as they are."""
+    if isinstance(value, Mapping):
+        return {name: _to_lists(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [_to_lists(item) for item in value]
+    return value
+
+
+class _Fields:
+    """Reads checked fields of one JSON object; `path` is where it stands, for the error."""
+
+    def __init__(self, path: str, value: object) -> None:
+        if not isinstance(value, Mapping):
+            raise ProtocolError(path, "an object", _describe(value))
+        self._path = path
+        self._data = value
+
+    def _get(self, name: str, expected: str) -> object:
+        if name not in self._data:
+            raise ProtocolError(f"{self._path}.{name}", expected, "nothing")
+        value: object = self._data[name]
+        return value
+
+    def _wrong(self, name: str, expected: str) -> NoReturn:
+        raise ProtocolError(f"{self._path}.{name}", expected, _describe(self._data[name]))
+
+    def text(self, name: str) -> str:
+        value = self._get(name, "a string")
+        return value if isinstance(value, str) else self._wrong(name, "a string")
+
+    def text_or_null(self, name: str) -> str | None:
+        value = self._get(name, "a string or null")
+        return value if value is None or isinstance(value, str) else self._wrong(name, "a string or null")
+
+    def boolean(self, name: str) -> bool:
+        value = self._get(name, "true or false")
+        return value if isinstance(value, bool) else self._wrong(name, "true or false")
+
+    def integer(self, name: str, at_least: int = 0) -> int:
+        expected = f"an integer from {at_least}"
+        value = self._get(name, expected)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= at_least:
+            return value
+        self._wrong(name, expected)
+
+    def number(self, name: str) -> float:
+        return _to_number(f"{self._path}.{name}", self._get(name, "a number"))
+
+    def text_or_integer(self, name: str) -> str | int:
+        value = self._get(name, "a string or an integer")
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return value
+        self._wrong(name, "a string or an integer")
+
+    def nested(self, name: str) -> _Fields:
+        return _Fields(f"{self._path}.{name}", self._get(name, "an object"))
+
+    def objects(self, name: str) -> list[_Fields]:
+        return [_Fields(path, item) for path, item in self._items(name)]
+
+    def spans(self, name: str) -> tuple[tuple[float, float], ...]:
+        spans: list[tuple[float, float]] = []
+        for path, item in self._items(name):
+            if not (isinstance(item, list | tuple) and len(item) == 2):
+                raise ProtocolError(path, "[start_s, end_s]", _describe(item))
+            spans.append((_to_number(f"{path}[0]", item[0]), _to_number(f"{path}[1]", item[1])))
+        return tuple(spans)
+
+    def _items(self, name: str) -> list[tuple[str, object]]:
+        value = self._get(name, "a list")
+        if not isinstance(value, list | tuple):
+            self._wrong(name, "a list")
+        return [(f"{self._path}.{name}[{index}]", item) for index, item in enumerate(value)]
+
+
+def _parse_started(data: _Fields) -> Started:
+    limits = data.nested("limits")
+    return Started(
+        session_id=data.text("session_id"),
+        model=data.text("model"),
+        limits=Limits(
+            max_message_bytes=limits.integer("max_message_bytes", at_least=1),
+            max_ahead_s=limits.number("max_ahead_s"),
+            idle_timeout_s=limits.number("idle_timeout_s"),
+            max_window_s=limits.number("max_window_s"),
+        ),
+        warnings=tuple(_parse_warning(item) for item in data.objects("warnings")),
+    )
+
+
+def _parse_speech_started(data: _Fields) -> SpeechStarted:
+    return SpeechStarted(utterance=data.integer("utterance"), channel=data.integer("channel"), at_s=data.number("at_s"))
+
+
+def _parse_interim(data: _Fields) -> Interim:
+    return Interim(
+        utterance=data.integer("utterance"),
+        channel=data.integer("channel"),
+        start_s=data.number("start_s"),
+        end_s=data.number("end_s"),
+        stable=data.text("stable"),
+        tail=data.text("tail"),
+    )
+
+
+def _parse_segment(data: _Fields) -> Segment:
+    return Segment(
+        utterance=data.integer("utterance"),
+        id=data.integer("id"),
+        channel=data.integer("channel"),
+        start_s=data.number("start_s"),
+        end_s=data.number("end_s"),
+        text=data.text("text"),
+        words=tuple(
+            Word(
+                word=item.text("word"),
+                start_s=item.number("start_s"),
+                end_s=item.number("end_s"),
+                confidence=item.number("confidence"),
+            )
+            for item in data.objects("words")
+        ),
+        confidence=data.number("confidence"),
+        language=data.text_or_null("language"),
+    )
+
+
+def _parse_utterance(data: _Fields) -> Utterance:
+    return Utterance(
+        utterance=data.integer("utterance"),
+        channel=data.integer("channel"),
+        start_s=data.number("start_s"),
+        end_s=data.number("end_s"),
+        text=data.text("text"),
+        uncovered=data.spans("uncovered"),
+        final_until_s=data.number("final_until_s"),
+    )
+
+
+def _parse_flushed(data: _Fields) -> Flushed:
+    return Flushed(id=data.text_or_integer("id"))
+
+
+def _parse_lag(data: _Fields) -> Lag:
+    return Lag(behind_s=data.number("behind_s"))
+
+
+def _parse_warning(data: _Fields) -> ServerWarning:
+    return ServerWarning(code=data.text("code"), message=data.text("message"))
+
+
+def _parse_error(data: _Fields) -> ErrorEvent:
+    return ErrorEvent(code=data.text("code"), message=data.text("message"), fatal=data.boolean("fatal"))
+
+
+def _parse_stopped(data: _Fields) -> Stopped:
+    return Stopped(audio_s=data.number("audio_s"), speech_s=data.number("speech_s"), words=data.integer("words"))
+
+
+_PARSERS: Mapping[str, Callable[[_Fields], Event]] = {
+    Started.type: _parse_started,
+    SpeechStarted.type: _parse_speech_started,
+    Interim.type: _parse_interim,
+    Segment.type: _parse_segment,
+    Utterance.type: _parse_utterance,
+    Flushed.type: _parse_flushed,
+    Lag.type: _parse_lag,
+    ServerWarning.type: _parse_warning,
+    ErrorEvent.type: _parse_error,
+    Stopped.type: _parse_stopped,
+}
+
+
+def _to_number(path: str, value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise ProtocolError(path, "a number", _describe(value))
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _describe(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,118 @@
+"""Audio for the command line: raw bytes from standard input, or a microphone recorded by a program found on PATH."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from typing import BinaryIO
+
+from tutti.errors import AudioError
+from tutti.messages import AudioFormat
+
+MICROPHONE_FORMAT = AudioFormat("pcm_s16le", 16000, 1)
+READ_BYTES = 16384
+# 100 ms of MICROPHONE_FORMAT.
+MICROPHONE_READ_BYTES = 3200
+# For what a recorder said before it failed.
+COMPLAINT_TIMEOUT_S = 2.0
+
+_RATE_AND_CHANNELS = ["-r", "16000", "-c", "1"]
+_FFMPEG_INPUTS: Mapping[str, list[str]] = {
+    "linux": ["-f", "alsa", "-i", "default"],
+    "darwin": ["-f", "avfoundation", "-i", ":default"],
+}
+
+
+def find_recorder(platform: str = sys.platform) -> list[str]:
+    """The command line that writes MICROPHONE_FORMAT to its standard output.
+
+    Raises:
+        AudioError: none of the programs that can is on PATH.
+    """
+    if shutil.which("arecord"):
+        return ["arecord", "-q", "-t", "raw", "-f", "S16_LE", *_RATE_AND_CHANNELS]
+    if shutil.which("rec"):
+        return ["rec", "-q", "-t", "raw", "-e", "signed-integer", "-b", "16", *_RATE_AND_CHANNELS, "-"]
+    if shutil.which("ffmpeg") and platform in _FFMPEG_INPUTS:
+        source = _FFMPEG_INPUTS[platform]
+        return ["ffmpeg", "-nostdin", "-loglevel", "error", *source, "-f", "s16le", "-ar", "16000", "-ac", "1", "-"]
+    raise AudioError("mic", "found nothing to record with; install alsa-utils (arecord), sox (rec) or ffmpeg")
+
+
+async def record(command: list[str]) -> AsyncGenerator[bytes, None]:
+    """What `command` writes, until it ends or the generator is closed.
+
+    Raises:
+        AudioError: it could not be run or ended with an error.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C is for us: the recorder is ended here.
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise AudioError(command[0], str(error)) from error
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        while chunk := await process.stdout.read(MICROPHONE_READ_BYTES):
+            yield chunk
+        try:
+            async with asyncio.timeout(COMPLAINT_TIMEOUT_S):
+                complaint = (await process.stderr.read(READ_BYTES)).decode(errors="replace").strip()
+                status = await process.wait()
+        except TimeoutError as error:
+            raise AudioError(command[0], "stopped recording, but did not end") from error
+        if status != 0:
+            raise AudioError(command[0], f"ended with status {status}" + (f": {complaint}" if complaint else ""))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        # Not `wait`: a full pipe that nobody reads would stay open.
+        await process.communicate()
+
+
+async def read_stdin(file: BinaryIO) -> AsyncGenerator[bytes, None]:
+    """Raw audio from `file` as it comes, cut anywhere.
+
+    Raises:
+        AudioError: it is a WAV file after all, or a terminal.
+    """
+    if file.isatty():
+        raise AudioError("-", "expected raw audio, got a terminal; pipe the audio in, or use mic")
+    chunks = _read_pipe(file) if _can_be_awaited(file) else _read_on_thread(file)
+    is_first = True
+    async for chunk in chunks:
+        if is_first and chunk.startswith(b"RIFF"):
+            raise AudioError("-", "expected raw audio, got a WAV file; give it by its name instead")
+        is_first = False
+        yield chunk
+
+
+def _can_be_awaited(file: BinaryIO) -> bool:
+    # The event loop waits for pipes and sockets; not for files, and for nothing of the kind on Windows.
+    mode = os.fstat(file.fileno()).st_mode
+    return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+
+
+async def _read_pipe(file: BinaryIO) -> AsyncGenerator[bytes, None]:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    try:
+        while chunk := await reader.read(READ_BYTES):
+            yield chunk
+    finally:
+        transport.close()
+
+
+async def _read_on_thread(file: BinaryIO) -> AsyncGenerator[bytes, None]:
+    while chunk := await asyncio.to_thread(os.read, file.fileno(), READ_BYTES):
+        yield chunk

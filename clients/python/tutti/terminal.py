@@ -1,0 +1,94 @@
+"""Captions as lines of text: final segments for any output, and one line that is redrawn for terminals. No I/O."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from tutti.captions import Transcript
+from tutti.messages import Event, Segment, Utterance
+
+CLEAR_LINE = "\r\x1b[2K"
+_DIM = "\x1b[2m"
+_RESET = "\x1b[0m"
+
+
+class CaptionLines:
+    """Turns events into what is to be written.
+
+    Args:
+        n_channels: with more than one, lines name their channel.
+        columns: width of the terminal; None when there is none: then only final lines are written.
+    """
+
+    def __init__(self, n_channels: int, columns: int | None) -> None:
+        self._n_channels = n_channels
+        self._columns = columns
+        self._transcript = Transcript(max_utterances=0)
+
+    def add(self, event: Event) -> str:
+        """What to write now; may be empty."""
+        self._transcript.add(event)
+        lines = "".join(f"{line}\n" for line in self._final_lines(event))
+        if self._columns is None:
+            return lines
+        return CLEAR_LINE + lines + self._interim_line(self._columns)
+
+    def note(self, text: str) -> str:
+        """A line about the session itself, above the one that is redrawn."""
+        if self._columns is None:
+            return f"{text}\n"
+        return f"{CLEAR_LINE}{text}\n{self._interim_line(self._columns)}"
+
+    def _final_lines(self, event: Event) -> list[str]:
+        match event:
+            case Segment() if event.text.strip():
+                return [self._line(event.channel, event.start_s, event.end_s, event.text.strip())]
+            case Utterance():
+                return [self._line(event.channel, *span, "(speech, no text)") for span in event.uncovered]
+            case _:
+                return []
+
+    def _line(self, channel: int, start_s: float, end_s: float, text: str) -> str:
+        return f"[{start_s:8.2f} → {end_s:8.2f}] {self._channel_mark(channel)}{_make_printable(text)}"
+
+    def _channel_mark(self, channel: int) -> str:
+        return f"#{channel} " if self._n_channels > 1 else ""
+
+    def _interim_line(self, columns: int) -> str:
+        stable = tail = ""
+        for channel in self._transcript.channels:
+            for caption in self._transcript.open_captions(channel):
+                if caption.stable or caption.tail:
+                    # Only the newest part may change visibly; what is ahead of it is shown like stable text.
+                    stable += tail + (" " if stable or tail else "") + self._channel_mark(channel) + caption.stable
+                    tail = caption.tail
+        return dim_tail(_make_printable(stable).lstrip(), _make_printable(tail), columns - 1)
+
+
+def dim_tail(stable: str, tail: str, columns: int) -> str:
+    """`stable` and, dimmed, `tail`, in one line: what does not fit is left out at the front."""
+    tail = tail if stable else tail.lstrip()
+    fitting = _clip_front(tail, columns)
+    stable = _clip_front(stable, columns - _width(tail)) if fitting == tail else ""
+    tail = fitting
+    return stable + (f"{_DIM}{tail}{_RESET}" if tail else "")
+
+
+def _clip_front(text: str, columns: int) -> str:
+    begin = len(text)
+    while begin > 0 and (columns := columns - _width(text[begin - 1])) >= 0:
+        begin -= 1
+    return text[begin:]
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that `text` takes: none for combining marks, two for wide characters."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def _make_printable(text: str) -> str:
+    # Text must not steer the terminal.
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,0 +1,140 @@
+"""A scripted server on loopback, and the messages it sends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.server import Request, Response, ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+
+WIRE = Path(__file__).parents[2] / "wire"
+Wire = dict[str, Any]
+
+LIMITS = {"max_message_bytes": 1_048_576, "max_ahead_s": 60.0, "idle_timeout_s": 60.0, "max_window_s": 30.0}
+SPEECH = {"type": "speech_started", "utterance": 0, "channel": 0, "at_s": 0.1}
+INTERIM = {
+    "type": "interim",
+    "utterance": 0,
+    "channel": 0,
+    "start_s": 0.1,
+    "end_s": 1.0,
+    "stable": "Hello",
+    "tail": " th",
+}
+SEGMENT = {
+    "type": "segment", "utterance": 0, "id": 0, "channel": 0, "start_s": 0.12, "end_s": 1.5,
+    "text": "Hello there.", "words": [], "confidence": 0.9, "language": "en",
+}  # fmt: skip
+UTTERANCE = {
+    "type": "utterance", "utterance": 0, "channel": 0, "start_s": 0.12, "end_s": 1.5,
+    "text": "Hello there.", "uncovered": [], "final_until_s": 1.6,
+}  # fmt: skip
+STOPPED = {"type": "stopped", "audio_s": 2.0, "speech_s": 1.4, "words": 2}
+
+
+def read_golden(name: str) -> list[Wire]:
+    return json.loads((WIRE / name).read_text())
+
+
+def make_started(**limits: float) -> Wire:
+    return {"type": "started", "session_id": "s_01", "model": "fake", "limits": LIMITS | limits, "warnings": []}
+
+
+class Peer:
+    """The server's end of one session: what has come in, and ways to answer."""
+
+    def __init__(self, socket: ServerConnection) -> None:
+        self.socket = socket
+        self.messages: list[Wire] = []
+        self.audio: list[bytes] = []
+
+    async def send(self, *wires: Wire) -> None:
+        for wire in wires:
+            await self.socket.send(json.dumps(wire))
+
+    async def receive(self) -> Wire | bytes:
+        data = await self.socket.recv()
+        if isinstance(data, bytes):
+            self.audio.append(data)
+            return data
+        self.messages.append(json.loads(data))
+        return self.messages[-1]
+
+    async def receive_until(self, kind: str) -> Wire:
+        while True:
+            message = await self.receive()
+            if isinstance(message, dict) and message["type"] == kind:
+                return message
+
+    async def begin(self, **limits: float) -> None:
+        await self.receive_until("start")
+        await self.send(make_started(**limits))
+
+    async def finish(self) -> None:
+        await self.receive_until("stop")
+        await self.send(STOPPED)
+
+
+Script = Callable[[Peer], Awaitable[None]]
+
+
+class FakeServer:
+    def __init__(self) -> None:
+        self.url = ""
+        self.peers: list[Peer] = []
+        self.requests: list[Request] = []
+        self.errors: list[BaseException] = []
+
+    @property
+    def peer(self) -> Peer:
+        return self.peers[-1]
+
+
+@asynccontextmanager
+async def serve_script(script: Script, **options: Any) -> AsyncIterator[FakeServer]:
+    """Runs `script` for every connection; an error in it is raised when the block is left."""
+    server = FakeServer()
+
+    async def handle(socket: ServerConnection) -> None:
+        server.peers.append(Peer(socket))
+        try:
+            await script(server.peer)
+        except ConnectionClosed:
+            # A client may leave at any time.
+            pass
+        except Exception as error:
+            server.errors.append(error)
+
+    def note_request(socket: ServerConnection, request: Request) -> None:
+        server.requests.append(request)
+
+    options = {"subprotocols": ["tutti.v1"], "process_request": note_request} | options
+    async with serve(handle, "127.0.0.1", 0, close_timeout=0.2, **options) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        server.url = f"ws://127.0.0.1:{port}"
+        yield server
+    for error in server.errors:
+        raise error
+
+
+def refuse_with(
+    status: HTTPStatus, headers: dict[str, str] | None = None, body: bytes = b""
+) -> Callable[..., Response]:
+    def process_request(socket: ServerConnection, request: Request) -> Response:
+        return Response(status.value, status.phrase, Headers(headers or {}), body)
+
+    return process_request
+
+
+async def wait_for_other_tasks() -> None:
+    """Returns once no task but the present one is left; hangs when one stays."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    async with asyncio.timeout(5):
+        await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,229 @@
+"""The command line, as a program of its own against a scripted server."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import wave
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_fakes import INTERIM, SEGMENT, SPEECH, STOPPED, UTTERANCE, Peer, make_started, refuse_with, serve_script
+from tutti.errors import AudioError
+from tutti.recording import find_recorder, record
+
+Tutti = Callable[..., Coroutine[Any, Any, asyncio.subprocess.Process]]
+
+
+@pytest.fixture(autouse=True)
+async def bounded():
+    """No test waits for long."""
+    async with asyncio.timeout(30):
+        yield
+
+
+@pytest.fixture
+async def tutti():
+    """Starts `python -m tutti` with pipes; ends what is left of it after the test."""
+    processes = []
+
+    async def start(*args: str, stdin: int = asyncio.subprocess.PIPE, **env: str) -> asyncio.subprocess.Process:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tutti", *args),
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=inherited | env,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> str:
+    path = tmp_path / "speech.wav"
+    with wave.open(str(path), "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16000)
+        writer.writeframes(bytes(16000))
+    return str(path)
+
+
+async def answer(peer: Peer) -> None:
+    await peer.receive_until("start")
+    warning = {"code": "unknown_key", "message": "look out"}
+    await peer.send(make_started() | {"warnings": [warning]})
+    await peer.receive_until("stop")
+    await peer.send(SPEECH, INTERIM, {"type": "lag", "behind_s": 2}, SEGMENT, UTTERANCE, STOPPED)
+
+
+async def test_a_file_becomes_captions(tutti: Tutti, wav: str) -> None:
+    """Piped output has only final lines; remarks go to standard error."""
+    async with serve_script(answer) as server:
+        process = await tutti(wav, "--url", server.url, "--language", "en", TUTTI_API_KEY="k2")
+        out, err = await process.communicate()
+    assert (process.returncode, out.decode()) == (0, "[    0.12 →     1.50] Hello there.\n")
+    assert err.decode().splitlines() == ["tutti: look out", "tutti: 2.0 s behind"]
+    assert b"".join(server.peer.audio) == bytes(16000)
+    assert server.peer.messages[0]["language"] == "en"
+    # Interims nobody would see are not asked for.
+    assert server.peer.messages[0]["interim"] is False
+    assert server.requests[0].headers["Authorization"] == "Bearer k2"
+
+
+async def test_events_become_lines_of_json(tutti: Tutti, wav: str) -> None:
+    """`--json` writes every event, `started` first, as on the wire."""
+    async with serve_script(answer) as server:
+        process = await tutti(wav, "--url", server.url, "--json", "--speed", "100")
+        out, _ = await process.communicate()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [event["type"] for event in events] == [
+        *("started", "speech_started", "interim", "lag", "segment", "utterance", "stopped")
+    ]
+    assert events[4] == SEGMENT
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "null"])
+async def test_raw_audio_from_standard_input(tutti: Tutti, tmp_path: Path, kind: str) -> None:
+    """`-` reads a pipe or a file in the format that was said."""
+    audio = bytes(range(256)) * 50
+    (tmp_path / "raw").write_bytes(audio)
+    args = ("-", "--encoding", "mulaw", "--rate", "8000", "--channels", "2")
+    async with serve_script(answer) as server:
+        if kind == "pipe":
+            process = await tutti(*args, "--url", server.url)
+            _, err = await process.communicate(audio)
+        else:
+            stdin = os.open(tmp_path / "raw" if kind == "file" else os.devnull, os.O_RDONLY)
+            process = await tutti(*args, "--url", server.url, stdin=stdin)
+            os.close(stdin)
+            _, err = await process.communicate()
+    assert process.returncode == 0, err
+    assert b"".join(server.peer.audio) == (b"" if kind == "null" else audio)
+    assert server.peer.messages[0]["audio"] == {"encoding": "mulaw", "sample_rate": 8000, "channels": 2}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent Ctrl-C there")
+async def test_ctrl_c_waits_for_the_last_finals(tutti: Tutti) -> None:
+    """The first Ctrl-C ends the audio; what was said is still written."""
+    async with serve_script(answer) as server:
+        process = await tutti("-", "--url", server.url)
+        assert process.stdin is not None and process.stderr is not None
+        # Written once the session has started, when Ctrl-C is attended to.
+        assert await process.stderr.readline() == b"tutti: look out\n"
+        process.stdin.write(bytes(3200))
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert (await process.stdout.read()).decode() == "[    0.12 →     1.50] Hello there.\n"
+        assert await process.wait() == 0
+        process.stdin.close()
+    assert server.peer.messages[-1] == {"type": "stop"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent Ctrl-C there")
+async def test_a_second_ctrl_c_does_not_wait(tutti: Tutti) -> None:
+    """A server that does not finish is left at the second Ctrl-C."""
+
+    async def forget(peer: Peer) -> None:
+        await peer.receive_until("start")
+        await peer.send(make_started() | {"warnings": [{"code": "a", "message": "b"}]})
+        await peer.receive_until("stop")
+        process.send_signal(signal.SIGINT)
+        await peer.socket.wait_closed()
+
+    async with serve_script(forget) as server:
+        process = await tutti("-", "--url", server.url)
+        assert process.stderr is not None
+        await process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+        process.stdin.close()
+
+
+async def test_failures_are_one_line_that_says_what_to_do(tutti: Tutti, wav: str) -> None:
+    """Exit code 1, no traceback."""
+    async with serve_script(answer, process_request=refuse_with(HTTPStatus.UNAUTHORIZED)) as server:
+        process = await tutti(wav, "--url", server.url)
+        _, err = await process.communicate()
+    assert process.returncode == 1
+    assert err.decode().count("\n") == 1
+    assert "TUTTI_API_KEY" in err.decode()
+    # The server is gone now.
+    process = await tutti(wav, "--url", server.url)
+    _, err = await process.communicate()
+    assert process.returncode == 1
+    assert err.decode().count("\n") == 1
+    assert "tutti serve" in err.decode()
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["missing.wav"], "missing.wav"),
+        ([__file__], "not a WAV file"),
+        (["WAV", "--url", "localhost:8000"], "expected ws://"),
+        (["WAV", "--rate", "8000"], "standard input"),
+        (["WAV", "--speed", "0"], "above 0"),
+        (["mic", "--realtime"], "not for mic"),
+        (["-", "--rate", "0"], "above 0"),
+        ([], "FILE"),
+    ],
+)
+async def test_wrong_usage_is_told_apart(tutti: Tutti, wav: str, args: list[str], expected: str) -> None:
+    """Exit code 2 for what cannot even be tried."""
+    process = await tutti(*(wav if arg == "WAV" else arg for arg in args))
+    _, err = await process.communicate()
+    assert process.returncode == 2
+    assert expected in err.decode()
+    assert "Traceback" not in err.decode()
+
+
+async def test_a_wav_file_on_standard_input_is_not_taken_for_raw_audio(tutti: Tutti) -> None:
+    """It says to give the file by its name."""
+    async with serve_script(answer) as server:
+        process = await tutti("-", "--url", server.url)
+        _, err = await process.communicate(b"RIFF\x24\x00\x00\x00WAVEfmt ")
+    assert process.returncode == 2
+    assert b"give it by its name" in err
+
+
+def test_a_recorder_is_looked_for_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first program found is used; with none, the error says what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AudioError, match="install"):
+        find_recorder("linux")
+    for name in ("ffmpeg", "rec", "arecord"):
+        (tmp_path / name).touch(mode=0o755)
+        assert find_recorder("linux")[0] == name
+
+
+async def test_a_recorder_is_read_and_ended() -> None:
+    """What it writes comes as audio; closing the generator ends the process."""
+    endless = "import sys\nwhile True: sys.stdout.buffer.write(bytes(3200))"
+    audio = record([sys.executable, "-c", endless])
+    assert await anext(audio)
+    await audio.aclose()
+
+
+async def test_a_recorder_that_fails_is_quoted() -> None:
+    """Its own complaint is in the error."""
+    failing = "import sys; sys.stdout.buffer.write(bytes(10)); sys.exit('no such device')"
+    audio = record([sys.executable, "-c", failing])
+    assert await anext(audio) == bytes(10)
+    with pytest.raises(AudioError, match="status 1: no such device"):
+        await anext(audio)
+    with pytest.raises(AudioError, match="nonexistent"):
+        await anext(record(["/nonexistent/recorder"]))

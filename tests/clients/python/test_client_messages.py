@@ -1,0 +1,128 @@
+"""Messages are read and written as the golden ones say."""
+
+import json
+from typing import Any
+
+import pytest
+from client_fakes import read_golden
+from tutti.errors import ProtocolError
+from tutti.messages import (
+    AudioFormat,
+    Endpointing,
+    Flush,
+    KeepAlive,
+    Resume,
+    Start,
+    Stop,
+    UnknownEvent,
+    encode_command,
+    event_to_wire,
+    parse_event,
+)
+
+SERVER = [pytest.param(case["wire"], id=case["name"]) for case in read_golden("server.json")]
+CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
+
+COMMANDS = {
+    "start with defaults": Start(),
+    "start with everything": Start(
+        audio=AudioFormat("mulaw", 8000, 2),
+        language="en",
+        task="transcribe",
+        interim=False,
+        words=True,
+        endpointing=Endpointing(silence_ms=700, max_utterance_s=30),
+        prompt="A call about an invoice.",
+        hotwords=("Kowalski", "tutti"),
+        resume=Resume(12.5, "Thank you for calling."),
+    ),
+    "flush with a string id": Flush("turn-7"),
+    "flush with a number id": Flush(0),
+    "keepalive": KeepAlive(),
+    "stop": Stop(),
+}
+
+
+@pytest.mark.parametrize("wire", SERVER)
+def test_golden_server_messages_round_trip(wire: dict[str, Any]) -> None:
+    """Every event of the server can be read, and written again as it was."""
+    event = parse_event(json.dumps(wire))
+    assert not isinstance(event, UnknownEvent)
+    assert event_to_wire(event) == wire
+    assert parse_event(wire) == event
+
+
+@pytest.mark.parametrize("name", CLIENT)
+def test_client_messages_are_the_golden_ones(name: str) -> None:
+    """Every command of the client is written exactly as the golden message."""
+    assert json.loads(encode_command(COMMANDS[name])) == CLIENT[name]
+
+
+@pytest.mark.parametrize("wire", SERVER)
+def test_every_missing_field_is_named(wire: dict[str, Any]) -> None:
+    """An event without one of its fields is refused with the field's name."""
+    for field in wire.keys() - {"type"}:
+        with pytest.raises(ProtocolError) as caught:
+            parse_event({name: value for name, value in wire.items() if name != field})
+        assert caught.value.field == f"{wire['type']}.{field}"
+        assert caught.value.got == "nothing"
+
+
+@pytest.mark.parametrize("wire", SERVER)
+def test_every_wrong_field_is_named(wire: dict[str, Any]) -> None:
+    """A field of the wrong type is refused with its name, what was expected and what came."""
+    for field, value in wire.items():
+        wrong = "yes" if isinstance(value, bool) else True
+        with pytest.raises(ProtocolError) as caught:
+            parse_event(wire | {field: wrong})
+        assert caught.value.field.endswith(f".{field}")
+        assert caught.value.got == json.dumps(wrong)
+        assert caught.value.expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"words": [{"word": "a", "start_s": "0", "end_s": 1, "confidence": 1}]}, "segment.words[0].start_s"),
+        ({"words": ["a"]}, "segment.words[0]"),
+        ({"id": -1}, "segment.id"),
+        ({"id": 1.5}, "segment.id"),
+        ({"start_s": float("inf")}, "segment.start_s"),
+    ],
+)
+def test_a_wrong_value_inside_is_named_with_its_path(change: dict[str, Any], field: str) -> None:
+    """The path of a nested value says where it is."""
+    segment = next(case["wire"] for case in read_golden("server.json") if case["name"] == "segment with words")
+    with pytest.raises(ProtocolError) as caught:
+        parse_event(segment | change)
+    assert caught.value.field == field
+
+
+def test_a_span_has_two_ends() -> None:
+    """An `uncovered` span of another length is refused."""
+    utterance = next(case["wire"] for case in read_golden("server.json") if case["name"] == "utterance")
+    with pytest.raises(ProtocolError, match=r"utterance\.uncovered\[1\]"):
+        parse_event(utterance | {"uncovered": [[0, 1], [2]]})
+
+
+@pytest.mark.parametrize("text", ["hello", "[1]", '{"type": "lag", "behind_s": NaN}', '{"behind_s": 1}', '{"type": 3}'])
+def test_what_is_no_event_is_refused(text: str) -> None:
+    """Text that is not a JSON object with a type is a ProtocolError."""
+    with pytest.raises(ProtocolError):
+        parse_event(text)
+
+
+def test_a_message_without_room_needs_no_endless_splitting() -> None:
+    """A limit of zero bytes per message is refused."""
+    started = read_golden("server.json")[0]["wire"]
+    with pytest.raises(ProtocolError, match=r"started\.limits\.max_message_bytes"):
+        parse_event(started | {"limits": started["limits"] | {"max_message_bytes": 0}})
+
+
+def test_newer_events_and_fields_are_no_error() -> None:
+    """A type not known is kept whole; a field not known is left out."""
+    newer = {"type": "speaker", "name": "A"}
+    assert parse_event(newer) == UnknownEvent("speaker", newer)
+    assert event_to_wire(parse_event(newer)) == newer
+    lag = {"type": "lag", "behind_s": 1}
+    assert event_to_wire(parse_event(lag | {"reason": "busy"})) == lag

@@ -1,0 +1,657 @@
+"""Sessions against a scripted server."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from email.utils import formatdate
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+import tutti
+from client_fakes import (
+    INTERIM,
+    SEGMENT,
+    SPEECH,
+    STOPPED,
+    UTTERANCE,
+    Peer,
+    make_started,
+    refuse_with,
+    serve_script,
+    wait_for_other_tasks,
+)
+from tutti.session import resolve_url
+
+
+@pytest.fixture(autouse=True)
+async def bounded():
+    """No test waits for long, and none leaves a task behind."""
+    async with asyncio.timeout(20):
+        yield
+        await wait_for_other_tasks()
+
+
+async def answer(peer: Peer) -> None:
+    """One utterance, then the end."""
+    await peer.begin()
+    await peer.send(SPEECH, INTERIM, SEGMENT, UTTERANCE)
+    await peer.finish()
+
+
+async def chunks(*items: bytes) -> AsyncIterator[bytes]:
+    for item in items:
+        yield item
+
+
+async def test_a_session_from_start_to_stopped() -> None:
+    """Events come typed and in order, `stopped` last; the acknowledgement is kept."""
+    async with serve_script(answer) as server:
+        async with tutti.connect(server.url, language="de", silence_ms=300, api_key="k1") as session:
+            assert session.started.session_id == "s_01"
+            assert session.final_until_s == 0
+            await session.send(b"\x00\x01")
+            await session.stop()
+            events = [event async for event in session]
+            assert [event async for event in session] == []
+    assert [tutti.event_to_wire(event) for event in events] == [SPEECH, INTERIM, SEGMENT, UTTERANCE, STOPPED]
+    assert session.final_until_s == 1.6
+    assert session.stopped == events[-1]
+    assert server.peer.messages[0] == {
+        "type": "start",
+        "audio": {"encoding": "pcm_s16le", "sample_rate": 16000, "channels": 1},
+        "language": "de",
+        "task": "transcribe",
+        "interim": True,
+        "endpointing": {"silence_ms": 300},
+    }
+    assert server.requests[0].path == "/v1/stream"
+    assert server.requests[0].headers["Authorization"] == "Bearer k1"
+    assert server.requests[0].headers["Sec-WebSocket-Protocol"] == "tutti.v1"
+
+
+async def test_resume_goes_on_where_a_session_was_lost() -> None:
+    """The place and the text before it are sent, and the acknowledgement starts there."""
+
+    async def end(peer: Peer) -> None:
+        await peer.begin()
+        await peer.send(UTTERANCE)
+        await peer.finish()
+
+    async with serve_script(end) as server:
+        async with tutti.connect(server.url, resume=tutti.Resume(12.5, "Before."), hotwords="tutti") as session:
+            assert session.final_until_s == 12.5
+            await session.stop()
+            _ = [event async for event in session]
+            # It never decreases, whatever comes.
+            assert session.final_until_s == 12.5
+    assert server.peer.messages[0]["resume"] == {"from_s": 12.5, "prompt": "Before."}
+    assert server.peer.messages[0]["hotwords"] == ["tutti"]
+
+
+async def test_large_audio_is_split() -> None:
+    """No message is larger than the server takes, and nothing is lost or reordered."""
+
+    async def limited(peer: Peer) -> None:
+        await peer.begin(max_message_bytes=10)
+        await peer.finish()
+
+    audio = bytes(range(25))
+    async with serve_script(limited) as server:
+        async with tutti.connect(server.url) as session:
+            await session.send(audio)
+            await session.send(b"")
+            await session.send(memoryview(bytearray(audio[:4])))
+            await session.stop()
+            _ = [event async for event in session]
+    assert [len(message) for message in server.peer.audio] == [10, 10, 5, 4]
+    assert b"".join(server.peer.audio) == audio + audio[:4]
+
+
+async def test_flush_and_keepalive() -> None:
+    """A flush has the id given or one of its own, and is answered with it."""
+
+    async def echo(peer: Peer) -> None:
+        await peer.begin()
+        for _ in range(3):
+            await peer.send({"type": "flushed", "id": (await peer.receive_until("flush"))["id"]})
+        await peer.receive_until("keepalive")
+        await peer.finish()
+
+    async with serve_script(echo) as server:
+        async with tutti.connect(server.url) as session:
+            ids = [await session.flush(), await session.flush(0), await session.flush()]
+            await session.keepalive()
+            await session.stop()
+            flushed = [event.id async for event in session if isinstance(event, tutti.Flushed)]
+    assert flushed == ids
+    assert ids[1] == 0
+    assert len(set(ids)) == 3
+
+
+async def test_nothing_is_sent_after_stop() -> None:
+    """Audio and flush after `stop` are errors here already; a second `stop` is none."""
+    async with serve_script(answer) as server:
+        async with tutti.connect(server.url) as session:
+            await session.stop()
+            await session.stop()
+            with pytest.raises(tutti.SessionStopped, match="audio"):
+                await session.send(b"\x00\x00")
+            with pytest.raises(tutti.SessionStopped, match="flush"):
+                await session.flush()
+            _ = [event async for event in session]
+    assert [message["type"] for message in server.peer.messages] == ["start", "stop"]
+
+
+async def test_an_error_that_is_not_fatal_is_an_event() -> None:
+    """The session goes on after it, as after events from newer servers."""
+
+    async def complain(peer: Peer) -> None:
+        await peer.begin()
+        await peer.send({"type": "error", "code": "bad_json", "message": "m", "fatal": False}, {"type": "new"})
+        await peer.finish()
+
+    async with serve_script(complain) as server, tutti.connect(server.url) as session:
+        await session.stop()
+        events = [event async for event in session]
+    assert events[0] == tutti.ErrorEvent("bad_json", "m", fatal=False)
+    assert events[1] == tutti.UnknownEvent("new", {"type": "new"})
+    assert isinstance(events[2], tutti.Stopped)
+
+
+FATAL = {"type": "error", "code": "draining", "message": "going down", "fatal": True}
+
+
+async def test_a_fatal_error_ends_the_iteration() -> None:
+    """It is raised with its code after what came before it, and again for whoever asks again."""
+
+    async def drain(peer: Peer) -> None:
+        await peer.begin()
+        await peer.send(UTTERANCE, FATAL)
+        await peer.socket.close(1012)
+
+    async with serve_script(drain) as server, tutti.connect(server.url) as session:
+        assert isinstance(await anext(session), tutti.Utterance)
+        for _ in range(2):
+            with pytest.raises(tutti.SessionError) as caught:
+                await anext(session)
+            assert (caught.value.code, caught.value.message) == ("draining", "going down")
+            assert caught.value.final_until_s == 1.6
+
+
+async def test_a_send_that_fails_says_why() -> None:
+    """A sender learns of the fatal error although nobody has read it, and the events before it are not lost."""
+
+    async def drain(peer: Peer) -> None:
+        await peer.begin()
+        await peer.send(SPEECH, UTTERANCE, FATAL)
+        await peer.socket.close(1012)
+
+    async with serve_script(drain) as server, tutti.connect(server.url) as session:
+        await server.peer.socket.wait_closed()
+        with pytest.raises(tutti.SessionError) as caught:
+            while True:
+                await session.send(bytes(2))
+        assert caught.value.code == "draining"
+        assert caught.value.__cause__ is not None
+        # Not delivered yet, so not to be counted as done by whoever resumes now.
+        assert caught.value.final_until_s == 0
+        assert isinstance(await anext(session), tutti.SpeechStarted)
+        assert isinstance(await anext(session), tutti.Utterance)
+        with pytest.raises(tutti.SessionError):
+            await anext(session)
+
+
+async def test_an_abnormal_close_says_where_to_resume() -> None:
+    """A connection that ends before `stopped` is an error with close code and acknowledgement, for both tasks."""
+
+    async def leave(peer: Peer) -> None:
+        await peer.begin()
+        await peer.send(UTTERANCE)
+        await peer.socket.close(1011, "oh no")
+
+    async with serve_script(leave) as server, tutti.connect(server.url) as session:
+        await anext(session)
+        with pytest.raises(tutti.ConnectionLost) as caught:
+            await anext(session)
+        assert (caught.value.close_code, caught.value.reason, caught.value.final_until_s) == (1011, "oh no", 1.6)
+        with pytest.raises(tutti.ConnectionLost):
+            await session.send(b"\x00\x00")
+
+
+async def test_a_cut_connection_is_lost_too() -> None:
+    """Without a close frame the code is 1006."""
+
+    async def cut(peer: Peer) -> None:
+        await peer.begin()
+        peer.socket.transport.abort()
+
+    async with serve_script(cut) as server, tutti.connect(server.url) as session:
+        with pytest.raises(tutti.ConnectionLost) as caught:
+            await anext(session)
+    assert caught.value.close_code == 1006
+
+
+async def test_closing_normally_without_stopped_is_a_loss() -> None:
+    """Close code 1000 does not make up for a missing `stopped`."""
+
+    async def leave(peer: Peer) -> None:
+        await peer.begin()
+
+    async with serve_script(leave) as server, tutti.connect(server.url) as session:
+        with pytest.raises(tutti.ConnectionLost) as caught:
+            await anext(session)
+    assert caught.value.close_code == 1000
+
+
+async def test_a_message_that_is_none_is_a_protocol_error() -> None:
+    """Bytes and wrong fields are refused by name."""
+
+    async def babble(peer: Peer) -> None:
+        await peer.begin()
+        await peer.socket.send(b"abc")
+        await peer.send({"type": "lag", "behind_s": "much"})
+        await peer.socket.wait_closed()
+
+    async with serve_script(babble) as server, tutti.connect(server.url) as session:
+        with pytest.raises(tutti.ProtocolError, match="expected a text frame, got 3 bytes"):
+            await anext(session)
+        with pytest.raises(tutti.ProtocolError, match="lag.behind_s: expected a number"):
+            await anext(session)
+
+
+async def test_a_refused_start_is_raised_by_connect() -> None:
+    """`bad_start` comes out of connect, with the server's message."""
+
+    async def refuse(peer: Peer) -> None:
+        await peer.receive_until("start")
+        await peer.send({"type": "error", "code": "bad_start", "message": "language: expected …", "fatal": True})
+        await peer.socket.close(1008)
+
+    async with serve_script(refuse) as server:
+        with pytest.raises(tutti.SessionError, match="language: expected") as caught:
+            async with tutti.connect(server.url, language="xx"):
+                pass
+    assert caught.value.code == "bad_start"
+
+
+async def test_an_event_before_started_is_a_protocol_error() -> None:
+    """`started` comes first."""
+
+    async def hurry(peer: Peer) -> None:
+        await peer.send(SPEECH)
+        await peer.socket.wait_closed()
+
+    async with serve_script(hurry) as server:
+        with pytest.raises(tutti.ProtocolError, match="speech_started"):
+            async with tutti.connect(server.url):
+                pass
+
+
+async def stay_silent(peer: Peer) -> None:
+    await peer.receive_until("start")
+    await peer.socket.wait_closed()
+
+
+async def test_waiting_for_started_is_bounded() -> None:
+    """A server that never starts the session is given up on, by the name of the setting."""
+    async with serve_script(stay_silent) as server:
+        with pytest.raises(tutti.TimedOut, match="started_timeout_s"):
+            async with tutti.connect(server.url, started_timeout_s=0.01):
+                pass
+
+
+async def test_waiting_for_the_end_is_bounded() -> None:
+    """After `stop`, a server that says nothing more is given up on, also by a reader that waited already."""
+
+    async def forget(peer: Peer) -> None:
+        await peer.begin()
+        await peer.receive_until("stop")
+        await peer.socket.wait_closed()
+
+    async with serve_script(forget) as server:
+        async with tutti.connect(server.url, stop_timeout_s=0.01) as session:
+            reading = asyncio.create_task(anext(session))
+            await asyncio.sleep(0)
+            await session.stop()
+            with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
+                await reading
+            with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
+                await anext(session)
+
+
+async def test_opening_is_bounded() -> None:
+    """A server that accepts and then says nothing is given up on."""
+
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(ignore, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(tutti.TimedOut, match="open_timeout_s"):
+            async with tutti.connect(f"ws://127.0.0.1:{port}", open_timeout_s=0.01):
+                pass
+
+
+async def test_a_missing_key_is_unauthorized() -> None:
+    """HTTP 401 is an error of its own."""
+    async with serve_script(answer, process_request=refuse_with(HTTPStatus.UNAUTHORIZED, body=b"no key")) as server:
+        with pytest.raises(tutti.Unauthorized, match="API key") as caught:
+            async with tutti.connect(server.url):
+                pass
+    assert (caught.value.status, caught.value.body) == (401, "no key")
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Retry-After": "7"}, 7),
+        ({"Retry-After": formatdate(0, usegmt=True)}, 0),
+        ({"Retry-After": "soon"}, None),
+        ({}, None),
+    ],
+)
+async def test_an_overloaded_server_says_when_to_retry(headers: dict[str, str], expected: float | None) -> None:
+    """HTTP 503 carries Retry-After, in seconds or as a date."""
+    refusal = refuse_with(HTTPStatus.SERVICE_UNAVAILABLE, headers)
+    async with serve_script(answer, process_request=refusal) as server:
+        with pytest.raises(tutti.Overloaded) as caught:
+            async with tutti.connect(server.url):
+                pass
+    assert caught.value.retry_after_s == expected
+
+
+async def test_a_redirect_is_refused() -> None:
+    """The API key goes to the address given and to no other."""
+    async with serve_script(answer) as other:
+        refusal = refuse_with(HTTPStatus.FOUND, {"Location": other.url})
+        async with serve_script(answer, process_request=refusal) as server:
+            with pytest.raises(tutti.Refused) as caught:
+                async with tutti.connect(server.url, api_key="secret"):
+                    pass
+    assert (caught.value.status, caught.value.headers["location"]) == (302, other.url)
+    assert other.requests == []
+
+
+async def test_other_servers_are_unreachable() -> None:
+    """No listener, no WebSocket and no `tutti.v1` are told apart."""
+    async with serve_script(answer) as server:
+        pass
+    with pytest.raises(tutti.Unreachable):
+        async with tutti.connect(server.url):
+            pass
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 smtp ready\r\n")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as smtp:
+        port = smtp.sockets[0].getsockname()[1]
+        with pytest.raises(tutti.Unreachable, match="no WebSocket"):
+            async with tutti.connect(f"ws://127.0.0.1:{port}"):
+                pass
+    async with serve_script(stay_silent, subprotocols=None) as server:
+        with pytest.raises(tutti.Unreachable, match="tutti.v1"):
+            async with tutti.connect(server.url):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("ws://host", "ws://host/v1/stream"),
+        ("wss://host:8443/", "wss://host:8443/v1/stream"),
+        ("http://[::1]:8000", "ws://[::1]:8000/v1/stream"),
+        ("HTTPS://host/asr/v1/stream?model=a", "wss://host/asr/v1/stream?model=a"),
+        ("https://host?token=t", "wss://host/v1/stream?token=t"),
+    ],
+)
+def test_urls_are_completed(url: str, expected: str) -> None:
+    """Any of the four schemes will do, and the path may be left out."""
+    assert resolve_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["", "host", "localhost:8000", "ftp://host", "ws://", "ws://:80", "ws://host:port", "ws://host#a", "//host"]
+)
+def test_bad_urls_are_refused(url: str) -> None:
+    """Anything else is an error that shows what came."""
+    with pytest.raises(tutti.BadURL) as caught:
+        resolve_url(url)
+    assert repr(url) in str(caught.value)
+
+
+async def test_leaving_early_closes() -> None:
+    """Leaving the block without `stop` closes the connection."""
+
+    async def wait(peer: Peer) -> None:
+        await peer.begin()
+        await peer.send(SPEECH)
+        await peer.socket.wait_closed()
+
+    async with serve_script(wait) as server:
+        async with tutti.connect(server.url) as session:
+            async for _ in session:
+                break
+        await server.peer.socket.wait_closed()
+        assert server.peer.socket.close_code == 1000
+
+
+async def test_leaving_does_not_hang_on_a_server_that_reads_nothing() -> None:
+    """A sender stuck in front of a full socket is cancelled, and leaving takes no longer than the closing timeout."""
+
+    async def never_read(peer: Peer) -> None:
+        await peer.begin()
+        await released.wait()
+
+    released = asyncio.Event()
+    async with serve_script(never_read, max_queue=1) as server:
+        async with tutti.connect(server.url, close_timeout_s=0.05) as session:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    while True:
+                        await session.send(bytes(1_000_000))
+        released.set()
+
+
+async def test_leaving_does_not_hang_on_a_server_that_floods() -> None:
+    """Events nobody reads do not stand in the way of closing."""
+
+    async def flood(peer: Peer) -> None:
+        await peer.begin()
+        while True:
+            await peer.send({"type": "lag", "behind_s": 1})
+
+    async with serve_script(flood) as server:
+        async with tutti.connect(server.url, close_timeout_s=0.1) as session:
+            assert isinstance(await anext(session), tutti.Lag)
+        await server.peer.socket.wait_closed()
+
+
+@pytest.mark.parametrize("stage", ["opening", "starting", "reading", "streaming"])
+async def test_cancelling_leaves_no_task(stage: str) -> None:
+    """Wherever it is cancelled, the connection is closed and every task of it ends."""
+    reached = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if stage == "starting":
+            reached.set()
+            return await stay_silent(peer)
+        await peer.begin()
+        if stage == "streaming":
+            await peer.receive()
+        reached.set()
+        await peer.socket.wait_closed()
+
+    async def hold_handshake(socket, request):
+        if stage == "opening":
+            reached.set()
+            await socket.wait_closed()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield bytes(320)
+        await asyncio.get_running_loop().create_future()
+
+    async def client(url: str) -> None:
+        async with tutti.connect(url, close_timeout_s=0.1) as session:
+            async for _ in session.stream(endless()) if stage == "streaming" else session:
+                pass
+
+    before = asyncio.all_tasks()
+    async with serve_script(script, process_request=hold_handshake, open_timeout=0.2) as server:
+        task = asyncio.create_task(client(server.url))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await wait_for_other_tasks()
+    assert asyncio.all_tasks() == before
+
+
+async def test_stream_sends_while_events_come() -> None:
+    """`stream` sends the source, then `stop`, and yields the events meanwhile."""
+
+    async def reply(peer: Peer) -> None:
+        await peer.begin()
+        await peer.receive()
+        await peer.send(SPEECH)
+        await peer.finish()
+
+    heard = asyncio.Event()
+
+    async def source() -> AsyncIterator[bytes]:
+        yield b"\x00\x01"
+        # The rest is spoken only after the first event has come.
+        await heard.wait()
+        yield b"\x02\x03"
+
+    async with serve_script(reply) as server, tutti.connect(server.url) as session:
+        events = []
+        async for event in session.stream(source()):
+            events.append(event)
+            heard.set()
+    assert [event.type for event in events] == ["speech_started", "stopped"]
+    assert server.peer.audio == [b"\x00\x01", b"\x02\x03"]
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+async def test_the_audio_of_a_stream_can_be_ended_early(when: str) -> None:
+    """`end_audio` interrupts a source that gives nothing; the last finals still come."""
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield bytes(2)
+        await asyncio.get_running_loop().create_future()
+
+    async def reply(peer: Peer) -> None:
+        await peer.begin()
+        await peer.send(SPEECH)
+        await peer.receive_until("stop")
+        await peer.send(UTTERANCE, STOPPED)
+
+    async with serve_script(reply) as server, tutti.connect(server.url) as session:
+        if when == "before":
+            session.end_audio()
+        events = []
+        async for event in session.stream(endless()):
+            events.append(event.type)
+            session.end_audio()
+    assert events == ["speech_started", "utterance", "stopped"]
+
+
+@pytest.mark.parametrize("error", [ValueError("broken microphone"), TimeoutError("slow microphone")])
+async def test_a_source_that_fails_loses_nothing_that_was_heard(error: Exception) -> None:
+    """The finals of what was sent come first, then the error of the source."""
+
+    async def source() -> AsyncIterator[bytes]:
+        yield bytes(2)
+        raise error
+
+    async with serve_script(answer) as server, tutti.connect(server.url) as session:
+        transcript = tutti.Transcript()
+        with pytest.raises(type(error), match="microphone"):
+            async for event in session.stream(source()):
+                transcript.add(event)
+        assert session.stopped is not None
+    assert transcript.text() == "Hello there."
+
+
+async def test_a_stream_is_ended_by_a_fatal_error() -> None:
+    """The reader raises it, and the sender ends with it."""
+
+    async def refuse(peer: Peer) -> None:
+        await peer.begin()
+        await peer.receive()
+        await peer.send({"type": "error", "code": "too_fast", "message": "m", "fatal": True})
+        await peer.socket.close(1008)
+
+    async def flood() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1000)
+
+    async with serve_script(refuse) as server, tutti.connect(server.url) as session:
+        with pytest.raises(tutti.SessionError) as caught:
+            async for _ in session.stream(flood()):
+                pass
+    assert caught.value.code == "too_fast"
+
+
+async def test_a_silent_source_keeps_the_session_alive() -> None:
+    """`stream` says "still here" well before the server would give up."""
+
+    async def wait(peer: Peer) -> None:
+        await peer.begin(idle_timeout_s=0.03)
+        await peer.receive_until("keepalive")
+        await peer.receive_until("keepalive")
+        silent.set_result(None)
+        await peer.finish()
+
+    silent = asyncio.get_running_loop().create_future()
+
+    async def source() -> AsyncIterator[bytes]:
+        await silent
+        yield bytes(2)
+
+    async with serve_script(wait) as server, tutti.connect(server.url) as session:
+        events = [event.type async for event in session.stream(source())]
+    assert events == ["stopped"]
+
+
+async def test_a_file_is_transcribed(tmp_path: Path) -> None:
+    """`transcribe_file` names the file's format, sends all of it and stops."""
+    samples = bytes(range(256)) * 100
+    header = b"WAVEfmt " + struct.pack("<IHHIIHHI", 18, 7, 2, 8000, 16000, 2, 8, 0)[:-2]
+    body = header + b"data" + struct.pack("<I", len(samples)) + samples
+    path = tmp_path / "call.wav"
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+    async with serve_script(answer) as server:
+        events = [event.type async for event in tutti.transcribe_file(server.url, path, language="en")]
+    assert events == ["speech_started", "interim", "segment", "utterance", "stopped"]
+    assert server.peer.messages[0]["audio"] == {"encoding": "mulaw", "sample_rate": 8000, "channels": 2}
+    assert server.peer.messages[0]["language"] == "en"
+    assert b"".join(server.peer.audio) == samples
+
+
+async def test_warnings_come_with_started() -> None:
+    """What the server ignored is there to be read."""
+
+    async def warn(peer: Peer) -> None:
+        await peer.receive_until("start")
+        await peer.send(make_started() | {"warnings": [{"code": "unsupported_option", "message": "words: …"}]})
+        await peer.finish()
+
+    async with serve_script(warn) as server, tutti.connect(server.url, words=True) as session:
+        assert session.started.warnings == (tutti.ServerWarning("unsupported_option", "words: …"),)
+        await session.stop()
+        _ = [event async for event in session]
+    assert server.peer.messages[0]["words"] is True
+
+
+async def test_a_certificate_store_needs_an_encrypted_url() -> None:
+    """`ssl` for ws:// is refused rather than ignored."""
+    import ssl
+
+    with pytest.raises(tutti.BadOption, match="ssl"):
+        async with tutti.connect("ws://127.0.0.1:1", ssl=ssl.create_default_context()):
+            pass
