@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from app.errors import SettingsError
 from app.routes import routes
 from app.service import Service
+from app.session import SessionConfig
 from app.settings import Settings
 from engine import api
 
@@ -21,8 +22,10 @@ MESSAGE_SLACK = 4
 PING_TIMEOUT_S = 60.0
 
 
-def build_app(settings: Settings, transcriber: api.Transcriber) -> Starlette:
-    """The application around an engine that is running already."""
+def build_app(
+    settings: Settings, transcriber: api.Transcriber, session_config: SessionConfig | None = None
+) -> Starlette:
+    """The application around an engine that is running already. `session_config` defaults to that of the settings."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -32,7 +35,7 @@ def build_app(settings: Settings, transcriber: api.Transcriber) -> Starlette:
         await asyncio.gather(watch, return_exceptions=True)
 
     app = Starlette(routes=routes(), lifespan=lifespan)
-    app.state.service = Service(settings, transcriber)
+    app.state.service = Service(settings, transcriber, session_config or settings.session_config)
     return app
 
 

@@ -28,6 +28,15 @@ async def decode_file(file: IO[bytes] | str) -> AsyncGenerator[Samples, None]:
         pieces.close()
 
 
+def duration_s(path: str) -> float | None:
+    """How long the file says that it is; `None` if it does not say, or cannot be read."""
+    try:
+        with av.open(path, mode="r", metadata_errors="ignore") as container:
+            return container.duration / av.time_base if container.duration else None
+    except (av.FFmpegError, OSError):
+        return None
+
+
 def _pieces(file: IO[bytes] | str) -> Generator[Samples, None, None]:
     """Collects decoded frames, which last some 20 ms each, into pieces worth handing to another thread."""
     held: list[Samples] = []

@@ -20,7 +20,7 @@ class Metrics:
 
     def __init__(self, transcriber: api.Transcriber) -> None:
         self.registry = CollectorRegistry()
-        self.sessions = Gauge("tutti_sessions", "Live sessions now", registry=self.registry)
+        self.sessions = Gauge("tutti_sessions_open", "Live sessions now", registry=self.registry)
         self.sessions_total = Counter("tutti_sessions", "Live sessions opened", registry=self.registry)
         self.refused_total = Counter(
             "tutti_refused", "Sessions and uploads refused", ["reason"], registry=self.registry

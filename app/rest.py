@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
 
@@ -16,10 +15,10 @@ from starlette.types import Message
 
 from app import events
 from app.errors import BadStart, LimitExceeded, MediaError, SessionError
-from app.languages import NAMES, WITHOUT_SPACES
+from app.languages import NAMES
 from app.media import decode_file
 from app.service import RETRY_AFTER_S, Service
-from app.transcription import transcribe
+from app.transcription import Transcript, transcribe
 
 RESPONSE_FORMATS = ("json", "text", "verbose_json")
 # Fields that change nothing here; a client is told so in a header.
@@ -42,32 +41,6 @@ class RequestError(Exception):
         headers = {"retry-after": str(RETRY_AFTER_S)} if self.status in (429, 503) else {}
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return JSONResponse({"error": error}, self.status, headers)
-
-
-@dataclass(slots=True)
-class Transcript:
-    """What a transcription collects from its events."""
-
-    segments: list[events.Segment] = field(default_factory=list)
-    utterances: list[str] = field(default_factory=list)
-    audio_s: float = 0.0
-
-    def take(self, event: events.Event) -> None:
-        match event:
-            case events.Segment():
-                self.segments.append(event)
-            case events.Utterance() if event.text:
-                self.utterances.append(event.text)
-            case events.Stopped():
-                self.audio_s = event.audio_s
-
-    @property
-    def language(self) -> str | None:
-        return next((segment.language for segment in self.segments if segment.language), None)
-
-    @property
-    def text(self) -> str:
-        return ("" if self.language in WITHOUT_SPACES else " ").join(self.utterances)
 
 
 async def create_transcription(request: Request) -> Response:
@@ -108,7 +81,7 @@ async def _transcribe(service: Service, form: FormData) -> Response:
                 audio,
                 transcript.take,
                 session_id=f"file_{token_hex(8)}",
-                config=service.settings.session_config,
+                config=service.session_config,
                 language=_text(form, "language") or None,
                 prompt=_text(form, "prompt") or "",
             )

@@ -56,7 +56,7 @@ async def stream(websocket: WebSocket) -> None:
         error = RequestError(400, f"subprotocol: expected {native.SUBPROTOCOL}, got {', '.join(offered)}")
         await websocket.send_denial_response(error.response())
         return
-    session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.settings.session_config)
+    session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
     connection = Connection(websocket, session, service.transcriber, service.settings, service.metrics)
     try:
         with service.admitted_session(connection):

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from app.errors import CLOSE_OVERLOADED, LimitExceeded
 from app.metrics import Metrics
+from app.session import SessionConfig
 from app.settings import Settings
 from engine import api
 
@@ -23,8 +24,9 @@ class Drainable(Protocol):
 
 
 class Service:
-    def __init__(self, settings: Settings, transcriber: api.Transcriber) -> None:
+    def __init__(self, settings: Settings, transcriber: api.Transcriber, session_config: SessionConfig) -> None:
         self.settings = settings
+        self.session_config = session_config
         self.transcriber = transcriber
         self.metrics = Metrics(transcriber)
         self.is_draining = False

@@ -2,7 +2,8 @@
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from app.errors import SettingsError
 from app.events import Limits
@@ -11,58 +12,48 @@ from app.session import SessionConfig
 ENV_PREFIX = "TUTTI_"
 
 
+def _setting(default: object, meaning: str) -> Any:
+    """A field whose meaning is shown by `--help`."""
+    return field(default=default, metadata={"help": meaning})
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every field is a flag of `tutti serve` (`--max-sessions`) and a variable (`TUTTI_MAX_SESSIONS`)."""
 
-    host: str = "127.0.0.1"
-    """Address to listen on. A public one needs API keys, or --allow-anyone."""
-    port: int = 8000
-    """Port to listen on; 0 takes a free one."""
-    api_keys: str = ""
-    """Keys that clients must show, separated by commas. Empty: nobody is asked."""
-    allow_anyone: bool = False
-    """Serve a public address without keys."""
-    model: str = "tutti-demo"
-    """A model from `tutti models`, a folder with a Hugging Face Whisper checkpoint, or a hub name."""
-    device: str = "auto"
-    """cpu, cuda, or auto: a GPU where there is one."""
-    dtype: str = "auto"
-    """float32, bfloat16, float16, or auto: what suits the device."""
-    threads: int = 0
-    """CPU threads of the engine; 0 is one per core."""
-    slots: int = 0
-    """Sequences decoded at the same time; 0 is what suits the device."""
-    max_encode_batch: int = 0
-    """Most windows in one encoder call; 0 is what suits the device."""
-    max_wait_ms: float = 5.0
-    """How long the batcher waits for more windows before it encodes fewer than a full batch."""
-    max_sessions: int = 32
-    """Live sessions at the same time; one more is told to come back later."""
-    max_uploads: int = 8
-    """File transcriptions at the same time; one more is told to come back later."""
-    max_upload_mb: int = 512
-    """Largest file for transcription, in megabytes."""
-    interim_interval_ms: int = 500
-    """Audio between two interims of an utterance."""
-    max_message_kb: int = 1024
-    """Largest WebSocket message, in KiB."""
-    max_ahead_s: float = 60.0
-    """How far a client's audio may run ahead of the clock."""
-    idle_timeout_s: float = 60.0
-    """A session that sends nothing for so long is closed."""
-    send_timeout_s: float = 10.0
-    """A client that does not read for so long is closed."""
-    drain_timeout_s: float = 20.0
-    """How long a stopping server waits for sessions to get their finals."""
-    log_level: str = "info"
-    """debug, info, warning or error."""
+    host: str = _setting("127.0.0.1", "Address to listen on. A public one needs API keys, or --allow-anyone.")
+    port: int = _setting(8000, "Port to listen on; 0 takes a free one.")
+    api_keys: str = _setting("", "Keys that clients must show, separated by commas. Empty: nobody is asked.")
+    allow_anyone: bool = _setting(False, "Serve a public address without keys.")
+    model: str = _setting(
+        "tutti-demo", "A model from `tutti models`, a folder with a Hugging Face Whisper checkpoint, or a hub name."
+    )
+    device: str = _setting("auto", "cpu, cuda, or auto: a GPU where there is one.")
+    dtype: str = _setting("auto", "float32, bfloat16, float16, or auto: what suits the device.")
+    threads: int = _setting(0, "CPU threads of the engine; 0 is one per core.")
+    slots: int = _setting(32, "Sequences decoded at the same time.")
+    max_encode_batch: int = _setting(8, "Most windows in one encoder call.")
+    max_wait_ms: float = _setting(
+        5.0, "How long the batcher waits for more windows before it encodes fewer than a full batch."
+    )
+    max_sessions: int = _setting(32, "Live sessions at the same time; one more is told to come back later.")
+    max_uploads: int = _setting(8, "File transcriptions at the same time; one more is told to come back later.")
+    max_upload_mb: int = _setting(512, "Largest file for transcription, in megabytes.")
+    interim_interval_ms: int = _setting(500, "Audio between two interims of an utterance.")
+    max_message_kb: int = _setting(1024, "Largest WebSocket message, in KiB.")
+    max_ahead_s: float = _setting(60.0, "How far a client's audio may run ahead of the clock.")
+    idle_timeout_s: float = _setting(60.0, "A session that sends nothing for so long is closed.")
+    send_timeout_s: float = _setting(10.0, "A client that does not read for so long is closed.")
+    drain_timeout_s: float = _setting(20.0, "How long a stopping server waits for sessions to get their finals.")
+    log_level: str = _setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)
-        for name in ("threads", "slots", "max_encode_batch", "max_wait_ms"):
+        for name in ("threads", "max_wait_ms"):
             _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
         for name in (
+            "slots",
+            "max_encode_batch",
             "max_sessions",
             "max_uploads",
             "max_upload_mb",
@@ -102,7 +93,7 @@ class Settings:
 
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raise `SettingsError` for a `TUTTI_…` variable that no setting has, a typing error most likely."""
-    known = {ENV_PREFIX + field.name.upper() for field in fields(Settings)} | {ENV_PREFIX + "API_KEY"}
+    known = {ENV_PREFIX + each.name.upper() for each in fields(Settings)} | {ENV_PREFIX + "API_KEY"}
     unknown = sorted(name for name in environment if name.startswith(ENV_PREFIX) and name not in known)
     if unknown:
         raise SettingsError(f"unknown settings in the environment: {', '.join(unknown)}")

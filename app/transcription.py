@@ -2,17 +2,47 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from app import events
 from app.audio import Samples
 from app.driver import MAX_BACKLOG, SessionDriver
 from app.errors import CLOSE_DONE, SessionError
+from app.languages import WITHOUT_SPACES
 from app.session import Session, SessionConfig
 from engine import api
 
 # A file is cut for throughput, not for latency: utterances are long, so that windows are full.
 FILE_ENDPOINTING = events.Endpointing(silence_ms=3000, max_utterance_s=300.0)
+
+
+@dataclass(slots=True)
+class Transcript:
+    """What a transcription collects from its events."""
+
+    segments: list[events.Segment] = field(default_factory=list)
+    utterances: list[str] = field(default_factory=list)
+    uncovered: list[tuple[float, float]] = field(default_factory=list)
+    """Stretches of detected speech without text."""
+    audio_s: float = 0.0
+
+    def take(self, event: events.Event) -> None:
+        match event:
+            case events.Segment():
+                self.segments.append(event)
+            case events.Utterance():
+                self.utterances += [event.text] if event.text else []
+                self.uncovered += event.uncovered
+            case events.Stopped():
+                self.audio_s = event.audio_s
+
+    @property
+    def language(self) -> str | None:
+        return next((segment.language for segment in self.segments if segment.language), None)
+
+    @property
+    def text(self) -> str:
+        return ("" if self.language in WITHOUT_SPACES else " ").join(self.utterances)
 
 
 async def transcribe(

@@ -1,0 +1,220 @@
+"""The command line, `tutti`. The only module that names the concrete engine."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import click
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from app.demo import run_demo
+from app.errors import MediaError, SessionError, SettingsError
+from app.main import Server, bind, build_app
+from app.settings import ENV_PREFIX, Settings, check_environment
+from app.terminal import FORMATS, print_transcript
+from engine import api
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.errors import EngineError
+from engine.models import EMBEDDED_MODEL, KNOWN_MODELS
+
+ENGINE_SETTINGS = ("model", "device", "dtype", "threads", "slots", "max_encode_batch", "max_wait_ms")
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def settings_options(*names: str) -> Callable[[_Function], _Function]:
+    """A flag and an environment variable for each of these settings, or for all of them."""
+
+    def decorate(function: _Function) -> _Function:
+        for setting in reversed(fields(Settings)):
+            if names and setting.name not in names:
+                continue
+            function = click.option(
+                "--" + setting.name.replace("_", "-"),
+                type=setting.type,
+                is_flag=setting.type is bool,
+                default=setting.default,
+                envvar=ENV_PREFIX + setting.name.upper(),
+                show_envvar=True,
+                show_default=setting.type is not bool and setting.default != "",
+                help=setting.metadata["help"],
+            )(function)
+        return function
+
+    return decorate
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("tutti-server"), prog_name="tutti")
+def cli() -> None:
+    """Live transcription for many voices at once: one batched Whisper behind a streaming service.
+
+    Start with `tutti demo`, then `tutti serve`.
+    """
+
+
+@cli.command()
+@settings_options()
+def serve(**values: Any) -> None:
+    """Run the service: live sessions, file transcription, and the captions page."""
+    settings = _settings(values)
+    _run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    listener = bind(settings)
+    with listener:
+        async with Engine.start(_engine_config(settings)) as engine:
+            port = listener.getsockname()[1]
+            _console().print(_banner(settings, engine.info, port))
+            await Server(build_app(settings, engine), settings).serve([listener])
+
+
+@cli.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--format", "output", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print."
+)
+@click.option("--language", help="A language code such as en. Default: detected.")
+@click.option("--prompt", default="", help="Text the speech may follow on from, or names it may contain.")
+@settings_options(*ENGINE_SETTINGS)
+def transcribe(file: str, output: str, language: str | None, prompt: str, **values: Any) -> None:
+    """Transcribe FILE, of any format that FFmpeg reads, without a server."""
+    settings = _settings(values)
+
+    async def work() -> None:
+        async with Engine.start(_engine_config(settings)) as engine:
+            await print_transcript(engine, file, output, settings.session_config, language, prompt)
+
+    _run(work())
+
+
+@cli.command()
+@click.option("--url", help="Use the server at this address instead of starting one.")
+@click.option(
+    "--file", type=click.Path(exists=True, dir_okay=False), help="Stream this recording instead of the sample."
+)
+@settings_options(*ENGINE_SETTINGS)
+def demo(url: str | None, file: str | None, **values: Any) -> None:
+    """See live captions: starts a server, streams a recording at the pace of speech, shows what it hears."""
+    settings = _settings({**values, "port": 0, "log_level": "warning"})
+
+    async def work() -> None:
+        if url:
+            await run_demo(_console(), url, file)
+            return
+        console = _console()
+        listener = bind(settings)
+        with console.status("Loading the model …"):
+            starting = Engine.start(_engine_config(settings))
+            engine = await starting.__aenter__()
+        try:
+            port = listener.getsockname()[1]
+            console.print(_banner(settings, engine.info, port))
+            server = Server(build_app(settings, engine), settings)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(server.serve([listener]))
+                try:
+                    await run_demo(console, f"ws://{settings.host}:{port}", file)
+                finally:
+                    server.stop()
+        finally:
+            await starting.__aexit__(None, None, None)
+
+    _run(work())
+
+
+@cli.command()
+def models() -> None:
+    """List models that can be named with --model."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("model", "parameters", "about"):
+        table.add_column(heading, justify="right" if heading == "parameters" else "left")
+    for model in KNOWN_MODELS:
+        table.add_row(model.name, f"{model.n_parameters_m} M", model.about)
+    _console().print(table)
+    _console().print(
+        "\nNames with a slash are fetched from the Hugging Face hub once. A folder with any other Whisper checkpoint "
+        "in the Hugging Face layout works as well."
+    )
+
+
+def _settings(values: dict[str, Any]) -> Settings:
+    try:
+        check_environment(os.environ)
+        settings = Settings(**values)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    # Every request a line of the library's own would drown ours.
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    return settings
+
+
+def _engine_config(settings: Settings) -> EngineConfig:
+    try:
+        return EngineConfig(
+            model=settings.model,
+            device=settings.device,  # type: ignore[arg-type]  # EngineConfig checks it
+            dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
+            n_threads=settings.threads or None,
+            n_slots=settings.slots,
+            max_encode_batch=settings.max_encode_batch,
+            max_wait_ms=settings.max_wait_ms,
+        )
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end; what the user can mend is told in a line, and exits with 1."""
+    try:
+        uvloop.run(work)
+    except* (SettingsError, EngineError, MediaError, SessionError) as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise click.ClickException(str(error)) from None
+    except* KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def _banner(settings: Settings, info: api.ModelInfo, port: int) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    lines = [
+        f"[bold]tutti[/] {version('tutti-server')} · model [bold]{info.name}[/] "
+        f"({info.n_parameters / 1e6:.1f} M parameters, {info.dtype} on {info.device})",
+        f"  captions   http://{host}:{port}/",
+        f"  live       ws://{host}:{port}/v1/stream",
+        f"  files      http://{host}:{port}/v1/audio/transcriptions",
+        f"  metrics    http://{host}:{port}/metrics",
+    ]
+    if info.name == EMBEDDED_MODEL:
+        lines.append(
+            "[dim]  The embedded demo model hears synthetic English voices only. For people, choose one of "
+            "`tutti models`.[/]"
+        )
+    return "\n".join(lines)
+
+
+def _console() -> Console:
+    return Console(highlight=False, emoji=False)
+
+
+def main() -> None:
+    cli(prog_name="tutti")
+
+
+if __name__ == "__main__":
+    main()
