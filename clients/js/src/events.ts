@@ -1,0 +1,326 @@
+/**
+ * The messages of `tutti.v1`, named as on the wire, and the one place where what comes in is checked.
+ * Times are seconds on the session's timeline.
+ */
+
+import { ProtocolError } from "./errors.js";
+
+// What the client sends.
+
+export type Encoding = "pcm_s16le" | "pcm_f32le" | "mulaw" | "alaw";
+
+/** The fields of `start`; what is left out takes the server's default. */
+export interface StartOptions {
+  readonly audio?: {
+    readonly encoding?: Encoding;
+    readonly sample_rate?: number;
+    readonly channels?: number;
+  };
+  /** A code such as "en"; null to have it detected for every utterance. */
+  readonly language?: string | null;
+  readonly task?: "transcribe" | "translate";
+  readonly interim?: boolean;
+  readonly words?: boolean;
+  readonly endpointing?: { readonly silence_ms?: number; readonly max_utterance_s?: number };
+  /** Text the speech may follow on from, or names it may contain. */
+  readonly prompt?: string;
+  readonly hotwords?: readonly string[];
+  /** After a lost connection: the error's `finalUntilS`, and the text before it. */
+  readonly resume?: { readonly from_s: number; readonly prompt?: string } | null;
+}
+
+export type FlushId = string | number;
+
+export type Command =
+  | ({ readonly type: "start" } & StartOptions)
+  | { readonly type: "flush"; readonly id: FlushId }
+  | { readonly type: "keepalive" }
+  | { readonly type: "stop" };
+
+// What the server sends.
+
+export interface Notice {
+  readonly code: string;
+  readonly message: string;
+}
+
+export interface Limits {
+  readonly max_message_bytes: number;
+  readonly max_ahead_s: number;
+  readonly idle_timeout_s: number;
+  readonly max_window_s: number;
+}
+
+export interface StartedEvent {
+  readonly type: "started";
+  readonly session_id: string;
+  readonly model: string;
+  readonly limits: Limits;
+  readonly warnings: readonly Notice[];
+}
+
+export interface SpeechStartedEvent {
+  readonly type: "speech_started";
+  readonly utterance: number;
+  readonly channel: number;
+  readonly at_s: number;
+}
+
+/** What follows the utterance's segments so far: `stable` only grows, `tail` may still change. */
+export interface InterimEvent {
+  readonly type: "interim";
+  readonly utterance: number;
+  readonly channel: number;
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly stable: string;
+  readonly tail: string;
+}
+
+export interface Word {
+  readonly word: string;
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly confidence: number;
+}
+
+/** Final text between two timestamps; it brings its own leading space. */
+export interface SegmentEvent {
+  readonly type: "segment";
+  readonly utterance: number;
+  readonly id: number;
+  readonly channel: number;
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly text: string;
+  readonly words: readonly Word[];
+  readonly confidence: number;
+  readonly language: string | null;
+}
+
+export interface UtteranceEvent {
+  readonly type: "utterance";
+  readonly utterance: number;
+  readonly channel: number;
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly text: string;
+  /** Stretches of detected speech, `[start_s, end_s]`, for which there is no text. */
+  readonly uncovered: readonly (readonly [number, number])[];
+  readonly final_until_s: number;
+}
+
+export interface FlushedEvent {
+  readonly type: "flushed";
+  readonly id: FlushId;
+}
+
+export interface LagEvent {
+  readonly type: "lag";
+  readonly behind_s: number;
+}
+
+export interface WarningEvent extends Notice {
+  readonly type: "warning";
+}
+
+export interface ErrorEvent extends Notice {
+  readonly type: "error";
+  readonly fatal: boolean;
+}
+
+export interface StoppedEvent {
+  readonly type: "stopped";
+  readonly audio_s: number;
+  readonly speech_s: number;
+  readonly words: number;
+}
+
+/** An event newer than this client. */
+export interface UnknownEvent {
+  readonly type: "unknown";
+  /** Its `type` on the wire. */
+  readonly name: string;
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+export type ServerEvent =
+  | StartedEvent
+  | SpeechStartedEvent
+  | InterimEvent
+  | SegmentEvent
+  | UtteranceEvent
+  | FlushedEvent
+  | LagEvent
+  | WarningEvent
+  | ErrorEvent
+  | StoppedEvent
+  | UnknownEvent;
+
+/**
+ * Checks a parsed JSON value and types it. Extra fields are left out; a missing or wrong one throws `ProtocolError`,
+ * which names the field, what was expected and what came.
+ */
+export function parseEvent(value: unknown): ServerEvent {
+  if (!isRecord(value)) {
+    throw new ProtocolError("event", "an object", value);
+  }
+  const name = value["type"];
+  if (typeof name !== "string") {
+    throw new ProtocolError("type", "a string", name);
+  }
+  const event = new Fields(name, value);
+  switch (name) {
+    case "started":
+      return {
+        type: name,
+        session_id: event.text("session_id"),
+        model: event.text("model"),
+        limits: limits(event.object("limits")),
+        warnings: event.list("warnings", (field, item) => notice(Fields.of(field, item))),
+      };
+    case "speech_started":
+      return { type: name, ...place(event), at_s: event.number("at_s") };
+    case "interim":
+      return { type: name, ...place(event), ...span(event), stable: event.text("stable"), tail: event.text("tail") };
+    case "segment":
+      return {
+        type: name,
+        ...place(event),
+        id: event.count("id"),
+        ...span(event),
+        text: event.text("text"),
+        words: event.list("words", (field, item) => word(Fields.of(field, item))),
+        confidence: event.number("confidence"),
+        language: event.textOrNull("language"),
+      };
+    case "utterance":
+      return {
+        type: name,
+        ...place(event),
+        ...span(event),
+        text: event.text("text"),
+        uncovered: event.list("uncovered", stretch),
+        final_until_s: event.number("final_until_s"),
+      };
+    case "flushed":
+      return { type: name, id: event.flushId("id") };
+    case "lag":
+      return { type: name, behind_s: event.number("behind_s") };
+    case "warning":
+      return { type: name, ...notice(event) };
+    case "error":
+      return { type: name, ...notice(event), fatal: event.boolean("fatal") };
+    case "stopped":
+      return {
+        type: name,
+        audio_s: event.number("audio_s"),
+        speech_s: event.number("speech_s"),
+        words: event.count("words"),
+      };
+    default:
+      return { type: "unknown", name, fields: value };
+  }
+}
+
+const place = (event: Fields) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
+
+const span = (event: Fields) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
+
+const notice = (event: Fields): Notice => ({ code: event.text("code"), message: event.text("message") });
+
+const word = (event: Fields): Word => ({
+  word: event.text("word"),
+  ...span(event),
+  confidence: event.number("confidence"),
+});
+
+const limits = (event: Fields): Limits => ({
+  max_message_bytes: event.count("max_message_bytes"),
+  max_ahead_s: event.number("max_ahead_s"),
+  idle_timeout_s: event.number("idle_timeout_s"),
+  max_window_s: event.number("max_window_s"),
+});
+
+function stretch(field: string, item: unknown): readonly [number, number] {
+  if (Array.isArray(item) && item.length === 2) {
+    const [start, end]: unknown[] = item;
+    if (isFiniteNumber(start) && isFiniteNumber(end)) {
+      return [start, end];
+    }
+  }
+  throw new ProtocolError(field, "[start_s, end_s]", item);
+}
+
+/** The fields of one object, each checked as it is read; `path` is how errors name it. */
+class Fields {
+  readonly #path: string;
+  readonly #record: Record<string, unknown>;
+
+  constructor(path: string, record: Record<string, unknown>) {
+    this.#path = path;
+    this.#record = record;
+  }
+
+  static of(path: string, value: unknown): Fields {
+    if (!isRecord(value)) {
+      throw new ProtocolError(path, "an object", value);
+    }
+    return new Fields(path, value);
+  }
+
+  text(name: string): string {
+    return this.#checked(name, "a string", (value) => typeof value === "string");
+  }
+
+  textOrNull(name: string): string | null {
+    const isTextOrNull = (value: unknown) => value === null || typeof value === "string";
+    return this.#checked(name, "a string or null", isTextOrNull);
+  }
+
+  boolean(name: string): boolean {
+    return this.#checked(name, "true or false", (value) => typeof value === "boolean");
+  }
+
+  number(name: string): number {
+    return this.#checked(name, "a number", isFiniteNumber);
+  }
+
+  count(name: string): number {
+    return this.#checked(name, "an integer from 0", isCount);
+  }
+
+  flushId(name: string): FlushId {
+    const isFlushId = (value: unknown) => typeof value === "string" || Number.isSafeInteger(value);
+    return this.#checked(name, "a string or an integer", isFlushId as (value: unknown) => value is FlushId);
+  }
+
+  object(name: string): Fields {
+    return Fields.of(`${this.#path}.${name}`, this.#record[name]);
+  }
+
+  list<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
+    const items: readonly unknown[] = this.#checked(name, "a list", Array.isArray);
+    return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
+  }
+
+  #checked<T>(name: string, expected: string, isExpected: (value: unknown) => value is T): T {
+    const value = this.#record[name];
+    if (!isExpected(value)) {
+      throw new ProtocolError(`${this.#path}.${name}`, expected, value);
+    }
+    return value;
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isFiniteNumber(value: unknown): value is number {
+  return typeof value === "number" && Number.isFinite(value);
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}

@@ -1,0 +1,40 @@
+/** The public names of the package. */
+
+export { Captions } from "./captions.js";
+export type { ChannelCaptions, Line, OpenLine } from "./captions.js";
+export {
+  AbortedError,
+  ConnectError,
+  ConnectionLost,
+  MicrophoneError,
+  ProtocolError,
+  SessionError,
+  TuttiError,
+  UsageError,
+} from "./errors.js";
+export { parseEvent } from "./events.js";
+export type {
+  Encoding,
+  ErrorEvent,
+  FlushedEvent,
+  FlushId,
+  InterimEvent,
+  LagEvent,
+  Limits,
+  Notice,
+  SegmentEvent,
+  ServerEvent,
+  SpeechStartedEvent,
+  StartedEvent,
+  StartOptions,
+  StoppedEvent,
+  UnknownEvent,
+  UtteranceEvent,
+  WarningEvent,
+  Word,
+} from "./events.js";
+export { openMicrophone } from "./microphone.js";
+export type { Microphone, MicrophoneOptions } from "./microphone.js";
+export { connect } from "./session.js";
+export type { ConnectOptions, Session } from "./session.js";
+export type { OpenSocket, Socket, SocketEvent, SocketEventType, SocketListener } from "./socket.js";

@@ -1,0 +1,74 @@
+import { expect, test } from "vitest";
+import { Captions, parseEvent } from "../src/index.js";
+
+const say = (captions: Captions, type: string, fields: object) =>
+  captions.apply(
+    parseEvent({
+      type, utterance: 0, channel: 0, id: 0, start_s: 1, end_s: 2, at_s: 1, words: [], confidence: 1, language: null,
+      uncovered: [], final_until_s: 2, ...fields,
+    }),
+  );
+
+test("an utterance goes from tail to stable to segments to one final line", () => {
+  const captions = new Captions();
+  say(captions, "speech_started", { at_s: 0.5 });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ start_s: 0.5, segments: "", stable: "", tail: "" }]);
+  say(captions, "interim", { stable: "", tail: "Hell" });
+  say(captions, "interim", { stable: "Hello", tail: " their. How" });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ stable: "Hello", tail: " their. How" }]);
+  say(captions, "segment", { text: "Hello there." });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "Hello there.", stable: "", tail: "" }]);
+  say(captions, "interim", { stable: " How", tail: " are" });
+  say(captions, "segment", { text: " How are you?" });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "Hello there. How are you?" }]);
+  say(captions, "utterance", { text: "Hello there. How are you?" });
+  expect(captions.channels.get(0)).toEqual({
+    open: [],
+    lines: [{ utterance: 0, channel: 0, start_s: 1, end_s: 2, text: "Hello there. How are you?", uncovered: [] }],
+  });
+});
+
+test("a segment leaves what was stable beyond it in place", () => {
+  const captions = new Captions();
+  say(captions, "interim", { stable: "One. Two", tail: " tree" });
+  say(captions, "segment", { text: "One." });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: " Two", tail: " tree" }]);
+});
+
+test("a segment leaves the tail beyond it in place", () => {
+  const captions = new Captions();
+  say(captions, "interim", { stable: "On", tail: "e. Two" });
+  say(captions, "segment", { text: "One." });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: "", tail: " Two" }]);
+});
+
+test("speech that goes on while the last words become final has a line of its own", () => {
+  const captions = new Captions();
+  say(captions, "interim", { utterance: 0, stable: "One", tail: "" });
+  say(captions, "speech_started", { utterance: 1 });
+  say(captions, "interim", { utterance: 1, stable: "", tail: "Two" });
+  expect(captions.channels.get(0)?.open.map((line) => line.stable + line.tail)).toEqual(["One", "Two"]);
+  say(captions, "utterance", { utterance: 0, text: "One." });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ utterance: 1, tail: "Two" }]);
+});
+
+test("channels are kept apart", () => {
+  const captions = new Captions();
+  say(captions, "interim", { channel: 0, utterance: 0, stable: "left", tail: "" });
+  say(captions, "interim", { channel: 1, utterance: 1, stable: "right", tail: "" });
+  expect([...captions.channels].map(([channel, { open }]) => [channel, open[0]?.stable])).toEqual([
+    [0, "left"],
+    [1, "right"],
+  ]);
+});
+
+test("an utterance without text is a line with what it does not cover", () => {
+  const captions = new Captions();
+  expect(say(captions, "utterance", { text: "", uncovered: [[1, 2]] })).toMatchObject({ text: "", uncovered: [[1, 2]] });
+});
+
+test("other events touch no line", () => {
+  const captions = new Captions();
+  expect(captions.apply({ type: "lag", behind_s: 1 })).toBeUndefined();
+  expect(captions.channels.size).toBe(0);
+});

@@ -1,0 +1,80 @@
+/** A WebSocket without a network: the test plays the server. */
+
+import type { Socket, SocketEvent, SocketEventType, SocketListener } from "../src/index.js";
+
+export const STARTED = {
+  type: "started",
+  session_id: "s_01",
+  model: "tutti-demo",
+  limits: { max_message_bytes: 8, max_ahead_s: 60, idle_timeout_s: 60, max_window_s: 30 },
+  warnings: [],
+};
+
+export class FakeSocket implements Socket {
+  url = "";
+  protocols: string[] = [];
+  bufferedAmount = 0;
+  readonly sentText: unknown[] = [];
+  readonly sentAudio: number[][] = [];
+  closedWith: number | undefined;
+  readonly #listeners: [SocketEventType, SocketListener][] = [];
+
+  /** To be given as `openSocket`. */
+  readonly open = (url: string, protocols: string[]): Socket => {
+    this.url = url;
+    this.protocols = protocols;
+    return this;
+  };
+
+  send(data: string | ArrayBuffer | ArrayBufferView): void {
+    if (typeof data === "string") {
+      this.sentText.push(JSON.parse(data));
+    } else if (ArrayBuffer.isView(data)) {
+      this.sentAudio.push([...new Uint8Array(data.buffer, data.byteOffset, data.byteLength)]);
+    } else {
+      this.sentAudio.push([...new Uint8Array(data)]);
+    }
+  }
+
+  /** Like a browser's: "close" comes later, unless it has come already. */
+  close(code?: number): void {
+    this.closedWith ??= code;
+    queueMicrotask(() => this.emit("close", { code: code ?? 1005 }));
+  }
+
+  addEventListener(type: SocketEventType, listener: SocketListener): void {
+    this.#listeners.push([type, listener]);
+  }
+
+  removeEventListener(type: SocketEventType, listener: SocketListener): void {
+    const index = this.#listeners.findIndex(([t, l]) => t === type && l === listener);
+    if (index >= 0) {
+      this.#listeners.splice(index, 1);
+    }
+  }
+
+  get nListeners(): number {
+    return this.#listeners.length;
+  }
+
+  emit(type: SocketEventType, event: SocketEvent = {}): void {
+    for (const [listenedTo, listener] of this.#listeners.slice()) {
+      if (listenedTo === type) {
+        listener(event);
+      }
+    }
+  }
+
+  /** The server says something. */
+  say(...messages: unknown[]): void {
+    for (const message of messages) {
+      this.emit("message", { data: JSON.stringify(message) });
+    }
+  }
+
+  /** The server accepts. */
+  accept(): void {
+    this.emit("open");
+    this.say(STARTED);
+  }
+}

@@ -1,0 +1,343 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import {
+  AbortedError,
+  connect,
+  ConnectError,
+  ConnectionLost,
+  type ConnectOptions,
+  ProtocolError,
+  type ServerEvent,
+  type Session,
+  SessionError,
+  UsageError,
+} from "../src/index.js";
+import { FakeSocket, STARTED } from "./fake_socket.js";
+
+const UTTERANCE = {
+  type: "utterance",
+  utterance: 0,
+  channel: 0,
+  start_s: 0,
+  end_s: 1,
+  text: "Hello.",
+  uncovered: [],
+  final_until_s: 1.5,
+};
+const LAG = { type: "lag", behind_s: 0 };
+const STOPPED = { type: "stopped", audio_s: 2, speech_s: 1, words: 1 };
+
+let socket: FakeSocket;
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  socket = new FakeSocket();
+});
+
+afterEach(() => {
+  expect(vi.getTimerCount(), "timers left behind").toBe(0);
+  vi.useRealTimers();
+});
+
+const begin = (options: ConnectOptions = {}) => connect("http://tutti", { openSocket: socket.open, ...options });
+
+async function open(options: ConnectOptions = {}): Promise<Session> {
+  const connecting = begin(options);
+  socket.accept();
+  return connecting;
+}
+
+async function readAll(session: Session): Promise<ServerEvent[]> {
+  const events: ServerEvent[] = [];
+  for await (const event of session) {
+    events.push(event);
+  }
+  return events;
+}
+
+/** After a turn of the event loop, in which the fake socket says "close". */
+async function expectNothingLeft(): Promise<void> {
+  await Promise.resolve();
+  await Promise.resolve();
+  expect(socket.nListeners, "listeners left behind").toBe(0);
+  expect(vi.getTimerCount(), "timers left behind").toBe(0);
+}
+
+describe("connect", () => {
+  test.each([
+    ["http://tutti", "ws://tutti/v1/stream"],
+    ["https://tutti:8443/", "wss://tutti:8443/v1/stream"],
+    ["wss://tutti/eu/v1/stream?x=1#here", "wss://tutti/eu/v1/stream?x=1"],
+    [new URL("ws://[::1]:8000"), "ws://[::1]:8000/v1/stream"],
+  ])("%s becomes %s", async (url, target) => {
+    const connecting = connect(url, { openSocket: socket.open });
+    socket.accept();
+    (await connecting).close();
+    expect(socket.url).toBe(target);
+  });
+
+  test.each(["/v1/stream", "ftp://tutti", ""])("%j is not an address", async (url) => {
+    await expect(connect(url, { openSocket: socket.open })).rejects.toMatchObject({ code: "bad_url" });
+  });
+
+  test("resolves with the server's answer, and asks for the protocol by name", async () => {
+    const session = await open();
+    expect([session.id, session.model, session.isOpen]).toEqual(["s_01", "tutti-demo", true]);
+    expect(session.limits.max_ahead_s).toBe(60);
+    expect(socket.protocols).toEqual(["tutti.v1"]);
+    session.close();
+  });
+
+  test("sends the key as a subprotocol", async () => {
+    (await open({ apiKey: "s3cret" })).close();
+    expect(socket.protocols).toEqual(["tutti.v1", "tutti.key.s3cret"]);
+  });
+
+  test.each(["", "two words", "clé"])("refuses the key %j, which cannot be a subprotocol, without saying it", async (apiKey) => {
+    const error = await begin({ apiKey }).catch((e: unknown) => e);
+    expect(error).toMatchObject({ code: "bad_api_key" });
+    expect(apiKey === "" || !String(error).includes(apiKey)).toBe(true);
+  });
+
+  test("rejects when the socket errs, and leaves nothing behind", async () => {
+    const connecting = begin();
+    socket.emit("error");
+    await expect(connecting).rejects.toMatchObject({ name: "ConnectError", code: "connect_failed", closeCode: 1006 });
+    await expectNothingLeft();
+  });
+
+  test("rejects when the socket closes, and leaves nothing behind", async () => {
+    const connecting = begin();
+    socket.emit("open");
+    socket.emit("close", { code: 1013, reason: "full" });
+    await expect(connecting).rejects.toThrow(ConnectError);
+    await expect(connecting).rejects.toMatchObject({ closeCode: 1013, message: expect.stringContaining("1013: full") });
+    await expectNothingLeft();
+  });
+
+  test("rejects when the socket cannot even be made", async () => {
+    const cause = new SyntaxError("bad protocol");
+    const openSocket = () => {
+      throw cause;
+    };
+    await expect(begin({ openSocket })).rejects.toMatchObject({ code: "connect_failed", cause });
+  });
+
+  test("rejects on abort, and leaves nothing behind", async () => {
+    const controller = new AbortController();
+    const removed = vi.spyOn(controller.signal, "removeEventListener");
+    const connecting = begin({ signal: controller.signal });
+    controller.abort("changed my mind");
+    await expect(connecting).rejects.toMatchObject({ name: "AbortedError", code: "aborted", cause: "changed my mind" });
+    expect(socket.closedWith).toBe(1000);
+    expect(removed).toHaveBeenCalled();
+    await expectNothingLeft();
+  });
+
+  test("does not open a socket when aborted before", async () => {
+    await expect(begin({ signal: AbortSignal.abort() })).rejects.toThrow(AbortedError);
+    expect(socket.url).toBe("");
+  });
+
+  test("rejects when the server does not answer in time, and leaves nothing behind", async () => {
+    const connecting = begin({ timeoutMs: 500 });
+    socket.emit("open");
+    vi.advanceTimersByTime(500);
+    await expect(connecting).rejects.toMatchObject({ code: "connect_timeout" });
+    await expectNothingLeft();
+  });
+
+  test("rejects with the server's own words", async () => {
+    const connecting = begin();
+    socket.emit("open");
+    socket.say({ type: "error", code: "bad_start", message: "task: expected …", fatal: true });
+    await expect(connecting).rejects.toThrow(SessionError);
+    await expect(connecting).rejects.toMatchObject({ code: "bad_start", message: "task: expected …" });
+    await expectNothingLeft();
+  });
+
+  test("rejects when what comes is not an event", async () => {
+    const connecting = begin();
+    socket.emit("open");
+    socket.say({ ...STARTED, model: 0 });
+    await expect(connecting).rejects.toThrow("started.model: expected a string, got 0");
+    await expectNothingLeft();
+  });
+});
+
+describe("the loop", () => {
+  test("gives the events in order and ends after stopped", async () => {
+    const session = await open();
+    socket.say(UTTERANCE, { type: "applause" });
+    const reading = readAll(session);
+    await Promise.resolve();
+    session.stop();
+    socket.say(LAG, STOPPED);
+    expect((await reading).map((event) => event.type)).toEqual(["utterance", "unknown", "lag", "stopped"]);
+    expect(session.finalUntilS).toBe(1.5);
+    await expectNothingLeft();
+  });
+
+  test("leaving it closes the session", async () => {
+    const session = await open();
+    socket.say(LAG);
+    for await (const _ of session) {
+      break;
+    }
+    expect([socket.closedWith, session.isOpen]).toEqual([1000, false]);
+    await expectNothingLeft();
+  });
+
+  test("an exception in its body closes the session and comes out unchanged", async () => {
+    const session = await open();
+    const mine = new Error("mine");
+    socket.say(LAG);
+    const reading = (async () => {
+      for await (const _ of session) {
+        throw mine;
+      }
+    })();
+    await expect(reading).rejects.toBe(mine);
+    expect(socket.closedWith).toBe(1000);
+    await expectNothingLeft();
+  });
+
+  test("close() elsewhere ends it without an error", async () => {
+    const session = await open();
+    const reading = readAll(session);
+    session.close();
+    session.close();
+    expect(await reading).toEqual([]);
+  });
+
+  test("an error that is not fatal is an event", async () => {
+    const session = await open();
+    socket.say({ type: "error", code: "bad_json", message: "…", fatal: false }, STOPPED);
+    expect((await readAll(session)).map((event) => event.type)).toEqual(["error", "stopped"]);
+  });
+
+  test("a fatal error is thrown, after the events before it", async () => {
+    const session = await open();
+    socket.say(UTTERANCE, { type: "error", code: "draining", message: "going down", fatal: true });
+    const iterator = session[Symbol.asyncIterator]();
+    expect((await iterator.next()).value).toMatchObject({ type: "utterance" });
+    await expect(iterator.next()).rejects.toMatchObject({ name: "SessionError", code: "draining", finalUntilS: 1.5 });
+    await expectNothingLeft();
+  });
+
+  test.each([1000, 1006, 1011, 1012])("a close with %i before stopped is a lost connection", async (code) => {
+    const session = await open({ start: { resume: { from_s: 12.5 } } });
+    const reading = readAll(session);
+    socket.emit("close", { code });
+    await expect(reading).rejects.toThrow(ConnectionLost);
+    await expect(reading).rejects.toMatchObject({ code: "connection_lost", closeCode: code, finalUntilS: 12.5 });
+    await expectNothingLeft();
+  });
+
+  test("abort is thrown into it", async () => {
+    const controller = new AbortController();
+    const session = await open({ signal: controller.signal });
+    const reading = readAll(session);
+    controller.abort();
+    await expect(reading).rejects.toThrow(AbortedError);
+    await expectNothingLeft();
+  });
+
+  test.each([["binary", new ArrayBuffer(2)], ["cut off", '{"type": "lag"']])("a %s message ends it", async (_, data) => {
+    const session = await open();
+    const reading = readAll(session);
+    socket.emit("message", { data });
+    await expect(reading).rejects.toThrow(ProtocolError);
+    await expectNothingLeft();
+  });
+
+  test("is given out once", async () => {
+    const session = await open();
+    session[Symbol.asyncIterator]();
+    expect(() => session[Symbol.asyncIterator]()).toThrow(UsageError);
+    session.close();
+  });
+
+  test("does not pile up events without end", async () => {
+    const session = await open();
+    for (let i = 0; i < 5000; i++) {
+      socket.say(LAG);
+    }
+    await expect(readAll(session)).rejects.toMatchObject({ code: "slow_reader" });
+  });
+
+  test("ends when the server never answers stop", async () => {
+    const session = await open({ stopTimeoutMs: 700 });
+    const reading = readAll(session);
+    session.stop();
+    session.stop();
+    expect(socket.sentText.filter((message) => (message as { type: string }).type === "stop")).toHaveLength(1);
+    vi.advanceTimersByTime(700);
+    await expect(reading).rejects.toMatchObject({ name: "ConnectionLost", code: "stop_timeout" });
+    await expectNothingLeft();
+  });
+});
+
+describe("sending", () => {
+  test("audio keeps its bytes, whatever holds it, and is cut to the server's limit", async () => {
+    const session = await open();
+    session.send(new Int16Array([0, 1, 2, 3, 4]).subarray(1));
+    session.send(new Uint8Array([9, 8, 7]).buffer);
+    session.send(new DataView(new ArrayBuffer(9)));
+    session.send(new Int16Array(0));
+    expect(socket.sentAudio).toEqual([[1, 0, 2, 0, 3, 0, 4, 0], [9, 8, 7], [0, 0, 0, 0, 0, 0, 0, 0], [0]]);
+    session.close();
+  });
+
+  test("audio of another type than announced is refused", async () => {
+    const session = await open();
+    expect(() => session.send(new Float32Array(4))).toThrow("expected pcm_s16le, as start said, got a Float32Array");
+    session.close();
+  });
+
+  test("flush counts its ids, and 0 and the empty text are ids too", async () => {
+    const session = await open();
+    expect([session.flush(), session.flush(""), session.flush(0), session.flush()]).toEqual([0, "", 0, 1]);
+    session.close();
+  });
+
+  test.each(["stop", "close"] as const)("nothing can be sent after %s", async (end) => {
+    const session = await open();
+    session[end]();
+    for (const act of [() => session.send(new Int16Array(1)), () => session.flush(), () => session.keepalive()]) {
+      expect(act).toThrow(UsageError);
+    }
+    session.close();
+  });
+
+  test("a full buffer is an error, not more memory", async () => {
+    const session = await open({ maxBufferedBytes: 100 });
+    socket.bufferedAmount = 100;
+    expect(() => session.send(new Int16Array(1))).toThrow("100 bytes are waiting to be sent");
+    expect(session.bufferedAmount).toBe(100);
+    session.close();
+  });
+
+  test("writable waits until the buffer has emptied", async () => {
+    const session = await open({ highWaterBytes: 50 });
+    await session.writable();
+    socket.bufferedAmount = 50;
+    const written = vi.fn();
+    const waiting = Promise.all([session.writable(), session.writable()]).then(written);
+    await vi.advanceTimersByTimeAsync(100);
+    expect(written).not.toHaveBeenCalled();
+    socket.bufferedAmount = 49;
+    await vi.advanceTimersByTimeAsync(20);
+    await waiting;
+    session.close();
+  });
+
+  test("writable rejects when the session ends first, and after it", async () => {
+    const session = await open({ highWaterBytes: 50 });
+    socket.bufferedAmount = 50;
+    const waiting = session.writable();
+    socket.emit("close", { code: 1006 });
+    await expect(waiting).rejects.toThrow(ConnectionLost);
+    await expect(session.writable()).rejects.toThrow(ConnectionLost);
+    await expectNothingLeft();
+  });
+});
