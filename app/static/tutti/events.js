@@ -1,0 +1,151 @@
+/**
+ * The messages of `tutti.v1`, named as on the wire, and the one place where what comes in is checked.
+ * Times are seconds on the session's timeline.
+ */
+import { ProtocolError } from "./errors.js";
+/**
+ * Checks a parsed JSON value and types it. Extra fields are left out; a missing or wrong one throws `ProtocolError`,
+ * which names the field, what was expected and what came.
+ */
+export function parseEvent(value) {
+    if (!isRecord(value)) {
+        throw new ProtocolError("event", "an object", value);
+    }
+    const name = value["type"];
+    if (typeof name !== "string") {
+        throw new ProtocolError("type", "a string", name);
+    }
+    const event = new Fields(name, value);
+    switch (name) {
+        case "started":
+            return {
+                type: name,
+                session_id: event.text("session_id"),
+                model: event.text("model"),
+                limits: limits(event.object("limits")),
+                warnings: event.list("warnings", (field, item) => notice(Fields.of(field, item))),
+            };
+        case "speech_started":
+            return { type: name, ...place(event), at_s: event.number("at_s") };
+        case "interim":
+            return { type: name, ...place(event), ...span(event), stable: event.text("stable"), tail: event.text("tail") };
+        case "segment":
+            return {
+                type: name,
+                ...place(event),
+                id: event.count("id"),
+                ...span(event),
+                text: event.text("text"),
+                words: event.list("words", (field, item) => word(Fields.of(field, item))),
+                confidence: event.number("confidence"),
+                language: event.textOrNull("language"),
+            };
+        case "utterance":
+            return {
+                type: name,
+                ...place(event),
+                ...span(event),
+                text: event.text("text"),
+                uncovered: event.list("uncovered", stretch),
+                final_until_s: event.number("final_until_s"),
+            };
+        case "flushed":
+            return { type: name, id: event.flushId("id") };
+        case "lag":
+            return { type: name, behind_s: event.number("behind_s") };
+        case "warning":
+            return { type: name, ...notice(event) };
+        case "error":
+            return { type: name, ...notice(event), fatal: event.boolean("fatal") };
+        case "stopped":
+            return {
+                type: name,
+                audio_s: event.number("audio_s"),
+                speech_s: event.number("speech_s"),
+                words: event.count("words"),
+            };
+        default:
+            return { type: "unknown", name, fields: value };
+    }
+}
+const place = (event) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
+const span = (event) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
+const notice = (event) => ({ code: event.text("code"), message: event.text("message") });
+const word = (event) => ({
+    word: event.text("word"),
+    ...span(event),
+    confidence: event.number("confidence"),
+});
+const limits = (event) => ({
+    max_message_bytes: event.count("max_message_bytes"),
+    max_ahead_s: event.number("max_ahead_s"),
+    idle_timeout_s: event.number("idle_timeout_s"),
+    max_window_s: event.number("max_window_s"),
+});
+function stretch(field, item) {
+    if (Array.isArray(item) && item.length === 2) {
+        const [start, end] = item;
+        if (isFiniteNumber(start) && isFiniteNumber(end)) {
+            return [start, end];
+        }
+    }
+    throw new ProtocolError(field, "[start_s, end_s]", item);
+}
+/** The fields of one object, each checked as it is read; `path` is how errors name it. */
+class Fields {
+    #path;
+    #record;
+    constructor(path, record) {
+        this.#path = path;
+        this.#record = record;
+    }
+    static of(path, value) {
+        if (!isRecord(value)) {
+            throw new ProtocolError(path, "an object", value);
+        }
+        return new Fields(path, value);
+    }
+    text(name) {
+        return this.#checked(name, "a string", (value) => typeof value === "string");
+    }
+    textOrNull(name) {
+        const isTextOrNull = (value) => value === null || typeof value === "string";
+        return this.#checked(name, "a string or null", isTextOrNull);
+    }
+    boolean(name) {
+        return this.#checked(name, "true or false", (value) => typeof value === "boolean");
+    }
+    number(name) {
+        return this.#checked(name, "a number", isFiniteNumber);
+    }
+    count(name) {
+        return this.#checked(name, "an integer from 0", isCount);
+    }
+    flushId(name) {
+        const isFlushId = (value) => typeof value === "string" || Number.isSafeInteger(value);
+        return this.#checked(name, "a string or an integer", isFlushId);
+    }
+    object(name) {
+        return Fields.of(`${this.#path}.${name}`, this.#record[name]);
+    }
+    list(name, parse) {
+        const items = this.#checked(name, "a list", Array.isArray);
+        return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
+    }
+    #checked(name, expected, isExpected) {
+        const value = this.#record[name];
+        if (!isExpected(value)) {
+            throw new ProtocolError(`${this.#path}.${name}`, expected, value);
+        }
+        return value;
+    }
+}
+function isRecord(value) {
+    return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+function isFiniteNumber(value) {
+    return typeof value === "number" && Number.isFinite(value);
+}
+function isCount(value) {
+    return Number.isSafeInteger(value) && value >= 0;
+}

@@ -1,0 +1,6 @@
+/** The public names of the package. */
+export { Captions } from "./captions.js";
+export { AbortedError, ConnectError, ConnectionLost, MicrophoneError, ProtocolError, SessionError, TuttiError, UsageError, } from "./errors.js";
+export { parseEvent } from "./events.js";
+export { openMicrophone } from "./microphone.js";
+export { connect } from "./session.js";

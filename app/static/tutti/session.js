@@ -1,0 +1,410 @@
+/**
+ * One streaming session: opens the socket, sends commands and audio, and hands out events through `for await`.
+ * What the events mean for the text on the screen is left to `captions.ts`.
+ */
+import { AbortedError, ConnectError, ConnectionLost, ProtocolError, SessionError, UsageError, } from "./errors.js";
+import { parseEvent, } from "./events.js";
+const SUBPROTOCOL = "tutti.v1";
+const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
+const STREAM_PATH = "/v1/stream";
+const CLOSE_DONE = 1000;
+const CLOSE_ABNORMAL = 1006;
+const CONNECT_TIMEOUT_MS = 10_000;
+const STOP_TIMEOUT_MS = 30_000;
+/** About 5 s of 48 kHz 16-bit mono: a connection that is this far behind is not coming back in time for captions. */
+const HIGH_WATER_BYTES = 512 * 1024;
+/** About 90 s of the same. */
+const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
+/** Minutes of events, so that only a reader that has stopped reading meets this limit. */
+const MAX_UNREAD_EVENTS = 4096;
+/** A WebSocket does not say when its buffer empties, so `writable` has to look, and only while it is waited for. */
+const WRITABLE_CHECK_MS = 20;
+/**
+ * Opens a session; resolves once the server has answered with `started`.
+ *
+ * @param url `ws:`, `wss:`, `http:` or `https:`; an empty path becomes `/v1/stream`.
+ * @throws UsageError, ConnectError, SessionError (the server refused in words), ProtocolError, AbortedError. By then the
+ *   socket is closed and no listener or timer is left.
+ */
+export async function connect(url, options = {}) {
+    const target = streamUrl(url);
+    const protocols = subprotocols(options.apiKey);
+    if (options.signal?.aborted === true) {
+        throw new AbortedError(options.signal.reason);
+    }
+    let socket;
+    try {
+        socket = (options.openSocket ?? openWebSocket)(target, protocols);
+    }
+    catch (error) {
+        if (error instanceof UsageError) {
+            throw error;
+        }
+        throw new ConnectError("connect_failed", `cannot open ${target}`, undefined, error);
+    }
+    const session = new Session(socket, options);
+    await session.opened;
+    return session;
+}
+export function streamUrl(url) {
+    let target;
+    try {
+        target = new URL(url);
+    }
+    catch (error) {
+        throw new UsageError("bad_url", `url: expected an absolute URL, got ${JSON.stringify(String(url))}`, error);
+    }
+    const secure = target.protocol === "https:" || target.protocol === "wss:";
+    if (!secure && target.protocol !== "http:" && target.protocol !== "ws:") {
+        throw new UsageError("bad_url", `url: expected ws, wss, http or https, got ${JSON.stringify(target.protocol)}`);
+    }
+    // A WebSocket URL may not have a fragment, and the protocol of some URLs cannot be assigned; so it is put together.
+    const path = target.pathname === "/" || target.pathname === "" ? STREAM_PATH : target.pathname;
+    return `${secure ? "wss" : "ws"}://${target.host}${path}${target.search}`;
+}
+function subprotocols(apiKey) {
+    if (apiKey === undefined) {
+        return [SUBPROTOCOL];
+    }
+    // The characters of an HTTP token. The key itself stays out of the message.
+    if (!/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(apiKey)) {
+        throw new UsageError("bad_api_key", "apiKey: expected letters, digits and any of !#$%&'*+-.^_`|~");
+    }
+    return [SUBPROTOCOL, KEY_SUBPROTOCOL_PREFIX + apiKey];
+}
+function openWebSocket(url, protocols) {
+    if (typeof WebSocket === "undefined") {
+        throw new UsageError("no_websocket", "this environment has no WebSocket; pass one as openSocket");
+    }
+    return new WebSocket(url, protocols);
+}
+/** Made by `connect`. */
+export class Session {
+    /** @internal Settles when `started` has come or never will. */
+    opened;
+    #socket;
+    #signal;
+    #encoding;
+    #stopTimeoutMs;
+    #highWaterBytes;
+    #maxBufferedBytes;
+    #state = "connecting";
+    #started;
+    #finalUntilS;
+    /** Why the session ended; undefined while it runs and after a good end. */
+    #error;
+    /** Bounded by MAX_UNREAD_EVENTS; when full the session fails with `slow_reader`. */
+    #unread = [];
+    #isBeingRead = false;
+    #isSocketClosed = false;
+    #nextFlushId = 0;
+    #opening;
+    #reader;
+    #writers = [];
+    /** Of connecting, then of stopping. */
+    #deadline;
+    #writableCheck;
+    #listeners;
+    #onAbort = () => this.#end(new AbortedError(this.#signal?.reason));
+    /** @internal Use `connect`. */
+    constructor(socket, options) {
+        const start = options.start ?? {};
+        const timeoutMs = options.timeoutMs ?? CONNECT_TIMEOUT_MS;
+        this.#socket = socket;
+        this.#signal = options.signal;
+        this.#encoding = start.audio?.encoding ?? "pcm_s16le";
+        this.#stopTimeoutMs = options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
+        this.#highWaterBytes = options.highWaterBytes ?? HIGH_WATER_BYTES;
+        this.#maxBufferedBytes = options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
+        this.#finalUntilS = start.resume?.from_s ?? 0;
+        this.#listeners = {
+            open: () => this.#send({ type: "start", ...start }),
+            message: (event) => this.#onMessage(event.data),
+            error: (event) => this.#onClose(CLOSE_ABNORMAL, "", event),
+            close: (event) => {
+                this.#isSocketClosed = true;
+                this.#onClose(event.code ?? CLOSE_ABNORMAL, event.reason ?? "");
+            },
+        };
+        this.opened = new Promise((resolve, reject) => {
+            this.#opening = { resolve, reject };
+        });
+        for (const [type, listener] of this.#eachListener()) {
+            socket.addEventListener(type, listener);
+        }
+        this.#signal?.addEventListener("abort", this.#onAbort);
+        this.#deadline = setTimeout(() => {
+            this.#end(new ConnectError("connect_timeout", `no answer from the server within ${timeoutMs} ms`));
+        }, timeoutMs);
+    }
+    get id() {
+        return this.started.session_id;
+    }
+    get model() {
+        return this.started.model;
+    }
+    get limits() {
+        return this.started.limits;
+    }
+    /** The server's answer to `start`, with its warnings. It is not among the events of the loop. */
+    get started() {
+        if (this.#started === undefined) {
+            throw new UsageError("not_open", "the session has not started");
+        }
+        return this.#started;
+    }
+    /** Audio before this time is done and may be forgotten. */
+    get finalUntilS() {
+        return this.#finalUntilS;
+    }
+    /** Bytes given to `send` that have not left yet. */
+    get bufferedAmount() {
+        return this.#socket.bufferedAmount;
+    }
+    /** Whether audio may be sent. */
+    get isOpen() {
+        return this.#state === "open";
+    }
+    /**
+     * Sends audio in the encoding of `start`; it may be cut anywhere. A sender that is faster than the microphone awaits
+     * `writable()` in between.
+     *
+     * @throws UsageError `not_open` before `started` and after the end, `send_buffer_full`, or `bad_audio` if a
+     *   Float32Array or Int16Array is not what `start` announced.
+     */
+    send(audio) {
+        this.#mustBeOpen("send audio");
+        this.#mustMatchEncoding(audio);
+        const bytes = bytesOf(audio);
+        const buffered = this.#socket.bufferedAmount;
+        if (buffered >= this.#maxBufferedBytes) {
+            throw new UsageError("send_buffer_full", `${buffered} bytes are waiting to be sent; await writable() first`);
+        }
+        const maxBytes = Math.max(1, this.limits.max_message_bytes);
+        for (let start = 0; start < bytes.length; start += maxBytes) {
+            this.#socket.send(bytes.subarray(start, start + maxBytes));
+        }
+    }
+    /** Resolves when `bufferedAmount` is below `highWaterBytes`; rejects if the session ends first. */
+    writable() {
+        if (this.#state === "ended") {
+            return Promise.reject(this.#error ?? new UsageError("not_open", "the session has ended"));
+        }
+        if (this.#socket.bufferedAmount < this.#highWaterBytes) {
+            return Promise.resolve();
+        }
+        return new Promise((resolve, reject) => {
+            this.#writers.push({ resolve, reject });
+            this.#writableCheck ??= setInterval(() => this.#releaseWriters(), WRITABLE_CHECK_MS);
+        });
+    }
+    /** Ends open utterances now. Returns the id that `flushed` will carry once everything heard before is final. */
+    flush(id) {
+        this.#mustBeOpen("flush");
+        const sent = id === undefined ? this.#nextFlushId++ : id;
+        this.#send({ type: "flush", id: sent });
+        return sent;
+    }
+    /** Says "still here" when there is no audio to send. */
+    keepalive() {
+        this.#mustBeOpen("send keepalive");
+        this.#send({ type: "keepalive" });
+    }
+    /** No more audio. The loop goes on until everything is final, and ends after `stopped`. May be called again. */
+    stop() {
+        if (this.#state !== "open") {
+            return;
+        }
+        this.#state = "stopping";
+        this.#send({ type: "stop" });
+        this.#deadline = setTimeout(() => {
+            const message = `the server did not finish within ${this.#stopTimeoutMs} ms of stop`;
+            this.#end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.#finalUntilS));
+        }, this.#stopTimeoutMs);
+    }
+    /** Ends the session at once; what is not final yet is lost. Leaving the loop does this too. */
+    close() {
+        this.#end(undefined);
+    }
+    /**
+     * The events after `started`, up to and including `stopped`. Leaving the loop closes the session.
+     *
+     * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each after the events that
+     *   came before it.
+     */
+    [Symbol.asyncIterator]() {
+        if (this.#isBeingRead) {
+            throw new UsageError("already_reading", "the events of a session can be read once");
+        }
+        this.#isBeingRead = true;
+        return this.#read();
+    }
+    async *#read() {
+        try {
+            for (;;) {
+                const events = this.#unread;
+                this.#unread = [];
+                yield* events;
+                if (this.#unread.length > 0) {
+                    continue;
+                }
+                if (this.#error !== undefined) {
+                    throw this.#error;
+                }
+                if (this.#state === "ended") {
+                    return;
+                }
+                await new Promise((resolve) => {
+                    this.#reader = resolve;
+                });
+            }
+        }
+        finally {
+            this.close();
+        }
+    }
+    #send(command) {
+        this.#socket.send(JSON.stringify(command));
+    }
+    #onMessage(data) {
+        let event;
+        try {
+            event = parseEvent(parseJson(data));
+        }
+        catch (error) {
+            if (!(error instanceof ProtocolError)) {
+                throw error;
+            }
+            this.#end(error);
+            return;
+        }
+        if (event.type === "error" && event.fatal) {
+            this.#end(new SessionError(event.code, event.message, this.#finalUntilS));
+        }
+        else if (this.#state === "connecting") {
+            this.#onFirstEvent(event);
+        }
+        else {
+            this.#onEvent(event);
+        }
+    }
+    #onFirstEvent(event) {
+        if (event.type !== "started") {
+            // Newer servers may greet; only `started` opens the session.
+            return;
+        }
+        this.#started = event;
+        this.#state = "open";
+        clearTimeout(this.#deadline);
+        this.#opening?.resolve();
+        this.#opening = undefined;
+    }
+    #onEvent(event) {
+        if (event.type === "utterance") {
+            this.#finalUntilS = Math.max(this.#finalUntilS, event.final_until_s);
+        }
+        if (this.#unread.length >= MAX_UNREAD_EVENTS) {
+            const message = `${MAX_UNREAD_EVENTS} events have not been read`;
+            this.#end(new SessionError("slow_reader", message, this.#finalUntilS));
+            return;
+        }
+        this.#unread.push(event);
+        if (event.type === "stopped") {
+            this.#end(undefined);
+        }
+        else {
+            this.#wakeReader();
+        }
+    }
+    #onClose(code, reason, cause) {
+        const said = reason === "" ? "" : `: ${reason}`;
+        if (this.#state === "connecting") {
+            const message = `the connection was closed before the session started (${code}${said})`;
+            this.#end(new ConnectError("connect_failed", message, code, cause));
+        }
+        else {
+            const message = `the connection was closed before the session had ended (${code}${said})`;
+            this.#end(new ConnectionLost("connection_lost", message, code, this.#finalUntilS, cause));
+        }
+    }
+    /** The one way out of every state: takes listeners and timers away, closes the socket, wakes whoever waits. */
+    #end(error) {
+        if (this.#state === "ended") {
+            return;
+        }
+        this.#state = "ended";
+        this.#error = error;
+        clearTimeout(this.#deadline);
+        clearInterval(this.#writableCheck);
+        this.#signal?.removeEventListener("abort", this.#onAbort);
+        for (const [type, listener] of this.#eachListener()) {
+            this.#socket.removeEventListener(type, listener);
+        }
+        if (!this.#isSocketClosed) {
+            closeQuietly(this.#socket);
+        }
+        const closed = error ?? new UsageError("not_open", "the session was closed");
+        this.#opening?.reject(closed);
+        this.#opening = undefined;
+        for (const writer of this.#writers.splice(0)) {
+            writer.reject(closed);
+        }
+        this.#wakeReader();
+    }
+    #wakeReader() {
+        this.#reader?.();
+        this.#reader = undefined;
+    }
+    #releaseWriters() {
+        if (this.#socket.bufferedAmount < this.#highWaterBytes) {
+            clearInterval(this.#writableCheck);
+            this.#writableCheck = undefined;
+            for (const writer of this.#writers.splice(0)) {
+                writer.resolve();
+            }
+        }
+    }
+    #eachListener() {
+        return Object.entries(this.#listeners);
+    }
+    #mustBeOpen(what) {
+        if (this.#state !== "open") {
+            const why = this.#state === "stopping" ? "it has been stopped" : `it is ${this.#state}`;
+            throw new UsageError("not_open", `the session cannot ${what}: ${why}`, this.#error);
+        }
+    }
+    #mustMatchEncoding(audio) {
+        const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : undefined;
+        if (wanted !== undefined && wanted !== this.#encoding) {
+            const got = audio instanceof Float32Array ? "a Float32Array" : "an Int16Array";
+            throw new UsageError("bad_audio", `audio: expected ${this.#encoding}, as start said, got ${got}`);
+        }
+    }
+}
+function bytesOf(audio) {
+    return ArrayBuffer.isView(audio)
+        ? new Uint8Array(audio.buffer, audio.byteOffset, audio.byteLength)
+        : new Uint8Array(audio);
+}
+function parseJson(data) {
+    if (typeof data !== "string") {
+        throw new ProtocolError("message", "a text frame", typeof data);
+    }
+    try {
+        return JSON.parse(data);
+    }
+    catch (error) {
+        throw new ProtocolError("message", "JSON", data, error);
+    }
+}
+/** Closes a socket nobody listens to any more. The `ws` package would throw its "error" at the process otherwise. */
+function closeQuietly(socket) {
+    const ignore = () => { };
+    const onClose = () => {
+        socket.removeEventListener("error", ignore);
+        socket.removeEventListener("close", onClose);
+    };
+    socket.addEventListener("error", ignore);
+    socket.addEventListener("close", onClose);
+    socket.close(CLOSE_DONE);
+}
