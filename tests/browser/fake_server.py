@@ -1,0 +1,134 @@
+"""A server that says what the test tells it to: serves the page, counts the audio it is sent, and follows a script."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+STATIC = Path(__file__).parents[2] / "app" / "static"
+# What a strict operator would send with the page: nothing inline, nothing from elsewhere.
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
+LOUD = 0.05
+"""Root mean square, of full scale, from which a message counts as sound."""
+
+LIMITS = {"max_message_bytes": 1 << 20, "max_ahead_s": 60.0, "idle_timeout_s": 60.0, "max_window_s": 30.0}
+
+Message = dict[str, Any]
+
+
+@dataclass
+class Step:
+    """Messages that are sent once so much sound has been heard."""
+
+    after_loud_s: float
+    messages: Sequence[Message]
+
+
+@dataclass
+class FakeServer:
+    """`script` is followed once per connection; `say` and `close` act on the latest one."""
+
+    script: Sequence[Step] = ()
+    api_key: str | None = None
+    url: str = ""
+    starts: list[Message] = field(default_factory=list)
+    n_bytes: int = 0
+    loud_s: float = 0.0
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    _connection: WebSocket | None = None
+
+    async def say(self, *messages: Message) -> None:
+        assert self._connection is not None, "nobody is connected"
+        for message in messages:
+            await self._connection.send_text(json.dumps(message))
+
+    async def close(self, code: int) -> None:
+        assert self._connection is not None, "nobody is connected"
+        await self._connection.close(code)
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/v1/models", self._models),
+                WebSocketRoute("/v1/stream", self._stream),
+                Mount("/static", StaticFiles(directory=STATIC)),
+            ]
+        )
+
+    async def _page(self, request: Request) -> Response:
+        return FileResponse(STATIC / "index.html", headers={"Content-Security-Policy": POLICY})
+
+    async def _models(self, request: Request) -> Response:
+        is_allowed = self.api_key is None or request.headers.get("authorization") == f"Bearer {self.api_key}"
+        return JSONResponse({"data": []}, status_code=200 if is_allowed else 401)
+
+    async def _stream(self, websocket: WebSocket) -> None:
+        protocols = websocket.scope["subprotocols"]
+        assert protocols[0] == "tutti.v1"
+        if self.api_key is not None and f"tutti.key.{self.api_key}" not in protocols:
+            await websocket.send_denial_response(Response(status_code=401))
+            return
+        await websocket.accept(subprotocol="tutti.v1")
+        self._connection = websocket
+        try:
+            await self._converse(websocket)
+        except WebSocketDisconnect:
+            pass
+
+    async def _converse(self, websocket: WebSocket) -> None:
+        start = json.loads(await websocket.receive_text())
+        assert start["type"] == "start"
+        self.starts.append(start)
+        rate = start["audio"]["sample_rate"]
+        await self.say(
+            {"type": "started", "session_id": "s_01", "model": "fake", "limits": LIMITS, "warnings": []},
+        )
+        steps = list(self.script)
+        while True:
+            message = await websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if message.get("bytes") is not None:
+                samples = np.frombuffer(message["bytes"], "<i2").astype(np.float64) / 32768
+                self.n_bytes += len(message["bytes"])
+                if np.sqrt(np.mean(samples**2)) > LOUD:
+                    self.loud_s += len(samples) / rate
+                while steps and self.loud_s >= steps[0].after_loud_s:
+                    await self.say(*steps.pop(0).messages)
+            elif json.loads(message["text"])["type"] == "stop":
+                self.stopped.set()
+                audio_s = self.n_bytes / 2 / rate
+                await self.say({"type": "stopped", "audio_s": audio_s, "speech_s": self.loud_s, "words": 0})
+                await websocket.close(1000)
+                return
+
+
+@asynccontextmanager
+async def serve(fake: FakeServer) -> AsyncIterator[FakeServer]:
+    """Serves on a free port of the loopback; `fake.url` says where."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    fake.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        fake.app(), log_level="critical", lifespan="off", ws="websockets-sansio", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve(sockets=[listener]))
+        try:
+            yield fake
+        finally:
+            server.should_exit = True

@@ -1,0 +1,205 @@
+"""The captions page in a real browser, with a file as its microphone and a scripted server behind it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.browser.chromium import Page, open_page, write_wav
+from tests.browser.fake_server import FakeServer, Step, serve
+
+pytestmark = pytest.mark.browser
+
+TONE_RATE = 44_100
+
+
+@pytest.fixture
+def microphone(tmp_path: Path) -> Path:
+    """Ten seconds of a tone."""
+    seconds = np.arange(10 * TONE_RATE) / TONE_RATE
+    return write_wav(tmp_path / "tone.wav", (0.5 * np.sin(2 * np.pi * 440 * seconds)).astype(np.float32), TONE_RATE)
+
+
+@pytest.fixture
+async def page_server() -> AsyncIterator[FakeServer]:
+    """The fake server; its fields can be set before the page connects."""
+    async with serve(FakeServer()) as server:
+        yield server
+
+
+def speech_started(utterance: int = 0) -> dict[str, Any]:
+    return {"type": "speech_started", "utterance": utterance, "channel": 0, "at_s": 0.2}
+
+
+def interim(stable: str, tail: str, utterance: int = 0) -> dict[str, Any]:
+    span = {"start_s": 0.2, "end_s": 0.4}
+    return {"type": "interim", "utterance": utterance, "channel": 0, **span, "stable": stable, "tail": tail}
+
+
+def final(text: str, utterance: int = 0, start_s: float = 0.2) -> list[dict[str, Any]]:
+    place = {"utterance": utterance, "channel": 0, "start_s": start_s, "end_s": start_s + 0.9}
+    segment = {"type": "segment", **place, "id": 0, "text": text, "words": [], "confidence": 0.9, "language": "en"}
+    return [segment, {"type": "utterance", **place, "text": text, "uncovered": [], "final_until_s": start_s + 1}]
+
+
+async def state(page: Page) -> str:
+    return str(await page.evaluate("document.body.dataset.state"))
+
+
+async def finals(page: Page) -> list[str]:
+    """What is read in the final lines, without their times."""
+    texts: list[str] = await page.evaluate(
+        "[...document.querySelectorAll('#finals .text')].map((line) => line.textContent)"
+    )
+    return texts
+
+
+async def test_captions_from_start_to_stop(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """What is said is shown lighter, then solid, then as a final line with its time; Stop ends in good order."""
+    page_server.script = [
+        Step(0.3, [speech_started(), interim("Hello", " everyone and")]),
+    ]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#live .tail')?.textContent === ' everyone and'")
+        assert await page.evaluate("document.querySelector('#live .solid').textContent") == "Hello"
+        assert await page.evaluate("document.querySelector('#toggle').innerText") == "Stop"
+        await page.screenshot(tmp_path / "live.png")
+
+        await page_server.say(*final("Hello everyone."))
+        await page.wait_for("document.querySelector('#finals .line')")
+        assert await finals(page) == ["Hello everyone."]
+        assert await page.evaluate("document.querySelector('#finals time').textContent") == "0:00"
+        assert await page.evaluate("document.querySelector('#live').childElementCount") == 0
+
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'done'")
+        await page.screenshot(tmp_path / "done.png")
+        assert page.errors == []
+
+    (start,) = page_server.starts
+    assert start["audio"]["encoding"] == "pcm_s16le"
+    assert 8000 <= start["audio"]["sample_rate"] <= 48_000
+    assert start["language"] == "en"
+    assert page_server.stopped.is_set()
+    # The tone arrives as sound and nearly whole: no stretch of silence between the chunks.
+    assert page_server.loud_s > 0.8 * page_server.n_bytes / 2 / start["audio"]["sample_rate"] > 0.2
+
+
+async def test_a_second_session_goes_on_in_time(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """Starting again keeps the transcript, and asks for times that follow it."""
+    page_server.script = [Step(0.1, final("One."))]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        for n_lines in (1, 2):
+            await page.click("#toggle")
+            await page.wait_for(f"document.querySelectorAll('#finals .line').length === {n_lines}")
+            await page.click("#toggle")
+            await page.wait_for("document.body.dataset.state === 'done'")
+        await page.click("#clear")
+        assert await finals(page) == []
+        assert await state(page) == "idle"
+        assert page.errors == []
+    first, second = page_server.starts
+    assert "resume" not in first
+    assert second["resume"]["from_s"] > 0.1
+
+
+async def test_a_lost_connection_is_said_and_can_be_restarted(
+    page_server: FakeServer, microphone: Path, tmp_path: Path
+) -> None:
+    """What was stable is kept, what might have changed is not, and the button says Restart."""
+    page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
+        await page_server.close(1011)
+        await page.wait_for("document.body.dataset.state === 'lost'")
+        assert "was lost" in await page.evaluate("document.querySelector('#message').innerText")
+        assert await page.evaluate("document.querySelector('#toggle').innerText") == "Restart"
+        assert await finals(page) == ["Hello"]
+        await page.screenshot(tmp_path / "lost.png")
+
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'live'")
+        assert await page.evaluate("document.querySelector('#message').hidden")
+        assert page.errors == []
+
+
+async def test_a_server_with_keys_is_asked_again_with_one(
+    page_server: FakeServer, microphone: Path, tmp_path: Path
+) -> None:
+    """A refusal for want of a key shows the field; the key given there opens the session."""
+    page_server.api_key = "s3cret"
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("!document.querySelector('#key-form').hidden")
+        assert "needs an API key" in await page.evaluate("document.querySelector('#message').innerText")
+        await page.screenshot(tmp_path / "key.png")
+
+        await page.type_text("wrong")
+        await page.press_enter()
+        await page.wait_for("document.querySelector('#message').innerText.includes('does not accept')")
+
+        await page.evaluate("document.querySelector('#key').value = ''")
+        await page.type_text("s3cret")
+        await page.press_enter()
+        await page.wait_for("document.body.dataset.state === 'live'")
+        assert await page.evaluate("document.querySelector('#key-form').hidden")
+        assert page.errors == []
+
+
+async def test_a_refused_microphone_is_said_plainly(page_server: FakeServer, tmp_path: Path) -> None:
+    """Without permission no session is opened, and the page says what to do."""
+    async with open_page(tmp_path / "profile", microphone=None) as page:
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'failed'")
+        assert "microphone is blocked" in await page.evaluate("document.querySelector('#message').innerText")
+        assert page.errors == []
+    assert page_server.starts == []
+
+
+async def test_the_reader_may_scroll_up(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """The transcript follows what is said until the reader scrolls up; a button brings the newest text back."""
+    page_server.script = [
+        Step(0.1, [event for n in range(40) for event in final(f"Line {n}.", utterance=n, start_s=float(n))]),
+    ]
+    is_at_end = "(t => t.scrollHeight - t.scrollTop - t.clientHeight < 2)(document.querySelector('#transcript'))"
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.show_as(800, 600)
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelectorAll('#finals .line').length === 40")
+        assert await page.evaluate(is_at_end)
+
+        await page.evaluate("document.querySelector('#transcript').scrollTop = 100")
+        await page.wait_for("!document.querySelector('#latest').hidden")
+        await page_server.say(*final("Meanwhile.", utterance=40))
+        await page.wait_for("document.querySelectorAll('#finals .line').length === 41")
+        assert await page.evaluate("document.querySelector('#transcript').scrollTop") == 100
+
+        await page.click("#latest")
+        assert await page.evaluate(is_at_end)
+        assert page.errors == []
+
+
+async def test_a_shorter_tail_moves_nothing(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """The room of a line that is still open only grows."""
+    page_server.script = [Step(0.1, [speech_started(), interim("So", " it goes" * 30)])]
+    height = "document.querySelector('#live').getBoundingClientRect().height"
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.show_as(390, 800)
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#live .tail')?.textContent.length > 100")
+        before = await page.evaluate(height)
+        await page_server.say(interim("So", " it"))
+        await page.wait_for("document.querySelector('#live .tail').textContent === ' it'")
+        assert await page.evaluate(height) == before
+        assert page.errors == []
