@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import os
 import shutil
@@ -31,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _make_parser()
     args = parser.parse_args(argv)
     _check(parser, args)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal without a letter shows "?" for it; captions do not end there.
+        sys.stdout.reconfigure(errors="replace")
     try:
         asyncio.run(_run(args))
     except (BadOption, AudioError) as error:

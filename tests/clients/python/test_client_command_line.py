@@ -31,13 +31,15 @@ async def tutti():
     """Starts `python -m tutti` with pipes; ends what is left of it after the test."""
     processes = []
 
-    async def start(*args: str, stdin: int = asyncio.subprocess.PIPE, **env: str) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+
+    async def start(*args: str, stdin: int = pipe, stdout: int = pipe, **env: str) -> asyncio.subprocess.Process:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tutti", *args),
             stdin=stdin,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdout=stdout,
+            stderr=pipe,
             env=inherited | env,
         )
         processes.append(process)
@@ -81,6 +83,29 @@ async def test_a_file_becomes_captions(tutti: Tutti, wav: str) -> None:
     # Interims nobody would see are not asked for.
     assert server.peer.messages[0]["interim"] is False
     assert server.requests[0].headers["Authorization"] == "Bearer k2"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals there")
+async def test_a_terminal_shows_the_interim_line(tutti: Tutti, wav: str) -> None:
+    """On a terminal interims are asked for and drawn, the tail dimmed."""
+    ours, theirs = os.openpty()
+    async with serve_script(answer) as server:
+        process = await tutti(wav, "--url", server.url, stdout=theirs, COLUMNS="60")
+        os.close(theirs)
+        assert await process.wait() == 0
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert "\r\x1b[2KHello\x1b[2m th\x1b[0m" in shown
+    assert "\r\x1b[2K[    0.12 →     1.50] Hello there.\r\n" in shown
+    assert server.peer.messages[0]["interim"] is True
+
+
+async def test_letters_the_output_lacks_do_not_end_it(tutti: Tutti, wav: str) -> None:
+    """Output in ASCII has question marks."""
+    async with serve_script(answer) as server:
+        process = await tutti(wav, "--url", server.url, PYTHONIOENCODING="ascii")
+        out, _ = await process.communicate()
+    assert (process.returncode, out) == (0, b"[    0.12 ?     1.50] Hello there.\n")
 
 
 async def test_events_become_lines_of_json(tutti: Tutti, wav: str) -> None:
