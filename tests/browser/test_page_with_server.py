@@ -1,0 +1,62 @@
+"""The captions page, the real service and the embedded model, from the microphone to the words on the screen."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from app.main import Server, bind, build_app
+from app.settings import Settings
+from engine.config import EngineConfig
+from engine.engine import Engine
+from tests.browser.chromium import open_page, write_wav
+
+pytestmark = pytest.mark.browser
+
+SPEECH = Path(__file__).parents[1] / "audio" / "hello.flac"
+WORDS = "hello everyone and welcome to the morning meeting"
+SAMPLE_RATE = 16_000
+# A cold engine on a busy machine, not what a user waits for.
+FINAL_TIMEOUT_S = 60
+
+
+@pytest.fixture
+async def page_server() -> AsyncIterator[str]:
+    """The address of the real service on a free port."""
+    settings = Settings(port=0)
+    listener = bind(settings)
+    with listener:
+        async with Engine.start(EngineConfig()) as engine, asyncio.TaskGroup() as tasks:
+            server = Server(build_app(settings, engine), settings)
+            tasks.create_task(server.serve([listener]))
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            server.stop()
+
+
+def decode(path: Path) -> npt.NDArray[np.float32]:
+    """Mono samples in [-1, 1] at 16 kHz, with a second of silence after them."""
+    resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
+    with av.open(str(path)) as container:
+        frames = [part for frame in container.decode(audio=0) for part in resampler.resample(frame)]
+    samples = [frame.to_ndarray().reshape(-1) for frame in frames]
+    return np.concatenate([*samples, np.zeros(SAMPLE_RATE)]).astype(np.float32)
+
+
+async def test_speech_becomes_a_caption(page_server: str, tmp_path: Path) -> None:
+    """A spoken sentence appears as a final line, word for word."""
+    microphone = write_wav(tmp_path / "hello.wav", decode(SPEECH), SAMPLE_RATE)
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#finals .line')", FINAL_TIMEOUT_S)
+        text = await page.evaluate("document.querySelector('#finals .text').textContent")
+        await page.screenshot(tmp_path / "final.png")
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'done'", FINAL_TIMEOUT_S)
+        assert page.errors == []
+    assert re.findall(r"\w+", text.lower()) == WORDS.split()
