@@ -1,0 +1,99 @@
+"""A runner without a model: every window gets the tokens of a script. It can pause and break where a test wants."""
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.checkpoint import Checkpoint
+from engine.kv_cache import SlotAllocator
+from engine.prompt import Prompt
+from engine.runner import Prefilled, Sample
+
+PATIENCE_S = 20.0
+"""How long a paused stage, or a test that waits for one, holds out before it gives up."""
+
+Script = Callable[[NDArray[np.float32]], Iterator[int]]
+
+
+class Gate:
+    """Holds the engine's thread at a stage until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._opened = threading.Event()
+
+    def hold(self) -> None:
+        self._reached.set()
+        assert self._opened.wait(PATIENCE_S), "nobody opened the gate"
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self._reached.wait, PATIENCE_S), "the stage was not reached"
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+class FakeRunner:
+    """Stands in for `engine.runner.Runner`."""
+
+    def __init__(self, checkpoint: Checkpoint, script: Script, n_slots: int = 4) -> None:
+        self.checkpoint = checkpoint
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.n_parameters = 0
+        self.slots = SlotAllocator(n_slots)
+        self.encoded: list[list[NDArray[np.float32]]] = []
+        """The windows of each encoder call."""
+        self.n_steps = 0
+        self.gates: defaultdict[str, list[Gate]] = defaultdict(list)
+        """By stage; each gate stops one call."""
+        self.faults: dict[str, Exception] = {}
+        """By stage: raised there."""
+        self._script = script
+        self._heard: dict[int, NDArray[np.float32]] = {}
+        self._running: dict[int, Iterator[int]] = {}
+
+    def pause(self, stage: str) -> Gate:
+        """Stop the next call of `stage`: warm_up, encode, prefill or step."""
+        gate = Gate()
+        self.gates[stage].append(gate)
+        return gate
+
+    def warm_up(self) -> float:
+        self._enter("warm_up")
+        return 0.001
+
+    def encode(self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int]) -> None:
+        self.encoded.append(list(windows))
+        self._heard.update(zip(slots, windows, strict=True))
+        self._enter("encode")
+
+    def detect_languages(self, slots: Sequence[int]) -> list[str]:
+        return ["en"] * len(slots)
+
+    def prefill(
+        self, slots: Sequence[int], prompts: Sequence[Prompt], with_timestamps: Sequence[bool]
+    ) -> list[Prefilled]:
+        self._enter("prefill")
+        for slot in slots:
+            self._running[slot] = self._script(self._heard[slot])
+        return [Prefilled(Sample(next(self._running[slot]), -0.5), 0.25) for slot in slots]
+
+    def step(self) -> dict[int, Sample]:
+        self._enter("step")
+        self.n_steps += 1
+        return {slot: Sample(next(tokens), -0.5) for slot, tokens in self._running.items()}
+
+    def release(self, slot: int) -> None:
+        self._running.pop(slot, None)
+        self.slots.free(slot)
+
+    def _enter(self, stage: str) -> None:
+        if self.gates[stage]:
+            self.gates[stage].pop(0).hold()
+        if stage in self.faults:
+            raise self.faults[stage]

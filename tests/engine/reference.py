@@ -1,0 +1,79 @@
+"""The reference: transformers, one window at a time, without caches, with its own logits processors."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
+from transformers.generation.logits_process import (
+    LogitsProcessor,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+    WhisperTimeStampLogitsProcessor,
+)
+
+
+class Reference:
+    """A checkpoint loaded by transformers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+        self._extractor = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
+
+    def features(self, samples: NDArray[np.float32]) -> Tensor:
+        """`(1, n_mels, 3000)`."""
+        features: Tensor = self._extractor(samples, sampling_rate=16_000, return_tensors="pt").input_features
+        return features
+
+    @torch.inference_mode()
+    def logits(self, samples: NDArray[np.float32], tokens: Sequence[int]) -> Tensor:
+        """`(tokens, vocab_size)`."""
+        logits: Tensor = self.model(self.features(samples), decoder_input_ids=torch.tensor([list(tokens)])).logits[0]
+        return logits
+
+    @torch.inference_mode()
+    def greedy(
+        self,
+        samples: NDArray[np.float32],
+        control: Sequence[int],
+        *,
+        max_tokens: int,
+        timestamps: bool,
+        prefix: Sequence[int] = (),
+    ) -> list[int]:
+        """The first pass of `generate`: tokens behind the control tokens, the forced prefix included, without the end.
+
+        `generate` itself may start again where the last segment ended, so it is not used for this.
+        """
+        states = self.model.model.encoder(self.features(samples))
+        processors = self._processors(len(control), timestamps)
+        tokens = torch.tensor([[*control, *prefix]])
+        while tokens.shape[1] < len(control) + max_tokens:
+            logits = self.model(encoder_outputs=states, decoder_input_ids=tokens).logits[:, -1]
+            for processor in processors:
+                logits = processor(tokens, logits)
+            token = logits.argmax(dim=-1, keepdim=True)
+            if token.item() == self.model.generation_config.eos_token_id:
+                break
+            tokens = torch.cat((tokens, token), dim=1)
+        output: list[int] = tokens[0, len(control) :].tolist()
+        return output
+
+    @torch.inference_mode()
+    def detect_language(self, samples: NDArray[np.float32]) -> int:
+        return int(self.model.detect_language(self.features(samples)).item())
+
+    def _processors(self, begin_index: int, timestamps: bool) -> list[LogitsProcessor]:
+        """In the order of `WhisperGenerationMixin._retrieve_logit_processors`."""
+        config = self.model.generation_config
+        processors: list[LogitsProcessor] = []
+        if config.begin_suppress_tokens is not None:
+            processors.append(SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, begin_index))
+        if config.suppress_tokens is not None:
+            processors.append(SuppressTokensLogitsProcessor(config.suppress_tokens))
+        if timestamps:
+            processors.append(WhisperTimeStampLogitsProcessor(config, begin_index))
+        return processors

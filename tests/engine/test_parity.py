@@ -1,0 +1,162 @@
+"""The engine decodes the same tokens as transformers on the same weights, alone and among others."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+from engine.api import DecodeOptions, DoneEvent, Window
+from engine.prompt import build_prompt, max_output_tokens
+from engine.runner import Runner
+from tests.engine.conftest import Samples, collect, noise, read_clip, start_engine
+from tests.engine.reference import Reference
+
+CLIPS = ("hello", "train", "call")
+
+
+def tokens_of(done: DoneEvent) -> list[int]:
+    return [token for piece in done.pieces for token in piece.tokens]
+
+
+async def decode(runner: Runner, *windows: tuple[Samples, DecodeOptions]) -> list[DoneEvent]:
+    """Decode windows in one encoder call, one session each."""
+    async with start_engine(runner, max_encode_batch=len(windows), max_wait_ms=60_000) as engine:
+        submitted = [
+            collect(engine, Window(samples, f"session {index}", options=options))
+            for index, (samples, options) in enumerate(windows)
+        ]
+        ended = [events[-1] for events in await asyncio.gather(*submitted)]
+        assert engine.stats().encode_batch.total == len(windows)
+    assert all(isinstance(event, DoneEvent) for event in ended)
+    return ended  # type: ignore[return-value]
+
+
+def expected(runner: Runner, reference: Reference, samples: Samples, options: DecodeOptions, language: str | None):
+    """What transformers decodes."""
+    prompt = build_prompt(runner.checkpoint, options, language)
+    control = prompt.tokens[: len(prompt.tokens) - prompt.n_prefix]
+    limit = max_output_tokens(runner.checkpoint, options, len(control))
+    return reference.greedy(
+        samples, control, max_tokens=limit, timestamps=options.timestamps, prefix=options.prefix
+    )
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize("clip", CLIPS)
+async def test_demo_model_decodes_as_the_reference(
+    demo_runner: Runner, demo_reference: Reference, clip: str, timestamps: bool
+):
+    """Speech gives the reference's tokens, with timestamps and without."""
+    samples, options = read_clip(clip), DecodeOptions(language="en", timestamps=timestamps)
+    (done,) = await decode(demo_runner, (samples, options))
+    assert tokens_of(done) == expected(demo_runner, demo_reference, samples, options, "en")
+    assert not done.is_truncated
+
+
+async def test_demo_model_decodes_as_generate(demo_runner: Runner, demo_reference: Reference):
+    """`generate` itself gives the same tokens too, where it makes one pass."""
+    samples = read_clip("call")
+    (done,) = await decode(demo_runner, (samples, DecodeOptions(language="en", timestamps=False)))
+    generated = demo_reference.model.generate(demo_reference.features(samples), language="en", task="transcribe")
+    eot = demo_runner.checkpoint.tokenizer.eot
+    assert tokens_of(done) == [token for token in generated[0].tolist() if token < eot]
+
+
+async def test_mixed_batch_decodes_as_each_window_alone(demo_runner: Runner):
+    """Windows of different lengths and options in one batch give what each gives alone."""
+    windows = [
+        (read_clip("hello"), DecodeOptions(language="en")),
+        (read_clip("call"), DecodeOptions(timestamps=False)),
+        (read_clip("train"), DecodeOptions(language="en", previous_text="We are at the station. It is late.")),
+        (np.zeros(8_000, np.float32), DecodeOptions(language="en")),
+        (noise(1), DecodeOptions(language="en", max_tokens=12)),
+        (read_clip("train")[:40_000], DecodeOptions(language="de", task="translate")),
+    ]
+    together = await decode(demo_runner, *windows)
+    alone = [(await decode(demo_runner, window))[0] for window in windows]
+    assert [tokens_of(done) for done in together] == [tokens_of(done) for done in alone]
+    assert [done.language for done in together] == [done.language for done in alone]
+    assert [done.avg_logprob for done in together] == pytest.approx([done.avg_logprob for done in alone], abs=1e-3)
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+async def test_random_models_decode_as_the_reference(
+    random_runner: Runner, random_reference: Reference, timestamps: bool
+):
+    """Checkpoints of other shapes and vocabularies give the reference's tokens, in a batch of mixed lengths."""
+    limits = [60, 9, 33]
+    samples = [noise(seed, n_samples) for seed, n_samples in enumerate([16_000, 480_000, 77_777])]
+    language = "en" if random_runner.checkpoint.generation.is_multilingual else None
+    windows = [
+        (audio, DecodeOptions(language=language, timestamps=timestamps, max_tokens=limit))
+        for audio, limit in zip(samples, limits, strict=True)
+    ]
+    decoded = await decode(random_runner, *windows)
+    for done, (audio, options) in zip(decoded, windows, strict=True):
+        assert tokens_of(done) == expected(random_runner, random_reference, audio, options, language)
+
+
+async def test_random_models_follow_the_previous_text(random_runner: Runner, random_reference: Reference):
+    """Previous text, cut to what fits, conditions the output as it does in the reference."""
+    audio = noise(3)
+    language = "de" if random_runner.checkpoint.generation.is_multilingual else None
+    options = DecodeOptions(language=language, previous_text="the other one. " * 30, max_tokens=30)
+    (done,) = await decode(random_runner, (audio, options))
+    assert tokens_of(done) == expected(random_runner, random_reference, audio, options, language)
+
+
+@pytest.mark.parametrize("n_forced", [1, 2, 7, 14])
+async def test_own_output_as_prefix_gives_the_same_output(demo_runner: Runner, n_forced: int):
+    """A prefix of the model's own tokens changes nothing: the output begins with it and goes on as before."""
+    samples = read_clip("hello")
+    (free,) = await decode(demo_runner, (samples, DecodeOptions(language="en")))
+    options = DecodeOptions(language="en", prefix=tuple(tokens_of(free)[:n_forced]))
+    (forced,) = await decode(demo_runner, (samples, options))
+    assert tokens_of(forced) == tokens_of(free)
+    assert (forced.text, forced.pieces) == (free.text, free.pieces)
+    assert forced.n_steps == free.n_steps - n_forced
+
+
+async def test_foreign_prefix_is_followed_as_in_the_reference(random_runner: Runner, random_reference: Reference):
+    """Any prefix, ending in text or in a timestamp, counts as sampled for the rules."""
+    tokenizer = random_runner.checkpoint.tokenizer
+    language = "en" if random_runner.checkpoint.generation.is_multilingual else None
+    text, first = tokenizer.encode(" the other"), tokenizer.first_timestamp
+    prefixes = [text, [first, *text], [first + 5, *text, first + 40], [first, *text, first + 90, first + 90]]
+    audio = noise(5)
+    windows = [
+        (audio, DecodeOptions(language=language, prefix=tuple(prefix), max_tokens=20)) for prefix in prefixes
+    ]
+    for done, (_, options) in zip(await decode(random_runner, *windows), windows, strict=True):
+        tokens = tokens_of(done)
+        assert tokens[: len(options.prefix)] == list(options.prefix)
+        assert tokens == expected(random_runner, random_reference, audio, options, language)
+
+
+async def test_language_is_detected_as_in_the_reference(random_runner: Runner, random_reference: Reference):
+    """Left open, the language is the one that transformers detects; English-only checkpoints name none."""
+    samples = [noise(seed) for seed in range(4)]
+    windows = [(audio, DecodeOptions(max_tokens=2)) for audio in samples]
+    languages = [done.language for done in await decode(random_runner, *windows)]
+    if not random_runner.checkpoint.generation.is_multilingual:
+        assert languages == [None] * 4
+        return
+    ids = random_runner.checkpoint.generation.languages
+    assert [ids[language] for language in languages] == [random_reference.detect_language(audio) for audio in samples]
+
+
+async def test_no_speech_probability_is_that_behind_start_of_transcript(
+    demo_runner: Runner, demo_reference: Reference
+):
+    """Silence is told from speech by the probability of the no-speech token, previous text or not."""
+    tokenizer = demo_runner.checkpoint.tokenizer
+    silence, speech = np.zeros(32_000, np.float32), read_clip("hello")
+    options = DecodeOptions(language="en", previous_text="Before that.")
+    decoded = await decode(demo_runner, (silence, options), (speech, options))
+    for done, samples in zip(decoded, (silence, speech), strict=True):
+        prompt = build_prompt(demo_runner.checkpoint, options, "en")
+        logits = demo_reference.logits(samples, prompt.tokens)[prompt.sot_index]
+        probability = torch.softmax(logits, dim=-1)[tokenizer.no_speech].item()
+        assert done.no_speech_prob == pytest.approx(probability, abs=1e-4)
+    assert decoded[0].no_speech_prob > 0.6 > decoded[1].no_speech_prob
