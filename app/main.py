@@ -8,6 +8,7 @@ from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app.errors import SettingsError
 from app.routes import routes
@@ -52,6 +53,15 @@ def bind(settings: Settings) -> socket.socket:
         raise SettingsError(f"cannot listen on {place}: {error.strerror}; try another --port or --host") from error
 
 
+class _WebSocketProtocol(WebSocketsSansIOProtocol):
+    """Cuts off a client that does not read: there is no room left to tell it, and its buffers would stay for good."""
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        if self.handshake_complete and not self.close_sent:
+            self.transport.abort()
+
+
 class Server(uvicorn.Server):
     """Uvicorn, but the first signal to stop lets the sessions finish; a second one does not."""
 
@@ -59,7 +69,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                ws="websockets-sansio",
+                ws=_WebSocketProtocol,
                 ws_max_size=settings.max_message_kb * 1024 * MESSAGE_SLACK,
                 ws_ping_timeout=PING_TIMEOUT_S,
                 ws_per_message_deflate=False,

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Message
 
 from app import events
-from app.errors import BadStart, LimitExceeded, MediaError, SessionError
+from app.errors import LimitExceeded, MediaError, SessionError
 from app.languages import NAMES
 from app.media import decode_file
 from app.service import RETRY_AFTER_S, Service
@@ -87,11 +87,10 @@ async def _transcribe(service: Service, form: FormData) -> Response:
             )
     except MediaError as error:
         raise RequestError(400, str(error), "file", "invalid_file") from error
-    except BadStart as error:
-        raise RequestError(400, error.message, error.field) from error
     except SessionError as error:
-        status = 503 if error.code == "overloaded" else 400 if error.code == "bad_start" else 500
-        raise RequestError(status, error.message, code=error.code) from error
+        if error.code == "bad_start":
+            raise RequestError(400, error.message, error.message.partition(":")[0]) from error
+        raise RequestError(503 if error.code == "overloaded" else 500, error.message, code=error.code) from error
     ignored = ", ".join(name for name in IGNORED_FIELDS if name in form)
     return _response(transcript, response_format, {IGNORED_HEADER: ignored} if ignored else {})
 

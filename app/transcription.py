@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from app import events
 from app.audio import Samples
 from app.driver import MAX_BACKLOG, SessionDriver
-from app.errors import CLOSE_DONE, SessionError
+from app.errors import CLOSE_DONE, MediaError, SessionError
 from app.languages import WITHOUT_SPACES
 from app.session import Session, SessionConfig
 from engine import api
@@ -62,8 +62,9 @@ async def transcribe(
 
     Raises:
         SessionError: an option that the model cannot honour, or the engine failed.
+        MediaError: the audio could not be decoded; raised by `audio` and passed on.
     """
-    failure: SessionError | None = None
+    failure: SessionError | MediaError | None = None
     is_closed = asyncio.Event()
 
     def note(event: events.Event) -> None:
@@ -100,6 +101,9 @@ async def transcribe(
                 driver.receive(events.Audio(samples.astype("<f4").tobytes()))
             driver.receive(events.Stop())
             await is_closed.wait()
+        except MediaError as error:
+            # Raised behind the task group, which would wrap it.
+            failure = error
         finally:
             driver.cancel_windows()
     if failure:

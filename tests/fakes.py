@@ -83,7 +83,8 @@ def _hear(samples: Samples) -> list[_Heard]:
         if level == 0:
             continue
         is_whole = end - start >= WORD_SAMPLES
-        heard.append(_Heard(2 * level + (not is_whole), f" {'w' if is_whole else 'p'}{level - 1}", start, end))
+        token = int(2 * level + (not is_whole))
+        heard.append(_Heard(token, f" {'w' if is_whole else 'p'}{level - 1}", int(start), int(end)))
     return heard
 
 
@@ -149,6 +150,8 @@ class FakeTranscriber:
     """Windows wait for `release`."""
     windows: list[api.Window] = field(default_factory=list)
     n_open: int = 0
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by the first window."""
     _released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def release(self) -> None:
@@ -161,6 +164,7 @@ class FakeTranscriber:
             raise self.error
         self.windows.append(window)
         self.n_open += 1
+        self.opened.set()
         try:
             yield self._events(window)
         finally:

@@ -16,6 +16,9 @@ TASKS = ("transcribe", "translate")
 MAX_PROMPT_CHARS = 10_000
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
 MAX_FLUSH_ID_CHARS = 200
+# What is said about unknown keys is bounded, whatever a client sends.
+MAX_NOTICES = 20
+MAX_KEY_CHARS = 80
 
 
 def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
@@ -138,8 +141,9 @@ class _Fields:
         return False
 
     def unknown(self) -> tuple[events.Notice, ...]:
-        own = [events.Notice("unknown_key", f"{self._name(key)}: unknown key; ignored") for key in self._values]
-        return (*own, *(notice for inner in self._inner for notice in inner.unknown()))
+        names = [self._name(key) for key in self._values]
+        own = [events.Notice("unknown_key", f"{name[:MAX_KEY_CHARS]}: unknown key; ignored") for name in names]
+        return (*own, *(notice for inner in self._inner for notice in inner.unknown()))[:MAX_NOTICES]
 
     def _name(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key

@@ -149,8 +149,8 @@ async def test_a_silent_client_is_let_go(serve) -> None:
 async def test_a_client_that_does_not_read_is_let_go(serve) -> None:
     """Its neighbours do not notice, and nothing piles up for it."""
     server = await serve(send_timeout_s=0.2, idle_timeout_s=30)
-    async with session(server.stream, max_queue=1, ping_interval=None) as socket:
-        flood = json.dumps({"type": "flush", "id": "x" * 200})
+    async with session(server.stream, max_queue=1, ping_interval=None, close_timeout=0.1) as socket:
+        flood = json.dumps({"type": "flush", "id": "x" * 200, **{f"{key}".zfill(70): 0 for key in range(20)}})
         with pytest.raises(ConnectionClosed):
             while True:
                 await socket.send(flood)

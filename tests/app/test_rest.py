@@ -1,0 +1,164 @@
+"""File transcription over HTTP: what OpenAI's clients send, and what is refused."""
+
+import asyncio
+import io
+import wave
+
+import httpx
+import numpy as np
+import pytest
+
+from engine.errors import EngineFailed, EngineOverloaded
+from tests.fakes import FakeTranscriber, said, silence, speech
+
+TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(4.0), speech([5, 6, 7]), silence(0.5)))
+
+
+def wav(samples: np.ndarray, sample_rate: int = 16_000) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(sample_rate)
+        writer.writeframes((samples * 32768).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+async def post(url: str, content: bytes = b"", data: dict | None = None, headers: dict | None = None) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=20) as client:
+        files = {"file": ("speech", content, "application/octet-stream")} if content else None
+        return await client.post(f"{url}/v1/audio/transcriptions", data=data or {}, files=files, headers=headers or {})
+
+
+async def test_json_is_the_text(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"model": "whisper-1"})
+    assert response.status_code == 200
+    assert response.json() == {
+        "text": said([1, 2, 3, 4, 5, 6, 7]),
+        "usage": {"type": "duration", "seconds": round(len(TALK) / 16000)},
+    }
+
+
+async def test_verbose_json_has_every_field_that_clients_read(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"response_format": "verbose_json", "language": "en"})
+    body = response.json()
+    assert (body["task"], body["language"]) == ("transcribe", "english")
+    assert body["duration"] == pytest.approx(len(TALK) / 16000, abs=0.03)
+    assert "".join(s["text"] for s in body["segments"]).split() == body["text"].split()
+    first, second = body["segments"]
+    assert first["start"] == pytest.approx(0.3, abs=0.05)
+    assert second["start"] == pytest.approx(0.3 + 4 * 0.28 + 4.0, abs=0.05)
+    assert set(first) == {
+        "id",
+        "seek",
+        "start",
+        "end",
+        "text",
+        "tokens",
+        "temperature",
+        "avg_logprob",
+        "compression_ratio",
+        "no_speech_prob",
+    }
+
+
+async def test_text_is_plain(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"response_format": "text"})
+    assert response.headers["content-type"].startswith("text/plain")
+    assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
+
+
+async def test_a_long_file_comes_out_whole_and_in_order(serve) -> None:
+    """Three minutes are cut into windows that are decoded side by side."""
+    server = await serve()
+    words = [index * 7 % 80 for index in range(640)]
+    response = await post(server.http, wav(speech(words)))
+    assert response.json()["text"] == said(words)
+
+
+async def test_silence_has_no_text(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(silence(2.0)), {"response_format": "verbose_json"})
+    assert (response.json()["text"], response.json()["segments"]) == ("", [])
+
+
+async def test_what_is_not_honoured_is_named(serve) -> None:
+    """A field that changes nothing here is told in a header, not swallowed."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"temperature": "0.5", "chunking_strategy": "auto"})
+    assert response.headers["x-tutti-ignored"] == "temperature, chunking_strategy"
+
+
+@pytest.mark.parametrize(
+    ("content", "data", "param"),
+    [
+        (b"", {"model": "whisper-1"}, None),
+        (wav(TALK), {"response_format": "srt"}, "response_format"),
+        (wav(TALK), {"stream": "true"}, "stream"),
+        (wav(TALK), {"timestamp_granularities[]": "word"}, "timestamp_granularities"),
+        (wav(TALK), {"language": "klingon"}, "language"),
+        (b"this is no audio at all", {}, "file"),
+    ],
+)
+async def test_bad_requests_are_explained(serve, content: bytes, data: dict, param: str | None) -> None:
+    server = await serve()
+    response = await post(server.http, content, data)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == param
+    assert error["message"]
+
+
+async def test_text_instead_of_a_file_is_explained(serve) -> None:
+    server = await serve()
+    async with httpx.AsyncClient() as client:
+        response = await client.post(f"{server.http}/v1/audio/transcriptions", files={"file": (None, "hello")})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "file")
+
+
+async def test_a_file_that_is_too_large_is_refused(serve) -> None:
+    server = await serve(max_upload_mb=1)
+    response = await post(server.http, wav(silence(40)))
+    assert response.status_code == 413
+
+
+@pytest.mark.parametrize(("error", "status"), [(EngineFailed("gone"), 500), (EngineOverloaded(3, 3), 503)])
+async def test_engine_trouble_has_its_status(serve, error, status: int) -> None:
+    server = await serve(FakeTranscriber(error=error))
+    response = await post(server.http, wav(TALK))
+    assert response.status_code == status
+    assert response.json()["error"]["code"] == error.code
+
+
+async def test_too_many_uploads_are_told_to_come_back(serve) -> None:
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber, max_uploads=1)
+    first = asyncio.create_task(post(server.http, wav(TALK)))
+    await transcriber.opened.wait()
+    refused = await post(server.http, wav(TALK))
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    transcriber.release()
+    assert (await first).status_code == 200
+
+
+async def test_a_client_that_goes_away_ends_the_work(serve) -> None:
+    """Its windows are withdrawn, and its place is free again."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+    upload = asyncio.create_task(post(server.http, wav(TALK)))
+    async with asyncio.timeout(10):
+        await transcriber.opened.wait()
+        upload.cancel()
+        await server.service._all_gone.wait()
+    assert transcriber.n_open == 0
+
+
+async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
+    server = await serve(api_keys="secret")
+    assert (await post(server.http, wav(TALK))).status_code == 401
+    allowed = await post(server.http, wav(TALK), headers={"Authorization": "Bearer secret"})
+    assert allowed.status_code == 200

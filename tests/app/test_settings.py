@@ -1,0 +1,47 @@
+"""Settings: what is wrong with them stops the start, in words."""
+
+import pytest
+
+from app.errors import SettingsError
+from app.settings import Settings, check_environment
+
+
+def test_defaults_serve_loopback_without_keys() -> None:
+    assert Settings().keys == frozenset()
+    assert Settings(api_keys=" a, b ,").keys == {"a", "b"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+def test_a_public_address_needs_keys(host: str) -> None:
+    """Nobody serves the world by accident."""
+    with pytest.raises(SettingsError, match="API keys"):
+        Settings(host=host)
+    Settings(host=host, api_keys="k")
+    Settings(host=host, allow_anyone=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
+def test_loopback_needs_none(host: str) -> None:
+    Settings(host=host)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", 70000),
+        ("max_sessions", 0),
+        ("interim_interval_ms", 10),
+        ("threads", -1),
+        ("idle_timeout_s", 0.0),
+        ("log_level", "loud"),
+    ],
+)
+def test_values_out_of_range_are_named(name: str, value: object) -> None:
+    with pytest.raises(SettingsError, match=f"{name}: expected .* got"):
+        Settings(**{name: value})
+
+
+def test_an_unknown_variable_stops_the_start() -> None:
+    check_environment({"TUTTI_PORT": "1", "TUTTI_API_KEY": "of the client", "PATH": ""})
+    with pytest.raises(SettingsError, match="TUTTI_PROT"):
+        check_environment({"TUTTI_PROT": "1"})
