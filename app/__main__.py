@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import fields
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -22,7 +23,6 @@ from app.settings import ENV_PREFIX, Settings, check_environment
 from app.terminal import FORMATS, print_transcript
 from engine import api
 from engine.config import EngineConfig
-from engine.engine import Engine
 from engine.errors import EngineError
 from engine.models import EMBEDDED_MODEL, KNOWN_MODELS
 
@@ -71,9 +71,8 @@ def serve(**values: Any) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    listener = bind(settings)
-    with listener:
-        async with Engine.start(_engine_config(settings)) as engine:
+    with bind(settings) as listener:
+        async with _start_engine(settings) as engine:
             port = listener.getsockname()[1]
             _console().print(_banner(settings, engine.info, port))
             await Server(build_app(settings, engine), settings).serve([listener])
@@ -92,7 +91,7 @@ def transcribe(file: str, output: str, language: str | None, prompt: str, **valu
     settings = _settings(values)
 
     async def work() -> None:
-        async with Engine.start(_engine_config(settings)) as engine:
+        async with _start_engine(settings) as engine:
             await print_transcript(engine, file, output, settings.session_config, language, prompt)
 
     _run(work())
@@ -113,22 +112,18 @@ def demo(url: str | None, file: str | None, **values: Any) -> None:
             await run_demo(_console(), url, file)
             return
         console = _console()
-        listener = bind(settings)
-        with console.status("Loading the model …"):
-            starting = Engine.start(_engine_config(settings))
-            engine = await starting.__aenter__()
-        try:
-            port = listener.getsockname()[1]
-            console.print(_banner(settings, engine.info, port))
+        async with AsyncExitStack() as stack:
+            listener = stack.enter_context(bind(settings))
+            with console.status("Loading the model …"):
+                engine = await stack.enter_async_context(_start_engine(settings))
+            console.print(_banner(settings, engine.info, listener.getsockname()[1]))
             server = Server(build_app(settings, engine), settings)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(server.serve([listener]))
-                try:
-                    await run_demo(console, f"ws://{settings.host}:{port}", file)
-                finally:
-                    server.stop()
-        finally:
-            await starting.__aexit__(None, None, None)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            tasks.create_task(server.serve([listener]))
+            try:
+                await run_demo(console, f"ws://{settings.host}:{listener.getsockname()[1]}", file)
+            finally:
+                server.stop()
 
     _run(work())
 
@@ -162,9 +157,12 @@ def _settings(values: dict[str, Any]) -> Settings:
     return settings
 
 
-def _engine_config(settings: Settings) -> EngineConfig:
+def _start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
+    # Imported here, because torch takes seconds that `--help` and a wrong flag should not cost.
+    from engine.engine import Engine
+
     try:
-        return EngineConfig(
+        config = EngineConfig(
             model=settings.model,
             device=settings.device,  # type: ignore[arg-type]  # EngineConfig checks it
             dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
@@ -175,6 +173,7 @@ def _engine_config(settings: Settings) -> EngineConfig:
         )
     except ValueError as error:
         raise SettingsError(str(error)) from error
+    return Engine.start(config)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

@@ -229,7 +229,11 @@ class Channel:
         utterance = _Utterance(self._session.next_utterance(), speech_start, speech_start, last_end=window_start)
         at_s = self._session.seconds(speech_start)
         self._session.send(events.SpeechStarted(utterance.number, self.number, at_s))
-        return self._new_window(utterance, window_start)
+        window = self._new_window(utterance, window_start)
+        if self._options.interim_samples is not None:
+            # The first words are waited for most.
+            window.next_interim -= self._options.interim_samples // 2
+        return window
 
     def _new_window(self, utterance: _Utterance, start: int) -> _OpenWindow:
         window = _OpenWindow(utterance, start)
