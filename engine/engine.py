@@ -21,10 +21,11 @@ class Engine:
     """Transcribes windows with one model on one device. Made by `Engine.start`; one event loop uses it."""
 
     def __init__(self, runner: Runner, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
+        """Warm the runner up; to be called in the thread that will use it."""
         self._checkpoint = runner.checkpoint
         self._info = _describe(runner, config)
         self._loop = loop
-        self._worker = Worker(runner, config, self._deliver)
+        self._worker = Worker(runner, config, runner.warm_up(), self._deliver)
 
     @classmethod
     @asynccontextmanager
@@ -67,6 +68,11 @@ class Engine:
     @property
     def info(self) -> ModelInfo:
         return self._info
+
+    @property
+    def is_alive(self) -> bool:
+        """False once the engine has failed or was closed."""
+        return not self._worker.is_closing
 
     def stats(self) -> EngineStats:
         return self._worker.snapshot()

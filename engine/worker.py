@@ -56,7 +56,11 @@ Deliver = Callable[[list[tuple[Request, Item]]], None]
 class Worker:
     """Owns a runner. `run` is the body of the engine's thread."""
 
-    def __init__(self, runner: Runner, config: EngineConfig, deliver: Deliver) -> None:
+    def __init__(self, runner: Runner, config: EngineConfig, window_encode_s: float, deliver: Deliver) -> None:
+        """
+        Args:
+            window_encode_s: seconds of encoder time per window, as measured while warming up.
+        """
         self.stats = StatsRecorder()
         self._runner = runner
         self._deliver = deliver
@@ -68,13 +72,14 @@ class Worker:
         self._changed = threading.Condition()
         self._batcher = Batcher(limits)
         self._waiting: dict[int, Request] = {}
-        self._is_closing = False
+        self.is_closing = False
+        """True for good once closed or failed: nothing is taken in any more."""
         self._failure: BaseException | None = None
         # Of the engine's thread alone.
         self._running: dict[int, Request] = {}
         """By slot."""
         self._outbox: list[tuple[Request, Item]] = []
-        self._window_encode_s = 0.0
+        self._window_encode_s = window_encode_s
         self._owed_s = 0.0
 
     def submit(self, request: Request) -> None:
@@ -87,7 +92,7 @@ class Worker:
         window = request.window
         waiting = Waiting(request.id, window.session, window.channel, window.priority)
         with self._changed:
-            if self._is_closing:
+            if self.is_closing:
                 raise self._closed_error()
             request.submitted_s = time.monotonic()
             older = self._batcher.add(waiting, request.submitted_s)
@@ -109,7 +114,7 @@ class Worker:
     def close(self) -> None:
         """Let `run` return after its present step. What is open then fails."""
         with self._changed:
-            self._is_closing = True
+            self.is_closing = True
             self._changed.notify()
 
     def snapshot(self) -> EngineStats:
@@ -123,8 +128,7 @@ class Worker:
     def run(self) -> None:
         """Work until closed. Should anything fail, every open and later request fails with it."""
         try:
-            self._window_encode_s = self._runner.warm_up()
-            while not self._is_closing:
+            while not self.is_closing:
                 self._step()
         except Exception as error:
             logger.exception("the engine has died")
@@ -145,7 +149,7 @@ class Worker:
         with self._changed:
             self._drop_cancelled()
             while not (ids := self._batcher.take(time.monotonic(), self._load())):
-                if self._running or self._is_closing:
+                if self._running or self.is_closing:
                     return []
                 self._changed.wait(self._batcher.ready_in_s(time.monotonic()))
             return [self._waiting.pop(id) for id in ids]
@@ -237,7 +241,7 @@ class Worker:
 
     def _fail_all(self) -> None:
         with self._changed:
-            self._is_closing = True
+            self.is_closing = True
             open_requests = [*self._running.values(), *(self._waiting.pop(id) for id in self._batcher.clear())]
             for slot in list(self._running):
                 self._release(slot)

@@ -39,7 +39,9 @@ SHAPES = (
     Shape("multilingual-80-mels"),
     Shape("multilingual-128-mels", n_mels=128, d_model=96, encoder_layers=1, decoder_layers=3, heads=3),
     Shape("english-only", is_multilingual=False, no_speech="<|nocaptions|>", decoder_layers=1),
-    Shape("few-positions", max_target_positions=40, suppress=None, begin_suppress=None, max_initial_timestamp_index=None),
+    Shape(
+        "few-positions", max_target_positions=40, suppress=None, begin_suppress=None, max_initial_timestamp_index=None
+    ),
 )
 
 

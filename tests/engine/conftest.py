@@ -7,6 +7,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from engine.api import EngineEvent, Window
@@ -53,6 +54,12 @@ async def start_engine(runner: Runner | FakeRunner, **settings: object) -> Async
     config = EngineConfig(**({"n_slots": runner.slots.n_free, "max_wait_ms": 0} | settings))  # type: ignore[arg-type]
     async with Engine.start(config, load=lambda _: runner) as engine:  # type: ignore[arg-type,return-value]
         yield engine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Threads of small models wait for each other more than they work, above all on a busy machine."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The reference: transformers, one window at a time, without caches, with its own logits processors."""
+"""The reference: transformers, one window at a time, with its own logits processors."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,17 +50,19 @@ class Reference:
         """
         states = self.model.model.encoder(self.features(samples))
         processors = self._processors(len(control), timestamps)
-        tokens = torch.tensor([[*control, *prefix]])
+        tokens = new = torch.tensor([[*control, *prefix]])
+        cache = None
         while tokens.shape[1] < len(control) + max_tokens:
-            logits = self.model(encoder_outputs=states, decoder_input_ids=tokens).logits[:, -1]
+            output = self.model(encoder_outputs=states, decoder_input_ids=new, past_key_values=cache, use_cache=True)
+            logits, cache = output.logits[:, -1], output.past_key_values
             for processor in processors:
                 logits = processor(tokens, logits)
-            token = logits.argmax(dim=-1, keepdim=True)
-            if token.item() == self.model.generation_config.eos_token_id:
+            new = logits.argmax(dim=-1, keepdim=True)
+            if new.item() == self.model.generation_config.eos_token_id:
                 break
-            tokens = torch.cat((tokens, token), dim=1)
-        output: list[int] = tokens[0, len(control) :].tolist()
-        return output
+            tokens = torch.cat((tokens, new), dim=1)
+        sampled: list[int] = tokens[0, len(control) :].tolist()
+        return sampled
 
     @torch.inference_mode()
     def detect_language(self, samples: NDArray[np.float32]) -> int:

@@ -32,26 +32,29 @@ async def decode(runner: Runner, *windows: tuple[Samples, DecodeOptions]) -> lis
     return ended  # type: ignore[return-value]
 
 
+async def decode_alone(runner: Runner, *windows: tuple[Samples, DecodeOptions]) -> list[DoneEvent]:
+    """Decode one window after the other."""
+    async with start_engine(runner) as engine:
+        ended = [(await collect(engine, Window(samples, "", options=options)))[-1] for samples, options in windows]
+    return ended  # type: ignore[return-value]
+
+
 def expected(runner: Runner, reference: Reference, samples: Samples, options: DecodeOptions, language: str | None):
     """What transformers decodes."""
     prompt = build_prompt(runner.checkpoint, options, language)
     control = prompt.tokens[: len(prompt.tokens) - prompt.n_prefix]
     limit = max_output_tokens(runner.checkpoint, options, len(control))
-    return reference.greedy(
-        samples, control, max_tokens=limit, timestamps=options.timestamps, prefix=options.prefix
-    )
+    return reference.greedy(samples, control, max_tokens=limit, timestamps=options.timestamps, prefix=options.prefix)
 
 
 @pytest.mark.parametrize("timestamps", [True, False])
-@pytest.mark.parametrize("clip", CLIPS)
-async def test_demo_model_decodes_as_the_reference(
-    demo_runner: Runner, demo_reference: Reference, clip: str, timestamps: bool
-):
+async def test_demo_model_decodes_as_the_reference(demo_runner: Runner, demo_reference: Reference, timestamps: bool):
     """Speech gives the reference's tokens, with timestamps and without."""
-    samples, options = read_clip(clip), DecodeOptions(language="en", timestamps=timestamps)
-    (done,) = await decode(demo_runner, (samples, options))
-    assert tokens_of(done) == expected(demo_runner, demo_reference, samples, options, "en")
-    assert not done.is_truncated
+    options = DecodeOptions(language="en", timestamps=timestamps)
+    windows = [(read_clip(clip), options) for clip in CLIPS]
+    for done, (samples, _) in zip(await decode(demo_runner, *windows), windows, strict=True):
+        assert tokens_of(done) == expected(demo_runner, demo_reference, samples, options, "en")
+        assert not done.is_truncated
 
 
 async def test_demo_model_decodes_as_generate(demo_runner: Runner, demo_reference: Reference):
@@ -74,7 +77,7 @@ async def test_mixed_batch_decodes_as_each_window_alone(demo_runner: Runner):
         (read_clip("train")[:40_000], DecodeOptions(language="de", task="translate")),
     ]
     together = await decode(demo_runner, *windows)
-    alone = [(await decode(demo_runner, window))[0] for window in windows]
+    alone = await decode_alone(demo_runner, *windows)
     assert [tokens_of(done) for done in together] == [tokens_of(done) for done in alone]
     assert [done.language for done in together] == [done.language for done in alone]
     assert [done.avg_logprob for done in together] == pytest.approx([done.avg_logprob for done in alone], abs=1e-3)
@@ -125,9 +128,7 @@ async def test_foreign_prefix_is_followed_as_in_the_reference(random_runner: Run
     text, first = tokenizer.encode(" the other"), tokenizer.first_timestamp
     prefixes = [text, [first, *text], [first + 5, *text, first + 40], [first, *text, first + 90, first + 90]]
     audio = noise(5)
-    windows = [
-        (audio, DecodeOptions(language=language, prefix=tuple(prefix), max_tokens=20)) for prefix in prefixes
-    ]
+    windows = [(audio, DecodeOptions(language=language, prefix=tuple(prefix), max_tokens=20)) for prefix in prefixes]
     for done, (_, options) in zip(await decode(random_runner, *windows), windows, strict=True):
         tokens = tokens_of(done)
         assert tokens[: len(options.prefix)] == list(options.prefix)
@@ -146,9 +147,7 @@ async def test_language_is_detected_as_in_the_reference(random_runner: Runner, r
     assert [ids[language] for language in languages] == [random_reference.detect_language(audio) for audio in samples]
 
 
-async def test_no_speech_probability_is_that_behind_start_of_transcript(
-    demo_runner: Runner, demo_reference: Reference
-):
+async def test_no_speech_probability_is_that_behind_start_of_transcript(demo_runner: Runner, demo_reference: Reference):
     """Silence is told from speech by the probability of the no-speech token, previous text or not."""
     tokenizer = demo_runner.checkpoint.tokenizer
     silence, speech = np.zeros(32_000, np.float32), read_clip("hello")
@@ -159,4 +158,4 @@ async def test_no_speech_probability_is_that_behind_start_of_transcript(
         logits = demo_reference.logits(samples, prompt.tokens)[prompt.sot_index]
         probability = torch.softmax(logits, dim=-1)[tokenizer.no_speech].item()
         assert done.no_speech_prob == pytest.approx(probability, abs=1e-4)
-    assert decoded[0].no_speech_prob > 0.6 > decoded[1].no_speech_prob
+    assert decoded[0].no_speech_prob > 0.5 > decoded[1].no_speech_prob

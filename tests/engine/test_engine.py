@@ -1,0 +1,387 @@
+"""The engine from outside: events, queueing, cancelling, failing. The runner is a script."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import repeat
+
+import numpy as np
+import pytest
+
+from engine.api import (
+    WINDOW_SAMPLES,
+    DecodeOptions,
+    DoneEvent,
+    EngineEvent,
+    Priority,
+    SegmentEvent,
+    StartedEvent,
+    SupersededEvent,
+    TextEvent,
+    Window,
+)
+from engine.checkpoint import Checkpoint
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
+from tests.engine.conftest import Samples, collect, start_engine
+from tests.engine.fakes import PATIENCE_S, FakeRunner
+
+N_SAMPLES = 16_000
+
+
+@pytest.fixture(autouse=True)
+async def patience() -> AsyncIterator[None]:
+    """No test of this file hangs."""
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+
+
+@pytest.fixture
+def say(demo: Checkpoint) -> Callable[[Samples], Iterator[int]]:
+    """Every window holds two words between 0 s and 0.5 s."""
+    tokenizer = demo.tokenizer
+    first = tokenizer.first_timestamp
+    tokens = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
+    return lambda _: iter([*tokens, *repeat(tokenizer.eot, 9)])
+
+
+@pytest.fixture
+def runner(demo: Checkpoint, say: Callable[[Samples], Iterator[int]]) -> FakeRunner:
+    return FakeRunner(demo, say)
+
+
+@pytest.fixture
+def endless_runner(demo: Checkpoint) -> FakeRunner:
+    """Every window goes on until the token limit."""
+    (word,) = demo.tokenizer.encode(" the")
+    return FakeRunner(demo, lambda _: repeat(word))
+
+
+def window(session: str = "", priority: Priority = Priority.FINAL, channel: int = 0, **options: object) -> Window:
+    samples = np.full(N_SAMPLES, 0.1, np.float32)
+    return Window(samples, session, channel, priority, DecodeOptions(**options))  # type: ignore[arg-type]
+
+
+def kinds(events: list[EngineEvent]) -> list[type]:
+    return [type(event) for event in events]
+
+
+async def test_events_tell_the_whole_story_in_order(runner: FakeRunner):
+    """Started first, then text as it grows, the segment at its closing timestamp, done last."""
+    async with start_engine(runner) as engine:
+        events = await collect(engine, window())
+    started, *texts, segment, done = events
+    assert isinstance(started, StartedEvent) and started.batch_size == 1 and started.queued_s >= 0
+    assert isinstance(segment, SegmentEvent) and isinstance(done, DoneEvent)
+    text = "".join([event.text for event in texts if isinstance(event, TextEvent)])
+    assert text == done.text == segment.segment.text == " good morning"
+    assert done.text == "".join([piece.text for piece in done.pieces])
+    assert (segment.segment.start_s, segment.segment.end_s) == (0.0, 0.5)
+    assert done.segments == (segment.segment,)
+    assert (done.language, segment.language) == ("en", "en")
+    assert not done.is_truncated
+
+
+async def test_iterating_past_the_end_stops(runner: FakeRunner):
+    """The terminal event comes once; asking for more ends the iteration again."""
+    async with start_engine(runner) as engine, engine.submit(window()) as events:
+        seen = [event async for event in events]
+        assert sum(isinstance(event, DoneEvent) for event in seen) == 1
+        assert [event async for event in events] == []
+
+
+async def test_token_limit_truncates(endless_runner: FakeRunner):
+    """A window that never ends is stopped at its limit and says so."""
+    async with start_engine(endless_runner) as engine:
+        done = (await collect(engine, window(max_tokens=7)))[-1]
+    assert isinstance(done, DoneEvent)
+    assert done.is_truncated
+    assert (done.text, done.n_steps) == (" the" * 7, 6)
+
+
+async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner):
+    """Windows that came while the engine was busy are encoded together, and the counters show it."""
+    async with start_engine(runner) as engine:
+        gate = runner.pause("encode")
+        busy = await begin(engine, window("busy"))
+        await gate.reached()
+        others = await begin(engine, *(window(f"session {index}") for index in range(3)))
+        assert engine.stats().waiting_finals == 3
+        gate.open()
+        first_events = [events[0] for events in await asyncio.gather(*busy, *others)]
+        assert [len(batch) for batch in runner.encoded] == [1, 3]
+        assert [event.batch_size for event in first_events if isinstance(event, StartedEvent)] == [1, 3, 3, 3]
+        stats = engine.stats()
+    assert (stats.encode_batch.total, sum(stats.encode_batch.counts)) == (4, 2)
+    assert sum(stats.final_queue_s.counts) == stats.windows_done == 4
+    assert stats.audio_s == pytest.approx(4 * N_SAMPLES / 16_000)
+    assert stats.decode_batch.total + 4 == stats.tokens_decoded
+    assert stats.running == stats.waiting_finals == 0
+
+
+async def test_new_windows_join_running_ones_between_steps(endless_runner: FakeRunner):
+    """A window submitted while another is decoded starts at once and is decoded beside it."""
+    runner = endless_runner
+    async with start_engine(runner, min_decode_share=0) as engine:
+        gate = runner.pause("step")
+        async with engine.submit(window("first")) as first:
+            await gate.reached()
+            async with engine.submit(window("second", max_tokens=3)) as second:
+                gate.open()
+                assert isinstance([event async for event in second][-1], DoneEvent)
+            assert isinstance(await anext(first), StartedEvent)
+        assert sum(engine.stats().decode_batch.counts[1:]) >= 1
+
+
+async def test_more_windows_than_slots_all_end(runner: FakeRunner):
+    """Windows wait for slots; none is lost."""
+    async with start_engine(runner) as engine:
+        results = await asyncio.gather(*(collect(engine, window(f"session {index % 5}")) for index in range(25)))
+    assert all(isinstance(events[-1], DoneEvent) for events in results)
+    assert max(len(batch) for batch in runner.encoded) <= 4
+    assert runner.slots.n_free == 4
+
+
+async def test_newer_interim_supersedes_a_waiting_one(runner: FakeRunner):
+    """The older interim ends without being decoded; another channel's stays."""
+    async with start_engine(runner) as engine:
+        gate = runner.pause("encode")
+        await begin(engine, window("busy"))
+        await gate.reached()
+        older, newer, other = await begin(
+            engine,
+            window("live", Priority.INTERIM),
+            window("live", Priority.INTERIM),
+            window("live", Priority.INTERIM, channel=1),
+        )
+        assert kinds(await older) == [SupersededEvent]
+        assert engine.stats().waiting_interims == 2
+        gate.open()
+        assert isinstance((await newer)[-1], DoneEvent)
+        assert isinstance((await other)[-1], DoneEvent)
+        assert engine.stats().windows_superseded == 1
+
+
+async def test_finals_go_before_interims(runner: FakeRunner):
+    """A final that came later is encoded first."""
+    async with start_engine(runner, max_encode_batch=1) as engine:
+        gate = runner.pause("encode")
+        busy = await begin(engine, window("busy"))
+        await gate.reached()
+        interim, final = window("live", Priority.INTERIM), window("other")
+        waiting = await begin(engine, interim, final)
+        gate.open()
+        await asyncio.gather(*busy, *waiting)
+    assert [batch[0] is final.samples for batch in runner.encoded[1:]] == [True, False]
+
+
+async def test_full_queue_refuses(runner: FakeRunner):
+    """One window more than may wait is refused, with the numbers, and the others go on."""
+    async with start_engine(runner, max_waiting=2) as engine:
+        gate = runner.pause("encode")
+        busy = await begin(engine, window())
+        await gate.reached()
+        waiting = await begin(engine, window(), window())
+        with pytest.raises(EngineOverloaded) as refused:
+            await collect(engine, window())
+        gate.open()
+        for events in await asyncio.gather(*busy, *waiting):
+            assert isinstance(events[-1], DoneEvent)
+    assert (refused.value.waiting, refused.value.limit) == (2, 2)
+
+
+async def test_cancelled_while_waiting(runner: FakeRunner):
+    """Leaving before the window was taken removes it from the queue."""
+    async with start_engine(runner) as engine:
+        gate = runner.pause("encode")
+        (busy,) = await begin(engine, window("busy"))
+        await gate.reached()
+        async with engine.submit(window("leaves")):
+            assert engine.stats().waiting_finals == 1
+        assert engine.stats().waiting_finals == 0
+        gate.open()
+        await busy
+        assert engine.stats().windows_cancelled == 1
+    assert len(runner.encoded) == 1
+
+
+@pytest.mark.parametrize("stage", ["encode", "prefill", "step"])
+async def test_cancelled_at_a_stage_frees_the_slot(endless_runner: FakeRunner, stage: str):
+    """Leaving while the window is encoded, prefilled or decoded frees its slot after that step."""
+    runner = endless_runner
+    async with start_engine(runner) as engine:
+        gate = runner.pause(stage)
+        async with engine.submit(window()):
+            await gate.reached()
+            assert runner.slots.n_free == 3
+        gate.open()
+        await let_pass(engine)
+        assert (engine.stats().windows_cancelled, engine.stats().running) == (1, 0)
+        assert runner.slots.n_free == 4
+    assert runner.n_steps <= 1
+
+
+async def test_cancelling_the_task_that_iterates_cancels_the_window(endless_runner: FakeRunner):
+    """A cancelled task takes its window with it; the engine goes on."""
+    async with start_engine(endless_runner) as engine:
+        gate = endless_runner.pause("step")
+        task = asyncio.create_task(collect(engine, window()))
+        await gate.reached()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.open()
+        await let_pass(engine)
+        assert engine.stats().windows_cancelled == 1
+
+
+async def test_leaving_after_the_end_changes_nothing(runner: FakeRunner):
+    """A window that is done is not counted as cancelled."""
+    async with start_engine(runner) as engine:
+        await collect(engine, window())
+        assert (engine.stats().windows_done, engine.stats().windows_cancelled) == (1, 0)
+
+
+@pytest.mark.parametrize("stage", ["encode", "prefill", "step"])
+async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: pytest.LogCaptureFixture):
+    """Whatever breaks in the engine's thread ends every open and later submission, with its cause, and is logged."""
+    fault = RuntimeError("out of memory")
+    async with start_engine(runner, max_encode_batch=1) as engine:
+        gate = runner.pause(stage)
+        submitted = await begin(engine, *(window(f"session {index}") for index in range(3)))
+        await gate.reached()
+        runner.faults[stage] = fault
+        gate.open()
+        for result in await asyncio.gather(*submitted, return_exceptions=True):
+            assert isinstance(result, EngineFailed) and result.__cause__ is fault
+        assert not engine.is_alive
+        with pytest.raises(EngineFailed) as later:
+            await collect(engine, window())
+        assert later.value.__cause__ is fault
+    assert runner.slots.n_free == 4
+    assert [record.levelno for record in caplog.records if record.name.startswith("engine")] == [logging.ERROR]
+
+
+async def test_closing_fails_what_is_open(endless_runner: FakeRunner):
+    """Leaving the engine ends its thread and fails windows that wait or run."""
+    runner = endless_runner
+    async with start_engine(runner, max_encode_batch=1) as engine:
+        assert engine.is_alive
+        gate = runner.pause("encode")
+        submitted = await begin(engine, window("runs"), window("waits"))
+        await gate.reached()
+        gate.open()
+    results = await asyncio.gather(*submitted, return_exceptions=True)
+    assert all(isinstance(result, EngineFailed) and result.__cause__ is None for result in results)
+    assert not engine.is_alive
+    assert not [thread for thread in threading.enumerate() if thread.name == "tutti-engine"]
+
+
+async def test_failing_to_load_is_raised_on_start():
+    """A checkpoint that cannot be loaded stops the start, and no thread stays."""
+    with pytest.raises(CheckpointError, match="no such folder"):
+        async with Engine.start(EngineConfig(model="./nowhere")):
+            pytest.fail("started without a model")
+    assert not [thread for thread in threading.enumerate() if thread.name == "tutti-engine"]
+
+
+async def test_failing_to_warm_up_is_raised_on_start(runner: FakeRunner):
+    """The engine is not there before everything has run once."""
+    runner.faults["warm_up"] = RuntimeError("no such kernel")
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        async with start_engine(runner):
+            pytest.fail("started without warming up")
+
+
+async def test_cancelled_while_loading_ends_the_thread(runner: FakeRunner):
+    """Cancelled during the start, the engine still ends its thread."""
+    is_loading, may_load = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def load(_: EngineConfig) -> FakeRunner:
+        loop.call_soon_threadsafe(is_loading.set)
+        assert may_load.wait(PATIENCE_S)
+        return runner
+
+    async def start() -> None:
+        async with Engine.start(EngineConfig(), load=load):  # type: ignore[arg-type]
+            pytest.fail("the start was cancelled")
+
+    task = asyncio.create_task(start())
+    await is_loading.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    may_load.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not [thread for thread in threading.enumerate() if thread.name == "tutti-engine"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "field"),
+    [
+        (np.zeros(0, np.float32), "samples"),
+        (np.zeros(WINDOW_SAMPLES + 1, np.float32), "samples"),
+        (np.zeros(16_000, np.float64), "samples"),
+        (np.zeros((16_000, 2), np.float32), "samples"),
+        (np.array([0.0, np.nan], np.float32), "samples"),
+        (np.array([0.0, np.inf], np.float32), "samples"),
+        (np.array([0.0, 32_767.0], np.float32), "samples"),
+        ([0.0], "samples"),
+    ],
+)
+async def test_samples_that_cannot_be_heard_are_refused(runner: FakeRunner, samples: object, field: str):
+    """The error names the field and what was expected."""
+    async with start_engine(runner) as engine:
+        with pytest.raises(InvalidWindow) as refused:
+            await collect(engine, Window(samples, ""))  # type: ignore[arg-type]
+        assert refused.value.field == field
+        assert engine.is_alive
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"language": "tlh"}, "language"),
+        ({"language": ""}, "language"),
+        ({"task": "summarise"}, "task"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"prefix": (3072,)}, "prefix"),
+        ({"prefix": (-1,)}, "prefix"),
+        ({"prefix": (4681,)}, "prefix"),
+        ({"prefix": (5,) * 224}, "prefix"),
+        ({"prefix": (5, 6), "max_tokens": 2}, "prefix"),
+    ],
+)
+async def test_options_that_the_model_cannot_follow_are_refused(
+    runner: FakeRunner, options: dict[str, object], field: str
+):
+    """The error names the field; nothing is accepted and ignored."""
+    async with start_engine(runner) as engine:
+        with pytest.raises(InvalidWindow) as refused:
+            await collect(engine, window(**options))
+        assert refused.value.field == field
+
+
+async def test_info_describes_what_is_loaded(runner: FakeRunner):
+    """Name, languages in the checkpoint's order, tasks, and the sizes that limit batches."""
+    async with start_engine(runner, max_encode_batch=3) as engine:
+        info = engine.info
+    assert (info.name, info.device, info.dtype) == ("tutti-demo", "cpu", "float32")
+    assert (info.is_multilingual, info.languages[:3], len(info.languages)) == (True, ("en", "zh", "de"), 100)
+    assert info.tasks == ("transcribe", "translate")
+    assert (info.n_slots, info.max_encode_batch) == (4, 3)
+
+
+async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:
+    """Submit windows, in this order, and collect their events meanwhile."""
+    tasks = [asyncio.create_task(collect(engine, window)) for window in windows]
+    await asyncio.sleep(0)  # each task runs up to its first event, behind the submission
+    return tasks
+
+
+async def let_pass(engine: Engine) -> None:
+    """Wait until the engine has gone through at least one more step."""
+    await collect(engine, window("passes", max_tokens=1))
