@@ -1,8 +1,10 @@
 """The static memory of the decoder: keys and values of every slot, and who holds which slot."""
 
 import heapq
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,18 +17,18 @@ Rows = slice | Tensor
 class KVCache:
     """Self- and cross-attention keys and values of all slots.
 
-    Buffers are allocated once and never cleared: what lies beyond a slot's lengths is garbage and is never attended.
+    Buffers are allocated once, as zeros, and never cleared. What lies beyond a slot's lengths is left over from earlier
+    windows: attention masks it, which needs it to be finite, since zero times NaN is NaN.
     """
 
     def __init__(self, model: ModelConfig, n_slots: int, device: torch.device, dtype: torch.dtype) -> None:
         head_dim = model.d_model // model.decoder_attention_heads
         shape = (model.decoder_layers, 2, n_slots, model.decoder_attention_heads)
-        # Pages of the CPU's memory are only taken when first written, so unused slots cost nothing there.
         # (layers, keys | values, slots, heads, positions, head_dim)
-        self.self_attention = torch.empty(*shape, model.max_target_positions, head_dim, device=device, dtype=dtype)
-        self.cross_attention = torch.empty(*shape, model.max_source_positions, head_dim, device=device, dtype=dtype)
+        self.self_attention = _zeros((*shape, model.max_target_positions, head_dim), device, dtype)
+        self.cross_attention = _zeros((*shape, model.max_source_positions, head_dim), device, dtype)
         self.encoder_lengths = [model.max_source_positions] * n_slots
-        """Encoder states of each slot's window; a slot that never had one may be attended over garbage."""
+        """Encoder states of each slot's window; a slot that never had one counts as full."""
         self.device = device
 
     def rows(self, slots: Sequence[int]) -> Rows:
@@ -42,6 +44,14 @@ class KVCache:
         self.cross_attention[layer, :, self.rows(slots), :, :n_states] = keys_values
         for slot in slots:
             self.encoder_lengths[slot] = n_states
+
+
+def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Zeros that, on the CPU, take no memory before they are written: `numpy.zeros` leaves clearing to the system."""
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    n_bytes = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(n_bytes, np.uint8)).view(dtype).view(shape)
 
 
 class SlotAllocator:

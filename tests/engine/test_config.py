@@ -1,0 +1,44 @@
+"""Settings are checked when they are made; the plain half of the engine does without torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+from engine.config import EngineConfig
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("model", "", "a name or a folder"),
+        ("device", "tpu", "one of auto, cpu, cuda"),
+        ("dtype", "int8", "one of auto, float32, bfloat16, float16"),
+        ("n_slots", 0, "at least 1"),
+        ("max_encode_batch", 0, "at least 1"),
+        ("max_waiting", 0, "at least 1"),
+        ("n_threads", 0, "at least 1"),
+        ("max_wait_ms", -1, "at least 0"),
+        ("max_decode_stall_ms", -1, "at least 0"),
+        ("min_decode_share", 1.0, "below 1"),
+    ],
+)
+def test_values_out_of_range_are_refused(field: str, value: object, expected: str):
+    """The message names the field, what was expected and what came."""
+    with pytest.raises(ValueError, match=f"{field}: expected .*{expected}, got {value!r}"):
+        EngineConfig(**{field: value})  # type: ignore[arg-type]
+
+
+def test_float16_needs_cuda():
+    """Where the CPU was asked for."""
+    with pytest.raises(ValueError, match="dtype: expected float32 or bfloat16"):
+        EngineConfig(device="cpu", dtype="float16")
+
+
+@pytest.mark.parametrize(
+    "module", ["engine.api", "engine.errors", "engine.config", "engine.models", "engine.batcher", "engine.checkpoint"]
+)
+def test_plain_modules_do_not_import_torch(module: str):
+    """So that the service can be run and tested without it."""
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
