@@ -1,0 +1,36 @@
+# One image for both: on CPUs as it is, for NVIDIA GPUs with
+#   --build-arg TORCH_INDEX=https://pypi.org/simple --build-arg EXTRAS=cuda
+FROM python:3.12-slim-bookworm
+
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONUNBUFFERED=1
+
+# A volume that is mounted on the cache takes over its owner, so it is made here.
+RUN useradd --create-home --uid 10001 tutti \
+    && install --directory --owner=tutti --group=tutti /home/tutti/.cache /home/tutti/.cache/huggingface
+
+WORKDIR /srv/tutti
+
+# By far the largest layer, and the one that changes least. The index decides whether it comes with CUDA.
+ARG TORCH=torch==2.13.0
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN pip install --index-url "$TORCH_INDEX" "$TORCH"
+
+# Dependencies before the code, so that an edit does not fetch them again. The package metadata names a README.
+ARG EXTRAS=
+COPY clients/python clients/python
+COPY pyproject.toml LICENSE ./
+RUN mkdir app engine && touch README.md && pip install ./clients/python ".${EXTRAS:+[$EXTRAS]}"
+
+COPY app app
+COPY engine engine
+RUN pip install --no-deps --force-reinstall .
+
+USER tutti
+WORKDIR /home/tutti
+# Reachable from outside the container, so the service asks for TUTTI_API_KEYS.
+ENV TUTTI_HOST=0.0.0.0 TUTTI_PORT=8000
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=2m --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
+ENTRYPOINT ["tutti"]
+CMD ["serve"]

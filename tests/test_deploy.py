@@ -1,0 +1,304 @@
+"""Container files, monitoring and the operator's page agree with the code and with each other. Docker is not needed."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.metrics import Metrics
+from app.routes import routes
+from app.settings import ENV_PREFIX, Settings, check_environment
+from tests.fakes import FakeTranscriber
+
+REPOSITORY = Path(__file__).parents[1]
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = [name for name, service in SERVICES.items() if "build" in service]
+PROMETHEUS = yaml.safe_load((REPOSITORY / "deploy/prometheus/prometheus.yml").read_text())
+DASHBOARD = json.loads((REPOSITORY / "deploy/grafana/dashboards/tutti.json").read_text())
+OPERATIONS = (REPOSITORY / "docs/operations.md").read_text()
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+# What the server gives open requests after the sessions are gone, `timeout_graceful_shutdown` in app/main.py.
+SHUTDOWN_S = 5
+
+
+def instructions() -> Iterator[tuple[str, str]]:
+    """The Dockerfile's instructions and their arguments."""
+    for line in re.sub(r"\\\n", " ", DOCKERFILE).splitlines():
+        if line and not line.startswith("#"):
+            name, _, arguments = line.strip().partition(" ")
+            yield name, arguments.strip()
+
+
+def arguments_of(name: str) -> list[str]:
+    return [arguments for each, arguments in instructions() if each == name]
+
+
+def interpolate(value: object, environment: dict[str, str]) -> str:
+    """Compose's `${NAME}`, `${NAME:-default}` and `${NAME:?message}`; a message raises `KeyError`."""
+
+    def replace(match: re.Match[str]) -> str:
+        name, operator, rest = match.groups()
+        if environment.get(name):
+            return environment[name]
+        if operator == ":-":
+            return rest
+        raise KeyError(name)
+
+    return re.sub(r"\$\{(\w+)(?:(:-|:\?)([^}]*))?\}", replace, str(value))
+
+
+def our_environment(name: str, environment: dict[str, str]) -> dict[str, str]:
+    return {key: interpolate(value, environment) for key, value in SERVICES[name]["environment"].items()}
+
+
+def seconds(duration: str) -> int:
+    match = re.fullmatch(r"(?:(\d+)m)?(?:(\d+)s)?", duration)
+    assert match, duration
+    return 60 * int(match[1] or 0) + int(match[2] or 0)
+
+
+# Compose.
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_a_pinned_image_and_survives_a_crash(name: str) -> None:
+    """Images that are fetched carry a full version; all services are started again."""
+    service = SERVICES[name]
+    if "build" not in service:
+        assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", service["image"])
+    assert service["restart"] == "unless-stopped"
+
+
+def test_every_volume_is_declared_or_a_folder_here() -> None:
+    """A named volume is listed under `volumes`; anything else that is mounted exists in the repository."""
+    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
+    folders = {volume for volume in used if volume.startswith(".")}
+    assert used - folders == set(COMPOSE["volumes"])
+    assert all((REPOSITORY / folder).is_dir() for folder in folders)
+
+
+@pytest.mark.parametrize("name", ["prometheus", "grafana"])
+def test_monitoring_is_reached_from_this_machine_only(name: str) -> None:
+    assert SERVICES[name]["ports"]
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
+
+
+def test_the_gpu_is_a_matter_of_choice() -> None:
+    """Without a profile one service of ours starts, on the CPU; the other one reserves an NVIDIA GPU."""
+    assert [name for name in OURS if "profiles" not in SERVICES[name]] == ["tutti"]
+    assert SERVICES["tutti-gpu"]["profiles"] == ["gpu"]
+    (device,) = SERVICES["tutti-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+    assert "deploy" not in SERVICES["tutti"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_settings_in_compose_are_settings(name: str) -> None:
+    """The service would start with them, on an address that others reach."""
+    environment = our_environment(name, {"TUTTI_API_KEYS": "k1,k2"})
+    check_environment(environment)
+    values = {key.removeprefix(ENV_PREFIX).lower(): value for key, value in environment.items()}
+    known: dict[str, Any] = {each.name: values[each.name] for each in fields(Settings) if each.name in values}
+    settings = Settings(**known)
+    assert settings.host == "0.0.0.0"
+    assert settings.keys == {"k1", "k2"}
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("environment", [{}, {"TUTTI_API_KEYS": ""}])
+def test_compose_starts_nothing_without_keys(name: str, environment: dict[str, str]) -> None:
+    with pytest.raises(KeyError, match="TUTTI_API_KEYS"):
+        our_environment(name, environment)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_stopped_container_has_time_to_drain(name: str) -> None:
+    """Docker kills only after the service has given up waiting by itself."""
+    assert seconds(SERVICES[name]["stop_grace_period"]) > Settings().drain_timeout_s + SHUTDOWN_S
+
+
+def test_build_arguments_exist() -> None:
+    """What Compose passes to the build is declared there, and the extra is one of the package."""
+    declared = {argument.partition("=")[0] for argument in arguments_of("ARG")}
+    passed = SERVICES["tutti-gpu"]["build"]["args"]
+    assert set(passed) <= declared
+    assert f"\n{passed['EXTRAS']} = [" in (REPOSITORY / "pyproject.toml").read_text()
+
+
+# Dockerfile.
+
+
+def test_the_image_copies_what_exists() -> None:
+    """Every source of a COPY is there, and not kept out by `.dockerignore`."""
+    let_in = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {source for arguments in arguments_of("COPY") for source in shlex.split(arguments)[:-1]}
+    assert copied == let_in
+    assert [source for source in sorted(copied) if not (REPOSITORY / source).exists()] == []
+
+
+def test_the_image_has_the_torch_of_the_makefile() -> None:
+    wanted = re.search(r"^TORCH \?= (.+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert wanted
+    assert f"TORCH={wanted[1]}" in arguments_of("ARG")
+
+
+def test_torch_is_installed_before_any_of_our_files_is_copied() -> None:
+    """So that its layer, by far the largest, is made once."""
+    names = [(name, arguments) for name, arguments in instructions() if name in ("RUN", "COPY")]
+    torch = next(index for index, (_, arguments) in enumerate(names) if '"$TORCH"' in arguments)
+    assert all(name == "RUN" for name, _ in names[:torch])
+
+
+def test_the_container_runs_without_rights() -> None:
+    (user,) = arguments_of("USER")
+    assert user not in ("root", "0")
+    (cache,) = {volume.split(":")[1] for name in OURS for volume in SERVICES[name]["volumes"]}
+    assert re.search(rf"--owner={user} .*{re.escape(cache)}\b", DOCKERFILE), "the volume would belong to root"
+
+
+def test_health_checks_ask_a_route_on_the_ports_that_are_served() -> None:
+    """The image's own and Compose's ask `/readyz`, on the port that is exposed and published."""
+    command = arguments_of("HEALTHCHECK")[0].partition(" CMD ")[2]
+    checks = [json.loads(command), *(SERVICES[name]["healthcheck"]["test"][1:] for name in OURS)]
+    ((port, path),) = {asked for check in checks for asked in re.findall(r"http://127\.0\.0\.1:(\d+)(/\w+)", check[-1])}
+    assert path == "/readyz"
+    assert path in {getattr(route, "path", "") for route in routes()}
+    assert arguments_of("EXPOSE") == [port]
+    assert {published for name in OURS for published in SERVICES[name]["ports"]} == {f"{port}:{port}"}
+    for check in checks:
+        compile(check[-1], "healthcheck", "exec")
+        assert check[:2] == ["python", "-c"]
+
+
+def test_settings_in_the_image_are_settings() -> None:
+    environment = dict(pair.split("=", 1) for line in arguments_of("ENV") for pair in shlex.split(line))
+    ours = {name: value for name, value in environment.items() if name.startswith(ENV_PREFIX)}
+    check_environment(ours)
+    assert [ours[ENV_PREFIX + "PORT"]] == arguments_of("EXPOSE")
+
+
+# Monitoring.
+
+
+def metric_labels() -> dict[str, set[str]]:
+    """Every series the service renders, by name, with its labels."""
+    metrics = Metrics(FakeTranscriber())
+    # Series with labels appear with their first value.
+    metrics.refused_total.labels(reason="overloaded")
+    metrics.closed_total.labels(code="1000")
+    metrics.events_total.labels(type="interim")
+    labels: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(metrics.render().decode()):
+        for suffix in SUFFIXES[family.type]:
+            name = family.name + suffix
+            labels[name] = {label for sample in family.samples if sample.name == name for label in sample.labels}
+    return labels
+
+
+def expressions() -> Iterator[str]:
+    """All PromQL that we ship."""
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    for file in PROMETHEUS["rule_files"]:
+        rules = yaml.safe_load((REPOSITORY / "deploy/prometheus" / file).read_text())
+        yield from (rule["expr"] for group in rules["groups"] for rule in group["rules"])
+
+
+@pytest.mark.parametrize("expression", list(expressions()))
+def test_queries_name_metrics_that_exist(expression: str) -> None:
+    """A renamed metric or label would leave a panel empty and an alert silent."""
+    labels = metric_labels()
+    names = re.findall(r"\btutti_\w+", expression)
+    assert [name for name in names if name not in labels] == []
+    used = set(re.findall(r"\w+(?==\")", expression))
+    for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
+        used |= {label.strip() for label in grouped.split(",")}
+    known = {label for name in names for label in labels[name]} if names else {"job"}
+    assert used <= known
+
+
+def test_rates_are_taken_of_what_only_grows() -> None:
+    """`rate` and `increase` are for counters and histograms, and those are never shown bare."""
+    for expression in expressions():
+        for name, window in re.findall(r"\b(tutti_\w+)(?:\{[^}]*\})?(\[)?", expression):
+            grows = name.endswith(("_total", "_bucket", "_sum", "_count"))
+            assert grows == bool(window), expression
+
+
+def test_the_dashboard_is_one_that_grafana_takes() -> None:
+    """Panels have ids of their own, do not overlap, and ask the data source that is provisioned."""
+    (source,) = yaml.safe_load((REPOSITORY / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())[
+        "datasources"
+    ]
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+    asked = [panel["datasource"] for panel in panels]
+    asked += [target["datasource"] for panel in panels for target in panel["targets"]]
+    assert all(each == {"type": source["type"], "uid": source["uid"]} for each in asked)
+
+
+def test_grafana_finds_prometheus_and_the_dashboard() -> None:
+    """The addresses and folders in the provisioning files are those of Compose."""
+    provisioning = REPOSITORY / "deploy/grafana/provisioning"
+    (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())["datasources"]
+    port = SERVICES["prometheus"]["ports"][0].split(":")[-1]
+    assert source["url"] == f"http://prometheus:{port}"
+    assert source["jsonData"]["timeInterval"] == PROMETHEUS["global"]["scrape_interval"]
+    (provider,) = yaml.safe_load((provisioning / "dashboards/tutti.yml").read_text())["providers"]
+    path = provider["options"]["path"]
+    assert f"./deploy/grafana/dashboards:{path}:ro" in SERVICES["grafana"]["volumes"]
+    assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == f"{path}/tutti.json"
+
+
+def test_prometheus_finds_the_service() -> None:
+    """It looks for a name that both of our services answer to, on the port that they serve, where metrics are."""
+    (scrape,) = PROMETHEUS["scrape_configs"]
+    (discovery,) = scrape["dns_sd_configs"]
+    (name,) = discovery["names"]
+    aliases = SERVICES["tutti-gpu"]["networks"]["default"]["aliases"]
+    assert name in OURS and name in aliases
+    assert [str(discovery["port"])] == arguments_of("EXPOSE")
+    assert scrape.get("metrics_path", "/metrics") in {getattr(route, "path", "") for route in routes()}
+    assert "./deploy/prometheus:/etc/prometheus:ro" in SERVICES["prometheus"]["volumes"]
+
+
+# The operator's page.
+
+
+def test_the_operators_page_lists_every_setting() -> None:
+    """Name and default of each, in the settings' own order, and nothing that is no setting."""
+    expected = [
+        (ENV_PREFIX + each.name.upper(), f"`{each.default}`" if each.default != "" else "") for each in fields(Settings)
+    ]
+    assert re.findall(r"^\| `(TUTTI_\w+)` \| ([^|]*?) \|", OPERATIONS, re.MULTILINE)[: len(expected)] == expected
+    mentioned = set(re.findall(r"\bTUTTI_\w+", OPERATIONS))
+    check_environment(dict.fromkeys(mentioned, ""))
+
+
+def test_the_operators_page_lists_every_metric() -> None:
+    """Name and type of each."""
+    families = text_string_to_metric_families(Metrics(FakeTranscriber()).render().decode())
+    # The client library adds the times at which counting began.
+    expected = [
+        (family.name + ("_total" if family.type == "counter" else ""), family.type)
+        for family in families
+        if not family.name.endswith("_created")
+    ]
+    assert re.findall(r"^\| `(tutti_\w+)` \| (\w+) \|", OPERATIONS, re.MULTILINE) == expected
