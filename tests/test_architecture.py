@@ -1,0 +1,95 @@
+"""The claims that the layout makes about itself."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+COMMAND_TIMEOUT_S = 60
+# What the service may know of the engine; the rest is behind `engine.api.Transcriber`.
+ENGINE_INTERFACE = {"engine.api", "engine.errors"}
+
+
+def python(*arguments: str) -> str:
+    """Standard output of a fresh interpreter; the test fails with all it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S
+    )
+    if done.returncode != 0:
+        pytest.fail(f"{done.stdout}{done.stderr}", pytrace=False)
+    return done.stdout
+
+
+def loaded_by(module: str) -> set[str]:
+    """The top-level packages that importing `module` brings in."""
+    script = (
+        f"import json, sys, {module}; print(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    )
+    return set(json.loads(python("-c", script)))
+
+
+def sources(*folders: str) -> list[Path]:
+    found = [path for folder in folders for path in sorted((REPOSITORY / folder).rglob("*.py"))]
+    assert found
+    return [path for path in found if "node_modules" not in path.parts]
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Every module that a file names in an import, at whatever depth; `from a import b` names `a` and `a.b`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_imports_run_one_way() -> None:
+    """The contracts under `[tool.importlinter]` hold, and give every module its place."""
+    script = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    assert "0 broken" in python("-c", script)
+
+
+@pytest.mark.parametrize(
+    "module", ["engine", "engine.api", "engine.errors", "engine.config", "engine.batcher", "app.session", "app.main"]
+)
+def test_torch_is_not_needed_for(module: str) -> None:
+    """The service, the boundary and the deciding half of the batcher import without torch and the model libraries."""
+    assert loaded_by(module) & {"torch", "transformers", "flashinfer"} == set()
+
+
+def test_the_python_client_knows_nothing_of_the_server() -> None:
+    """`import tutti` imports neither `app` nor `engine`, nor what only they need."""
+    loaded = loaded_by("tutti")
+    assert "tutti" in loaded
+    assert loaded & {"app", "engine", "torch", "numpy", "starlette"} == set()
+
+
+def test_only_the_command_line_looks_behind_the_engines_interface() -> None:
+    """In `app/`, only `__main__.py` imports more of the engine than its interface and errors."""
+    modules = {f"engine.{path.stem}" for path in sources("engine")}
+    behind = {
+        path.relative_to(REPOSITORY).as_posix()
+        for path in sources("app")
+        if set(imported_modules(path)) & (modules - ENGINE_INTERFACE)
+    }
+    assert behind == {"app/__main__.py"}
+
+
+def test_only_attention_knows_flashinfer() -> None:
+    """The library's module is named nowhere but in `engine/attention.py`, be it in an import or in a string."""
+    knowing = {
+        path.relative_to(REPOSITORY).as_posix() for path in sources("app", "engine") if "flashinfer" in path.read_text()
+    }
+    assert knowing <= {"engine/attention.py"}
+
+
+def test_there_is_no_utils() -> None:
+    """What is used twice has a name of its own."""
+    stems = {path.stem for path in sources("app", "engine", "clients", "benchmarks", "tests")}
+    assert stems & {"utils", "util", "helpers", "common", "misc"} == set()
