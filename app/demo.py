@@ -6,11 +6,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 import numpy as np
-import tutti
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+import tutti
 from app.errors import SessionError
 from app.media import decode_file
 from app.terminal import clock, segment_line

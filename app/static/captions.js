@@ -143,6 +143,38 @@ async function start() {
   try {
     show("asking");
     microphone = await openMicrophone({ signal });
+    // What is said while the connection opens is heard too; opening takes at most the client's timeout.
+    const early = [];
+    const startS = clockS;
+    let nSamples = 0;
+    const hear = (samples) => {
+      if (session === undefined) {
+        early.push(samples);
+        return;
+      }
+      if (!session.isOpen) {
+        return;
+      }
+      try {
+        session.send(samples);
+      } catch (error) {
+        fail(error);
+        controller.abort();
+        return;
+      }
+      nSamples += samples.length;
+      clockS = startS + nSamples / microphone.sampleRate;
+      page.elapsed.textContent = clock(clockS);
+      page.level.style.transform = `scaleX(${level(samples)})`;
+    };
+    microphone.start(hear, (error) => {
+      showMessage(sentence(error));
+      if (session === undefined) {
+        run.cancel();
+      } else {
+        run.finish();
+      }
+    });
     show("connecting");
     session = await connect(location.origin, {
       signal,
@@ -157,30 +189,7 @@ async function start() {
     });
     session.started.warnings.forEach(warn);
     run.finish = () => finish(microphone, session);
-    const startS = clockS;
-    let nSamples = 0;
-    microphone.start(
-      (samples) => {
-        if (!session.isOpen) {
-          return;
-        }
-        try {
-          session.send(samples);
-        } catch (error) {
-          fail(error);
-          controller.abort();
-          return;
-        }
-        nSamples += samples.length;
-        clockS = startS + nSamples / microphone.sampleRate;
-        page.elapsed.textContent = clock(clockS);
-        page.level.style.transform = `scaleX(${level(samples)})`;
-      },
-      (error) => {
-        showMessage(sentence(error));
-        run.finish();
-      },
-    );
+    early.forEach(hear);
     show("live");
     awake = keepAwake();
     await showEvents(session);

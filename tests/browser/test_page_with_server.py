@@ -22,7 +22,7 @@ SPEECH = Path(__file__).parents[1] / "audio" / "hello.flac"
 WORDS = "hello everyone and welcome to the morning meeting"
 SAMPLE_RATE = 16_000
 # Chromium plays the file from the moment the microphone is granted, which is before the session has begun.
-LEAD_S = 3
+LEAD_S = 1
 TRAIL_S = 1
 # A cold engine on a busy machine, not what a user waits for.
 FINAL_TIMEOUT_S = 60

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tutti.audio import Pace, WavFile, paced
 from tutti.errors import AudioError, BadOption
 from tutti.messages import AudioFormat

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tutti.captions import Transcript
 from tutti.messages import Event, Interim, Segment, SpeechStarted, Utterance
 

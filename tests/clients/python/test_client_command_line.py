@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from client_fakes import INTERIM, SEGMENT, SPEECH, STOPPED, UTTERANCE, Peer, make_started, refuse_with, serve_script
+
 from tutti.errors import AudioError
 from tutti.recording import find_recorder, record
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from client_fakes import read_golden
+
 from tutti.errors import ProtocolError
 from tutti.messages import (
     AudioFormat,

@@ -8,7 +8,6 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-import tutti
 from client_fakes import (
     INTERIM,
     SEGMENT,
@@ -21,6 +20,8 @@ from client_fakes import (
     serve_script,
     wait_for_other_tasks,
 )
+
+import tutti
 from tutti.session import resolve_url
 
 

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tutti.messages import Interim, Lag, Segment, Utterance
 from tutti.terminal import CLEAR_LINE, CaptionLines, dim_tail
 

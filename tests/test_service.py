@@ -1,0 +1,164 @@
+"""The whole service, from a client's socket to the embedded model and back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import av
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+
+import tutti
+from app.main import Server, bind, build_app
+from app.settings import Settings
+from engine.config import EngineConfig
+from engine.engine import Engine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+AUDIO = Path(__file__).parent / "audio"
+TEXTS = {
+    "hello": "Hello everyone, and welcome to the morning meeting.",
+    "train": "The next train to the city leaves from platform seven at a quarter past nine.",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def address() -> AsyncIterator[str]:
+    """Host and port of a running service on the embedded model; at the end it must have let go of every window."""
+    settings = Settings(port=0, max_ahead_s=600.0)
+    async with Engine.start(EngineConfig()) as engine:
+        server = Server(build_app(settings, engine), settings)
+        with bind(settings) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+            server.stop()
+            await serving
+        stats = engine.stats()
+        assert (stats.running, stats.waiting_finals, stats.waiting_interims) == (0, 0, 0)
+
+
+def read(name: str) -> np.ndarray:
+    """A recording of `tests/audio` as 16 kHz int16 samples."""
+    with av.open(AUDIO / f"{name}.flac") as container:
+        return np.concatenate([frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)])
+
+
+def encoded(samples: np.ndarray, encoding: str, sample_rate: int) -> bytes:
+    """The same sound in another encoding, by FFmpeg."""
+    codec = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "mulaw": "pcm_mulaw", "alaw": "pcm_alaw"}[encoding]
+    stream = av.CodecContext.create(codec, "w")
+    stream.sample_rate, stream.layout = sample_rate, "mono"
+    stream.format = "flt" if encoding == "pcm_f32le" else "s16"
+    resampler = av.AudioResampler(stream.format, "mono", sample_rate)
+    frame = av.AudioFrame.from_ndarray(samples[None], "s16", "mono")
+    frame.sample_rate = 16_000
+    frames = [*resampler.resample(frame), *resampler.resample(None)]
+    return b"".join(bytes(packet) for each in frames for packet in stream.encode(each))
+
+
+async def listen(address: str, audio: bytes, **options: object) -> list[tutti.Event]:
+    """Everything that the service says of this audio."""
+    async with tutti.connect(f"ws://{address}", language="en", **options) as session:
+        await session.send(audio)
+        await session.stop()
+        return [event async for event in session]
+
+
+def text(events: list[tutti.Event], channel: int = 0) -> str:
+    return " ".join(e.text for e in events if isinstance(e, tutti.Utterance) and e.channel == channel and e.text)
+
+
+def words(said: str) -> list[str]:
+    return said.lower().replace(",", "").replace(".", "").split()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sample_rate"),
+    [("pcm_s16le", 16_000), ("pcm_f32le", 44_100), ("mulaw", 8_000), ("alaw", 8_000), ("pcm_s16le", 48_000)],
+)
+async def test_every_encoding_is_heard(address: str, encoding: str, sample_rate: int) -> None:
+    """The same sentence in each raw encoding, at telephone, studio and native rates."""
+    audio = encoded(read("hello"), encoding, sample_rate)
+    heard = await listen(address, audio, encoding=encoding, sample_rate=sample_rate, interim=False)
+    assert words(text(heard))[1:] == words(TEXTS["hello"])[1:]
+
+
+async def test_sixteen_sessions_share_batches_and_each_gets_its_own_words(address: str) -> None:
+    """The encoder takes windows of several sessions at once, and nobody's transcript depends on the neighbours."""
+    recordings = {name: read(name).tobytes() for name in ("hello", "train", "call")}
+    alone = {name: text(await listen(address, audio, interim=False)) for name, audio in recordings.items()}
+    before = await _metrics(address)
+    names = [list(recordings)[index % 3] for index in range(16)]
+    together = await asyncio.gather(*(listen(address, recordings[name], interim=False) for name in names))
+    after = await _metrics(address)
+    for name, heard in zip(names, together, strict=True):
+        assert text(heard) == alone[name]
+    assert alone["train"] == TEXTS["train"]
+    grown = {name: after[name] - before[name] for name in after}
+    windows = grown["tutti_engine_encode_batch_sum"]
+    assert windows >= 16
+    assert grown["tutti_engine_encode_batch_count"] < windows
+    assert grown['tutti_engine_queue_seconds_count{priority="final"}'] == windows
+
+
+async def test_captions_grow_and_end_as_they_were_shown(address: str) -> None:
+    """Interims come while speech goes on; what was stable is how the final begins."""
+    samples = read("call")
+    async with tutti.connect(f"ws://{address}", language="en") as session:
+        captions, shown = tutti.Transcript(), {}
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for at in range(0, len(samples), 8000):
+                yield samples[at : at + 8000].tobytes()
+                await asyncio.sleep(0)
+
+        async for event in session.stream(chunks()):
+            captions.add(event)
+            for caption in captions.open_captions():
+                before = shown.get(caption.utterance, "")
+                now = caption.final + caption.stable
+                assert now.startswith(before)
+                shown[caption.utterance] = now
+            if isinstance(event, tutti.Utterance):
+                assert event.text.startswith(shown[event.utterance])
+    assert any(shown.values())
+    assert "address on my account" in captions.text()
+
+
+async def test_two_channels_are_two_transcripts(address: str) -> None:
+    """A telephone call: each side on its own channel of one socket."""
+    left, right = read("train"), read("hello")
+    stereo = np.zeros((max(len(left), len(right)), 2), dtype="<i2")
+    stereo[: len(left), 0], stereo[: len(right), 1] = left, right
+    heard = await listen(address, stereo.tobytes(), channels=2, interim=False)
+    assert text(heard, 0) == TEXTS["train"]
+    assert words(text(heard, 1))[1:] == words(TEXTS["hello"])[1:]
+
+
+async def test_a_file_over_http_has_the_same_words(address: str) -> None:
+    async with httpx.AsyncClient(timeout=60) as client:
+        response = await client.post(
+            f"http://{address}/v1/audio/transcriptions",
+            files={"file": ("train.flac", (AUDIO / "train.flac").read_bytes())},
+            data={"response_format": "verbose_json", "language": "en"},
+        )
+    body = response.json()
+    assert body["text"] == TEXTS["train"]
+    assert body["segments"][-1]["end"] <= body["duration"]
+
+
+async def test_silence_and_noise_have_no_words(address: str) -> None:
+    """Nothing is made up where nobody speaks."""
+    noise = np.random.default_rng(1).normal(0, 300, 5 * 16_000).astype("<i2")
+    heard = await listen(address, np.concatenate((noise, np.zeros(48_000, dtype="<i2"))).tobytes())
+    assert text(heard) == ""
+
+
+async def _metrics(address: str) -> dict[str, float]:
+    async with httpx.AsyncClient() as client:
+        page = (await client.get(f"http://{address}/metrics")).text
+    lines = (line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
