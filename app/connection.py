@@ -94,7 +94,6 @@ class Connection:
             self._driver.cancel_windows()
         code = self._close.code if self._close else 0
         self._metrics.closed_total.labels(str(code) if code else "client").inc()
-        self._metrics.audio_s_total.inc(self._session.audio_s)
         self._log.info(
             "closed with %s after %.1f s, %.1f s of audio", code, self._clock() - started, self._session.audio_s
         )
@@ -159,7 +158,9 @@ class Connection:
             return
         for at in range(0, max(len(data), 1), PIECE_BYTES):
             await self._driver.room()
-            self._driver.receive(events.Audio(data[at : at + PIECE_BYTES]))
+            piece = data[at : at + PIECE_BYTES]
+            self._driver.receive(events.Audio(piece))
+            self._metrics.audio_s_total.inc(self._session.duration_s(piece))
             self._arrivals.note(self._session.now_s, self._clock())
             # Let other sessions have their turn between the pieces of a large message.
             await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.errors import CLOSE_CODES
 from engine import api
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,6 +27,11 @@ class Metrics:
             "tutti_refused", "Sessions and uploads refused", ["reason"], registry=self.registry
         )
         self.closed_total = Counter("tutti_closed", "Live sessions closed", ["code"], registry=self.registry)
+        # A series that begins with its first count hides that one from `increase()`.
+        for reason in ("overloaded", "draining", "unauthorized"):
+            self.refused_total.labels(reason)
+        for code in ("client", *map(str, CLOSE_CODES)):
+            self.closed_total.labels(code)
         self.audio_s_total = Counter("tutti_audio_seconds", "Seconds of audio taken in", registry=self.registry)
         self.events_total = Counter("tutti_events", "Events sent to clients", ["type"], registry=self.registry)
         self.first_text_s = Histogram(

@@ -14,6 +14,8 @@ import pytest
 from app.demo import SAMPLE
 
 AUDIO = Path(__file__).parents[1] / "audio"
+# Without what the test run itself is told in variables of our prefix.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 
 
 def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -22,7 +24,7 @@ def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         timeout=100,
-        env={**os.environ, "COLUMNS": "120", **environment},
+        env=ENVIRONMENT | environment,
     )
 
 
@@ -107,7 +109,7 @@ def test_serve_says_where_to_look_and_stops_on_sigterm() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "COLUMNS": "120"},
+        env=ENVIRONMENT,
     )
     try:
         assert server.stdout
