@@ -1,0 +1,47 @@
+"""What a server's `/metrics` say between two moments."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+class Counters:
+    """Samples by name and labels. The difference of two is what happened in between (meaningless for gauges)."""
+
+    def __init__(self, samples: dict[tuple[str, frozenset[tuple[str, str]]], float]) -> None:
+        self._samples = samples
+
+    @classmethod
+    def parse(cls, text: str) -> "Counters":
+        return cls(
+            {
+                (sample.name, frozenset(sample.labels.items())): sample.value
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+            }
+        )
+
+    def __sub__(self, earlier: "Counters") -> "Counters":
+        return Counters({key: value - earlier._samples.get(key, 0.0) for key, value in self._samples.items()})
+
+    def value(self, name: str, **labels: str) -> float:
+        return self._samples.get((name, frozenset(labels.items())), 0.0)
+
+    def mean(self, histogram: str, **labels: str) -> float | None:
+        n = self.value(histogram + "_count", **labels)
+        return self.value(histogram + "_sum", **labels) / n if n else None
+
+    def quantile(self, histogram: str, q: float, **labels: str) -> float | None:
+        """Read off between the edges of the bucket it falls into; the last edge for what lies above all of them."""
+        wanted = set(labels.items())
+        buckets = sorted(
+            (float(dict(key)["le"]), value)
+            for (name, key), value in self._samples.items()
+            if name == histogram + "_bucket" and {item for item in key if item[0] != "le"} == wanted
+        )
+        if not buckets or not buckets[-1][1]:
+            return None
+        rank, edge, below = q * buckets[-1][1], 0.0, 0.0
+        for upper, count in buckets:
+            if count >= rank:
+                return edge if upper == float("inf") else edge + (upper - edge) * (rank - below) / (count - below)
+            edge, below = upper, count
+        raise AssertionError("the last bucket holds everything")

@@ -1,0 +1,194 @@
+"""From what a client saw to latencies, word errors, and promises that were not kept. No I/O."""
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import tutti
+from benchmarks.audio import Said
+from benchmarks.client import StreamLog
+from benchmarks.scoring import WordErrors, matches, word_errors, words
+
+TOLERANCE_S = 0.05
+"""Times that differ by less are the same."""
+CUT_S = 0.5
+"""An utterance that ends this much before the speech does was cut in the middle of it, as a long one may be."""
+
+
+@dataclass(slots=True)
+class Delays:
+    """Seconds from the moment a sample was spoken to the arrival of what was made of it. They add up over streams."""
+
+    first_text_s: list[float] = field(default_factory=list)
+    """From the true beginning of an utterance's speech to its first text."""
+    interim_lag_s: list[float] = field(default_factory=list)
+    """From the newest sample that an interim has read."""
+    final_s: list[float] = field(default_factory=list)
+    """From `utterance.end_s`, where the server heard speech end, to the `utterance` event."""
+    final_true_s: list[float] = field(default_factory=list)
+    """From the true end of that speech to the `utterance` event."""
+    word_shown_s: list[float] = field(default_factory=list)
+    """From the end of a word to its being shown for good: it stays in every later text."""
+    word_stable_s: list[float] = field(default_factory=list)
+    """From the end of a word to its being stable, or final."""
+    errors: WordErrors = field(default_factory=WordErrors)
+    n_revised: int = 0
+    """Words shown that the next text did not have."""
+    uncovered_s: float = 0.0
+    """Detected speech for which the server reported that it has no text."""
+
+    def add(self, other: "Delays") -> None:
+        for name in ("first_text_s", "interim_lag_s", "final_s", "final_true_s", "word_shown_s", "word_stable_s"):
+            getattr(self, name).extend(getattr(other, name))
+        self.errors += other.errors
+        self.n_revised += other.n_revised
+        self.uncovered_s += other.uncovered_s
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One utterance as the client saw it grow."""
+
+    at_s: float
+    seen: list[tuple[float, str, str]] = field(default_factory=list)
+    """Arrival, all text shown, and the part of it that may not change."""
+    end: tutti.Utterance | None = None
+    n_ends: int = 0
+
+
+def measure(log: StreamLog) -> Delays:
+    """All figures of a session; of one that failed, those up to there."""
+    delays = Delays()
+    turns = _turns(log)
+    shown_at: list[float] = []
+    stable_at: list[float] = []
+    heard: list[str] = []
+    for _, turn in sorted(turns.items()):
+        if turn.end is None:
+            continue
+        ended_at = turn.seen[-1][0]
+        onset_s, offset_s = _true_times(log.recording.said, turn.at_s, turn.end.end_s)
+        first = next((at for at, shown, _ in turn.seen if shown.strip()), None)
+        if first is not None:
+            delays.first_text_s.append(first - log.begun - onset_s)
+        delays.final_s.append(ended_at - log.begun - turn.end.end_s)
+        delays.final_true_s.append(ended_at - log.begun - offset_s)
+        delays.uncovered_s += sum(end - start for start, end in turn.end.uncovered)
+        shown_at += _shown_at(turn)
+        stable_at += _stable_at(turn)
+        heard += words(turn.end.text)
+        delays.n_revised += sum(
+            len(words(a[1])) - len(matches(words(a[1]), words(b[1]))) for a, b in itertools.pairwise(turn.seen)
+        )
+    for at, event in log.events:
+        if isinstance(event, tutti.Interim):
+            delays.interim_lag_s.append(at - log.begun - event.end_s)
+    spoken = list(word_ends(log.recording.said))
+    for index, place in matches([word for word, _ in spoken], heard).items():
+        spoken_at = log.begun + spoken[index][1]
+        delays.word_shown_s.append(shown_at[place] - spoken_at)
+        delays.word_stable_s.append(stable_at[place] - spoken_at)
+    delays.errors = word_errors(log.recording.text, " ".join(t.end.text for _, t in sorted(turns.items()) if t.end))
+    return delays
+
+
+def problems(log: StreamLog) -> list[str]:
+    """What went wrong in a session: it failed, or a promise of docs/protocol.md was not kept. Empty if all is well."""
+    found = [log.failure] if log.failure else []
+    events = [event for _, event in log.events]
+    found += [f"error event {event.code}: {event.message}" for event in events if isinstance(event, tutti.ErrorEvent)]
+    stopped = next((event for event in events if isinstance(event, tutti.Stopped)), None)
+    if stopped and abs(stopped.audio_s - log.recording.audio_s) > TOLERANCE_S:
+        found.append(f"{log.recording.audio_s:.2f} s of audio were sent, the server counted {stopped.audio_s:.2f} s")
+    for number, turn in _turns(log).items():
+        if stopped and turn.n_ends != 1:
+            found.append(f"utterance {number} ended {turn.n_ends} times")
+        for (_, _, before), (_, _, after) in itertools.pairwise(turn.seen):
+            if not after.startswith(before):
+                found.append(f"utterance {number} took stable text back: {before!r} became {after!r}")
+    ends = [event for event in events if isinstance(event, tutti.Utterance)]
+    for a, b in itertools.pairwise(sorted(ends, key=lambda event: event.utterance)):
+        if b.start_s < a.end_s - TOLERANCE_S:
+            found.append(
+                f"utterance {b.utterance} begins at {b.start_s:.2f} s, before the last one's end {a.end_s:.2f} s"
+            )
+    return found
+
+
+def word_ends(said: tuple[Said, ...]) -> Iterator[tuple[str, float]]:
+    """Every word of the reference and when it ends.
+
+    An utterance's last word ends with its speech. The others' ends are interpolated by letters over its spans of
+    speech, which is right to about 0.2 s for synthetic voices.
+    """
+    for each in said:
+        spoken = words(each.text)
+        speech_s = sum(end - start for start, end in each.spans)
+        n_letters = sum(map(len, spoken))
+        for word, so_far in zip(spoken, itertools.accumulate(map(len, spoken)), strict=True):
+            yield word, _at(each.spans, speech_s * so_far / n_letters)
+
+
+def _at(spans: tuple[tuple[float, float], ...], speech_s: float) -> float:
+    """When so much of the speech is over."""
+    ends = list(itertools.accumulate(end - start for start, end in spans))
+    index = min(bisect_left(ends, speech_s - 1e-9), len(spans) - 1)
+    return spans[index][1] - (ends[index] - speech_s)
+
+
+def _true_times(said: tuple[Said, ...], start_s: float, end_s: float) -> tuple[float, float]:
+    """Where the speech that the server heard from `start_s` to `end_s` truly begins and ends.
+
+    What the server says stands where nothing is known, and where it cut an utterance in the middle of speech.
+    """
+    spans = [span for each in said for span in each.spans if span[0] < end_s and span[1] > start_s]
+    if not spans:
+        return start_s, end_s
+    onset_s, offset_s = spans[0][0], spans[-1][1]
+    return max(onset_s, start_s - CUT_S), offset_s if offset_s < end_s + CUT_S else end_s
+
+
+def _turns(log: StreamLog) -> dict[int, _Turn]:
+    turns: dict[int, _Turn] = {}
+    final: dict[int, str] = {}
+    for at, event in log.events:
+        match event:
+            case tutti.SpeechStarted():
+                turns[event.utterance] = _Turn(event.at_s)
+            case tutti.Interim():
+                before = final.get(event.utterance, "")
+                stable = before + event.stable
+                turns.setdefault(event.utterance, _Turn(event.start_s)).seen.append((at, stable + event.tail, stable))
+            case tutti.Segment():
+                turn = turns.setdefault(event.utterance, _Turn(event.start_s))
+                text = final[event.utterance] = final.get(event.utterance, "") + event.text
+                shown, stable = turn.seen[-1][1:] if turn.seen else ("", "")
+                # What was shown beyond the segment stays until the next interim, as clients show it.
+                shown = shown if shown.startswith(text) else text
+                turn.seen.append((at, shown, stable if stable.startswith(text) else text))
+            case tutti.Utterance():
+                turn = turns.setdefault(event.utterance, _Turn(event.start_s))
+                turn.end, turn.n_ends = event, turn.n_ends + 1
+                turn.seen.append((at, event.text, event.text))
+    return turns
+
+
+def _shown_at(turn: _Turn) -> list[float]:
+    """For every word of the final text: since when it was there without ever being lost again."""
+    assert turn.end
+    final = words(turn.end.text)
+    since = [turn.seen[-1][0]] * len(final)
+    open_words = set(range(len(final)))
+    for at, shown, _ in reversed(turn.seen):
+        open_words &= matches(final, words(shown)).keys()
+        for index in open_words:
+            since[index] = at
+    return since
+
+
+def _stable_at(turn: _Turn) -> list[float]:
+    """For every word of the final text: since when so many words were stable."""
+    assert turn.end
+    counts = [(at, len(words(stable))) for at, _, stable in turn.seen]
+    return [next((at for at, n in counts if n > index), turn.seen[-1][0]) for index in range(len(words(turn.end.text)))]

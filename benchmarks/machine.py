@@ -1,0 +1,90 @@
+"""The machine, the versions, and what processes take of it. Reads /proc; elsewhere such figures are `None`."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("tutti-server", "torch", "transformers", "faster-whisper", "ctranslate2", "websockets", "uvloop", "numpy")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def describe() -> dict[str, Any]:
+    """Where, when and with what a benchmark was run."""
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": f"python -m {_module()} {shlex.join(sys.argv[1:])}".rstrip(),
+        "revision": _revision(),
+        "machine": {
+            "cpu": _field("/proc/cpuinfo", "model name"),
+            "cores": os.cpu_count(),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+            "system": platform.platform(),
+            "load_before": round(os.getloadavg()[0], 2),
+        },
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process has taken so far."""
+
+    cpu_s: float
+    rss_mib: float
+    """Now."""
+
+    @classmethod
+    def of(cls, pid: int) -> "Usage | None":
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists():
+            return None
+        # The name, in parentheses, may hold spaces; user and system time are fields 14 and 15.
+        values = stat.read_text().rpartition(")")[2].split()
+        rss_kib = _field(f"/proc/{pid}/status", "VmRSS") or "0 kB"
+        return cls((int(values[11]) + int(values[12])) / _TICKS_PER_S, int(rss_kib.split()[0]) / 1024)
+
+
+def busy_s() -> float | None:
+    """CPU seconds that all processes of the machine have taken; tells whether others were at work."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, stat.read_text().splitlines()[0].split()[1:])
+    return (user + nice + system + irq + softirq) / _TICKS_PER_S
+
+
+def _field(path: str, name: str) -> str | None:
+    if not Path(path).exists():
+        return None
+    lines = (line.partition(":") for line in Path(path).read_text().splitlines())
+    return next((value.strip() for key, _, value in lines if key.strip() == name), None)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _revision() -> str | None:
+    here = Path(__file__).parent
+    try:
+        ran = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return ran.stdout.strip()
+
+
+def _module() -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec else Path(sys.argv[0]).name

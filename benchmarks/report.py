@@ -1,0 +1,74 @@
+"""How results are shown and kept: tables for the terminal, the same in Markdown for docs/results.md, and JSON."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+NOTHING = "–"
+PIPE_COLUMNS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    columns: tuple[str, ...]
+    """Headings; a line break in one is for the terminal."""
+    rows: list[tuple[str, ...]]
+
+    def rich(self) -> RichTable:
+        table = RichTable(title=self.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for index, column in enumerate(self.columns):
+            table.add_column(column, justify="right" if index else "left", no_wrap=True)
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        headings = tuple(column.replace("\n", " ") for column in self.columns)
+        lines = [headings, ("---", *["--:"] * (len(self.columns) - 1)), *self.rows]
+        return "\n".join([f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines), ""])
+
+
+def show(tables: list[Table], result: dict[str, Any], *, as_markdown: bool, path: Path) -> None:
+    """Print the tables, and write the JSON and, beside it, the Markdown."""
+    text = "\n".join([*(table.markdown() for table in tables), origin(result), ""])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    path.with_suffix(".md").write_text(text)
+    if as_markdown:
+        print(text)
+        return
+    console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    for table in tables:
+        console.print(table.rich(), "")
+    console.print(origin(result), markup=False)
+    console.print(f"Written: {path} and {path.with_suffix('.md')}", markup=False)
+
+
+def origin(result: dict[str, Any]) -> str:
+    """One paragraph on where the figures come from."""
+    machine, versions = result["machine"], result["versions"]
+    packages = ", ".join(f"{name} {number}" for name, number in versions.items() if number)
+    return (
+        f"`{result['command']}` at {result['revision'] or 'an unknown revision'}, {result['started']}, on "
+        f"{machine['cpu'] or 'an unknown CPU'}, {machine['cores']} cores, {machine['memory_gib']} GiB "
+        f"(load {machine['load_before']} before); {packages}."
+    )
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.1f}"
+
+
+def spread(summary: dict[str, Any]) -> str:
+    """p50/p95/p99."""
+    return "/".join(number(summary[name]) for name in ("p50", "p95", "p99")) if summary["n"] else NOTHING

@@ -1,0 +1,110 @@
+"""Word errors and percentiles."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+def words(text: str) -> list[str]:
+    """Lower case, without punctuation; numbers as they are written. For finding words, not for scoring."""
+    return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
+
+
+def normalise(text: str) -> list[str]:
+    """The words of English text as the Whisper paper scores them ("one hundred and five" is "105").
+
+    The table of British and American spellings is left empty: the checkpoint need not have one.
+    """
+    return str(_english()(text)).split()
+
+
+@dataclass(frozen=True, slots=True)
+class WordErrors:
+    """Differences of a text from its reference. They add up over texts."""
+
+    substituted: int = 0
+    missing: int = 0
+    """Words of the reference that nothing stands for."""
+    inserted: int = 0
+    words: int = 0
+    """In the reference."""
+
+    def __add__(self, other: "WordErrors") -> "WordErrors":
+        return WordErrors(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
+    @property
+    def rate(self) -> float | None:
+        return (self.substituted + self.missing + self.inserted) / self.words if self.words else None
+
+    @property
+    def missing_rate(self) -> float | None:
+        return self.missing / self.words if self.words else None
+
+
+def word_errors(reference: str, text: str) -> WordErrors:
+    expected, heard = normalise(reference), normalise(text)
+    pairs = align(expected, heard)
+    n_hits = sum(a is not None and b is not None and expected[a] == heard[b] for a, b in pairs)
+    n_missing = sum(b is None for _, b in pairs)
+    n_inserted = sum(a is None for a, _ in pairs)
+    return WordErrors(len(pairs) - n_hits - n_missing - n_inserted, n_missing, n_inserted, len(expected))
+
+
+def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int | None, int | None]]:
+    """Indices of `a` and `b` side by side with the fewest edits; `None` where the other has nothing."""
+    costs = [list(range(len(b) + 1))]
+    for i, word in enumerate(a, 1):
+        above, row = costs[-1], [i]
+        for j, other in enumerate(b, 1):
+            row.append(min(above[j - 1] + (word != other), above[j] + 1, row[j - 1] + 1))
+        costs.append(row)
+    pairs: list[tuple[int | None, int | None]] = []
+    i, j = len(a), len(b)
+    while i or j:
+        here = costs[i][j]
+        if i and j and here == costs[i - 1][j - 1] + (a[i - 1] != b[j - 1]):
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+        elif i and here == costs[i - 1][j] + 1:
+            i -= 1
+            pairs.append((i, None))
+        else:
+            j -= 1
+            pairs.append((None, j))
+    return pairs[::-1]
+
+
+def matches(a: Sequence[str], b: Sequence[str]) -> dict[int, int]:
+    """Which words of `a` stand in `b`, and where."""
+    return {i: j for i, j in align(a, b) if i is not None and j is not None and a[i] == b[j]}
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """The smallest value that `percent` of all values do not exceed: one that was measured, not one in between."""
+    if not values:
+        return None
+    rank = max(math.ceil(len(values) * percent / 100), 1)
+    return sorted(values)[rank - 1]
+
+
+def summary(values: Sequence[float]) -> dict[str, Any]:
+    """What is kept of a list of measurements; `None` where there are none."""
+    return {
+        "n": len(values),
+        "p50": percentile(values, 50),
+        "p95": percentile(values, 95),
+        "p99": percentile(values, 99),
+        "max": max(values, default=None),
+    }
+
+
+@cache
+def _english() -> Any:
+    from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
+
+    return EnglishTextNormalizer({})

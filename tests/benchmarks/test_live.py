@@ -1,0 +1,104 @@
+"""The load generator against a real server on a loopback port, around the fake engine."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from app.settings import Settings
+from benchmarks import live
+from benchmarks.audio import Recording, Said
+from benchmarks.server import RunningServer, running_server
+from engine.api import SAMPLE_RATE
+from tests.app.conftest import running
+from tests.fakes import FakeTranscriber, said, silence, speech
+
+WORDS = [1, 2, 3]
+AUDIO = np.concatenate((silence(0.2), speech(WORDS), silence(0.7)))
+SPOKEN = Said(said(WORDS), ((0.2, 1.04),))
+MADE_UP = Recording("made-up", AUDIO, SPOKEN.text, (SPOKEN,))
+
+
+async def measured(**settings: object) -> dict:
+    """One level of two clients."""
+    async with (
+        asyncio.timeout(30),
+        running(Settings(**{"port": 0, **settings}), FakeTranscriber()) as server,
+    ):
+        return await live.run_level(RunningServer(server.http, None), [MADE_UP, MADE_UP], "en")
+
+
+async def test_a_level_is_measured() -> None:
+    """Every word is heard, nothing failed, and every latency has its values."""
+    level = await measured()
+    assert level["problems"] == []
+    assert (level["streams"], level["failed"], level["wer"], level["missing"]) == (2, 0, 0.0, 0.0)
+    assert level["audio_s"] == pytest.approx(2 * len(AUDIO) / SAMPLE_RATE)
+    assert level["wall_s"] >= len(AUDIO) / SAMPLE_RATE
+    for name, n in (("first_text_s", 2), ("final_s", 2), ("final_true_s", 2), ("word_shown_s", 6)):
+        assert level[name]["n"] == n
+        assert level[name]["p95"] > 0
+    assert level["engine"]["windows_done"] >= 2
+    assert level["generator"]["late_s"]["n"] == 2 * int(np.ceil(len(AUDIO) / SAMPLE_RATE / 0.1))
+
+
+async def test_a_refused_session_has_failed() -> None:
+    """A server without room for the second client is not measured as if it had served it."""
+    level = await measured(max_sessions=1)
+    assert level["failed"] == 1
+    assert "Overloaded" in " ".join(level["problems"])
+
+
+@pytest.mark.parametrize(("failed", "exit_code"), [(0, 0), (1, 1)])
+def test_the_command_fails_when_a_session_failed(
+    failed: int, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result is written in any case: JSON, and the table beside it."""
+    level = asyncio.run(measured())
+    level["failed"], level["problems"] = failed, ["stream 0: lost"] * failed
+
+    async def run_level(*arguments: object) -> dict:
+        return level
+
+    monkeypatch.setattr(live, "run_level", run_level)
+    path = tmp_path / "live.json"
+    ran = CliRunner().invoke(
+        live.main, ["--url", "http://nowhere", "--streams", "2", "--seconds", "5", "--markdown", "--json", str(path)]
+    )
+    assert ran.exit_code == exit_code, ran.output
+    assert ("2 streams: stream 0: lost" in ran.output) == bool(failed)
+    result = json.loads(path.read_text())
+    assert {"benchmark", "schema", "started", "command", "revision", "machine", "versions", "levels"} <= result.keys()
+    assert result["levels"] == [level]
+    assert path.with_suffix(".md").read_text() in ran.output
+    assert "| WER % | 0.0 |" in ran.output
+
+
+def test_a_server_that_dies_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured before is written, and the command fails."""
+
+    async def run_level(*arguments: object) -> dict:
+        raise ConnectionRefusedError("gone")
+
+    path = tmp_path / "live.json"
+    monkeypatch.setattr(live, "run_level", run_level)
+    monkeypatch.setattr(live, "warm_up", lambda server, language: None)
+    ran = CliRunner().invoke(live.main, ["--url", "http://nowhere", "--streams", "1,2", "--json", str(path)])
+    assert ran.exit_code == 1
+    assert json.loads(path.read_text())["ended_early"] == "1 streams: the server no longer answers: gone"
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,x", "-1"])
+def test_bad_numbers_of_streams_are_told(text: str) -> None:
+    ran = CliRunner().invoke(live.main, ["--streams", text])
+    assert ran.exit_code == 2
+    assert "expected numbers such as 1,2,4" in ran.output
+
+
+def test_a_server_that_does_not_start_is_told() -> None:
+    """With what it printed."""
+    with pytest.raises(Exception, match="No such option"), running_server(["--no-such-option"]):
+        pass
