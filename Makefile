@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test serve lint types js bench clean
+.PHONY: setup demo test serve lint types bench clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,12 @@ lint: setup
 
 types: setup
 	$(VENV)/bin/mypy
+
+# About ten minutes on an idle machine; tables and JSON go to build/bench/.
+bench: setup
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(VENV)/bin/python -m benchmarks.live
+	$(VENV)/bin/python -m benchmarks.offline
 
 clean:
 	rm -rf $(VENV) clients/js/node_modules
