@@ -1,4 +1,4 @@
-"""Whisper inference: features, model, caches, batching, decoding rules, the engine's thread. Knows nothing of sockets."""
+"""Whisper inference: features, model, caches, batching, decoding rules, the engine's thread. No sockets, no sessions."""
 
 import os
 

@@ -9,6 +9,10 @@ from engine.api import DecodeOptions
 from engine.checkpoint import Checkpoint
 
 
+MAX_PREVIOUS_CHARACTERS = 4_000
+"""Of the previous text, more is never read: its last 223 tokens are far shorter, and tokenising megabytes takes long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """The tokens of one sequence before sampling."""
@@ -28,10 +32,10 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
     """
     tokenizer = checkpoint.tokenizer
     tokens: list[int] = []
-    previous = tokenizer.encode(" " + options.previous_text.strip()) if options.previous_text.strip() else []
+    previous_text = options.previous_text[-MAX_PREVIOUS_CHARACTERS:].strip()
     n_previous = checkpoint.model.max_target_positions // 2 - 1
-    if previous and n_previous:
-        tokens = [tokenizer.previous, *previous[-n_previous:]]
+    if previous_text:
+        tokens = [tokenizer.previous, *tokenizer.encode(" " + previous_text)[-n_previous:]]
     sot_index = len(tokens)
     tokens.append(tokenizer.sot)
     if checkpoint.generation.is_multilingual:

@@ -34,6 +34,13 @@ def test_previous_text_keeps_its_last_tokens(demo: Checkpoint):
     assert list(prompt.tokens[1:224]) == tokenizer.encode(" " + text.strip())[-223:]
 
 
+def test_very_long_previous_text_costs_no_more(demo: Checkpoint):
+    """A megabyte gives the prompt that its end gives."""
+    end = "and this is how it ends. " * 100
+    long, short = (DecodeOptions(previous_text=text + end) for text in ("word " * 200_000, ""))
+    assert build_prompt(demo, long, "en") == build_prompt(demo, short, "en")
+
+
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_blank_previous_text_is_left_out(demo: Checkpoint, text: str):
     """It would only cost tokens."""
