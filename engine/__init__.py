@@ -1,4 +1,4 @@
-"""Whisper inference: features, model, caches, batching, decoding rules, the engine's thread. No sockets, no sessions."""
+"""Whisper inference: features, model, caches, batching, decoding rules, the thread that runs them. No sockets."""
 
 import os
 

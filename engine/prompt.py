@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from engine.api import DecodeOptions
 from engine.checkpoint import Checkpoint
 
-
 MAX_PREVIOUS_CHARACTERS = 4_000
-"""Of the previous text, more is never read: its last 223 tokens are far shorter, and tokenising megabytes takes long."""
+"""More of the previous text is never read: its last 223 tokens are far shorter, and tokenising megabytes takes long."""
 
 
 @dataclass(frozen=True, slots=True)
