@@ -12,8 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_fakes import INTERIM, SEGMENT, SPEECH, STOPPED, UTTERANCE, Peer, make_started, refuse_with, serve_script
 
+from tests.clients.python.client_fakes import (
+    INTERIM,
+    SEGMENT,
+    SPEECH,
+    STOPPED,
+    UTTERANCE,
+    Peer,
+    make_started,
+    refuse_with,
+    serve_script,
+)
 from tutti.errors import AudioError
 from tutti.recording import find_recorder, record
 

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from client_fakes import read_golden
 
+from tests.clients.python.client_fakes import read_golden
 from tutti.errors import ProtocolError
 from tutti.messages import (
     AudioFormat,

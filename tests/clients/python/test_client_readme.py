@@ -7,7 +7,8 @@ import wave
 from pathlib import Path
 
 import pytest
-from client_fakes import INTERIM, SEGMENT, STOPPED, UTTERANCE, Peer, serve_script
+
+from tests.clients.python.client_fakes import INTERIM, SEGMENT, STOPPED, UTTERANCE, Peer, serve_script
 
 README = Path(__file__).parents[3] / "clients" / "python" / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)

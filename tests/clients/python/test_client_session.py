@@ -8,7 +8,9 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-from client_fakes import (
+
+import tutti
+from tests.clients.python.client_fakes import (
     INTERIM,
     SEGMENT,
     SPEECH,
@@ -20,8 +22,6 @@ from client_fakes import (
     serve_script,
     wait_for_other_tasks,
 )
-
-import tutti
 from tutti.session import resolve_url
 
 
