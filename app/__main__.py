@@ -9,14 +9,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import fields
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from app.demo import run_demo
+from app.demo import SAMPLE, run_demo
 from app.errors import MediaError, SessionError, SettingsError
 from app.main import Server, bind, build_app
 from app.settings import ENV_PREFIX, Settings, check_environment
@@ -79,14 +79,14 @@ async def _serve(settings: Settings) -> None:
 
 
 @cli.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", type=click.File("rb"))
 @click.option(
     "--format", "output", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print."
 )
 @click.option("--language", help="A language code such as en. Default: detected.")
 @click.option("--prompt", default="", help="Text the speech may follow on from, or names it may contain.")
 @settings_options(*ENGINE_SETTINGS)
-def transcribe(file: str, output: str, language: str | None, prompt: str, **values: Any) -> None:
+def transcribe(file: IO[bytes], output: str, language: str | None, prompt: str, **values: Any) -> None:
     """Transcribe FILE, of any format that FFmpeg reads, without a server."""
     settings = _settings(values)
 
@@ -100,16 +100,17 @@ def transcribe(file: str, output: str, language: str | None, prompt: str, **valu
 @cli.command()
 @click.option("--url", help="Use the server at this address instead of starting one.")
 @click.option(
-    "--file", type=click.Path(exists=True, dir_okay=False), help="Stream this recording instead of the sample."
+    "--file", type=click.File("rb"), default=str(SAMPLE), help="Stream this recording instead of the bundled one."
 )
 @settings_options(*ENGINE_SETTINGS)
-def demo(url: str | None, file: str | None, **values: Any) -> None:
+def demo(url: str | None, file: IO[bytes], **values: Any) -> None:
     """See live captions: starts a server, streams a recording at the pace of speech, shows what it hears."""
     settings = _settings({**values, "port": 0, "log_level": "warning"})
+    name = "the bundled recording" if file.name == str(SAMPLE) else file.name
 
     async def work() -> None:
         if url:
-            await run_demo(_console(), url, file)
+            await run_demo(_console(), url, file, name)
             return
         console = _console()
         async with AsyncExitStack() as stack:
@@ -121,7 +122,7 @@ def demo(url: str | None, file: str | None, **values: Any) -> None:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             tasks.create_task(server.serve([listener]))
             try:
-                await run_demo(console, f"ws://{settings.host}:{listener.getsockname()[1]}", file)
+                await run_demo(console, f"ws://{settings.host}:{listener.getsockname()[1]}", file, name)
             finally:
                 server.stop()
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,8 +20,14 @@ from app.session import Session
 from app.settings import Settings
 from engine import api
 
-# Audio is taken in by pieces of this size, so that a large message does not hold up the event loop.
-PIECE_BYTES = 32_000
+# Audio is taken in by pieces that last this long, so that a large message does not hold up the event loop.
+PIECE_S = 0.5
+# Text messages are short; only audio may be as large as the operator's limit.
+MAX_TEXT_CHARS = 65_536
+# How fast, in times the clock, a client that is ahead gets its room back; so a replay may run at this pace.
+MAX_PACE = 1.5
+# After a reconnect a client replays what was not final: an utterance at its longest and a window more.
+REPLAY_EXTRA_S = 30.0
 # How long arrival times of audio are remembered for measuring latency.
 ARRIVALS_KEPT_S = 120.0
 
@@ -40,16 +46,37 @@ logger = logging.getLogger(__name__)
 class _Arrivals:
     """When which part of the audio reached the server."""
 
-    _times: deque[tuple[float, float]] = field(default_factory=deque)
+    _ends_s: list[float] = field(default_factory=list)
+    _clocks: list[float] = field(default_factory=list)
 
     def note(self, audio_s: float, now: float) -> None:
-        self._times.append((audio_s, now))
-        while self._times[0][0] < audio_s - ARRIVALS_KEPT_S:
-            self._times.popleft()
+        """Audio up to `audio_s` has arrived. Bounded: a session's time moves in frames of 20 ms."""
+        if self._ends_s and audio_s <= self._ends_s[-1]:
+            return
+        self._ends_s.append(audio_s)
+        self._clocks.append(now)
+        if self._ends_s[0] < audio_s - 2 * ARRIVALS_KEPT_S:
+            n_old = bisect_left(self._ends_s, audio_s - ARRIVALS_KEPT_S)
+            del self._ends_s[:n_old], self._clocks[:n_old]
 
     def at(self, audio_s: float) -> float | None:
         """Clock time at which the sample at `audio_s` had arrived."""
-        return next((now for end_s, now in self._times if end_s >= audio_s), None)
+        index = bisect_left(self._ends_s, audio_s)
+        return self._clocks[index] if index < len(self._clocks) else None
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How far audio is ahead of the clock: a bucket that audio fills and time drains."""
+
+    _ahead_s: float = 0.0
+    _at: float = 0.0
+
+    def add(self, duration_s: float, now: float) -> float:
+        """Seconds ahead, once so much more has come."""
+        self._ahead_s = max(self._ahead_s - (now - self._at) * MAX_PACE, 0.0) + duration_s
+        self._at = now
+        return self._ahead_s
 
 
 class Connection:
@@ -81,6 +108,21 @@ class Connection:
         """Read and write until either side ends the session; leaves no task and no window behind."""
         started = self._clock()
         self._log.info("opened")
+        code = "client"
+        try:
+            await self._run()
+            code = str(self._close.code) if self._close else code
+        except* Exception as errors:
+            # A mistake of ours ends this session alone.
+            self._log.error("failed", exc_info=errors)
+            code = str(CLOSE_OUR_FAULT)
+            await self._close_socket(events.Close(CLOSE_OUR_FAULT, "internal_error"))
+        finally:
+            self._metrics.closed_total.labels(code).inc()
+            audio_s = self._session.audio_s
+            self._log.info("closed with %s after %.1f s, %.1f s of audio", code, self._clock() - started, audio_s)
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._driver = SessionDriver(self._session, self._transcriber, tasks, self._on_event, self._on_close)
             reader = tasks.create_task(self._read())
@@ -92,11 +134,6 @@ class Connection:
             reader.cancel()
             writer.cancel()
             self._driver.cancel_windows()
-        code = self._close.code if self._close else 0
-        self._metrics.closed_total.labels(str(code) if code else "client").inc()
-        self._log.info(
-            "closed with %s after %.1f s, %.1f s of audio", code, self._clock() - started, self._session.audio_s
-        )
 
     def drain(self) -> None:
         """Make final what was heard, then tell the client to go elsewhere."""
@@ -107,19 +144,21 @@ class Connection:
 
     async def _read(self) -> None:
         assert self._driver
-        opened = self._clock()
+        pace = _Pace()
         while not self._session.is_closed:
             try:
                 message = await self._receive()
+                if isinstance(message, str):
+                    self._read_text(message)
+                else:
+                    await self._read_audio(message, pace)
             except WebSocketDisconnect:
                 return
-            except SessionError as error:
-                self._driver.perform(self._session.fail(error))
-                return
-            if isinstance(message, str):
-                self._read_text(message)
-            else:
-                await self._read_audio(message, opened)
+            except LimitExceeded as error:
+                # What was heard before is made final; what still comes is not heard.
+                self._driver.perform(self._session.end(error))
+            # Let others have their turn, also when a client's messages come faster than they are read.
+            await asyncio.sleep(0)
 
     async def _receive(self) -> str | bytes:
         timeout_s = None if self._session.is_stopping else self._settings.idle_timeout_s
@@ -131,10 +170,10 @@ class Connection:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
         content: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
-        limit = self._session.limits.max_message_bytes
+        limit = self._session.limits.max_message_bytes if isinstance(content, bytes) else MAX_TEXT_CHARS
         if len(content) > limit:
-            expected = f"a message of at most {limit} bytes, got {len(content)}"
-            raise LimitExceeded("too_big", f"expected {expected}", CLOSE_TOO_BIG)
+            unit = "bytes of audio" if isinstance(content, bytes) else "characters of text"
+            raise LimitExceeded("too_big", f"expected at most {limit} {unit}, got {len(content)}", CLOSE_TOO_BIG)
         return content
 
     def _read_text(self, text: str) -> None:
@@ -148,21 +187,23 @@ class Connection:
             self._driver.perform([events.Send(notice)])
         self._driver.receive(command)
 
-    async def _read_audio(self, data: bytes, opened: float) -> None:
+    async def _read_audio(self, data: bytes, pace: _Pace) -> None:
         assert self._driver
-        ahead_s = self._session.audio_s + self._session.duration_s(data) - (self._clock() - opened)
-        if ahead_s > self._session.limits.max_ahead_s:
-            limit = f"{self._session.limits.max_ahead_s:g} s"
-            message = f"audio: expected at most {limit} ahead of the clock, got {ahead_s:.1f} s; send at real-time pace"
-            self._driver.perform(self._session.fail(LimitExceeded("too_fast", message, CLOSE_POLICY)))
-            return
-        for at in range(0, max(len(data), 1), PIECE_BYTES):
+        ahead_s = pace.add(self._session.duration_s(data), self._clock())
+        limit_s = self._session.limits.max_ahead_s
+        if self._session.is_resumed:
+            limit_s += self._session.max_utterance_s + REPLAY_EXTRA_S
+        if ahead_s > limit_s:
+            expected = f"at most {limit_s:g} s ahead of the clock"
+            message = f"audio: expected {expected}, got {ahead_s:.1f} s; send it at the pace of speech"
+            raise LimitExceeded("too_fast", message, CLOSE_POLICY)
+        n_piece = max(round(self._session.bytes_per_s * PIECE_S), 1)
+        for at in range(0, max(len(data), 1), n_piece):
             await self._driver.room()
-            piece = data[at : at + PIECE_BYTES]
+            piece = data[at : at + n_piece]
             self._driver.receive(events.Audio(piece))
             self._metrics.audio_s_total.inc(self._session.duration_s(piece))
             self._arrivals.note(self._session.now_s, self._clock())
-            # Let other sessions have their turn between the pieces of a large message.
             await asyncio.sleep(0)
 
     # Writing.
@@ -191,7 +232,9 @@ class Connection:
             except (WebSocketDisconnect, RuntimeError):
                 # Starlette says RuntimeError when the peer has gone while we were sending.
                 return
-        close = self._close or events.Close(CLOSE_OUR_FAULT, "")
+        await self._close_socket(self._close or events.Close(CLOSE_OUR_FAULT, ""))
+
+    async def _close_socket(self, close: events.Close) -> None:
         with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
             async with asyncio.timeout(self._settings.send_timeout_s):
                 await self._websocket.close(close.code, close.reason)

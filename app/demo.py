@@ -4,6 +4,7 @@ import asyncio
 import time
 from contextlib import aclosing
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from rich.console import Console
@@ -47,7 +48,7 @@ class _Latency:
         return self._sent[min(int(audio_s * 1000) // CHUNK_MS, len(self._sent) - 1)]
 
 
-async def run_demo(console: Console, url: str, file: str | None) -> None:
+async def run_demo(console: Console, url: str, file: IO[bytes], name: str) -> None:
     """Stream the recording, show captions, end with a line of figures.
 
     Raises:
@@ -55,12 +56,12 @@ async def run_demo(console: Console, url: str, file: str | None) -> None:
         SessionError: the server could not be reached, or ended the session.
     """
     latency, captions = _Latency(), tutti.Transcript()
-    console.print(f"\nStreaming {file or 'the bundled recording'} at the pace of speech:\n")
+    console.print(f"\nStreaming {name} at the pace of speech:\n")
     try:
         async with tutti.connect(url, sample_rate=SAMPLE_RATE, language="en") as session:
             with Live(console=console, transient=True, refresh_per_second=12) as live:
                 async with asyncio.TaskGroup() as tasks:
-                    sender = tasks.create_task(_send(session, str(file or SAMPLE), latency))
+                    sender = tasks.create_task(_send(session, file, latency))
                     async for event in session:
                         latency.take(event)
                         captions.add(event)
@@ -79,11 +80,11 @@ async def run_demo(console: Console, url: str, file: str | None) -> None:
     )
 
 
-async def _send(session: tutti.Session, path: str, latency: _Latency) -> None:
+async def _send(session: tutti.Session, file: IO[bytes], latency: _Latency) -> None:
     begun = time.monotonic()
     n_sent = 0
     rest = np.zeros(0, dtype=np.float32)
-    async with aclosing(decode_file(path)) as pieces:
+    async with aclosing(decode_file(file)) as pieces:
         async for piece in pieces:
             rest = np.concatenate((rest, piece))
             while len(rest) >= CHUNK_SAMPLES:

@@ -68,17 +68,13 @@ class Endpointer:
         self.position = 0
         """Behind the last frame taken in."""
         self.is_speaking = False
-        self._speech_until = 0
+        self.speech_until = 0
+        """Behind the last frame of speech."""
 
     @property
     def pause_samples(self) -> int:
         """How long it has been since the last frame of speech."""
-        return self.position - self._speech_until
-
-    @property
-    def speech_until(self) -> int:
-        """Position behind the last frame of speech."""
-        return self._speech_until
+        return self.position - self.speech_until
 
     def take(self, frame: Samples) -> SpeechBegan | SpeechEnded | None:
         self._recent.append(self._detector.is_speech(frame))
@@ -87,8 +83,9 @@ class Endpointer:
             return self._begin() if sum(self._recent) >= ONSET_VOICED else None
         voiced = list(self._recent)[-SPEECH_WINDOW:]
         if self._recent[-1] and sum(voiced) >= SPEECH_VOICED:
-            self._speech_until = self.position
-        if self.pause_samples < self._silence_samples:
+            self.speech_until = self.position
+        # A voiced frame may be the onset of the next word, which must not be cut off from it.
+        if self.pause_samples < self._silence_samples or self._recent[-1]:
             return None
         return self._end()
 
@@ -106,13 +103,13 @@ class Endpointer:
         voiced = [i for i, is_voiced in enumerate(self._recent) if is_voiced]
         start_of_recent = self.position - len(self._recent) * FRAME_SAMPLES
         self.is_speaking = True
-        self._speech_until = start_of_recent + (voiced[-1] + 1) * FRAME_SAMPLES
+        self.speech_until = start_of_recent + (voiced[-1] + 1) * FRAME_SAMPLES
         return SpeechBegan(start_of_recent + voiced[0] * FRAME_SAMPLES)
 
     def _end(self) -> SpeechEnded:
         self.is_speaking = False
         self._recent.clear()
-        return SpeechEnded(self._speech_until)
+        return SpeechEnded(self.speech_until)
 
 
 def quietest(samples: Samples, span_samples: int) -> int:

@@ -36,7 +36,8 @@ class Endpointing:
 class Resume:
     """Where a client that lost its connection goes on."""
 
-    from_s: float
+    from_s: tuple[float, ...]
+    """One time for all channels, or one for each: the newest `Utterance.resume_from_s`."""
     prompt: str = ""
     """Text before that moment."""
 
@@ -157,6 +158,8 @@ class Utterance:
     """Stretches of detected speech without text."""
     final_until_s: float
     """Audio before it is done on all channels and may be forgotten by the client."""
+    resume_from_s: tuple[float, ...]
+    """The same for each channel; `final_until_s` is the least of them."""
 
 
 @dataclass(frozen=True, slots=True)

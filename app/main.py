@@ -47,7 +47,8 @@ def bind(settings: Settings) -> socket.socket:
         SettingsError: the address cannot be had.
     """
     try:
-        return socket.create_server((settings.host, settings.port), backlog=1024)
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
     except OSError as error:
         place = f"{settings.host}:{settings.port}"
         raise SettingsError(f"cannot listen on {place}: {error.strerror}; try another --port or --host") from error

@@ -26,7 +26,8 @@ class Outbox:
         """
         if isinstance(event, events.Interim | events.Lag):
             self._drop_older(event)
-        if len(self._events) >= MAX_WAITING and not isinstance(event, events.Failure):
+        is_last_word = isinstance(event, events.Failure) and event.is_fatal
+        if len(self._events) >= MAX_WAITING and not is_last_word:
             message = f"{MAX_WAITING} events wait to be read; read faster, or reconnect and resume"
             raise LimitExceeded("slow_reader", message, CLOSE_POLICY)
         self._events.append(event)

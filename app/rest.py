@@ -18,12 +18,24 @@ from app.errors import LimitExceeded, MediaError, SessionError
 from app.languages import NAMES
 from app.media import decode_file
 from app.service import RETRY_AFTER_S, Service
+from app.settings import Settings
 from app.transcription import Transcript, transcribe
 
 RESPONSE_FORMATS = ("json", "text", "verbose_json")
-# Fields that change nothing here; a client is told so in a header.
-IGNORED_FIELDS = ("temperature", "include[]", "include", "chunking_strategy", "keywords[]", "keywords")
+KNOWN_FIELDS = {
+    "file",
+    "model",
+    "language",
+    "prompt",
+    "response_format",
+    "stream",
+    "timestamp_granularities",
+    "timestamp_granularities[]",
+}
+# Names the fields of a request that changed nothing, so that none is ignored in silence.
 IGNORED_HEADER = "x-tutti-ignored"
+MAX_HEADER_CHARS = 500
+MAX_FIELDS = 100
 
 
 class RequestError(Exception):
@@ -48,13 +60,16 @@ async def create_transcription(request: Request) -> Response:
     service: Service = request.app.state.service
     try:
         with service.admitted_upload():
-            form = await _read_form(request, service.settings.max_upload_mb * 1_000_000)
+            form = await _read_form(request, service.settings)
             try:
                 return await _until_disconnected(request, _transcribe(service, form))
             finally:
                 await form.close()
     except RequestError as error:
         return error.response()
+    except ClientDisconnect:
+        # Nobody is there to read it.
+        return Response(status_code=499)
     except LimitExceeded as error:
         return RequestError(503, error.message, code=error.code).response()
 
@@ -91,7 +106,8 @@ async def _transcribe(service: Service, form: FormData) -> Response:
         if error.code == "bad_start":
             raise RequestError(400, error.message, error.message.partition(":")[0]) from error
         raise RequestError(503 if error.code == "overloaded" else 500, error.message, code=error.code) from error
-    ignored = ", ".join(name for name in IGNORED_FIELDS if name in form)
+    ignored = ", ".join(sorted(form.keys() - KNOWN_FIELDS))[:MAX_HEADER_CHARS]
+    ignored = "".join(character if character.isprintable() and character.isascii() else "?" for character in ignored)
     return _response(transcript, response_format, {IGNORED_HEADER: ignored} if ignored else {})
 
 
@@ -132,8 +148,8 @@ def _segment(segment: events.Segment) -> dict[str, Any]:
     }
 
 
-async def _read_form(request: Request, max_bytes: int) -> FormData:
-    """The multipart form, its file spooled to disk; an upload over the limit is refused while it arrives."""
+async def _read_form(request: Request, settings: Settings) -> FormData:
+    """The multipart form, its file spooled to disk; one that is too large or too slow is refused while it arrives."""
     content_type = request.headers.get("content-type", "")
     if not content_type.startswith("multipart/form-data"):
         raise RequestError(400, f"body: expected multipart/form-data, got {content_type or 'no content type'}")
@@ -141,14 +157,18 @@ async def _read_form(request: Request, max_bytes: int) -> FormData:
 
     async def receive() -> Message:
         nonlocal n_received
-        message = await request.receive()
+        try:
+            async with asyncio.timeout(settings.idle_timeout_s):
+                message = await request.receive()
+        except TimeoutError:
+            raise RequestError(408, f"body: nothing came for {settings.idle_timeout_s:g} s") from None
         n_received += len(message.get("body", b""))
-        if n_received > max_bytes:
-            raise RequestError(413, f"file: expected at most {max_bytes // 1_000_000} MB", "file", "too_large")
+        if n_received > settings.max_upload_mb * 1_000_000:
+            raise RequestError(413, f"file: expected at most {settings.max_upload_mb} MB", "file", "too_large")
         return message
 
     try:
-        return await Request(request.scope, receive).form()
+        return await Request(request.scope, receive).form(max_files=1, max_fields=MAX_FIELDS)
     except (MultiPartException, HTTPException) as error:
         message = error.message if isinstance(error, MultiPartException) else error.detail
         raise RequestError(400, f"body: expected a multipart form ({message})") from error

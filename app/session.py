@@ -25,6 +25,8 @@ from app.errors import (
     SessionError,
     WrongState,
 )
+from app.finals import FinalOptions
+from app.gate import Gate
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineError, EngineOverloaded
@@ -47,11 +49,7 @@ class SessionConfig:
     """Windows of one channel that the engine is asked for at the same time."""
     carries_context: bool = True
     """Show the model the text before a window of the same utterance."""
-    no_speech_threshold: float = 0.6
-    logprob_threshold: float = -1.0
-    """A segment less likely than this is no text if its window's no-speech probability is above the other threshold."""
-    compression_ratio_threshold: float = 2.4
-    """A hypothesis that compresses better than this repeats itself and is not shown."""
+    gate: Gate = field(default_factory=Gate)
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
 
 
@@ -59,7 +57,9 @@ class _State(Enum):
     NEW = auto()
     OPEN = auto()
     STOPPING = auto()
-    """No more audio; finals are still to come."""
+    """The client said that there is no more audio; finals are still to come."""
+    ENDING = auto()
+    """We end the session: what was heard is made final first, what still comes is not heard."""
     CLOSED = auto()
 
 
@@ -83,14 +83,15 @@ class Session:
         self._channels: list[Channel] = []
         self._decoder: AudioDecoder | None = None
         self._from_s = 0.0
+        self.is_resumed = False
+        self.max_utterance_s = 0.0
         self._n_utterances = 0
         self._n_segments = 0
         self._n_jobs = 0
         self._job_channel: dict[int, Channel] = {}
         self._markers: deque[_Marker] = deque()
-        self._final_until_s = 0.0
         self._next_lag = 0
-        self._close_code = CLOSE_DONE
+        self._reason_to_end: SessionError | None = None
 
     # What the shell may ask.
 
@@ -101,7 +102,7 @@ class Session:
     @property
     def is_stopping(self) -> bool:
         """No more audio is expected; finals are still to come."""
-        return self._state is _State.STOPPING
+        return self._state in (_State.STOPPING, _State.ENDING)
 
     @property
     def limits(self) -> events.Limits:
@@ -117,14 +118,19 @@ class Session:
         """The end of the audio taken in, as a time on the session's timeline."""
         return self._from_s + self.audio_s
 
+    @property
+    def bytes_per_s(self) -> int:
+        """Of the audio as it arrives; 0 before the session has started."""
+        return self._decoder.bytes_per_s if self._decoder else 0
+
     def duration_s(self, data: bytes) -> float:
         """How long so many bytes of this session's audio last."""
-        return len(data) / self._decoder.bytes_per_s if self._decoder else 0.0
+        return len(data) / self.bytes_per_s if self.bytes_per_s else 0.0
 
     @property
     def backlog(self) -> int:
         """Windows of all channels that have ended and are not done; the shell stops reading when they are many."""
-        return sum(channel.backlog for channel in self._channels)
+        return sum(len(channel.finals) for channel in self._channels)
 
     # What happens to it.
 
@@ -151,35 +157,46 @@ class Session:
 
     def engine_error(self, job: int, error: EngineError) -> list[events.Effect]:
         """The engine could not take or finish the window: an interim is let go, a final ends the session."""
-        channel = self._job_channel.get(job)
+        channel = self._job_channel.pop(job, None)
         if channel is None or self._state is _State.CLOSED:
             return []
-        del self._job_channel[job]
-        if isinstance(error, EngineOverloaded) and channel.drop_interim(job):
-            return []
         overloaded = isinstance(error, EngineOverloaded)
-        self._fail(SessionError(error.code, str(error), CLOSE_OVERLOADED if overloaded else CLOSE_OUR_FAULT))
+        if not (overloaded and channel.drop_interim(job)):
+            self._fail(SessionError(error.code, str(error), CLOSE_OVERLOADED if overloaded else CLOSE_OUR_FAULT))
         return self._taken()
 
     def fail(self, error: SessionError) -> list[events.Effect]:
         """The shell or the dialect found something wrong with what the client did."""
         if self._state is not _State.CLOSED:
+            if isinstance(error, BadStart) and self._state is not _State.NEW:
+                error = _already_started()
             self._fail(error)
         return self._taken()
 
-    def drain(self) -> list[events.Effect]:
-        """The server is going down: make final what was heard, then close so that the client goes elsewhere."""
+    def end(self, reason: SessionError) -> list[events.Effect]:
+        """End the session, but make final what was heard first; the reason is the last that the client is told."""
         match self._state:
             case _State.NEW:
-                self._finish(CLOSE_DRAINING)
-            case _State.OPEN:
-                self._close_code = CLOSE_DRAINING
-                self._stop()
-            case _State.STOPPING | _State.CLOSED:
+                self._fail(reason)
+            case _State.OPEN | _State.STOPPING:
+                self._reason_to_end = reason
+                was_open = self._state is _State.OPEN
+                self._state = _State.ENDING
+                if was_open:
+                    self._finish_audio()
+                self._answer()
+            case _State.ENDING | _State.CLOSED:
                 pass
             case _:
                 assert_never(self._state)
         return self._taken()
+
+    def drain(self) -> list[events.Effect]:
+        """The server is going down: the client is to go on elsewhere."""
+        if self._state is _State.STOPPING:
+            return []
+        message = "the server is going down; what was heard is final; reconnect elsewhere"
+        return self.end(SessionError("draining", message, CLOSE_DRAINING))
 
     # Commands.
 
@@ -187,29 +204,29 @@ class Session:
         match command:
             case events.Start():
                 if self._state is not _State.NEW:
-                    raise WrongState("already_started", "start: the session has started already")
+                    raise _already_started()
                 self._start(command)
             case events.Keepalive():
                 pass
             case events.Audio() | events.Flush() | events.Stop() if self._state is _State.NEW:
                 name = type(command).__name__.lower()
                 raise WrongState("not_started", f"{name}: expected start first", CLOSE_POLICY)
+            case events.Audio() | events.Flush() | events.Stop() if self._state is _State.STOPPING:
+                name = type(command).__name__.lower()
+                raise WrongState("audio_after_stop", f"{name}: nothing is taken after stop")
             case events.Audio():
-                self._check_open("audio")
-                assert self._decoder
-                self._take(self._decoder.decode(command.data))
+                if self._state is _State.OPEN:
+                    assert self._decoder
+                    self._take(self._decoder.decode(command.data))
             case events.Flush(id=flush_id):
-                self._check_open("flush")
                 self._flush(flush_id)
             case events.Stop():
-                self._check_open("stop")
-                self._stop()
+                if self._state is _State.OPEN:
+                    self._state = _State.STOPPING
+                    self._finish_audio()
+                    self._answer()
             case _:
                 assert_never(command)
-
-    def _check_open(self, name: str) -> None:
-        if self._state is not _State.OPEN:
-            raise WrongState("audio_after_stop", f"{name}: nothing is taken after stop")
 
     def _start(self, start: events.Start) -> None:
         if start.language is not None and start.language not in self._model.languages:
@@ -217,24 +234,32 @@ class Session:
             raise BadStart("language", f"null or one of the model's languages ({known})", start.language)
         if start.task not in self._model.tasks:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
-        self._from_s = start.resume.from_s if start.resume else 0.0
-        self._final_until_s = self._from_s
+        self.is_resumed = start.resume is not None
+        self.max_utterance_s = start.endpointing.max_utterance_s
+        n_channels = start.audio.channels
+        from_s = start.resume.from_s if start.resume else (0.0,)
+        if len(from_s) not in (1, n_channels):
+            raise BadStart("resume.from_s", f"a number, or a list of {n_channels}, one for each channel", list(from_s))
+        self._from_s = min(from_s)
+        done_until = [round((each - self._from_s) * SAMPLE_RATE) for each in from_s] * (n_channels // len(from_s))
+        interim_samples = self._config.interim_interval_ms * SAMPLE_RATE // 1000
         options = ChannelOptions(
             endpointing=start.endpointing,
-            language=start.language,
-            task=start.task,
             prompt=start.prompt,
             first_prompt=start.resume.prompt if start.resume else "",
-            interim_samples=self._config.interim_interval_ms * SAMPLE_RATE // 1000 if start.interim else None,
-            max_finals_in_flight=self._config.max_finals_in_flight,
-            carries_context=self._config.carries_context,
-            no_speech_threshold=self._config.no_speech_threshold,
-            logprob_threshold=self._config.logprob_threshold,
-            compression_ratio_threshold=self._config.compression_ratio_threshold,
+            interim_samples=interim_samples if start.interim else None,
+            finals=FinalOptions(
+                start.language,
+                start.task,
+                self._config.max_finals_in_flight,
+                self._config.carries_context,
+                self._config.gate,
+            ),
         )
         self._decoder = AudioDecoder(start.audio)
         self._channels = [
-            Channel(number, self, self._config.make_detector(), options) for number in range(start.audio.channels)
+            Channel(number, self, self._config.make_detector(), options, done_until[number])
+            for number in range(n_channels)
         ]
         self._state = _State.OPEN
         self.send(events.Started(self.id, self._model.name, self._config.limits, start.notices))
@@ -253,12 +278,11 @@ class Session:
             raise LimitExceeded("too_many_flushes", f"flush: {MAX_PENDING_FLUSHES} flushes wait for their answers")
         for channel in self._channels:
             channel.flush()
-        self._markers.append(_Marker(flush_id, [channel.finals_made for channel in self._channels]))
+        self._markers.append(_Marker(flush_id, [channel.finals.n_added for channel in self._channels]))
         self._answer()
 
-    def _stop(self) -> None:
+    def _finish_audio(self) -> None:
         assert self._decoder
-        self._state = _State.STOPPING
         if self._decoder.n_rest_bytes:
             n_rest = self._decoder.n_rest_bytes
             message = f"audio: expected whole samples of every channel, got {n_rest} bytes more at the end; left out"
@@ -266,34 +290,37 @@ class Session:
         self._take(self._decoder.finish())
         for channel in self._channels:
             channel.finish()
-        self._answer()
 
     # Answers.
 
     def _answer(self) -> None:
         """Answer the flushes whose audio is final, and end the session when all of it is."""
         while self._markers and all(
-            channel.finals_done >= n_finals
+            channel.finals.n_done >= n_finals
             for channel, n_finals in zip(self._channels, self._markers[0].finals, strict=True)
         ):
             self.send(events.Flushed(self._markers.popleft().id))
-        if self._state is _State.STOPPING and not self.backlog:
-            self._finish(self._close_code)
+        if self.is_stopping and not self.backlog:
+            self._finish()
 
-    def _finish(self, close_code: int) -> None:
-        speech = sum(channel.speech_samples for channel in self._channels) / SAMPLE_RATE
-        if close_code == CLOSE_DONE:
-            n_words = sum(channel.n_words for channel in self._channels)
-            self.send(events.Stopped(round(self.audio_s, 3), round(speech, 3), n_words))
-            self._close(CLOSE_DONE, "done")
-        else:
-            message = "the server is going down; what was heard is final; reconnect elsewhere"
-            self._fail(SessionError("draining", message, close_code))
+    def _finish(self) -> None:
+        if self._reason_to_end:
+            self._fail(self._reason_to_end)
+            return
+        speech_s = sum(channel.finals.speech_samples for channel in self._channels) / SAMPLE_RATE
+        n_words = sum(channel.finals.n_words for channel in self._channels)
+        self.send(events.Stopped(round(self.audio_s, 3), round(speech_s, 3), n_words))
+        self._close(CLOSE_DONE, "done")
 
     def _fail(self, error: SessionError) -> None:
-        self.send(events.Failure(error.code, error.message, error.is_fatal))
-        if error.close_code is not None:
-            self._close(error.close_code, error.code)
+        if error.close_code is None:
+            self.send(events.Failure(error.code, error.message, is_fatal=False))
+            return
+        acknowledged = self.acknowledged()
+        for channel in self._channels:
+            channel.abandon(acknowledged)
+        self.send(events.Failure(error.code, error.message, is_fatal=True))
+        self._close(error.close_code, error.code)
 
     def _close(self, code: int, reason: str) -> None:
         self._state = _State.CLOSED
@@ -329,11 +356,14 @@ class Session:
     def send(self, event: events.Event) -> None:
         self._effects.append(events.Send(event))
 
-    def final_until_s(self) -> float:
-        done = self.seconds(max(min(channel.final_until for channel in self._channels), 0))
-        self._final_until_s = max(self._final_until_s, done)
-        return self._final_until_s
+    def acknowledged(self) -> tuple[float, ...]:
+        """For each channel the time before which nothing will be said any more; none of them ever decreases."""
+        return tuple(self.seconds(channel.final_until) for channel in self._channels)
 
     def seconds(self, position: int) -> float:
         """A position in samples as a time on the session's timeline."""
         return round(self._from_s + position / SAMPLE_RATE, 3)
+
+
+def _already_started() -> WrongState:
+    return WrongState("already_started", "start: the session has started already")

@@ -1,6 +1,7 @@
 """The operator's settings: defaults, then environment (`TUTTI_…`), then flags. Read once, in `app/__main__.py`."""
 
 import ipaddress
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -63,7 +64,7 @@ class Settings:
             "send_timeout_s",
             "drain_timeout_s",
         ):
-            _require(getattr(self, name) > 0, name, "more than 0", getattr(self, name))
+            _require(0 < getattr(self, name) < math.inf, name, "more than 0", getattr(self, name))
         _require(
             self.interim_interval_ms >= 100,
             "interim_interval_ms",
@@ -72,7 +73,9 @@ class Settings:
         )
         levels = ("debug", "info", "warning", "error")
         _require(self.log_level in levels, "log_level", f"one of {', '.join(levels)}", self.log_level)
-        if not (self.api_keys or self.allow_anyone or _is_loopback(self.host)):
+        if self.api_keys and not self.keys:
+            raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
+        if not (self.keys or self.allow_anyone or _is_loopback(self.host)):
             raise SettingsError(
                 f"host: {self.host} can be reached by others, and no API keys are set. Set TUTTI_API_KEYS (or "
                 "--api-keys), or say --allow-anyone if that is what you want"

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import aclosing
+from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -17,7 +18,7 @@ FORMATS = ("text", "segments", "json")
 
 async def print_transcript(
     transcriber: api.Transcriber,
-    path: str,
+    file: IO[bytes],
     output: str,
     config: SessionConfig,
     language: str | None,
@@ -38,7 +39,7 @@ async def print_transcript(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("Transcribing", total=duration_s(path))
+        bar = progress.add_task("Transcribing", total=duration_s(file))
 
         def take(event: events.Event) -> None:
             transcript.take(event)
@@ -47,7 +48,7 @@ async def print_transcript(
                 if output == "segments":
                     out.print(segment_line(event.start_s, event.end_s, event.text), markup=False)
 
-        async with aclosing(decode_file(path)) as audio:
+        async with aclosing(decode_file(file)) as audio:
             await transcribe(
                 transcriber, audio, take, session_id="file", config=config, language=language, prompt=prompt
             )

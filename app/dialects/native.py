@@ -16,6 +16,9 @@ TASKS = ("transcribe", "translate")
 MAX_PROMPT_CHARS = 10_000
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
 MAX_FLUSH_ID_CHARS = 200
+FLUSH_ID_EXPECTED = f"a string of at most {MAX_FLUSH_ID_CHARS} characters or an integer of at most 64 bits"
+# Ten million seconds are four months; times beyond lose their milliseconds.
+MAX_FROM_S = 10_000_000
 # What is said about unknown keys is bounded, whatever a client sends.
 MAX_NOTICES = 20
 MAX_KEY_CHARS = 80
@@ -36,12 +39,14 @@ def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
         raise BadMessage("bad_json", "a JSON object of reasonable depth", text) from None
     if not isinstance(message, dict):
         raise BadMessage("bad_json", "a JSON object", text)
+    if "\\u" in text and _has_surrogates(message):
+        raise BadMessage("bad_json", "text of whole characters, not half a surrogate pair", text)
     match message.pop("type", None):
         case "start":
             return _start(message), ()
         case "flush":
             fields = _Fields(message, "flush", _bad_field)
-            return events.Flush(fields.take("id", "a string or an integer", _is_flush_id)), fields.unknown()
+            return events.Flush(fields.take("id", FLUSH_ID_EXPECTED, _is_flush_id)), fields.unknown()
         case "keepalive":
             return events.Keepalive(), _Fields(message, "keepalive", _bad_field).unknown()
         case "stop":
@@ -52,7 +57,7 @@ def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
 
 def encode(event: events.Event) -> str:
     """An event as a text frame."""
-    return json.dumps(_wire(event), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(_wire(event), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _start(message: dict[str, Any]) -> events.Start:
@@ -92,8 +97,9 @@ def _resume(fields: "_Fields") -> events.Resume | None:
     if fields.is_null("resume"):
         return None
     resume = fields.nested("resume")
-    from_s = resume.take("from_s", "a number of seconds from 0", _number(0, math.inf))
-    return events.Resume(float(from_s), resume.take("prompt", PROMPT_EXPECTED, _is_prompt, ""))
+    from_s = resume.take("from_s", f"seconds from 0 to {MAX_FROM_S}, or a list of them", _is_from_s)
+    times = tuple(map(float, from_s)) if isinstance(from_s, list) else (float(from_s),)
+    return events.Resume(times, resume.take("prompt", PROMPT_EXPECTED, _is_prompt, ""))
 
 
 def _bad_field(field: str, expected: str, got: object) -> BadMessage:
@@ -149,6 +155,15 @@ class _Fields:
         return f"{self._path}.{key}" if self._path else key
 
 
+def _has_surrogates(message: dict[str, Any]) -> bool:
+    """JSON may spell half a character; no UTF-8 can."""
+    try:
+        json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
 
@@ -172,7 +187,12 @@ def _is_texts(value: object) -> bool:
 def _is_flush_id(value: object) -> bool:
     if isinstance(value, str):
         return len(value) <= MAX_FLUSH_ID_CHARS
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def _is_from_s(value: object) -> bool:
+    is_time = _number(0, MAX_FROM_S)
+    return is_time(value) or (isinstance(value, list) and len(value) > 0 and all(map(is_time, value)))
 
 
 def _integer(low: int, high: int) -> Callable[[Any], bool]:
@@ -236,6 +256,7 @@ def _wire(event: events.Event) -> dict[str, Any]:
                 "text": event.text,
                 "uncovered": [list(span) for span in event.uncovered],
                 "final_until_s": event.final_until_s,
+                "resume_from_s": list(event.resume_from_s),
             }
         case events.Flushed(flush_id):
             return {"type": "flushed", "id": flush_id}

@@ -237,7 +237,7 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(talk, share) -> None:
     utterances = first.of(events.Utterance)
     from_s = utterances[-1].final_until_s if utterances else 0.0
     kept = [segment.text.strip() for segment in first.of(events.Segment) if segment.start_s < from_s]
-    second = Bench(replace(START, resume=events.Resume(from_s)))
+    second = Bench(replace(START, resume=events.Resume((from_s,))))
     second.hear(samples[round(from_s * SAMPLE_RATE) :])
     second.stop()
     check_promises(second)

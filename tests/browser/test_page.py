@@ -41,7 +41,8 @@ def interim(stable: str, tail: str, utterance: int = 0) -> dict[str, Any]:
 def final(text: str, utterance: int = 0, start_s: float = 0.2) -> list[dict[str, Any]]:
     place = {"utterance": utterance, "channel": 0, "start_s": start_s, "end_s": start_s + 0.9}
     segment = {"type": "segment", **place, "id": 0, "text": text, "words": [], "confidence": 0.9, "language": "en"}
-    return [segment, {"type": "utterance", **place, "text": text, "uncovered": [], "final_until_s": start_s + 1}]
+    done = {"uncovered": [], "final_until_s": start_s + 1, "resume_from_s": [start_s + 1]}
+    return [segment, {"type": "utterance", **place, "text": text, **done}]
 
 
 async def state(page: Page) -> str:

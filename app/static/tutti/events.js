@@ -48,6 +48,7 @@ export function parseEvent(value) {
                 text: event.text("text"),
                 uncovered: event.list("uncovered", stretch),
                 final_until_s: event.number("final_until_s"),
+                resume_from_s: event.list("resume_from_s", numberOf),
             };
         case "flushed":
             return { type: name, id: event.flushId("id") };
@@ -90,6 +91,12 @@ function stretch(field, item) {
         }
     }
     throw new ProtocolError(field, "[start_s, end_s]", item);
+}
+function numberOf(field, item) {
+    if (isFiniteNumber(item)) {
+        return item;
+    }
+    throw new ProtocolError(field, "a number", item);
 }
 /** The fields of one object, each checked as it is read; `path` is how errors name it. */
 class Fields {

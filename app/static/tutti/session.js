@@ -91,6 +91,7 @@ export class Session {
     #state = "connecting";
     #started;
     #finalUntilS;
+    #resumeFromS;
     /** Why the session ended; undefined while it runs and after a good end. */
     #error;
     /** Bounded by MAX_UNREAD_EVENTS; when full the session fails with `slow_reader`. */
@@ -116,7 +117,8 @@ export class Session {
         this.#stopTimeoutMs = options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
         this.#highWaterBytes = options.highWaterBytes ?? HIGH_WATER_BYTES;
         this.#maxBufferedBytes = options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
-        this.#finalUntilS = start.resume?.from_s ?? 0;
+        this.#resumeFromS = [start.resume?.from_s ?? 0].flat();
+        this.#finalUntilS = Math.min(...this.#resumeFromS);
         this.#listeners = {
             open: () => this.#send({ type: "start", ...start }),
             message: (event) => this.#onMessage(event.data),
@@ -156,6 +158,10 @@ export class Session {
     /** Audio before this time is done and may be forgotten. */
     get finalUntilS() {
         return this.#finalUntilS;
+    }
+    /** The same for each channel: what `resume.from_s` is to be after a lost connection. */
+    get resumeFromS() {
+        return this.#resumeFromS;
     }
     /** Bytes given to `send` that have not left yet. */
     get bufferedAmount() {
@@ -302,6 +308,7 @@ export class Session {
     #onEvent(event) {
         if (event.type === "utterance") {
             this.#finalUntilS = Math.max(this.#finalUntilS, event.final_until_s);
+            this.#resumeFromS = event.resume_from_s;
         }
         if (this.#unread.length >= MAX_UNREAD_EVENTS) {
             const message = `${MAX_UNREAD_EVENTS} events have not been read`;

@@ -26,7 +26,7 @@ export interface StartOptions {
   readonly prompt?: string;
   readonly hotwords?: readonly string[];
   /** After a lost connection: the error's `finalUntilS`, and the text before it. */
-  readonly resume?: { readonly from_s: number; readonly prompt?: string } | null;
+  readonly resume?: { readonly from_s: number | readonly number[]; readonly prompt?: string } | null;
 }
 
 export type FlushId = string | number;
@@ -108,6 +108,8 @@ export interface UtteranceEvent {
   /** Stretches of detected speech, `[start_s, end_s]`, for which there is no text. */
   readonly uncovered: readonly (readonly [number, number])[];
   readonly final_until_s: number;
+  /** The same for each channel; what `resume.from_s` is to be after a lost connection. */
+  readonly resume_from_s: readonly number[];
 }
 
 export interface FlushedEvent {
@@ -202,6 +204,7 @@ export function parseEvent(value: unknown): ServerEvent {
         text: event.text("text"),
         uncovered: event.list("uncovered", stretch),
         final_until_s: event.number("final_until_s"),
+        resume_from_s: event.list("resume_from_s", numberOf),
       };
     case "flushed":
       return { type: name, id: event.flushId("id") };
@@ -250,6 +253,13 @@ function stretch(field: string, item: unknown): readonly [number, number] {
     }
   }
   throw new ProtocolError(field, "[start_s, end_s]", item);
+}
+
+function numberOf(field: string, item: unknown): number {
+  if (isFiniteNumber(item)) {
+    return item;
+  }
+  throw new ProtocolError(field, "a number", item);
 }
 
 /** The fields of one object, each checked as it is read; `path` is how errors name it. */

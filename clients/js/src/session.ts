@@ -144,6 +144,7 @@ export class Session implements AsyncIterable<ServerEvent> {
   #state: State = "connecting";
   #started: StartedEvent | undefined;
   #finalUntilS: number;
+  #resumeFromS: readonly number[];
   /** Why the session ended; undefined while it runs and after a good end. */
   #error: TuttiError | undefined;
   /** Bounded by MAX_UNREAD_EVENTS; when full the session fails with `slow_reader`. */
@@ -171,7 +172,8 @@ export class Session implements AsyncIterable<ServerEvent> {
     this.#stopTimeoutMs = options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
     this.#highWaterBytes = options.highWaterBytes ?? HIGH_WATER_BYTES;
     this.#maxBufferedBytes = options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
-    this.#finalUntilS = start.resume?.from_s ?? 0;
+    this.#resumeFromS = [start.resume?.from_s ?? 0].flat();
+    this.#finalUntilS = Math.min(...this.#resumeFromS);
     this.#listeners = {
       open: () => this.#send({ type: "start", ...start }),
       message: (event) => this.#onMessage(event.data),
@@ -216,6 +218,11 @@ export class Session implements AsyncIterable<ServerEvent> {
   /** Audio before this time is done and may be forgotten. */
   get finalUntilS(): number {
     return this.#finalUntilS;
+  }
+
+  /** The same for each channel: what `resume.from_s` is to be after a lost connection. */
+  get resumeFromS(): readonly number[] {
+    return this.#resumeFromS;
   }
 
   /** Bytes given to `send` that have not left yet. */
@@ -372,6 +379,7 @@ export class Session implements AsyncIterable<ServerEvent> {
   #onEvent(event: ServerEvent): void {
     if (event.type === "utterance") {
       this.#finalUntilS = Math.max(this.#finalUntilS, event.final_until_s);
+      this.#resumeFromS = event.resume_from_s;
     }
     if (this.#unread.length >= MAX_UNREAD_EVENTS) {
       const message = `${MAX_UNREAD_EVENTS} events have not been read`;

@@ -5,7 +5,7 @@ const say = (captions: Captions, type: string, fields: object) =>
   captions.apply(
     parseEvent({
       type, utterance: 0, channel: 0, id: 0, start_s: 1, end_s: 2, at_s: 1, words: [], confidence: 1, language: null,
-      uncovered: [], final_until_s: 2, ...fields,
+      uncovered: [], final_until_s: 2, resume_from_s: [2], ...fields,
     }),
   );
 

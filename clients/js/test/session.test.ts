@@ -22,6 +22,7 @@ const UTTERANCE = {
   text: "Hello.",
   uncovered: [],
   final_until_s: 1.5,
+  resume_from_s: [1.5],
 };
 const LAG = { type: "lag", behind_s: 0 };
 const STOPPED = { type: "stopped", audio_s: 2, speech_s: 1, words: 1 };

@@ -136,7 +136,8 @@ class ConnectionLost(TuttiError):
     """The connection ended before `stopped`.
 
     Audio before `final_until_s` is done. Whoever has kept the audio since then can connect again with
-    `resume=Resume(from_s=final_until_s)`, send from there, and lose and repeat nothing.
+    `resume=Resume(from_s=session.resume_from_s)`, send from there, and lose and repeat nothing. Segments that begin
+    at or after `final_until_s` will come again: drop them.
     """
 
     code = "connection_lost"

@@ -35,9 +35,12 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a lost session left off: `from_s` is its `final_until_s`, `prompt` the text before."""
+    """Where a lost session left off: `from_s` is its `resume_from_s`, `prompt` the text before.
 
-    from_s: float
+    One time stands for all channels. Send the audio from the least of the times on; each channel is heard from its own.
+    """
+
+    from_s: float | tuple[float, ...]
     prompt: str = ""
 
 
@@ -189,6 +192,8 @@ class Utterance:
     uncovered: tuple[tuple[float, float], ...]
     # Audio before this is done on all channels and may be forgotten.
     final_until_s: float
+    # The same for each channel; what `Resume.from_s` is to be after a lost connection.
+    resume_from_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +345,9 @@ class _Fields:
             spans.append((_to_number(f"{path}[0]", item[0]), _to_number(f"{path}[1]", item[1])))
         return tuple(spans)
 
+    def numbers(self, name: str) -> tuple[float, ...]:
+        return tuple(_to_number(path, item) for path, item in self._items(name))
+
     def _items(self, name: str) -> list[tuple[str, object]]:
         value = self._get(name, "a list")
         if not isinstance(value, list | tuple):
@@ -408,6 +416,7 @@ def _parse_utterance(data: _Fields) -> Utterance:
         text=data.text("text"),
         uncovered=data.spans("uncovered"),
         final_until_s=data.number("final_until_s"),
+        resume_from_s=data.numbers("resume_from_s"),
     )
 
 

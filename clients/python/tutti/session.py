@@ -88,11 +88,12 @@ class Session:
     started: Started
 
     def __init__(
-        self, socket: websockets.asyncio.client.ClientConnection, *, from_s: float, stop_timeout_s: float
+        self, socket: websockets.asyncio.client.ClientConnection, *, from_s: tuple[float, ...], stop_timeout_s: float
     ) -> None:
         self._socket = socket
         self._stop_timeout_s = stop_timeout_s
-        self._final_until_s = from_s
+        self._final_until_s = min(from_s)
+        self._resume_from_s = from_s
         self._n_flushes = 0
         self._audio_ended = False
         self._stop_sent = False
@@ -110,6 +111,11 @@ class Session:
     def final_until_s(self) -> float:
         """Audio before this is done: its final texts were delivered by the iteration. Never decreases."""
         return self._final_until_s
+
+    @property
+    def resume_from_s(self) -> tuple[float, ...]:
+        """The same for each channel: what `Resume.from_s` is to be after a lost connection."""
+        return self._resume_from_s
 
     @property
     def stopped(self) -> Stopped | None:
@@ -170,6 +176,7 @@ class Session:
                 raise self._session_error(event)
             case Utterance():
                 self._final_until_s = max(self._final_until_s, event.final_until_s)
+                self._resume_from_s = event.resume_from_s
             case Stopped():
                 self._stopped = event
             case _:
@@ -407,7 +414,9 @@ async def connect(
         resume=resume,
     )
     socket = await _open(url, api_key=api_key, ssl=ssl, proxy=proxy, open_timeout_s=open_timeout_s)
-    session = Session(socket, from_s=0.0 if resume is None else resume.from_s, stop_timeout_s=stop_timeout_s)
+    from_s = 0.0 if resume is None else resume.from_s
+    times = from_s if isinstance(from_s, tuple) else (from_s,)
+    session = Session(socket, from_s=times, stop_timeout_s=stop_timeout_s)
     try:
         await session._begin(start, started_timeout_s)
         yield session

@@ -27,11 +27,14 @@ CLIENT = {
         interim=False,
         endpointing=events.Endpointing(700, 30.0),
         prompt="A call about an invoice.",
-        resume=events.Resume(12.5, "Thank you for calling."),
+        resume=events.Resume((12.5,), "Thank you for calling."),
         notices=(
             events.Notice("unsupported_option", "words: not offered by this server yet; ignored"),
             events.Notice("unsupported_option", "hotwords: not offered by this server yet; ignored"),
         ),
+    ),
+    "start that resumes two channels": events.Start(
+        audio=events.AudioFormat(channels=2), resume=events.Resume((12.25, 11.0))
     ),
     "flush with a string id": events.Flush("turn-7"),
     "flush with a number id": events.Flush(0),
@@ -50,8 +53,10 @@ SERVER = {
     "speech started": events.SpeechStarted(0, 1, 0.42),
     "interim": events.Interim(0, 0, 0.12, 2.3, "Thank you for", " calling north"),
     "interim with nothing stable yet": events.Interim(0, 0, 0.12, 0.8, "", "Thank"),
-    "utterance": events.Utterance(0, 0, 0.12, 3.25, "Hello there. How are you?", (), 3.6),
-    "utterance that heard speech and has no text": events.Utterance(4, 1, 10.0, 11.5, "", ((10.0, 11.5),), 11.0),
+    "utterance": events.Utterance(0, 0, 0.12, 3.25, "Hello there. How are you?", (), 3.6, (3.6,)),
+    "utterance that heard speech and has no text": events.Utterance(
+        4, 1, 10.0, 11.5, "", ((10.0, 11.5),), 11.0, (12.25, 11.0)
+    ),
     "flushed with a string id": events.Flushed("turn-7"),
     "flushed with a number id": events.Flushed(0),
     "lag": events.Lag(4.2),

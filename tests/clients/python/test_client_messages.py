@@ -26,6 +26,7 @@ CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
 
 COMMANDS = {
     "start with defaults": Start(),
+    "start that resumes two channels": Start(audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0))),
     "start with everything": Start(
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",

@@ -1,0 +1,24 @@
+"""Whether what the model read is speech at all: its own doubts have a say before text is shown."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The reference's thresholds. Source: openai/whisper, whisper/transcribe.py."""
+
+    no_speech_threshold: float = 0.6
+    """Above this the model thinks that nobody speaks …"""
+    logprob_threshold: float = -1.0
+    """… and below this it does not trust its text either."""
+    compression_ratio_threshold: float = 2.4
+    """A reading that compresses better than this repeats itself."""
+
+    def is_speech(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
+        """False for text of a window that the model takes for silence, and for punctuation alone."""
+        if no_speech_prob > self.no_speech_threshold and avg_logprob < self.logprob_threshold:
+            return False
+        return any(map(str.isalnum, text))
+
+    def is_loop(self, compression_ratio: float) -> bool:
+        return compression_ratio > self.compression_ratio_threshold
