@@ -10,6 +10,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.driver import MAX_BACKLOG
+from app.outbox import MAX_WAITING
 from engine.errors import EngineFailed
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
 
@@ -139,9 +141,12 @@ async def test_audio_far_ahead_of_the_clock_is_refused(serve) -> None:
 
 
 async def test_a_silent_client_is_let_go(serve) -> None:
-    server = await serve(idle_timeout_s=0.1)
+    """What it said before is made final first."""
+    server = await serve(idle_timeout_s=1.0)
     async with session(server.stream) as socket:
-        assert (await hear(socket))["code"] == "idle"
+        await socket.send(pcm(speech([1, 2, 3])))
+        *_, utterance, error = await hear_all(socket)
+        assert (utterance["text"], error["code"]) == (said([1, 2, 3]), "idle")
         await hear_all(socket)
         assert socket.close_code == 1008
 
@@ -162,6 +167,67 @@ async def test_a_client_that_does_not_read_is_let_go(serve) -> None:
         socket.transport.abort()
         await sending
     assert server.metric("tutti_closed_total", code="1008") == 1
+
+
+@pytest.mark.parametrize("message", ["x", b""])
+async def test_a_flood_of_nothing_stays_bounded(serve, message) -> None:
+    """Bad frames and empty ones leave nothing behind, and a neighbour is served meanwhile."""
+    server = await serve(send_timeout_s=0.5)
+    async with session(server.stream, max_queue=1, ping_interval=None) as socket, asyncio.timeout(20):
+        (connection,) = server.service._connections
+
+        async def flood() -> None:
+            with suppress(ConnectionClosed):
+                for _ in range(20_000):
+                    await socket.send(message)
+
+        flooding = asyncio.create_task(flood())
+        async with session(server.stream) as neighbour:
+            await neighbour.send(pcm(TURN))
+            await say(neighbour, {"type": "stop"})
+            assert (await hear_all(neighbour))[-1]["type"] == "stopped"
+        assert len(connection._outbox._events) <= MAX_WAITING + 1
+        assert len(connection._arrivals._ends_s) <= 1
+        socket.transport.abort()
+        await flooding
+
+
+async def test_a_mistake_of_ours_ends_one_session_only(serve) -> None:
+    """An error that nobody expected is closed as ours, and counted; the server goes on."""
+    server = await serve(FakeTranscriber(error=ZeroDivisionError()))
+    async with session(server.stream) as socket:
+        await socket.send(pcm(TURN))
+        await hear_all(socket)
+        assert socket.close_code == 1011
+    async with asyncio.timeout(5):
+        await server.service._all_gone.wait()
+    assert server.metric("tutti_closed_total", code="1011") == 1
+    async with session(server.stream):
+        pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"type": "flush", "id": "\\ud800"}', '{"type": "keepalive", "\\ud800": 1}', '{"type": "flush", "id": 1e999}'],
+)
+async def test_text_that_cannot_be_written_is_refused(serve, text: str) -> None:
+    server = await serve()
+    async with session(server.stream) as socket:
+        await socket.send(text)
+        assert (await hear(socket))["fatal"] is False
+        await say(socket, {"type": "flush", "id": 1})
+        assert await hear(socket) == {"type": "flushed", "id": 1}
+
+
+async def test_a_client_that_resumes_may_replay_what_was_not_final(serve) -> None:
+    """More than others may be ahead of the clock: an utterance at its longest, and a window."""
+    server = await serve(max_ahead_s=5.0)
+    start = {**START, "resume": {"from_s": 10.0}, "endpointing": {"max_utterance_s": 10}}
+    async with session(server.stream, start=start) as socket:
+        for _ in range(4):
+            await socket.send(pcm(silence(10.0)))
+        await say(socket, {"type": "flush", "id": 1})
+        assert await hear(socket) == {"type": "flushed", "id": 1}
 
 
 async def test_a_client_that_vanishes_takes_its_windows_along(serve) -> None:
@@ -191,8 +257,10 @@ async def test_reading_stops_while_the_engine_is_behind(serve) -> None:
             await say(socket, {"type": "stop"})
 
         sending = asyncio.create_task(send())
-        while (event := await hear(socket)) != {"type": "lag", "behind_s": event.get("behind_s")}:
+        while (await hear(socket))["type"] != "lag":
             pass
+        (connection,) = server.service._connections
+        assert connection._session.backlog <= MAX_BACKLOG
         transcriber.release()
         heard = await hear_all(socket)
         await sending

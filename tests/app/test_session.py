@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from app import events
 from app.audio import Samples
 from app.endpointing import Endpointer
+from app.errors import BadStart, LimitExceeded
 from app.session import MAX_PENDING_FLUSHES, Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
@@ -35,10 +36,11 @@ class Bench:
     def give(self, command: events.Command) -> None:
         self.perform(self.session.receive(command))
 
-    def hear(self, samples: Samples, *, answer: bool = True) -> None:
-        """Audio in pieces of 100 ms, each answered by the engine before the next."""
-        for at in range(0, len(samples), SAMPLE_RATE // 10):
-            self.give(events.Audio(pcm(samples[at : at + SAMPLE_RATE // 10])))
+    def hear(self, samples: Samples, *, answer: bool = True, n_channels: int = 1) -> None:
+        """Audio in pieces of 100 ms, each answered by the engine before the next; channels are interleaved."""
+        size = SAMPLE_RATE // 10 * n_channels
+        for at in range(0, len(samples), size):
+            self.give(events.Audio(pcm(samples[at : at + size])))
             if answer:
                 self.answer_all()
 
@@ -86,7 +88,7 @@ def talks(draw: st.DrawFn) -> tuple[list[int], Samples]:
     for _ in range(draw(st.integers(1, 4))):
         turn = draw(st.lists(st.integers(0, 80), min_size=2, max_size=12))
         words += turn
-        parts += [speech(turn), silence(draw(st.sampled_from([0.15, 0.3, 0.7, 1.5])))]
+        parts += [speech(turn), silence(draw(st.integers(8, 75)) * 0.02)]
     return words, np.concatenate(parts)
 
 
@@ -227,22 +229,55 @@ def test_the_first_word_counts_from_where_it_began() -> None:
     assert utterance.end_s == pytest.approx(1.76, abs=0.06)
 
 
-@given(talk=talks(), share=st.floats(0.1, 0.9))
-@settings(max_examples=40, deadline=None)
-def test_a_client_that_resumes_loses_and_repeats_nothing(talk, share) -> None:
-    """Replaying the audio since the last `final_until_s` to another server gives each word exactly once."""
-    words, samples = talk
-    first = Bench()
-    first.hear(samples[: round(len(samples) * share)])
+@given(
+    talks=st.lists(talks(), min_size=1, max_size=3),
+    share=st.floats(0.1, 0.9),
+    silence_ms=st.sampled_from([200, 500]),
+    ends=st.sampled_from(["cut off", "drained", "flushed"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_client_that_resumes_loses_and_repeats_nothing(talks, share, silence_ms, ends) -> None:
+    """Replaying the audio since `resume_from_s` to another server gives each word of each channel exactly once.
+
+    Segments that begin where the replay does, or later, come again, and are dropped. Only a client that is drained or
+    flushes in the middle of a word gets it in two pieces.
+    """
+    n_samples = max(len(samples) for _, samples in talks)
+    audio = np.stack([np.pad(samples, (0, n_samples - len(samples))) for _, samples in talks], axis=1)
+    n_first = round(n_samples * share) // 1600 * 1600
+    start = replace(
+        START,
+        audio=events.AudioFormat("pcm_f32le", channels=len(talks)),
+        endpointing=events.Endpointing(silence_ms=silence_ms),
+    )
+    first = Bench(start)
+    first.hear(audio[:n_first].reshape(-1), n_channels=len(talks))
+    if ends == "drained":
+        first.perform(first.session.drain())
+    elif ends == "flushed":
+        first.give(events.Flush(1))
+    first.answer_all()
     utterances = first.of(events.Utterance)
-    from_s = utterances[-1].final_until_s if utterances else 0.0
-    kept = [segment.text.strip() for segment in first.of(events.Segment) if segment.start_s < from_s]
-    second = Bench(replace(START, resume=events.Resume((from_s,))))
-    second.hear(samples[round(from_s * SAMPLE_RATE) :])
+    from_s = utterances[-1].resume_from_s if utterances else (0.0,)
+    second = Bench(replace(start, resume=events.Resume(from_s)))
+    second.hear(audio[round(min(from_s) * SAMPLE_RATE) :].reshape(-1), n_channels=len(talks))
     second.stop()
     check_promises(second)
-    assert " ".join([*kept, *([second.text()] if second.text() else [])]) == said(words)
-    assert all(segment.start_s >= from_s for segment in second.of(events.Segment))
+    for channel, (words, samples) in enumerate(talks):
+        done_s = from_s[channel % len(from_s)]
+        segments = [segment for segment in first.of(events.Segment) if segment.channel == channel]
+        kept = [segment.text.strip() for segment in segments if segment.start_s < done_s]
+        text = " ".join([*kept, *([second.text(channel)] if second.text(channel) else [])])
+        pieces = text.split()
+        is_inside_word = n_first < len(samples) and samples[n_first - 1] > 0 and samples[n_first] > 0
+        if ends != "cut off" and is_inside_word:
+            # The word that the client's own flush cut is read as two pieces, or whole; the others are not touched.
+            pieces = [piece for piece in pieces if piece[0] == "w"]
+            assert len(pieces) >= len(words) - 1
+            rest = iter(said(words).split())
+            assert all(piece in rest for piece in pieces), "not in order, or twice"
+        else:
+            assert pieces == said(words).split()
 
 
 def test_channels_are_transcribed_on_their_own() -> None:
@@ -485,3 +520,78 @@ def test_endpointer_positions_are_exact() -> None:
     changes = [endpointer.take(samples[at : at + 320]) for at in range(0, len(samples) - 319, 320)]
     began, ended = (change for change in changes if change)
     assert (began.at, ended.at) == (6400, 6400 + 3 * 3200)
+
+
+@pytest.mark.parametrize("pause_ms", range(440, 540, 20))
+def test_an_utterance_never_ends_inside_the_next_word(pause_ms: int) -> None:
+    """A pause of just the endpoint's length: the word behind it is whole, in this utterance or in the next."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1, 2, 3], 0), silence(pause_ms / 1000), speech([4, 5, 6]), silence(1.0))))
+    bench.stop()
+    assert bench.text() == said([1, 2, 3, 4, 5, 6])
+
+
+def test_what_was_heard_is_made_final_before_the_session_is_ended() -> None:
+    """A limit that was passed ends the session, but not at the cost of what was said before."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3, 4]), answer=False)
+    bench.perform(bench.session.end(LimitExceeded("idle", "no message for 60 s", 1008)))
+    assert not bench.closes
+    bench.give(events.Flush("late"))
+    bench.give(events.Audio(pcm(speech([5, 6]))))
+    bench.answer_all()
+    check_promises(bench)
+    assert bench.text() == said([1, 2, 3, 4])
+    assert bench.of(events.Flushed) == [events.Flushed("late")]
+    assert bench.events[-1] == events.Failure("idle", "no message for 60 s", True)
+    assert [close.code for close in bench.closes] == [1008]
+
+
+def test_when_the_engine_fails_every_utterance_still_ends() -> None:
+    """What was announced ends with the text it has; the rest is reported, and not acknowledged."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1, 2, 3]), silence(0.6), speech([4, 5, 6]))), answer=False)
+    bench.perform(bench.session.engine_error(bench.waiting[0][0], EngineFailed("gone")))
+    check_promises(bench)
+    utterances = bench.of(events.Utterance)
+    assert [utterance.text for utterance in utterances] == ["", ""]
+    assert all(utterance.uncovered for utterance in utterances)
+    assert {utterance.final_until_s for utterance in utterances} == {0.0}
+
+
+def test_an_interim_that_was_replaced_does_not_end_the_session() -> None:
+    """The engine may say that it is full of a reading that a newer one has replaced meanwhile."""
+    bench = Bench()
+    bench.give(events.Audio(pcm(speech([1] * 8))))
+    assert len(bench.waiting) > 1
+    assert bench.session.engine_error(bench.waiting[0][0], EngineOverloaded(5, 5)) == []
+
+
+def test_short_speech_without_text_is_reported_too() -> None:
+    """An utterance without any text lists all that was heard of it."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1]), silence(0.6))), answer=False)
+    job, _ = bench.waiting.pop()
+    bench.perform(bench.session.engine_event(job, api.DoneEvent("", (), (), "en", 0.2, -0.5, 0.0, False, 1)))
+    assert bench.of(events.Utterance)[0].uncovered
+
+
+def test_silence_is_not_read_for_an_interim() -> None:
+    """After a cut in a pause the next window has heard nothing yet."""
+    words = [index % 80 for index in range(80)]
+    bench = Bench(replace(START, endpointing=events.Endpointing(silence_ms=2000)))
+    bench.hear(np.concatenate((speech(words), silence(2.5))))
+    assert all(np.abs(window.samples).max() > 0 for window in bench.windows)
+
+
+def test_a_second_start_with_bad_values_changes_nothing() -> None:
+    bench = Bench()
+    bench.perform(bench.session.fail(BadStart("language", "a code", 5)))
+    assert bench.events[-1].code == "already_started"
+    assert not bench.closes
+
+
+@pytest.mark.parametrize("from_s", [(1.0, 2.0), (1.0, 2.0, 3.0)])
+def test_resume_needs_a_time_for_each_channel(from_s: tuple[float, ...]) -> None:
+    bench = Bench(replace(START, resume=events.Resume(from_s)))
+    assert bench.events[-1].message.startswith("resume.from_s: expected")

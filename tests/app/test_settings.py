@@ -20,6 +20,13 @@ def test_a_public_address_needs_keys(host: str) -> None:
     Settings(host=host, allow_anyone=True)
 
 
+@pytest.mark.parametrize("api_keys", [",", " ", "\n"])
+def test_keys_that_hold_no_key_are_no_keys(api_keys: str) -> None:
+    """An empty secret must not open the service to everybody."""
+    with pytest.raises(SettingsError, match="api_keys"):
+        Settings(host="0.0.0.0", api_keys=api_keys)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
 def test_loopback_needs_none(host: str) -> None:
     Settings(host=host)
@@ -33,6 +40,7 @@ def test_loopback_needs_none(host: str) -> None:
         ("interim_interval_ms", 10),
         ("threads", -1),
         ("idle_timeout_s", 0.0),
+        ("max_ahead_s", float("inf")),
         ("log_level", "loud"),
     ],
 )
