@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import numpy as np
@@ -172,8 +172,9 @@ def _joined(said: Iterable[Said]) -> str:
 
 
 def _read(path: Path) -> Samples:
-    async def collect() -> Samples:
-        async with aclosing(decode_file(str(path))) as pieces:
+    async def collect(file: IO[bytes]) -> Samples:
+        async with aclosing(decode_file(file)) as pieces:
             return np.concatenate([piece async for piece in pieces])
 
-    return asyncio.run(collect())
+    with path.open("rb") as file:
+        return asyncio.run(collect(file))
