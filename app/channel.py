@@ -295,7 +295,7 @@ class Channel:
         gate = self._options.finals.gate
         if not gate.is_speech(done.text, done.no_speech_prob, done.avg_logprob) or gate.is_loop(done.compression_ratio):
             return
-        window.stabilizer.update(done.pieces, window.interim_end)
+        window.stabilizer.update(done.pieces, window.interim_end, (window.interim_end - window.start) / SAMPLE_RATE)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail
         if not window.utterance.text:
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()

@@ -11,6 +11,9 @@ from engine.api import Piece
 
 # The last words of a hypothesis may be cut off by the end of the audio, so they never become stable.
 WORDS_KEPT_BACK = 1
+# A timestamp may lie this far behind the end of the audio. One that lies farther was made up, and what follows it is
+# not read: once stable, it would leave no room for the times of the words still to come.
+TIMESTAMP_SLACK_S = 0.2
 
 
 class Stabilizer:
@@ -27,8 +30,15 @@ class Stabilizer:
         self._previous: list[Piece] = []
         self._previous_end = 0
 
-    def update(self, pieces: tuple[Piece, ...], audio_end: int) -> None:
-        """Take in a newer hypothesis, which begins with `tokens` and read audio up to position `audio_end`."""
+    def update(self, pieces: tuple[Piece, ...], audio_end: int, audio_s: float) -> None:
+        """Take in a newer hypothesis, which begins with `tokens`.
+
+        Args:
+            audio_end: the position up to which the audio was read.
+            audio_s: how much was read.
+        """
+        latest_s = audio_s + TIMESTAMP_SLACK_S
+        pieces = tuple(takewhile(lambda piece: piece.at_s is None or piece.at_s <= latest_s, pieces))
         fresh = _behind(pieces, self.tokens, self.stable)
         words = [piece for piece in fresh if piece.at_s is None]
         agreed = sum(

@@ -21,17 +21,17 @@ def pieces(text: str) -> tuple[Piece, ...]:
 def test_text_is_stable_when_two_hypotheses_agree() -> None:
     """The last word is kept back, as the audio may have cut it off."""
     stabilizer = Stabilizer()
-    stabilizer.update(pieces("<0.0> it is easy to"), 100)
+    stabilizer.update(pieces("<0.0> it is easy to"), 100, 30.0)
     assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to")
-    stabilizer.update(pieces("<0.0> it is easy to tell"), 200)
+    stabilizer.update(pieces("<0.0> it is easy to tell"), 200, 30.0)
     assert (stabilizer.stable, stabilizer.tail) == (" it is easy to", " tell")
     assert stabilizer.heard_until == 100
 
 
 def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
     stabilizer = Stabilizer()
-    stabilizer.update(pieces("<0.2> hello there. <1.0> <1.2> how are"), 100)
-    stabilizer.update(pieces("<0.1> hello there. <0.9> <1.1> how are you"), 200)
+    stabilizer.update(pieces("<0.2> hello there. <1.0> <1.2> how are"), 100, 30.0)
+    stabilizer.update(pieces("<0.1> hello there. <0.9> <1.1> how are you"), 200, 30.0)
     expected = pieces("<0.1> hello there. <0.9> <1.1> how are")
     assert stabilizer.tokens == tuple(token for piece in expected for token in piece.tokens)
 
@@ -39,11 +39,22 @@ def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
 def test_a_word_that_goes_on_behind_the_prefix_is_cut_there() -> None:
     """Punctuation that joins a stable word later is new text, not a change of the old."""
     stabilizer = Stabilizer()
-    stabilizer.update(pieces("hello how are"), 100)
-    stabilizer.update(pieces("hello how are you"), 200)
+    stabilizer.update(pieces("hello how are"), 100, 30.0)
+    stabilizer.update(pieces("hello how are you"), 200, 30.0)
     assert stabilizer.stable == " hello how are"
-    stabilizer.update(pieces("hello how are, you all"), 300)
+    stabilizer.update(pieces("hello how are, you all"), 300, 30.0)
     assert (stabilizer.stable, stabilizer.tail) == (" hello how are", ", you all")
+
+
+def test_what_follows_a_time_behind_the_end_of_the_audio_is_not_read() -> None:
+    """A made-up timestamp must not become stable: no later one could follow it."""
+    stabilizer = Stabilizer()
+    for end in (100, 200):
+        stabilizer.update(pieces("<0.0> hello <7.2> <7.4> hello alice, I have"), end, 1.5)
+    assert (stabilizer.stable, stabilizer.tail) == ("", " hello")
+    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have"), 300, 1.6)
+    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have"), 400, 2.0)
+    assert stabilizer.stable == " hello alice, I"
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=6), max_size=8))
@@ -53,7 +64,7 @@ def test_stable_text_only_grows(tails: list[list[str]]) -> None:
     for end, tail in enumerate(tails):
         before = stabilizer.stable
         forced = tuple(Piece((token,), f" {chr(token)}") for token in stabilizer.tokens)
-        stabilizer.update(forced + pieces(" ".join(tail)), end)
+        stabilizer.update(forced + pieces(" ".join(tail)), end, 30.0)
         assert stabilizer.stable.startswith(before)
         assert stabilizer.stable == "".join(f" {chr(token)}" for token in stabilizer.tokens)
         assert stabilizer.stable + stabilizer.tail == "".join(p.text for p in forced + pieces(" ".join(tail)))
