@@ -1,0 +1,62 @@
+"""The same engine on an NVIDIA GPU. Run on a machine that has one: `pytest -m gpu tests/engine/test_gpu.py`."""
+
+import asyncio
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from engine.api import DecodeOptions, DoneEvent, Window
+from engine.config import EngineConfig
+from engine.engine import Engine
+
+pytestmark = pytest.mark.gpu
+
+AUDIO = Path(__file__).parents[1] / "audio"
+
+
+def read(name: str) -> np.ndarray:
+    with av.open(AUDIO / f"{name}.flac") as container:
+        samples = np.concatenate([frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)])
+    return samples.astype(np.float32) / 32768
+
+
+async def transcribe(config: EngineConfig, names: list[str]) -> list[DoneEvent]:
+    """The last event of each recording, all submitted at once."""
+
+    async def one(engine: Engine, index: int, name: str) -> DoneEvent:
+        window = Window(read(name), f"s{index}", options=DecodeOptions(language="en"))
+        async with engine.submit(window) as events:
+            return [event async for event in events][-1]
+
+    async with Engine.start(config) as engine:
+        done = await asyncio.gather(*(one(engine, index, name) for index, name in enumerate(names)))
+        assert engine.stats().running == 0
+        return done
+
+
+NAMES = ["hello", "train", "call"]
+
+
+async def test_float32_on_the_gpu_decodes_as_on_the_cpu() -> None:
+    """The same tokens, and so the same words and times."""
+    on_cpu = await transcribe(EngineConfig(device="cpu"), NAMES)
+    on_gpu = await transcribe(EngineConfig(device="cuda", dtype="float32"), NAMES)
+    assert [done.pieces for done in on_gpu] == [done.pieces for done in on_cpu]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+async def test_half_precision_has_the_same_words(dtype: str) -> None:
+    on_cpu = await transcribe(EngineConfig(device="cpu"), NAMES)
+    on_gpu = await transcribe(EngineConfig(device="cuda", dtype=dtype), NAMES)
+    assert [done.text for done in on_gpu] == [done.text for done in on_cpu]
+
+
+async def test_alone_is_as_among_many_on_the_gpu() -> None:
+    """Sixty-four windows through thirty-two slots: every one reads as it does alone."""
+    config = EngineConfig(device="cuda", dtype="float32")
+    alone = {name: (await transcribe(config, [name]))[0].pieces for name in NAMES}
+    names = [NAMES[index % 3] for index in range(64)]
+    together = await transcribe(config, names)
+    assert [done.pieces for done in together] == [alone[name] for name in names]
