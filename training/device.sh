@@ -12,7 +12,8 @@ run=${RUN:-/dev/shm/tutti} pack=training/pack snapshot_s=${SNAPSHOT_S:-40}
 export OUT=${OUT:?} PYTHONUNBUFFERED=1 TORCHINDUCTOR_CACHE_DIR=$run/inductor TOKENIZERS_PARALLELISM=false
 mkdir -p "$run"/{chunks,tests,state,out,root} "$OUT"
 
-alive() { [ -f "$run/$1.pid" ] && kill -0 "$(cat "$run/$1.pid")" 2>/dev/null; }
+# A zombie that nobody reaps is not alive.
+alive() { [ -f "$run/$1.pid" ] && grep -qs '^State:.*[RSDT] ' "/proc/$(cat "$run/$1.pid")/status"; }
 
 if [ ! -f "$run/unpacked" ]; then
     tar -C "$run/root" -xJf $pack/synthesisers.tar.xz && cp $pack/{train.tsv.xz,test.tsv.xz,tokenizer.json} "$run/" &&
