@@ -34,7 +34,8 @@ def packages() -> None:
             pytest.fail(problem)
         pytest.skip(problem)
     if not (CLIENT / "node_modules").exists():
-        run("npm", "ci", "--no-audit", "--no-fund")
+        # Not `npm ci`: it wants every optional binary of other platforms in the lock file.
+        run("npm", "install", "--no-save", "--no-audit", "--no-fund")
 
 
 def node_problem() -> str | None:
