@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 
 from tutti.audio import Pace, WavFile, paced, read_chunks
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A terminal without a letter shows "?" for it; captions do not end there.
         sys.stdout.reconfigure(errors="replace")
     try:
-        asyncio.run(_run(args))
+        asyncio.run(_interruptible(_run(args)))
     except (BadOption, AudioError) as error:
         return _complain(error, EXIT_USAGE)
     except (TuttiError, OSError) as error:
@@ -49,6 +49,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return 0
+
+
+async def _interruptible(work: Coroutine[object, object, None]) -> None:
+    """What fails while a second Ctrl-C takes it down was interrupted; that it failed does not matter any more."""
+    try:
+        await work
+    except Exception as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError from error
+        raise
 
 
 def _complain(error: Exception, exit_code: int) -> int:
