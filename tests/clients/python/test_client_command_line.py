@@ -52,6 +52,8 @@ async def tutti():
             stdout=stdout,
             stderr=pipe,
             env=inherited | env,
+            # A shell ignores Ctrl-C in what it runs in the background, and a test run there would pass that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         processes.append(process)
         return process
