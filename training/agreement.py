@@ -1,0 +1,142 @@
+"""What must not change the text: the audio context, the engine in place of transformers; and what prompts change."""
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.scoring import words
+from engine.api import SAMPLE_RATE
+from training.bench import SEED, Bench, error_row, total
+from training.card import Row
+from training.clips import SINGLE_SENTENCES, Clip, windows_of
+from training.fresh import TRAINED, UNSEEN, own_sentences
+from training.listen import SERVED, Heard
+
+CONTEXT_S = (5.0, 25.0)
+PARITY_CLIPS = 20
+N_DISTRACTORS = 6
+"""Names in a glossary that are not said."""
+
+NAMED = (
+    ("Please put me through to Siobhan Gallagher.", "Siobhan Gallagher"),
+    ("The invoice was signed by Mister Okonkwo.", "Okonkwo"),
+    ("Have you tried restarting the Kubernetes cluster?", "Kubernetes"),
+    ("Doctor Venkataraman will see you on Tuesday.", "Venkataraman"),
+    ("My appointment with Doctor Szymanski was moved.", "Szymanski"),
+    ("We flew from Reykjavik to Ljubljana.", "Reykjavik, Ljubljana"),
+    ("The package was sent to Guadalajara.", "Guadalajara"),
+    ("Is Anneliese coming to the meeting?", "Anneliese"),
+    ("The new office in Bratislava opens in May.", "Bratislava"),
+    ("Tell Joaquin that the contract is ready.", "Joaquin"),
+    ("She works for Hallstrom and Partners.", "Hallstrom"),
+    ("The doctor gave me amoxicillin for my throat.", "amoxicillin"),
+    ("Our database runs on Postgres.", "Postgres"),
+    ("I spoke to Beatrix Vandermeer yesterday.", "Beatrix Vandermeer"),
+    ("The train to Wolverhampton is late again.", "Wolverhampton"),
+    ("Ask Thaddeus about the broken printer.", "Thaddeus"),
+    ("They live near Poughkeepsie, north of the city.", "Poughkeepsie"),
+    ("The lecture was about Nietzsche and music.", "Nietzsche"),
+    ("We bought a house in Albuquerque.", "Albuquerque"),
+    ("Mister Abernathy wants to cancel his order.", "Abernathy"),
+    ("The pharmacy has no ibuprofen left.", "ibuprofen"),
+    ("Call Francesca Moretti about the tickets.", "Francesca Moretti"),
+    ("The Zambezi is longer than the Thames.", "Zambezi, Thames"),
+    ("Our guide was a man called Ignatius.", "Ignatius"),
+)
+"""Sentences with rare names and terms, as a user would list them."""
+
+
+async def context(bench: Bench) -> list[Row]:
+    """The same windows at the full 30 s and at the audio's own length plus the checkpoint's margin."""
+    part = "Audio context"
+    windows: list[Clip] = []
+    r = random.Random(SEED)
+    listed = bench.listed(*(f"synth-{kind}" for kind in SINGLE_SENTENCES))
+    fresh = bench.voices.in_turn(own_sentences(), [*TRAINED, *UNSEEN]) if bench.voices else []
+    for name, clips in (("shared audio", listed), ("fresh", fresh)):
+        for number in range(2):
+            row = r.sample(clips, len(clips))
+            windows += [dataclasses.replace(w, group=name) for w in windows_of(row, r, f"{name}-{number}", CONTEXT_S)]
+    windows = [window for window in windows if CONTEXT_S[0] <= window.audio_s <= CONTEXT_S[1]]
+    full = await bench.listener.hear(windows, FULL_CONTEXT)
+    short = await bench.listener.hear(windows, SERVED)
+    n_same = sum(a.text == b.text for a, b in zip(full, short, strict=True))
+    return [
+        error_row(part, "full window", full),
+        error_row(part, "audio's length and a margin", short),
+        Row(part, "difference", _difference(short, full), "points", 0.003),
+        Row(part, "windows with the same text", n_same / len(full) if full else None, "%", of=f"{len(full)} windows"),
+    ]
+
+
+async def prompts(bench: Bench) -> list[Row]:
+    """Rare names with and without a list of them before the window, and sentences behind other text."""
+    part = "Prompts"
+    texts = [text for text, _ in NAMED]
+    clips = bench.with_silence(bench.voices.in_turn(texts, list(TRAINED))) if bench.voices else []
+    own = dict(NAMED)
+    r = random.Random(SEED)
+    glossaries = []
+    for clip in clips:
+        others = r.sample([names for text, names in NAMED if text != clip.text], N_DISTRACTORS)
+        glossaries.append(", ".join(r.sample([own[clip.text], *others], N_DISTRACTORS + 1)))
+    plain = await bench.listener.hear(clips)
+    prompted = await bench.listener.hear(clips, previous_texts=glossaries)
+    fresh = bench.fresh
+    before = [fresh[index - 1].text for index in range(len(fresh))]
+    alone = await bench.listener.hear(fresh)
+    carried = await bench.listener.hear(fresh, previous_texts=before)
+    return [
+        error_row(part, "sentences with rare names", plain),
+        error_row(part, "the same with a glossary", prompted),
+        Row(part, "names heard right", names_heard(plain), "%"),
+        Row(part, "names heard right with a glossary", names_heard(prompted), "%"),
+        error_row(part, "fresh sentences alone", alone),
+        error_row(part, "behind the sentence before", carried),
+        Row(part, "difference", _difference(carried, alone), "points"),
+    ]
+
+
+def names_heard(heard: Sequence[Heard]) -> float | None:
+    """The share of the names' words that stand in the text."""
+    own = dict(NAMED)
+    wanted = [(word, words(each.text)) for each in heard for word in words(own[each.clip.text])]
+    return sum(word in text for word, text in wanted) / len(wanted) if wanted else None
+
+
+async def parity(bench: Bench) -> list[Row]:
+    """`from_pretrained` and the engine write the same, greedily and without timestamps."""
+    clips = (bench.listed("synth-call", "synth-number", "synth-spell")[::4] + bench.fresh)[:PARITY_CLIPS]
+    part, what = "Parity with transformers", "texts that are the same"
+    if not clips:
+        return [Row(part, what, None, "%", 1.0, at_least=True)]
+    heard = await bench.listener.hear(clips, dataclasses.replace(FULL_CONTEXT, timestamps=False))
+    theirs = transformers_texts(bench.model, clips)
+    n_same = sum(each.text.strip() == text.strip() for each, text in zip(heard, theirs, strict=True))
+    return [Row(part, what, n_same / len(clips), "%", 1.0, at_least=True, of=f"{len(clips)} clips")]
+
+
+@torch.inference_mode()
+def transformers_texts(model: Path, clips: Sequence[Clip]) -> list[str]:
+    from transformers import WhisperForConditionalGeneration, WhisperProcessor
+
+    processor: Any = WhisperProcessor.from_pretrained(model)
+    network: Any = WhisperForConditionalGeneration.from_pretrained(model, dtype=torch.float32)
+    audio = [np.asarray(clip.samples) for clip in clips]
+    features = processor(audio, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
+    tokens = network.generate(features, language="en", task="transcribe", num_beams=1, do_sample=False)
+    texts: list[str] = processor.batch_decode(tokens, skip_special_tokens=True)
+    return texts
+
+
+def _difference(a: Sequence[Heard], b: Sequence[Heard]) -> float | None:
+    first, second = total(a).rate, total(b).rate
+    return None if first is None or second is None else first - second
+
+
+FULL_CONTEXT = SERVED

@@ -1,0 +1,115 @@
+"""Measures a checkpoint, prints the table beside its targets, and writes it into the model card. One command.
+
+What it needs is looked up before anything runs; a part without its clips is "not measured", never left out.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from training import accuracy, agreement, quiet, times
+from training.bench import SEED, Bench
+from training.card import CardError, Row, as_json, markdown, read_around, replace_table
+from training.clips import read_manifest
+from training.fresh import Voices, has_synthesisers, start_with_libraries
+from training.listen import Listener
+
+logger = logging.getLogger(__name__)
+
+PARTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
+    "sentences": accuracy.sentences,
+    "voices": accuracy.voices,
+    "dialogues": accuracy.dialogues,
+    "telephone": accuracy.telephones,
+    "noise": accuracy.noise,
+    "nonspeech": quiet.nonspeech,
+    "segments": times.segments,
+    "words": times.word_times,
+    "context": agreement.context,
+    "prompts": agreement.prompts,
+    "parity": agreement.parity,
+    "people": accuracy.people,
+}
+N_THREADS = 2
+
+
+async def evaluate(args: argparse.Namespace) -> list[Row]:
+    voices = Voices(args.root, SEED) if has_synthesisers(args.root) else None
+    rows: list[Row] = []
+    async with Listener.start(str(args.model), N_THREADS) as listener:
+        bench = Bench(listener, args.model, args.audio, read_manifest(args.audio), voices)
+        for name in args.only:
+            began = time.monotonic()
+            rows += await PARTS[name](bench)
+            logger.info("%s: %.0f s", name, time.monotonic() - began)
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"file": name, "hyp": text}, ensure_ascii=False) for name, text in bench.hypotheses.items()]
+    args.json.with_suffix(".hypotheses.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return rows
+
+
+def notes(args: argparse.Namespace) -> list[str]:
+    """What the table leaves out, and how the errors were counted."""
+    found = []
+    if not read_manifest(args.audio):
+        found.append(f"Without the shared audio ({args.audio} holds no manifest): only fresh speech was measured.")
+    if not has_synthesisers(args.root):
+        found.append(f"Without the synthesisers ({args.root}): no fresh speech was measured.")
+    if left_out := [name for name in PARTS if name not in args.only]:
+        found.append("Parts left out: " + ", ".join(left_out) + ".")
+    return [
+        *found,
+        "Word error rates by `training/scoring.py` (the Whisper paper's normaliser, spelled-out codes joined); greedy, "
+        "with timestamps, one reading, as in the service.",
+        "Noise: the speech's power over its 20 ms frames within 35 dB of the loudest, against the noise's mean power.",
+    ]
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m training.evaluate", description=__doc__)
+    parser.add_argument("--model", type=Path, default=Path("engine/assets/tutti-demo"), help="checkpoint folder")
+    parser.add_argument("--audio", type=Path, default=Path("../shared/audio"), help="folder with a manifest.jsonl")
+    parser.add_argument(
+        "--root", type=Path, default=Path("build/training/synthesisers"), help="folder of synthesisers.sh, or /"
+    )
+    parser.add_argument("--json", type=Path, default=Path("build/training/evaluation.json"))
+    parser.add_argument("--card", type=Path, help="model card whose table is to be replaced")
+    parser.add_argument("--only", type=_parts, default=list(PARTS), metavar="PART,...", help=", ".join(PARTS))
+    return parser.parse_args(arguments)
+
+
+def _parts(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in PARTS]:
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(PARTS)}, got {', '.join(unknown)}")
+    return [name for name in PARTS if name in names]
+
+
+def main() -> None:
+    args = parse_arguments(sys.argv[1:])
+    if args.card:
+        try:
+            read_around(args.card)
+        except CardError as error:
+            sys.exit(f"--card: {error}")
+    start_with_libraries(args.root, "training.evaluate")
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logger.setLevel(logging.INFO)
+    torch.set_num_threads(N_THREADS)
+    rows = asyncio.run(evaluate(args))
+    table = markdown(rows, notes(args))
+    args.json.write_text(json.dumps(as_json(rows), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    sys.stdout.write(table + "\n")
+    if args.card:
+        replace_table(args.card, table)
+
+
+if __name__ == "__main__":
+    main()
