@@ -24,7 +24,9 @@ SNR_DB = 5.0
 NOISES = ("white", "pink", "babble", "music", "other sounds")
 MUSIC = ("music", "melody")
 INTERIMS_S = 150.0
-"""Dialogues up to this length are streamed with interims, too."""
+"""Dialogues up to this length are streamed with interims, too …"""
+INTERIMS_AT = 4.0
+"""… at so many times real time."""
 
 
 async def sentences(bench: Bench) -> list[Row]:
@@ -43,11 +45,12 @@ async def voices(bench: Bench) -> list[Row]:
         ("Fresh sentences, trained voices", TRAINED, SENTENCES_EACH, 0.06),
         ("Fresh sentences, unseen voices", UNSEEN, len(texts), 0.10),
     ):
-        said: list[Clip] = []
-        for index, (name, voice) in enumerate(names.items()):
-            # Every voice leaves out other sentences.
-            chosen = [texts[(index * 17 + i) % len(texts)] for i in range(min(count, len(texts)))]
-            said += bench.voices.say(chosen, voice, name) if bench.voices else []
+        # Every voice leaves out other sentences.
+        chosen = {
+            name: [texts[(index * 17 + i) % len(texts)] for i in range(min(count, len(texts)))]
+            for index, name in enumerate(names)
+        }
+        said = bench.voices.say(chosen) if bench.voices else []
         heard = await bench.listener.hear(bench.with_silence(said))
         rows += [error_row(part, "together", heard, target), *rows_by_group(part, heard)]
     return rows
@@ -65,8 +68,8 @@ async def dialogues(bench: Bench) -> list[Row]:
         errors, n_files = errors + found, n_files + 1
         rows.append(_file_row(part, line["file"].split("/")[-1], found))
         if line["seconds"] <= INTERIMS_S:
-            with_interims = text_of(await bench.listener.stream(channels, interim=True))
-            name = f"{line['file'].split('/')[-1]}, with interims"
+            with_interims = text_of(await bench.listener.stream(channels, interims_at=INTERIMS_AT))
+            name = f"{line['file'].split('/')[-1]}, with interims, {INTERIMS_AT:.0f} times real time"
             rows.append(_file_row(part, name, word_errors(line["text"], with_interims)))
     together = Row(part, "dialogues together", errors.rate, "%", 0.08, of=f"{n_files} files, {errors.words} words")
     return [together, *rows, *await _calls(bench, "synth-call-stereo", part)]

@@ -3,19 +3,15 @@
 import dataclasses
 import random
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-
-from benchmarks.scoring import words
-from engine.api import SAMPLE_RATE
+from benchmarks.scoring import WordErrors, words
 from training.bench import SEED, Bench, error_row, total
 from training.card import Row
 from training.clips import SINGLE_SENTENCES, Clip, windows_of
-from training.fresh import TRAINED, UNSEEN, own_sentences
+from training.fresh import TRAINED, VOICES, own_sentences
 from training.listen import SERVED, Heard
+from training.reference import Reference
+from training.scoring import word_errors
 
 CONTEXT_S = (5.0, 25.0)
 PARITY_CLIPS = 20
@@ -57,20 +53,22 @@ async def context(bench: Bench) -> list[Row]:
     windows: list[Clip] = []
     r = random.Random(SEED)
     listed = bench.listed(*(f"synth-{kind}" for kind in SINGLE_SENTENCES))
-    fresh = bench.voices.in_turn(own_sentences(), [*TRAINED, *UNSEEN]) if bench.voices else []
+    fresh = bench.voices.in_turn(own_sentences(), list(VOICES)) if bench.voices else []
     for name, clips in (("shared audio", listed), ("fresh", fresh)):
         for number in range(2):
             row = r.sample(clips, len(clips))
             windows += [dataclasses.replace(w, group=name) for w in windows_of(row, r, f"{name}-{number}", CONTEXT_S)]
     windows = [window for window in windows if CONTEXT_S[0] <= window.audio_s <= CONTEXT_S[1]]
-    full = await bench.listener.hear(windows, FULL_CONTEXT)
-    short = await bench.listener.hear(windows, SERVED)
-    n_same = sum(a.text == b.text for a, b in zip(full, short, strict=True))
+    reference = Reference(bench.model)
+    full = reference.texts_at(windows, is_full=True)
+    short = reference.texts_at(windows, is_full=False)
+    at_full, at_length = _errors(windows, full), _errors(windows, short)
+    of = f"{len(windows)} windows, {at_full.words} words"
     return [
-        error_row(part, "full window", full),
-        error_row(part, "audio's length and a margin", short),
-        Row(part, "difference", _difference(short, full), "points", 0.003),
-        Row(part, "windows with the same text", n_same / len(full) if full else None, "%", of=f"{len(full)} windows"),
+        Row(part, "full window", at_full.rate, "%", of=of),
+        Row(part, "audio's length and a margin", at_length.rate, "%", of=of),
+        Row(part, "difference", _difference(at_length, at_full), "points", 0.003),
+        Row(part, "texts that are the same", _share_same(full, short), "%", of=of),
     ]
 
 
@@ -98,7 +96,7 @@ async def prompts(bench: Bench) -> list[Row]:
         Row(part, "names heard right with a glossary", names_heard(prompted), "%"),
         error_row(part, "fresh sentences alone", alone),
         error_row(part, "behind the sentence before", carried),
-        Row(part, "difference", _difference(carried, alone), "points"),
+        Row(part, "difference", _difference(total(carried), total(alone)), "points"),
     ]
 
 
@@ -112,31 +110,22 @@ def names_heard(heard: Sequence[Heard]) -> float | None:
 async def parity(bench: Bench) -> list[Row]:
     """`from_pretrained` and the engine write the same, greedily and without timestamps."""
     clips = (bench.listed("synth-call", "synth-number", "synth-spell")[::4] + bench.fresh)[:PARITY_CLIPS]
-    part, what = "Parity with transformers", "texts that are the same"
-    if not clips:
-        return [Row(part, what, None, "%", 1.0, at_least=True)]
-    heard = await bench.listener.hear(clips, dataclasses.replace(FULL_CONTEXT, timestamps=False))
-    theirs = transformers_texts(bench.model, clips)
-    n_same = sum(each.text.strip() == text.strip() for each, text in zip(heard, theirs, strict=True))
-    return [Row(part, what, n_same / len(clips), "%", 1.0, at_least=True, of=f"{len(clips)} clips")]
+    part, of = "Parity with transformers", f"{len(clips)} clips"
+    heard = await bench.listener.hear(clips, dataclasses.replace(SERVED, timestamps=False))
+    theirs = Reference(bench.model).texts(clips) if clips else []
+    share = _share_same([each.text for each in heard], theirs)
+    return [Row(part, "texts that are the same", share, "%", 1.0, at_least=True, of=of)]
 
 
-@torch.inference_mode()
-def transformers_texts(model: Path, clips: Sequence[Clip]) -> list[str]:
-    from transformers import WhisperForConditionalGeneration, WhisperProcessor
-
-    processor: Any = WhisperProcessor.from_pretrained(model)
-    network: Any = WhisperForConditionalGeneration.from_pretrained(model, dtype=torch.float32)
-    audio = [np.asarray(clip.samples) for clip in clips]
-    features = processor(audio, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
-    tokens = network.generate(features, language="en", task="transcribe", num_beams=1, do_sample=False)
-    texts: list[str] = processor.batch_decode(tokens, skip_special_tokens=True)
-    return texts
+def _errors(clips: Sequence[Clip], texts: Sequence[str]) -> WordErrors:
+    pairs = zip(clips, texts, strict=True)
+    return sum((word_errors(clip.text, text, clip.language) for clip, text in pairs), WordErrors())
 
 
-def _difference(a: Sequence[Heard], b: Sequence[Heard]) -> float | None:
-    first, second = total(a).rate, total(b).rate
-    return None if first is None or second is None else first - second
+def _difference(errors: WordErrors, others: WordErrors) -> float | None:
+    return None if errors.rate is None or others.rate is None else errors.rate - others.rate
 
 
-FULL_CONTEXT = SERVED
+def _share_same(texts: Sequence[str], others: Sequence[str]) -> float | None:
+    same = [text.strip() == other.strip() for text, other in zip(texts, others, strict=True)]
+    return sum(same) / len(same) if same else None

@@ -8,10 +8,9 @@ the choice is worth.
 
 import argparse
 import json
-import logging
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,10 @@ from engine.checkpoint import read_checkpoint
 from engine.features import log_mel, mel_filters
 from training.clips import Clip, in_silence, windows_of
 from training.disturb import coloured_noise, with_noise
-from training.fresh import Voices, has_synthesisers, own_sentences, start_with_libraries
+from training.fresh import Voices, own_sentences
+from training.reference import keep_quiet
+from training.say import has_synthesisers
 from training.warping import Floats, median_filtered, normalised, start_frames
-
-logger = logging.getLogger(__name__)
 
 SEED = 30
 STATE_S = 0.02
@@ -113,8 +112,7 @@ def make_clips(voices: Voices, texts: Sequence[str]) -> list[Clip]:
     """Every sentence by every voice, half of them alone and half in windows, every third clip with noise."""
     r = random.Random(SEED)
     clips: list[Clip] = []
-    for voice, rate, pitch in VOICES:
-        said = voices.timed(texts, voice, rate, pitch)
+    for (voice, _, _), said in zip(VOICES, voices.timed([texts] * len(VOICES), VOICES), strict=True):
         r.shuffle(said)
         alone = len(said) // 2
         clips += [in_silence(clip, r.uniform(0, 1), r.uniform(0, 1)) for clip in said[:alone]]
@@ -131,6 +129,7 @@ class Reader:
     def __init__(self, model: Path) -> None:
         from transformers import WhisperForConditionalGeneration
 
+        keep_quiet()
         self.checkpoint = read_checkpoint(str(model))
         self.network: Any = WhisperForConditionalGeneration.from_pretrained(
             model, dtype=torch.float32, attn_implementation="eager"
@@ -206,12 +205,9 @@ def main() -> None:
     args = parser.parse_args()
     if not has_synthesisers(args.root):
         sys.exit(f"--root: no espeak-ng in {args.root}; make it with training/synthesisers.sh")
-    start_with_libraries(args.root, "training.alignment")
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(2)
     voices, reader, texts = Voices(args.root, SEED), Reader(args.model), own_sentences()
-    read: Callable[[Clip], Example] = reader.read
-    halves = [[read(clip) for clip in make_clips(voices, texts[first::2])] for first in range(2)]
+    halves = [[reader.read(clip) for clip in make_clips(voices, texts[first::2])] for first in range(2)]
     chosen = choose(halves[0], len(reader.heads))
     n_layers = reader.checkpoint.model.decoder_layers
     upper = [index for index, (layer, _) in enumerate(reader.heads) if layer >= n_layers // 2]

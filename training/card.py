@@ -10,7 +10,7 @@ from benchmarks.report import NOTHING
 BEGIN = "<!-- evaluation: begin -->"
 END = "<!-- evaluation: end -->"
 
-Unit = Literal["%", "points", "s", "words", "texts", "probability"]
+Unit = Literal["%", "points", "s", "words", "windows", "MB", "probability"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ def shown(value: float | None, unit: Unit) -> str:
             return f"{value:.3f} s"
         case "probability":
             return f"{value:.3f}"
+        case "MB":
+            return f"{value:.1f} MB"
         case _:
             return f"{value:.0f} {unit}"
 

@@ -18,10 +18,20 @@ from training import accuracy, agreement, quiet, times
 from training.bench import SEED, Bench
 from training.card import CardError, Row, as_json, markdown, read_around, replace_table
 from training.clips import read_manifest
-from training.fresh import Voices, has_synthesisers, start_with_libraries
+from training.fresh import Voices
 from training.listen import Listener
+from training.say import has_synthesisers
 
 logger = logging.getLogger(__name__)
+
+MOST_MB = 24.0
+
+
+async def size(bench: Bench) -> list[Row]:
+    """Of the weights on disk."""
+    n_bytes = (bench.model / "model.safetensors").stat().st_size
+    return [Row("Size", "model.safetensors", n_bytes / 1e6, "MB", MOST_MB)]
+
 
 PARTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "sentences": accuracy.sentences,
@@ -35,6 +45,7 @@ PARTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "context": agreement.context,
     "prompts": agreement.prompts,
     "parity": agreement.parity,
+    "size": size,
     "people": accuracy.people,
 }
 N_THREADS = 2
@@ -46,9 +57,9 @@ async def evaluate(args: argparse.Namespace) -> list[Row]:
     async with Listener.start(str(args.model), N_THREADS) as listener:
         bench = Bench(listener, args.model, args.audio, read_manifest(args.audio), voices)
         for name in args.only:
-            began = time.monotonic()
+            part_began = time.monotonic()
             rows += await PARTS[name](bench)
-            logger.info("%s: %.0f s", name, time.monotonic() - began)
+            logger.info("%s: %.0f s", name, time.monotonic() - part_began)
     args.json.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"file": name, "hyp": text}, ensure_ascii=False) for name, text in bench.hypotheses.items()]
     args.json.with_suffix(".hypotheses.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -99,7 +110,6 @@ def main() -> None:
             read_around(args.card)
         except CardError as error:
             sys.exit(f"--card: {error}")
-    start_with_libraries(args.root, "training.evaluate")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logger.setLevel(logging.INFO)
     torch.set_num_threads(N_THREADS)

@@ -1,9 +1,7 @@
 """Sentences that were never trained on, spoken by voices that were and by others, with true times."""
 
-import os
-import random
-import sys
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,7 @@ from benchmarks.audio import Said
 from engine.api import SAMPLE_RATE
 from training import voices
 from training.clips import Clip
-from training.speech import Speakers
+from training.say import Job, say
 
 OWN_SENTENCES = Path(__file__).parent / "own_sentences.txt"
 EDGE_S = 0.02
@@ -32,24 +30,11 @@ TRAINED = {
     "festival ked_diphone": "ked_diphone",
     "festival cmu_us_slt_arctic_hts": "cmu_us_slt_arctic_hts",
 }
-"""How a trained voice is called in tables, and what `Voices.say` knows it by: rates and pitches as in training."""
+"""How a trained voice is called in tables, and in a `Job`."""
 UNSEEN = {f"espeak-ng {variant}": f"espeak:en-us+{variant}" for variant in voices.ESPEAK_HELD_OUT} | {
     f"festival {voices.FESTIVAL_HELD_OUT}": voices.FESTIVAL_HELD_OUT
 }
-
-
-def start_with_libraries(root: Path, module: str) -> None:
-    """Begin this process again with the synthesisers' libraries on the loader's path, unless they are there."""
-    folder = str((root / voices.LIBRARIES).resolve())
-    path = os.environ.get("LD_LIBRARY_PATH", "")
-    if folder in path.split(":") or not Path(folder).is_dir():
-        return
-    environment = os.environ | {"LD_LIBRARY_PATH": ":".join(filter(None, (folder, path)))}
-    os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environment)
-
-
-def has_synthesisers(root: Path) -> bool:
-    return (root / voices.LIBRARIES / "libespeak-ng.so.1").exists()
+VOICES = TRAINED | UNSEEN
 
 
 def own_sentences() -> list[str]:
@@ -57,49 +42,42 @@ def own_sentences() -> list[str]:
 
 
 class Voices:
-    """The synthesisers. Everything drawn comes from the seed, the voice and the first sentence."""
+    """The synthesisers. The same call gives the same clips."""
 
     def __init__(self, root: Path, seed: int) -> None:
-        self._speakers = Speakers(root)
-        self._seed = seed
+        self._root, self._seed = root, seed
 
-    def say(self, texts: Sequence[str], voice: str, name: str) -> list[Clip]:
-        """One clip for each sentence that the voice can say; `name` is the group they get."""
-        r = random.Random(f"{self._seed} {voice} {texts[0]}")
-        if voice.startswith("espeak:"):
-            rate, pitch = r.choice([140, 160, 175, 190]), r.choice([35, 50, 65])
-            speak: Callable[..., voices.Utterance] = self._speakers.espeak
-            said: list[voices.Utterance | None] = [
-                speak(text, voice.removeprefix("espeak:"), rate, pitch) for text in texts
-            ]
-        else:
-            said = self._speakers.say(r, voice, list(texts))
-        clips = (
-            clip_of(f"{name}/{index}", name, text, utterance)
-            for index, (text, utterance) in enumerate(zip(texts, said, strict=True))
-            if utterance is not None
-        )
-        return [clip for clip in clips if len(clip.samples)]
+    def say(self, texts: dict[str, list[str]]) -> list[Clip]:
+        """Sentences by the name of the voice, which becomes their group; those that a voice fails at are left out."""
+        texts = {name: some for name, some in texts.items() if some}
+        clips = self._clips(list(texts), [Job(some, VOICES[name]) for name, some in texts.items()])
+        return list(itertools.chain.from_iterable(clips))
 
     def in_turn(self, texts: Sequence[str], names: Sequence[str]) -> list[Clip]:
         """Every sentence once, by the voices in turn; in the order of the sentences."""
-        known = TRAINED | UNSEEN
-        clips = {
-            clip.text: clip
-            for index, name in enumerate(names)
-            for clip in self.say(texts[index :: len(names)], known[name], name)
-            if texts[index :: len(names)]
-        }
+        said = self.say({name: list(texts[index :: len(names)]) for index, name in enumerate(names)})
+        clips = {clip.text: clip for clip in said}
         return [clips[text] for text in texts if text in clips]
 
-    def timed(self, texts: Sequence[str], voice: str, rate: int, pitch: int = 50) -> list[Clip]:
-        """By espeak-ng, those sentences alone of which it tells when every word begins."""
-        said = [self._speakers.espeak(text, voice, rate, pitch) for text in texts]
-        clips = [
-            clip_of(f"{voice}@{rate}/{index}", voice, text, utterance)
-            for index, (text, utterance) in enumerate(zip(texts, said, strict=True))
+    def timed(self, texts: Sequence[Sequence[str]], settings: Sequence[tuple[str, int, int]]) -> list[list[Clip]]:
+        """By espeak-ng, the sentences of which it tells when every word begins: for each voice, rate and pitch."""
+        jobs = [
+            Job(list(some), f"espeak:{voice}", rate, pitch)
+            for some, (voice, rate, pitch) in zip(texts, settings, strict=True)
         ]
-        return [clip for clip in clips if clip.word_starts_s]
+        clips = self._clips([f"{voice}@{rate}" for voice, rate, _ in settings], jobs)
+        return [[clip for clip in some if clip.word_starts_s] for some in clips]
+
+    def _clips(self, names: Sequence[str], jobs: Sequence[Job]) -> list[list[Clip]]:
+        clips: list[list[Clip]] = []
+        for name, job, said in zip(names, jobs, say(self._root, self._seed, jobs), strict=True):
+            made = [
+                clip_of(f"{name}/{index}", name, text, utterance)
+                for index, (text, utterance) in enumerate(zip(job.texts, said, strict=True))
+                if utterance is not None
+            ]
+            clips.append([clip for clip in made if len(clip.samples)])
+        return clips
 
 
 def clip_of(name: str, group: str, text: str, utterance: voices.Utterance) -> Clip:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -99,19 +100,27 @@ class Listener:
                     return Heard(clip, event)
         raise AssertionError("a window ended without its last event")
 
-    async def stream(self, channels: Samples, language: str = "en", interim: bool = False) -> list[tutti.Utterance]:
-        """The utterances of a recording, `(channels, samples)`, streamed no faster than the service reads.
+    async def stream(
+        self, channels: Samples, language: str = "en", interims_at: float | None = None
+    ) -> list[tutti.Utterance]:
+        """The utterances of a recording, `(channels, samples)`, streamed as fast as the service reads.
 
-        Without interims the text does not depend on how fast that is.
+        Args:
+            interims_at: ask for interims, and stream at so many times real time. Without, the text does not depend on
+                how fast the machine is.
         """
+        chunk_s = CHUNK_SAMPLES / SAMPLE_RATE
         pcm = (np.clip(channels.T, -1, 1) * 32767).astype("<i2")
 
         async def chunks() -> AsyncIterator[bytes]:
-            for start in range(0, len(pcm), CHUNK_SAMPLES):
+            began = time.monotonic()
+            for number, start in enumerate(range(0, len(pcm), CHUNK_SAMPLES)):
+                if interims_at:
+                    await asyncio.sleep(began + number * chunk_s / interims_at - time.monotonic())
                 yield pcm[start : start + CHUNK_SAMPLES].tobytes()
 
         async with tutti.connect(
-            self._url, channels=len(channels), language=language, interim=interim, proxy=None
+            self._url, channels=len(channels), language=language, interim=bool(interims_at), proxy=None
         ) as session:
             return [event async for event in session.stream(chunks()) if isinstance(event, tutti.Utterance)]
 

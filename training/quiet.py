@@ -37,7 +37,7 @@ async def nonspeech(bench: Bench) -> list[Row]:
         n_texts = sum(bool(words(each.text)) for each in heard)
         rows += [
             Row(part, f"{name}: words the model writes", n_words(each.text for each in heard), "words", 0, of=of),
-            Row(part, f"{name}: windows with words", n_texts, "texts", of=of),
+            Row(part, f"{name}: windows with words", n_texts, "windows", of=of),
             Row(part, f"{name}: behind the gate", n_words(each.gated_text for each in heard), "words", 0, of=of),
         ]
         texts = [(clip, text_of(await bench.listener.stream(clip.samples[None]))) for clip in clips]

@@ -1,5 +1,6 @@
 """How true the times are: of segments, as the engine gives them, and of words, as transformers finds them."""
 
+import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ from engine.api import SAMPLE_RATE, Segment
 from training.bench import SEED, Bench
 from training.card import Row
 from training.clips import Clip, windows_of
-from training.fresh import TRAINED, UNSEEN, own_sentences
+from training.fresh import VOICES, own_sentences
+from training.reference import keep_quiet
 
 WINDOW_S = (8.0, 30.0)
 ROUNDS = 3
@@ -48,7 +50,7 @@ def joined_windows(bench: Bench) -> list[Clip]:
         return []
     r = random.Random(SEED)
     windows: list[Clip] = []
-    names = [*TRAINED, *UNSEEN]
+    names = list(VOICES)
     for number in range(ROUNDS):
         texts = own_sentences()
         r.shuffle(texts)
@@ -103,12 +105,13 @@ def timed_clips(bench: Bench) -> tuple[list[Clip], list[Clip]]:
     """Sentences whose word starts espeak-ng tells, alone and joined into windows."""
     if not bench.voices:
         return [], []
-    texts, r = own_sentences(), random.Random(SEED)
-    single: list[Clip] = []
-    for index, (voice, rate, pitch) in enumerate(WORD_VOICES):
-        first = index * WORD_SENTENCES_EACH
-        chosen = [texts[(first + i) % len(texts)] for i in range(WORD_SENTENCES_EACH)]
-        single += bench.voices.timed(chosen, voice, rate, pitch)
+    # The other half is what training.alignment chooses the heads by.
+    texts, r = own_sentences()[1::2], random.Random(SEED)
+    chosen = [
+        [texts[(index * WORD_SENTENCES_EACH + i) % len(texts)] for i in range(WORD_SENTENCES_EACH)]
+        for index in range(len(WORD_VOICES))
+    ]
+    single = list(itertools.chain.from_iterable(bench.voices.timed(chosen, WORD_VOICES)))
     r.shuffle(single)
     alone = len(single) // 2
     return bench.with_silence(single[:alone]), windows_of(single[alone:], r, "timed", JOINED_S)
@@ -134,6 +137,7 @@ def _timed_words(model: Path, clips: Sequence[Clip]) -> list[list[dict[str, Any]
         return []
     from transformers import pipeline
 
+    keep_quiet()
     recogniser: Any = pipeline("automatic-speech-recognition", model=str(model), dtype="float32", device="cpu")
     options = {"language": "en", "task": "transcribe"}
     return [
