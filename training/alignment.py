@@ -36,7 +36,7 @@ SEED = 30
 STATE_S = 0.02
 CAPPED_S = 0.5
 """An error counts no more than this in the mean, which one lost sentence would rule otherwise."""
-EQUAL_S = 0.005
+EQUAL_S = 0.001
 VOICES = (("en-us", 175, 50), ("en", 150, 50), ("en-us+f3", 200, 60), ("en-us+m3", 135, 45), ("en-gb-x-rp+f2", 230, 55))
 """espeak-ng's voice, rate and pitch."""
 WINDOW_S = (10.0, 28.0)
@@ -71,9 +71,9 @@ class Score:
     n_words: int
 
     @property
-    def rank(self) -> tuple[int, float]:
-        """Medians that differ by less than chance are equal."""
-        return round(self.median_s / EQUAL_S), self.mean_s
+    def rank(self) -> tuple[int, int]:
+        """What differs by less than chance is equal, so that heads which add nothing are left out."""
+        return round(self.median_s / EQUAL_S), round(self.mean_s / EQUAL_S)
 
 
 def errors_s(examples: Sequence[Example], sets: Sequence[Sequence[int]]) -> list[Floats]:
@@ -96,7 +96,7 @@ def score(errors: Floats) -> Score:
 def choose(examples: Sequence[Example], n_heads: int) -> list[int]:
     """The heads, best first, whose mean attention gives the best score; greedily, until no further one lowers it."""
     chosen: list[int] = []
-    best: tuple[int, float] | None = None
+    best: tuple[int, int] | None = None
     while len(chosen) < n_heads:
         candidates = [head for head in range(n_heads) if head not in chosen]
         ranks = [score(errors).rank for errors in errors_s(examples, [[*chosen, head] for head in candidates])]
@@ -205,7 +205,8 @@ def main() -> None:
     args = parser.parse_args()
     if not has_synthesisers(args.root):
         sys.exit(f"--root: no espeak-ng in {args.root}; make it with training/synthesisers.sh")
-    torch.set_num_threads(2)
+    # A second thread gains little here, and waits in vain beside another process.
+    torch.set_num_threads(1)
     voices, reader, texts = Voices(args.root, SEED), Reader(args.model), own_sentences()
     halves = [[reader.read(clip) for clip in make_clips(voices, texts[first::2])] for first in range(2)]
     chosen = choose(halves[0], len(reader.heads))
