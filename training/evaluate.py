@@ -12,8 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-import torch
-
+from engine.checkpoint import EMBEDDED_FOLDER
 from training import accuracy, agreement, quiet, times
 from training.bench import SEED, Bench
 from training.card import CardError, Row, as_json, markdown, read_around, replace_table
@@ -48,13 +47,12 @@ PARTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "size": size,
     "people": accuracy.people,
 }
-N_THREADS = 2
 
 
 async def evaluate(args: argparse.Namespace) -> list[Row]:
     voices = Voices(args.root, SEED) if has_synthesisers(args.root) else None
     rows: list[Row] = []
-    async with Listener.start(str(args.model), N_THREADS) as listener:
+    async with Listener.start(str(args.model)) as listener:
         bench = Bench(listener, args.model, args.audio, read_manifest(args.audio), voices)
         for name in args.only:
             part_began = time.monotonic()
@@ -85,7 +83,7 @@ def notes(args: argparse.Namespace) -> list[str]:
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training.evaluate", description=__doc__)
-    parser.add_argument("--model", type=Path, default=Path("engine/assets/tutti-demo"), help="checkpoint folder")
+    parser.add_argument("--model", type=Path, default=EMBEDDED_FOLDER, help="checkpoint folder")
     parser.add_argument("--audio", type=Path, default=Path("../shared/audio"), help="folder with a manifest.jsonl")
     parser.add_argument(
         "--root", type=Path, default=Path("build/training/synthesisers"), help="folder of synthesisers.sh, or /"
@@ -112,7 +110,6 @@ def main() -> None:
             sys.exit(f"--card: {error}")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logger.setLevel(logging.INFO)
-    torch.set_num_threads(N_THREADS)
     rows = asyncio.run(evaluate(args))
     table = markdown(rows, notes(args))
     args.json.write_text(json.dumps(as_json(rows), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

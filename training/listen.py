@@ -16,10 +16,11 @@ from app.gate import Gate
 from app.main import Server, bind, build_app
 from app.settings import Settings
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Window
-from engine.config import EngineConfig
+from engine.config import AudioContext, EngineConfig
 from engine.engine import Engine
 from training.clips import Clip
 
+N_THREADS = 2
 BATCH = 16
 AHEAD_S = 3600.0
 """Audio goes in as fast as the service reads it."""
@@ -57,9 +58,15 @@ class Listener:
 
     @classmethod
     @asynccontextmanager
-    async def start(cls, model: str, n_threads: int) -> AsyncIterator[Self]:
+    async def start(cls, model: str, audio_context: AudioContext = "auto") -> AsyncIterator[Self]:
         config = EngineConfig(
-            model=model, device="cpu", n_threads=n_threads, n_slots=2 * BATCH, max_encode_batch=BATCH, max_wait_ms=50.0
+            model=model,
+            device="cpu",
+            audio_context=audio_context,
+            n_threads=N_THREADS,
+            n_slots=2 * BATCH,
+            max_encode_batch=BATCH,
+            max_wait_ms=50.0,
         )
         settings = Settings(port=0, max_ahead_s=AHEAD_S)
         async with Engine.start(config) as engine:
