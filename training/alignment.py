@@ -36,6 +36,8 @@ SEED = 30
 STATE_S = 0.02
 CAPPED_S = 0.5
 """An error counts no more than this in the mean, which one lost sentence would rule otherwise."""
+FOLLOWING_S = 0.2
+"""Median error of a head that follows the words, if roughly."""
 EQUAL_S = 0.001
 VOICES = (("en-us", 175, 50), ("en", 150, 50), ("en-us+f3", 200, 60), ("en-us+m3", 135, 45), ("en-gb-x-rp+f2", 230, 55))
 """espeak-ng's voice, rate and pitch."""
@@ -94,11 +96,16 @@ def score(errors: Floats) -> Score:
 
 
 def choose(examples: Sequence[Example], n_heads: int) -> list[int]:
-    """The heads, best first, whose mean attention gives the best score; greedily, until no further one lowers it."""
+    """The heads, best first, whose mean attention gives the best score; greedily, until no further one lowers it.
+
+    Heads that do not follow the words on their own are left out: where one of them helps, it is by chance.
+    """
+    alone = [score(errors).median_s for errors in errors_s(examples, [[head] for head in range(n_heads)])]
+    following = [head for head in range(n_heads) if alone[head] <= max(FOLLOWING_S, min(alone))]
     chosen: list[int] = []
     best: tuple[int, int] | None = None
-    while len(chosen) < n_heads:
-        candidates = [head for head in range(n_heads) if head not in chosen]
+    while len(chosen) < len(following):
+        candidates = [head for head in following if head not in chosen]
         ranks = [score(errors).rank for errors in errors_s(examples, [[*chosen, head] for head in candidates])]
         rank = min(ranks)
         if best is not None and rank >= best:

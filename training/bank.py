@@ -37,10 +37,10 @@ class Said:
 
 
 def resample(audio: Tensor, sample_rate: int) -> Tensor:
-    """To 16 kHz, all at once in the frequency domain."""
+    """To 16 kHz, all at once in the frequency domain, at few different lengths: every one keeps a workspace."""
     divisor = math.gcd(sample_rate, SAMPLE_RATE)
     up, down = SAMPLE_RATE // divisor, sample_rate // divisor
-    blocks = -(-len(audio) // (down * 1024)) * 1024
+    blocks = 1024 << (-(-len(audio) // (down * 1024)) - 1).bit_length()
     spectrum = torch.fft.rfft(audio, blocks * down)
     n_bins = blocks * up // 2 + 1
     if len(spectrum) < n_bins:

@@ -9,7 +9,7 @@ seconds=$1 training_seconds=${2:-1440}
 shift $(($# < 2 ? $# : 2))
 began=$SECONDS
 run=${RUN:-/dev/shm/tutti} pack=training/pack snapshot_s=${SNAPSHOT_S:-40}
-export OUT=${OUT:?} PYTHONUNBUFFERED=1 TORCHINDUCTOR_CACHE_DIR=$run/inductor TOKENIZERS_PARALLELISM=false
+export OUT=${OUT:?} PYTHONUNBUFFERED=1 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True TORCHINDUCTOR_CACHE_DIR=$run/inductor TOKENIZERS_PARALLELISM=false
 mkdir -p "$run"/{chunks,tests,state,out,root} "$OUT"
 
 # A zombie that nobody reaps is not alive.
@@ -18,8 +18,10 @@ alive() { [ -f "$run/$1.pid" ] && grep -qs '^State:.*[RSDT] ' "/proc/$(cat "$run
 if [ ! -f "$run/unpacked" ]; then
     tar -C "$run/root" -xJf $pack/synthesisers.tar.xz && cp $pack/{train.tsv.xz,test.tsv.xz,tokenizer.json} "$run/" &&
         touch "$run/unpacked" || exit 1
+    [ -f $pack/inductor.tar.xz ] && tar -C "$run" -xJf $pack/inductor.tar.xz
     echo "unpacked after $((SECONDS - began)) s, $(nproc) cores"
 fi
+echo "$training_seconds" >"$run/state/seconds"
 if ! alive speech && [ ! -f "$run/state/finished" ] && [ ! -f "$run/chunks/full" ]; then
     LD_LIBRARY_PATH=$run/root/usr/lib/x86_64-linux-gnu OMP_NUM_THREADS=1 setsid python3 -m training.speech \
         --root "$run/root" --text "$run/train.tsv.xz" --tokenizer "$run/tokenizer.json" --out "$run/chunks" \

@@ -201,7 +201,9 @@ def _calls(n_samples: int, random: Random) -> Tensor:
         for harmonic in range(1, max(2, min(10, int(7000 / math.exp(low + 0.7))))):
             wave += torch.sin(harmonic * phase) * brightness ** (harmonic - 1)
         trembling = 1 - tremble * (0.5 + 0.5 * torch.sin(2 * math.pi * tremble_hz * t * n / SAMPLE_RATE))
-        sound[start : start + n] += wave * torch.sin(math.pi * t) ** 0.5 * trembling * _between(random, 0.3, 1)
+        sound[start : start + n] += (
+            wave * torch.sin(math.pi * t).clamp_min(0) ** 0.5 * trembling * _between(random, 0.3, 1)
+        )
     return sound
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -37,8 +38,15 @@ logger = logging.getLogger(__name__)
 
 PART_BYTES = 14 << 20
 """Weights are written in files no larger."""
-SHORT_PHASE = 0.1
-"""Share of the time with windows around 10 s only: attention learns to follow the audio sooner on them."""
+SHORT_PHASE = 0.12
+"""Share of the time with short windows only: attention learns to follow the audio sooner on them."""
+CTC_UNTIL = 0.6
+"""Share of the time after which the encoder no longer needs a loss of its own."""
+FULL_SHARE = 0.25
+LENGTHS_S = (3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 18.0, 21.0, 25.0)
+"""Of windows that are not full: few, since cuFFT keeps a plan and its workspace for each."""
+MOST_PLANS = 96
+"""Of cuFFT, each with a workspace on the device."""
 FLAT_UNTIL = 0.45
 """The learning rate is constant until then, then falls to zero."""
 WARM_UP_STEPS = 250
@@ -63,8 +71,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--decoder-layers", type=int, default=4)
     parser.add_argument("--batch-seconds", type=float, default=1920)
     parser.add_argument("--most-rows", type=int, default=256)
-    parser.add_argument("--hours", type=float, default=700, help="room for speech on the device")
-    parser.add_argument("--keep-hours", type=float, default=200, help="speech whose files are kept for a restart")
+    parser.add_argument("--hours", type=float, default=600, help="room for speech on the device")
+    parser.add_argument("--keep-hours", type=float, default=60, help="speech whose files are kept for a restart")
     parser.add_argument("--first-hours", type=float, default=1.0, help="speech to wait for before the first step")
     parser.add_argument("--sounds", type=int, default=800)
     parser.add_argument("--compile", type=int, default=1)
@@ -94,7 +102,9 @@ def loss_of(hidden: Tensor, embedding: Tensor, targets: Tensor, first_timestamp:
     for offset, weight in STAMP_SMOOTHING:
         near = (wanted + offset).clamp(first_timestamp, last)
         stamp_loss = stamp_loss + weight * (log_sum - logits.gather(-1, near[..., None])[..., 0])
-    uniform = log_sum - logits.mean(-1)
+    # Over text alone: any chance of a timestamp inside a doubtful word would end the sentence there, as the rule that
+    # weighs all timestamps against the likeliest token has it.
+    uniform = log_sum - logits[..., :first_timestamp].mean(-1)
     each = torch.where(is_stamp, stamp_loss, 0.95 * nll + 0.05 * uniform)
     is_text, is_stamp = (counts & ~is_stamp).float(), (counts & is_stamp).float()
     n_text, n_stamps = is_text.sum().clamp_min(1), is_stamp.sum().clamp_min(1)
@@ -105,17 +115,16 @@ def loss_of(hidden: Tensor, embedding: Tensor, targets: Tensor, first_timestamp:
 
 
 def window_length(r: random.Random, progress: float) -> float:
-    """Seconds. A third and more of the windows are full ones; the others are encoded at their own length."""
+    """Seconds. A quarter of the windows are full ones; the others are encoded at their own length."""
     u = r.random()
     if progress < SHORT_PHASE:
-        return 10.0 if u < 0.6 else 5.0 if u < 0.75 else r.randint(8, 28) / 2
-    if u < 0.4:
-        return 30.0
-    return float(r.choice([5, 10, 15, 20])) if u < 0.7 else r.randint(6, 59) / 2
+        return 10.0 if u < 0.7 else r.choice([length for length in LENGTHS_S if length <= 15])
+    return 30.0 if u < FULL_SHARE else r.choice(LENGTHS_S)
 
 
 def token_room(seconds: float, is_long: bool) -> int:
-    room = 40 + 8 * int(seconds + 1) + (224 if is_long else 0)
+    """Tokens of the longest output that still has room, with a prompt of 50 tokens or a long one."""
+    room = 40 + int(5.6 * seconds) + (224 if is_long else 0)
     return min(N_POSITIONS, -(-room // 8) * 8)
 
 
@@ -169,6 +178,16 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.tests: list[dict[str, Any]] = []
         self._restore()
+        self.seconds = args.seconds
+        self.began = time.monotonic()
+
+    def _warm_up(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> None:
+        """Compile in a step without effect, before the clock starts."""
+        began = time.monotonic()
+        self._gradients(plan, bank, frontend, loss_function)
+        for parameter in self.trained:
+            parameter.grad = None
+        logger.info("the first step took %.0f s", time.monotonic() - began)
         self.began = time.monotonic()
 
     @property
@@ -177,7 +196,8 @@ class Trainer:
 
     @property
     def progress(self) -> float:
-        return self.elapsed_s / self.args.seconds
+        """Share of the schedule's time; the file `seconds` in the state's folder may change that time."""
+        return self.elapsed_s / self.seconds
 
     # Saving and going on
 
@@ -279,6 +299,7 @@ class Trainer:
                 layer.compile(dynamic=True)
             loss_function = torch.compile(loss_of, dynamic=True)
         plans = Plans(args, bank, self.ids, marks)
+        self._warm_up(plans.queue.get(), bank, frontend, loss_function)
         saved_at, waited_s, logged_at, logged_step, rows_seen = time.monotonic(), 0.0, time.monotonic(), self.step, 0
         while self.progress < 1 and self.step < args.most_steps:
             plans.progress = self.progress
@@ -291,6 +312,8 @@ class Trainer:
             if now - logged_at >= args.log_seconds or self.step <= 3:
                 self._log(shown, plan, bank, now - logged_at, self.step - logged_step, waited_s, rows_seen)
                 waited_s, logged_at, logged_step, rows_seen = 0.0, now, self.step, 0
+                told = self.args.state / "seconds"
+                self.seconds = float(told.read_text()) if told.exists() else self.seconds
             if now - saved_at >= 60:
                 self.save_state()
                 saved_at = now
@@ -303,7 +326,9 @@ class Trainer:
         (args.state / "finished").touch()
         logger.info("finished: %d steps, %.0f s", self.step, self.elapsed_s)
 
-    def _step(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> dict[str, Tensor]:
+    def _gradients(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> dict[str, Tensor]:
+        """Of a batch, left in the parameters; what the log shows."""
+
         def moved(array: Any) -> Tensor:
             tensor = torch.from_numpy(array)
             return tensor.pin_memory().to(self.device, non_blocking=True) if self.is_cuda else tensor
@@ -322,21 +347,17 @@ class Trainer:
             hidden = self.model.model.decoder(moved(plan.inputs), states)
             embedding = self.model.model.decoder.embed_tokens.weight
             loss, shown = loss_function(hidden, embedding, moved(plan.targets), self.ids.first_timestamp)
-            classes = self.model.ctc(states)
-        log_probs = classes.float().log_softmax(-1).transpose(0, 1)
-        n_states = log_probs.shape[0]
-        ctc = F.ctc_loss(
-            log_probs,
-            moved(plan.classes),
-            torch.full((rows,), n_states, dtype=torch.long),
-            torch.from_numpy(plan.class_counts),
-            reduction="none",
-            zero_infinity=True,
-        )
-        # By frames where little or nothing is said, or empty windows would swamp the gradient.
-        ctc = (ctc / moved(np.maximum(plan.class_counts, n_states // 10))).mean()
-        ctc_weight = 0.5 if progress < SHORT_PHASE else 0.25 * max(0.1, 1 - progress)
+            classes = self.model.ctc(states) if progress < CTC_UNTIL else None
+        ctc = torch.zeros_like(loss)
+        if classes is not None:
+            ctc = self._ctc(classes, moved(plan.classes), plan.class_counts)
+        ctc_weight = 0.5 if progress < SHORT_PHASE else 0.25 * (1 - progress)
         (loss + ctc_weight * ctc).backward()
+        return {"loss": loss.detach(), "shown": shown, "ctc": ctc.detach()}
+
+    def _step(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> dict[str, Tensor]:
+        progress = self.progress
+        found = self._gradients(plan, bank, frontend, loss_function)
         norm = torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
         self.steps_since_fresh += 1
         rate = self.rate(progress)
@@ -349,8 +370,22 @@ class Trainer:
         self.step += 1
         with torch.no_grad():
             torch._foreach_lerp_(self.ema, self.parameters, 1 - min(EMA, self.step / (self.step + 20)))
-        self.seen_h += rows * plan.seconds / 3600
-        return {"loss": loss.detach(), "shown": shown, "ctc": ctc.detach(), "norm": norm}
+        self.seen_h += len(plan.inputs) * plan.seconds / 3600
+        return found | {"norm": norm}
+
+    def _ctc(self, classes: Tensor, wanted: Tensor, counts: NDArray[np.int64]) -> Tensor:
+        """Loss per character, of the window's encoder states `(rows, states, classes)`."""
+        rows, n_states, _ = classes.shape
+        losses = F.ctc_loss(
+            classes.float().log_softmax(-1).transpose(0, 1),
+            wanted,
+            torch.full((rows,), n_states, dtype=torch.long),
+            torch.from_numpy(counts),
+            reduction="none",
+            zero_infinity=True,
+        )
+        # By frames where little or nothing is said, or empty windows would swamp the gradient.
+        return (losses / torch.from_numpy(np.maximum(counts, n_states // 10)).to(self.device)).mean()
 
     def rate(self, progress: float) -> float:
         """Learning rate as a share of the full one."""
@@ -491,6 +526,8 @@ def main() -> None:
     torch.manual_seed(1 + os.getpid())
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
+    if args.device == "cuda":
+        torch.backends.cuda.cufft_plan_cache.max_size = MOST_PLANS
     trainer = Trainer(args)
     n_parameters = sum(p.numel() for name, p in trainer.model.named_parameters() if not name.startswith("ctc."))
     logger.info("%.2f M parameters, torch %s", n_parameters / 1e6, torch.__version__)
