@@ -167,6 +167,7 @@ def _start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcr
             model=settings.model,
             device=settings.device,  # type: ignore[arg-type]  # EngineConfig checks it
             dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
+            audio_context=settings.audio_context,  # type: ignore[arg-type]  # EngineConfig checks it
             n_threads=settings.threads or None,
             n_slots=settings.slots,
             max_encode_batch=settings.max_encode_batch,

@@ -31,6 +31,9 @@ class Settings:
     )
     device: str = _setting("auto", "cpu, cuda, or auto: a GPU where there is one.")
     dtype: str = _setting("auto", "float32, bfloat16, float16, or auto: what suits the device.")
+    audio_context: str = _setting(
+        "auto", "full: encode whole 30 s windows; auto: only their audio, where the checkpoint was trained for that."
+    )
     threads: int = _setting(0, "CPU threads of the engine; 0 is one per core.")
     slots: int = _setting(32, "Sequences decoded at the same time.")
     max_encode_batch: int = _setting(8, "Most windows in one encoder call.")

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.kv_cache import KVCache
+from engine.packing import Run, pack
 
 
 class DecoderAttention(Protocol):
@@ -33,9 +34,20 @@ class DecoderAttention(Protocol):
         ...
 
 
-def encoder_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Every encoder state attends to all others; `(batch, heads, n_states, head_dim)` each."""
-    return F.scaled_dot_product_attention(query, key, value)
+def encoder_attention(queries_keys_values: Tensor, runs: Sequence[Run]) -> Tensor:
+    """Every encoder state attends to all of its window.
+
+    Args:
+        queries_keys_values: `(states, 3, heads, head_dim)`, of all windows packed.
+
+    Returns:
+        `(states, heads * head_dim)`.
+    """
+    attended = []
+    for run in runs:
+        query, key, value = run.unpack(queries_keys_values).permute(2, 0, 3, 1, 4)
+        attended.append(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+    return pack(attended)
 
 
 class PrefillAttention:
@@ -92,13 +104,16 @@ class DecodeAttention:
 
 
 class _CrossAttention:
-    """Rows against the encoder states of their slots, masked only where these differ in number."""
+    """Rows against the encoder states of their slots, masked only where these differ in number.
+
+    Rows that nobody uses take part in whatever lies there.
+    """
 
     def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
-        lengths = [cache.encoder_lengths[slot] for slot in slots]
         self._cache = cache
         self._rows = cache.rows(slots)
-        self._n_states = max(lengths)
+        self._n_states = max(cache.encoder_lengths[slot] for slot in slots)
+        lengths = [cache.encoder_lengths[slot] or self._n_states for slot in slots]
         self._mask: Tensor | None = None
         if min(lengths) < self._n_states:
             columns = torch.arange(self._n_states, device=cache.device)

@@ -18,6 +18,8 @@ class Waiting:
     session: str
     channel: int
     priority: Priority
+    encode_share: float = 1.0
+    """Encoder work, in full windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Load:
     n_running: int
     """Sequences that an encoder call would hold up."""
     window_encode_s: float
-    """Measured seconds of encoder time per window."""
+    """Measured seconds of encoder time per full window."""
     owed_s: float = 0.0
     """Time that running sequences still have coming since the last encoder call."""
 
@@ -101,8 +103,13 @@ class Batcher:
             return []
         if len(self._by_id) < room and now_s - self._oldest_s() < self._limits.max_wait_s:
             return []
-        batch = [self._next() for _ in range(min(room, len(self._by_id)))]
-        return [waiting.id for waiting in batch]
+        batch, took_s = list[int](), 0.0
+        while self._by_id and len(batch) < room:
+            took_s += self._first().encode_share * load.window_encode_s
+            if batch and load.n_running > 0 and took_s > self._limits.max_decode_stall_s:
+                break
+            batch.append(self._pop())
+        return batch
 
     def ready_in_s(self, now_s: float) -> float | None:
         """Seconds until an idle engine should ask again if nothing else happens; `None` with an empty queue."""
@@ -115,20 +122,21 @@ class Batcher:
         room = min(self._limits.max_batch, load.n_free_slots)
         if load.n_running == 0:
             return room
-        if load.owed_s > 0:
-            return 0
-        stall_s = self._limits.max_decode_stall_s
-        within_stall = int(stall_s / load.window_encode_s) if load.window_encode_s > 0 else room
-        return min(room, max(1, within_stall))
+        return 0 if load.owed_s > 0 else room
 
     def _oldest_s(self) -> float:
         return min(line.oldest_s() for line in self._lines.values() if line.n_waiting)
 
-    def _next(self) -> Waiting:
-        line = next(self._lines[priority] for priority in Priority if self._lines[priority].n_waiting)
-        waiting = line.pop()
+    def _line(self) -> "_Line":
+        return next(self._lines[priority] for priority in Priority if self._lines[priority].n_waiting)
+
+    def _first(self) -> Waiting:
+        return self._line().first()
+
+    def _pop(self) -> int:
+        waiting = self._line().pop()
         del self._by_id[waiting.id]
-        return waiting
+        return waiting.id
 
 
 class _Line:
@@ -156,6 +164,9 @@ class _Line:
         self.n_waiting -= 1
         if not places:
             del self._sessions[waiting.session]
+
+    def first(self) -> Waiting:
+        return next(iter(self._sessions.values()))[0].waiting
 
     def pop(self) -> Waiting:
         session = next(iter(self._sessions))

@@ -42,6 +42,15 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AudioContext:
+    """How short a window the model may be given: mel frames of 10 ms, counted from the window's start."""
+
+    min_frames: int
+    margin_frames: int
+    """Kept behind the audio."""
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationConfig:
     """How the checkpoint wants to be decoded."""
 
@@ -57,6 +66,8 @@ class GenerationConfig:
     """The latest first timestamp, in steps of 20 ms."""
     alignment_heads: tuple[tuple[int, int], ...]
     """(decoder layer, head) whose cross-attention follows the audio; for word times."""
+    audio_context: AudioContext | None = None
+    """Of a model trained on windows of any length (`tutti_audio_context`); `None` for one that needs full windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +181,20 @@ def _generation_config(defaults: dict[str, Any], model: ModelConfig, tokenizer: 
         tuple(defaults.get("begin_suppress_tokens") or ()),
         defaults.get("max_initial_timestamp_index"),
         tuple((layer, head) for layer, head in heads),
+        _audio_context(defaults.get("tutti_audio_context"), model),
     )
+
+
+def _audio_context(listed: Any, model: ModelConfig) -> AudioContext | None:
+    if listed is None:
+        return None
+    names, most = [field.name for field in fields(AudioContext)], 2 * model.max_source_positions
+    given = listed if isinstance(listed, dict) else {}
+    sizes = {name: size for name in names if isinstance(size := given.get(name), int) and 0 <= size <= most}
+    if len(sizes) < len(names):
+        expected = f"{' and '.join(names)}, 0 to {most}"
+        raise CheckpointError(f"generation_config.json: tutti_audio_context: expected {expected}, got {listed!r}")
+    return AudioContext(**sizes)
 
 
 def _is_multilingual(defaults: dict[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> bool:

@@ -5,6 +5,7 @@ from typing import Literal, get_args, get_type_hints
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+AudioContext = Literal["auto", "full"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class EngineConfig:
     """Where the model runs; `auto` is CUDA if there is any, else the CPU."""
     dtype: Dtype = "auto"
     """Of weights and caches; `auto` is float32 on the CPU and bfloat16 on CUDA. float16 needs CUDA."""
+    audio_context: AudioContext = "auto"
+    """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that."""
     n_threads: int | None = None
     """CPU threads of one tensor operation; `None` is one per core."""
     n_slots: int = 32
@@ -38,7 +41,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(EngineConfig)
-        for name in ("device", "dtype"):
+        for name in ("device", "dtype", "audio_context"):
             choices = get_args(hints[name])
             self._require(name, getattr(self, name) in choices, "one of " + ", ".join(choices))
         self._require("model", bool(self.model), "a name or a folder")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint import ModelConfig
+from engine.packing import Run
 
 Rows = slice | Tensor
 """Slots, in order: a slice where they are consecutive, so that indexing gives a view, else an index tensor."""
@@ -27,8 +28,8 @@ class KVCache:
         # (layers, keys | values, slots, heads, positions, head_dim)
         self.self_attention = _zeros((*shape, model.max_target_positions, head_dim), device, dtype)
         self.cross_attention = _zeros((*shape, model.max_source_positions, head_dim), device, dtype)
-        self.encoder_lengths = [model.max_source_positions] * n_slots
-        """Encoder states of each slot's window; a slot that never had one counts as full."""
+        self.encoder_lengths = [0] * n_slots
+        """Encoder states of each slot's window; 0 for a slot without one."""
         self.device = device
 
     def rows(self, slots: Sequence[int]) -> Rows:
@@ -38,12 +39,18 @@ class KVCache:
             return slice(first, first + len(slots))
         return torch.tensor(slots, device=self.device)
 
-    def write_cross_attention(self, layer: int, slots: Sequence[int], keys_values: Tensor) -> None:
-        """Store a layer's keys and values of encoder states, `(2, batch, heads, n_states, head_dim)`."""
-        n_states = keys_values.shape[3]
-        self.cross_attention[layer, :, self.rows(slots), :, :n_states] = keys_values
-        for slot in slots:
-            self.encoder_lengths[slot] = n_states
+    def write_cross_attention(self, layer: int, slots: Sequence[int], keys_values: Tensor, runs: Sequence[Run]) -> None:
+        """Store a layer's keys and values of packed encoder states, `(states, 2, heads, head_dim)`."""
+        for run in runs:
+            own = slots[run.windows]
+            values = run.unpack(keys_values).permute(2, 0, 3, 1, 4)  # (2, windows, heads, states, head_dim)
+            self.cross_attention[layer, :, self.rows(own), :, : run.n_states] = values
+            for slot in own:
+                self.encoder_lengths[slot] = run.n_states
+
+    def forget(self, slot: int) -> None:
+        """The slot's window is over: its length no longer counts. Its keys and values stay where they are."""
+        self.encoder_lengths[slot] = 0
 
 
 def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -3,12 +3,15 @@
 Source: openai/whisper, whisper/model.py. Queries, keys and values come out of one product instead of three.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.attention import DecoderAttention, encoder_attention
 from engine.checkpoint import ModelConfig
+from engine.packing import Run, pack
 
 
 class Whisper(nn.Module):
@@ -21,7 +24,7 @@ class Whisper(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Log-mel spectrograms to encoder states."""
+    """Log-mel spectrograms to encoder states, windows of any lengths in one call."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -32,15 +35,23 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(d_model)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """`(batch, n_mels, n_frames)` to `(batch, n_frames / 2, d_model)`."""
-        x = F.gelu(self.conv1(features))
-        x = F.gelu(self.conv2(x)).transpose(1, 2)  # (batch, n_states, d_model)
-        x = x + self.embed_positions.weight[: x.shape[1]]
+    def forward(self, features: Tensor, runs: Sequence[Run]) -> Tensor:
+        """`(batch, n_mels, n_frames)`, of which a window takes two frames for each of its states, to packed states.
+
+        Returns:
+            `(states, d_model)`.
+        """
+        x = pack([self._embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
         for layer in self.layers:
-            x = layer(x)
+            x = layer(x, runs)
         states: Tensor = self.layer_norm(x)
         return states
+
+    def _embed(self, features: Tensor) -> Tensor:
+        """`(batch, n_mels, n_frames)` to `(batch, n_frames / 2, d_model)`."""
+        x = F.gelu(self.conv1(features))
+        x = F.gelu(self.conv2(x)).transpose(1, 2)
+        return x + self.embed_positions.weight[: x.shape[1]]
 
 
 class EncoderLayer(nn.Module):
@@ -51,9 +62,10 @@ class EncoderLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(config.d_model)
         self.mlp = MLP(config.d_model, config.encoder_ffn_dim)
 
-    def forward(self, x: Tensor) -> Tensor:
-        query, keys_values = self.self_attn.project(self.self_attn_layer_norm(x))
-        x = x + self.self_attn.merge(encoder_attention(query, keys_values[0], keys_values[1]))
+    def forward(self, x: Tensor, runs: Sequence[Run]) -> Tensor:
+        """`(states, d_model)`, packed."""
+        projected = self.self_attn.qkv_proj(self.self_attn_layer_norm(x)).unflatten(-1, (3, self.self_attn.n_heads, -1))
+        x = x + self.self_attn.out_proj(encoder_attention(projected, runs))
         out: Tensor = x + self.mlp(self.final_layer_norm(x))
         return out
 
@@ -81,7 +93,7 @@ class Decoder(nn.Module):
         return F.linear(hidden, self.embed_tokens.weight).float()
 
     def cross_keys_values(self, layer: int, states: Tensor) -> Tensor:
-        """A layer's keys and values of encoder states: `(2, batch, heads, n_states, head_dim)`."""
+        """A layer's keys and values of packed encoder states: `(states, 2, heads, head_dim)`."""
         decoder_layer = self.layers[layer]
         assert isinstance(decoder_layer, DecoderLayer)
         return decoder_layer.encoder_attn.project_states(states)
@@ -141,7 +153,7 @@ class CrossAttention(nn.Module):
 
     def project_states(self, states: Tensor) -> Tensor:
         projected: Tensor = self.kv_proj(states).unflatten(-1, (2, self.n_heads, -1))
-        return projected.permute(2, 0, 3, 1, 4)
+        return projected
 
     def merge(self, heads: Tensor) -> Tensor:
         return _merge(heads, self.out_proj)

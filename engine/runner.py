@@ -17,11 +17,17 @@ from engine.attention import DecodeAttention, PrefillAttention
 from engine.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
-from engine.features import log_mel, mel_filters
+from engine.features import HOP_SAMPLES, log_mel, mel_filters
 from engine.kv_cache import KVCache, SlotAllocator
+from engine.packing import find_runs
 from engine.prompt import Prompt
 from engine.rules import RuleState, make_rules, sample_greedily
 from engine.weights import load_model
+
+_STATE_SAMPLES = 2 * HOP_SAMPLES
+"""An encoder state stands for two frames."""
+_STATES_STEP = 10
+"""Windows are encoded at lengths of multiples of 0.2 s, so that neighbours may share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class Runner:
         self.model = load_model(checkpoint, self.device, self.dtype)
         self.slots = SlotAllocator(config.n_slots)
         self._cache = KVCache(checkpoint.model, config.n_slots, self.device, self.dtype)
+        self._audio_context = checkpoint.generation.audio_context if config.audio_context == "auto" else None
         self._filters = mel_filters(checkpoint.model.n_mels).to(self.device)
         self._rules = make_rules(checkpoint, self.device)
         self._languages = list(checkpoint.generation.languages)
@@ -78,7 +85,7 @@ class Runner:
 
     @torch.inference_mode()
     def warm_up(self) -> float:
-        """Run everything once, so that no window pays for first calls. Returns seconds per window encoded."""
+        """Run everything once, so that no window pays for first calls. Returns seconds per full window encoded."""
         silence = np.zeros(WINDOW_SAMPLES, np.float32)
         slot = self.slots.allocate()
         elapsed_s = 0.0
@@ -95,13 +102,29 @@ class Runner:
     @torch.inference_mode()
     def encode(self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int]) -> None:
         """Hear windows of up to 30 s in one encoder call and write their cross-attention keys and values."""
-        padded = np.zeros((len(windows), WINDOW_SAMPLES), np.float32)
+        n_states = [self.n_states(len(samples)) for samples in windows]
+        padded = np.zeros((len(windows), max(n_states) * _STATE_SAMPLES), np.float32)
         for row, samples in zip(padded, windows, strict=True):
             row[: len(samples)] = samples
         features = log_mel(torch.from_numpy(padded).to(self.device), self._filters)
-        states = self.model.encoder(features.to(self.dtype))
+        runs = find_runs(n_states)
+        states = self.model.encoder(features.to(self.dtype), runs)
         for layer in range(self.checkpoint.model.decoder_layers):
-            self._cache.write_cross_attention(layer, slots, self.model.decoder.cross_keys_values(layer, states))
+            keys_values = self.model.decoder.cross_keys_values(layer, states)
+            self._cache.write_cross_attention(layer, slots, keys_values, runs)
+
+    def n_states(self, n_samples: int) -> int:
+        """Encoder states of a window with so much audio: all of a full window's, unless the checkpoint takes less."""
+        full = self.checkpoint.model.max_source_positions
+        if self._audio_context is None:
+            return full
+        n_frames = -(-n_samples // HOP_SAMPLES) + self._audio_context.margin_frames
+        n_states = -(-max(n_frames, self._audio_context.min_frames) // 2)
+        return min(full, -(-n_states // _STATES_STEP) * _STATES_STEP)
+
+    def encode_share(self, n_samples: int) -> float:
+        """A window's part of the work of encoding a full one."""
+        return self.n_states(n_samples) / self.checkpoint.model.max_source_positions
 
     @torch.inference_mode()
     def detect_languages(self, slots: Sequence[int]) -> list[str]:
@@ -163,6 +186,7 @@ class Runner:
     def release(self, slot: int) -> None:
         """Free a slot, at any stage of its life."""
         self._running.pop(slot, None)
+        self._cache.forget(slot)
         self.slots.free(slot)
 
     def _sample(self, logits: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor]:

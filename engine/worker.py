@@ -59,7 +59,7 @@ class Worker:
     def __init__(self, runner: Runner, config: EngineConfig, window_encode_s: float, deliver: Deliver) -> None:
         """
         Args:
-            window_encode_s: seconds of encoder time per window, as measured while warming up.
+            window_encode_s: seconds of encoder time per full window, as measured while warming up.
         """
         self.stats = StatsRecorder()
         self._runner = runner
@@ -90,7 +90,8 @@ class Worker:
             EngineFailed: the engine has died or was closed.
         """
         window = request.window
-        waiting = Waiting(request.id, window.session, window.channel, window.priority)
+        share = self._runner.encode_share(len(window.samples))
+        waiting = Waiting(request.id, window.session, window.channel, window.priority, share)
         with self._changed:
             if self.is_closing:
                 raise self._closed_error()
@@ -172,7 +173,7 @@ class Worker:
         new = {slot: request for slot, request in new.items() if slot in self._running}
         if new:
             self._prefill(new)
-        self._measure_encode(len(batch), sum(request.audio_s for request in batch), time.monotonic() - start_s)
+        self._measure_encode(batch, time.monotonic() - start_s)
 
     def _prefill(self, new: dict[int, Request]) -> None:
         checkpoint = self._runner.checkpoint
@@ -228,10 +229,11 @@ class Worker:
         del self._running[slot]
         self._runner.release(slot)
 
-    def _measure_encode(self, n_windows: int, audio_s: float, elapsed_s: float) -> None:
-        self.stats.encoded(n_windows, audio_s, elapsed_s)
+    def _measure_encode(self, batch: list[Request], elapsed_s: float) -> None:
+        self.stats.encoded(len(batch), sum(request.audio_s for request in batch), elapsed_s)
+        full_windows = sum(self._runner.encode_share(len(request.window.samples)) for request in batch)
         memory = _ENCODE_TIME_MEMORY
-        self._window_encode_s = memory * self._window_encode_s + (1 - memory) * elapsed_s / n_windows
+        self._window_encode_s = memory * self._window_encode_s + (1 - memory) * elapsed_s / full_windows
         self._owed_s = elapsed_s * self._min_decode_share / (1 - self._min_decode_share)
 
     def _hand_out(self) -> None:

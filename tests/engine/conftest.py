@@ -69,6 +69,13 @@ def demo() -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def demo_runner(demo: Checkpoint) -> Runner:
+    """It encodes full windows, as the reference does."""
+    return Runner(demo, EngineConfig(n_slots=8, audio_context="full"))
+
+
+@pytest.fixture(scope="session")
+def short_runner(demo: Checkpoint) -> Runner:
+    """It encodes windows at the length of their audio."""
     return Runner(demo, EngineConfig(n_slots=8))
 
 

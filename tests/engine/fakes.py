@@ -72,6 +72,9 @@ class FakeRunner:
         self._heard.update(zip(slots, windows, strict=True))
         self._enter("encode")
 
+    def encode_share(self, n_samples: int) -> float:
+        return 1.0
+
     def detect_languages(self, slots: Sequence[int]) -> list[str]:
         return ["en"] * len(slots)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from engine.attention import DecodeAttention, PrefillAttention
 from engine.checkpoint import ModelConfig
 from engine.kv_cache import KVCache
+from engine.packing import find_runs
 
 HEADS, HEAD_DIM, N_SLOTS = 2, 8, 6
 SIZES = ModelConfig(
@@ -88,7 +89,7 @@ def test_cross_attention_sees_only_real_encoder_states(cache: KVCache):
     slots, lengths = [3, 0], [30, 50]
     states = {slot: torch.randn(2, HEADS, length, HEAD_DIM) for slot, length in zip(slots, lengths, strict=True)}
     for slot, keys_values in states.items():
-        cache.write_cross_attention(1, [slot], keys_values[:, None])
+        cache.write_cross_attention(1, [slot], keys_values.permute(2, 0, 1, 3), find_runs([keys_values.shape[2]]))
     query = torch.randn(2, HEADS, 4, HEAD_DIM)
     out = PrefillAttention(cache, slots).cross_attention(1, query)
     for row, slot in enumerate(slots):

@@ -68,6 +68,13 @@ def test_running_sequences_bound_the_batch(window_encode_s: float, n_taken: int)
     assert len(batcher.take(LATER_S, Load(8, 1, window_encode_s))) == n_taken
 
 
+@pytest.mark.parametrize(("shares", "n_taken"), [((0.2, 0.2, 0.2, 0.2), 4), ((1.0, 0.2, 0.2), 3), ((0.2, 1.0, 1.0), 2)])
+def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int):
+    """The bound counts encoder work: 0.4 s are 1.4 full windows here."""
+    windows = [Waiting(id, "a", 0, Priority.FINAL, share) for id, share in enumerate(shares)]
+    assert len(batcher_with(*windows).take(LATER_S, Load(8, 1, 0.28))) == n_taken
+
+
 def test_running_sequences_are_paid_back_first():
     """While they have time coming from the last encoder call, none is begun; with nobody running it is."""
     batcher = batcher_with(final(1))

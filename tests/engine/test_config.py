@@ -14,6 +14,7 @@ from engine.config import EngineConfig
         ("model", "", "a name or a folder"),
         ("device", "tpu", "one of auto, cpu, cuda"),
         ("dtype", "int8", "one of auto, float32, bfloat16, float16"),
+        ("audio_context", "short", "one of auto, full"),
         ("n_slots", 0, "at least 1"),
         ("max_encode_batch", 0, "at least 1"),
         ("max_waiting", 0, "at least 1"),

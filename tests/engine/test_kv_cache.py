@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine.checkpoint import Checkpoint
 from engine.kv_cache import KVCache, SlotAllocator
+from engine.packing import find_runs
 
 STATM = Path("/proc/self/statm")
 
@@ -78,10 +79,13 @@ def test_neighbouring_slots_are_a_view(demo: Checkpoint):
 
 
 def test_written_states_are_found_in_their_slots(demo: Checkpoint):
-    """Each window's keys and values, with its real length, also for a shorter context."""
+    """Each window's keys and values, with its own length."""
     cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
-    keys_values = torch.randn(2, 2, 4, 700, 64)
-    cache.write_cross_attention(3, [2, 0], keys_values)
-    assert cache.encoder_lengths == [700, 1500, 700, 1500]
-    torch.testing.assert_close(cache.cross_attention[3, :, 2, :, :700], keys_values[:, 0])
-    torch.testing.assert_close(cache.cross_attention[3, :, 0, :, :700], keys_values[:, 1])
+    keys_values = torch.randn(700 + 700 + 90, 2, 4, 64)
+    cache.write_cross_attention(3, [2, 0, 3], keys_values, find_runs([700, 700, 90]))
+    assert cache.encoder_lengths == [700, 0, 700, 90]
+    for slot, first, last in ((2, 0, 700), (0, 700, 1400), (3, 1400, 1490)):
+        written = cache.cross_attention[3, :, slot, :, : last - first]
+        torch.testing.assert_close(written, keys_values[first:last].permute(1, 2, 0, 3))
+    cache.forget(2)
+    assert cache.encoder_lengths == [700, 0, 0, 90]

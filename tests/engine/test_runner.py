@@ -3,15 +3,19 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from engine.api import WINDOW_SAMPLES
 from engine.attention import PrefillAttention
+from engine.checkpoint import Checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
+from engine.features import log_mel, mel_filters
 from engine.prompt import Prompt
 from engine.runner import Runner, pick_device_and_dtype
 from tests.engine.conftest import noise
 from tests.engine.reference import Reference
+from training.network import Sizes, Whisper
 
 
 def test_logits_equal_the_reference(random_runner: Runner, random_reference: Reference):
@@ -26,6 +30,41 @@ def test_logits_equal_the_reference(random_runner: Runner, random_reference: Ref
         logits = runner.model.decoder.logits(hidden)[0]
     runner.release(slot)
     torch.testing.assert_close(logits, random_reference.logits(audio, tokens), atol=2e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "n_states"), [(0.1, 150), (2.5, 150), (2.51, 160), (10.0, 530), (29.5, 1500), (30.0, 1500)]
+)
+def test_windows_are_encoded_at_the_length_of_their_audio(short_runner: Runner, seconds: float, n_states: int):
+    """With half a second behind it, in steps of 0.2 s, 3 s at least: as the embedded checkpoint was trained."""
+    assert short_runner.n_states(round(seconds * 16_000)) == n_states
+    assert short_runner.encode_share(round(seconds * 16_000)) == n_states / 1500
+
+
+def test_only_a_checkpoint_that_says_so_is_given_less(random_runner: Runner, demo_runner: Runner):
+    """Others, and every checkpoint when asked for full windows, get 30 s."""
+    assert random_runner.n_states(16_000) == demo_runner.n_states(16_000) == 1500
+
+
+def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner: Runner):
+    """The logits for a window of 5 s, among others, are those of the network as it was trained."""
+    sizes = Sizes(demo.model.vocab_size, 1, demo.model.d_model, demo.model.encoder_layers, demo.model.decoder_layers)
+    network = Whisper(sizes).eval()
+    weights = load_file(demo.folder / "model.safetensors")
+    network.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)
+    samples, tokens = noise(3, 72_000), [3, 50, 7, 7, 200, 1]
+    slots = [short_runner.slots.allocate() for _ in range(3)]
+    short_runner.encode([noise(1), samples, noise(2, 200_000)], slots)
+    padded = torch.nn.functional.pad(torch.from_numpy(samples), (0, 8_000))[None]
+    with torch.inference_mode():
+        features = log_mel(padded, mel_filters(80))
+        wanted = network.logits(network.model.decoder(torch.tensor([tokens]), network.model.encoder(features)))[0]
+        attention = PrefillAttention(short_runner._cache, slots)
+        hidden = short_runner.model.decoder(torch.tensor([tokens] * 3), torch.arange(len(tokens)), attention)
+        found = short_runner.model.decoder.logits(hidden)[1]
+    for slot in slots:
+        short_runner.release(slot)
+    torch.testing.assert_close(found, wanted, atol=2e-3, rtol=1e-4)
 
 
 def test_reused_slot_remembers_nothing(random_runner: Runner):
