@@ -141,7 +141,7 @@ class Channel:
             return self.finals.oldest.start
         if self._open:
             return self._open.start
-        return max(self.position - PRE_ROLL_SAMPLES, self._last_cut)
+        return max(self.position - IDLE_SAMPLES, self._last_cut)
 
     def _frame(self, change: SpeechBegan | SpeechEnded | None) -> None:
         match change:

@@ -304,6 +304,18 @@ def test_final_until_waits_for_every_channel() -> None:
     assert bench.of(events.Utterance)[0].final_until_s <= 0.5
 
 
+def test_what_is_acknowledged_is_never_taken_back() -> None:
+    """Not even when speech is announced, which began somewhat earlier."""
+    bench, before = Bench(replace(START, endpointing=events.Endpointing(silence_ms=200))), (0.0,)
+    audio = np.concatenate((silence(1.0), speech([1, 2]), silence(1.0), speech([3]), silence(1.0)))
+    for start in range(0, len(audio), 160):
+        bench.hear(audio[start : start + 160])
+        now = bench.session.acknowledged()
+        assert now >= before
+        before = now
+    assert bench.text() == said([1, 2, 3])
+
+
 def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
     """A flush is answered once everything heard before it is final."""
     bench = Bench()
