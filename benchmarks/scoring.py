@@ -15,12 +15,13 @@ def words(text: str) -> list[str]:
     return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
 
 
-def normalise(text: str) -> list[str]:
-    """The words of English text as the Whisper paper scores them ("one hundred and five" is "105").
+def normalise(text: str, language: str = "en") -> list[str]:
+    """The words of a text as the Whisper paper scores them ("one hundred and five" is "105").
 
-    The table of British and American spellings is left empty: the checkpoint need not have one.
+    The table of British and American spellings is left empty: the checkpoint need not have one. Languages other than
+    English lose case and punctuation only.
     """
-    return str(_english()(text)).split()
+    return str((_english() if language == "en" else _basic())(text)).split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,11 @@ class WordErrors:
 
 
 def word_errors(reference: str, text: str) -> WordErrors:
-    expected, heard = normalise(reference), normalise(text)
+    return count_errors(normalise(reference), normalise(text))
+
+
+def count_errors(expected: Sequence[str], heard: Sequence[str]) -> WordErrors:
+    """Of words that are normalised already."""
     pairs = align(expected, heard)
     n_hits = sum(a is not None and b is not None and expected[a] == heard[b] for a, b in pairs)
     n_missing = sum(b is None for _, b in pairs)
@@ -108,3 +113,10 @@ def _english() -> Any:
     from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
     return EnglishTextNormalizer({})
+
+
+@cache
+def _basic() -> Any:
+    from transformers.models.whisper.english_normalizer import BasicTextNormalizer
+
+    return BasicTextNormalizer()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.scoring import WordErrors
+from benchmarks.spoken import word_errors
 from engine.api import WINDOW_SAMPLES
 from training import sounds
 from training.bench import SEED, Bench, error_row, rows_by_group
@@ -16,7 +17,6 @@ from training.clips import SINGLE_SENTENCES, Clip, read_channels
 from training.disturb import babble, coloured_noise, telephone, with_noise
 from training.fresh import TRAINED, UNSEEN, own_sentences
 from training.listen import text_of
-from training.scoring import word_errors
 
 SENTENCES_EACH = 40
 """By every trained voice; the unseen ones say all."""

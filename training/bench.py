@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scoring import WordErrors
+from benchmarks.spoken import word_errors
 from training.card import Row
 from training.clips import Clip, in_silence, load
 from training.fresh import TRAINED, Voices, own_sentences
 from training.listen import Heard, Listener
-from training.scoring import word_errors
 
 SEED = 20
 

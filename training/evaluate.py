@@ -75,8 +75,8 @@ def notes(args: argparse.Namespace) -> list[str]:
         found.append("Parts left out: " + ", ".join(left_out) + ".")
     return [
         *found,
-        "Word error rates by `training/scoring.py` (the Whisper paper's normaliser, spelled-out codes joined); greedy, "
-        "with timestamps, one reading, as in the service.",
+        "Word error rates by `benchmarks/spoken.py` (the Whisper paper's normaliser, spelled-out codes joined); "
+        "greedy, with timestamps, one reading, as in the service.",
         "Noise: the speech's power over its 20 ms frames within 35 dB of the loudest, against the noise's mean power.",
     ]
 

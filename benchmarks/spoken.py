@@ -1,11 +1,9 @@
-"""Word errors as the evaluation counts them: on the Whisper paper's normaliser, with spelled-out codes joined."""
+"""Word errors for texts that are written as they are spoken: the Whisper paper's normaliser, with codes joined."""
 
 import re
-from functools import cache
-from typing import Any
 
-from benchmarks.scoring import WordErrors, align
-from benchmarks.scoring import normalise as english
+from benchmarks import scoring
+from benchmarks.scoring import WordErrors, count_errors
 
 AMERICAN = {
     "centre": "center",
@@ -59,18 +57,13 @@ def normalise(text: str, language: str = "en") -> list[str]:
     """
     text = text.replace("\u2019", "'").replace("\u2018", "'")
     if language != "en":
-        return str(_basic()(text)).split()
-    words = [AMERICAN.get(word, word) for word in english(_as_spoken(text))]
+        return scoring.normalise(text, language)
+    words = [AMERICAN.get(word, word) for word in scoring.normalise(_as_spoken(text))]
     return _joined(_HALF_DAY.sub(r"\1 \2m", " ".join(words)).split())
 
 
 def word_errors(reference: str, text: str, language: str = "en") -> WordErrors:
-    expected, heard = normalise(reference, language), normalise(text, language)
-    pairs = align(expected, heard)
-    n_hits = sum(a is not None and b is not None and expected[a] == heard[b] for a, b in pairs)
-    n_missing = sum(b is None for _, b in pairs)
-    n_inserted = sum(a is None for a, _ in pairs)
-    return WordErrors(len(pairs) - n_hits - n_missing - n_inserted, n_missing, n_inserted, len(expected))
+    return count_errors(normalise(reference, language), normalise(text, language))
 
 
 def _as_spoken(text: str) -> str:
@@ -106,10 +99,3 @@ def _joined(words: list[str]) -> list[str]:
         run = []
         out += [word] if word else []
     return out
-
-
-@cache
-def _basic() -> Any:
-    from transformers.models.whisper.english_normalizer import BasicTextNormalizer
-
-    return BasicTextNormalizer()

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.scoring import WordErrors
-from training.scoring import normalise, word_errors
+from benchmarks.spoken import normalise, word_errors
 
 
 @pytest.mark.parametrize(
