@@ -266,13 +266,13 @@ async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: py
 
 async def test_closing_fails_what_is_open(endless_runner: FakeRunner):
     """Leaving the engine ends its thread and fails windows that wait or run."""
-    runner = endless_runner
+    runner, loop = endless_runner, asyncio.get_running_loop()
     async with start_engine(runner, max_encode_batch=1) as engine:
-        assert engine.is_alive
         gate = runner.pause("encode")
         submitted = await begin(engine, window("runs"), window("waits"))
         await gate.reached()
-        gate.open()
+        # One turn of the loop behind the one in which the engine is told to close: it must not have run on meanwhile.
+        loop.call_soon(loop.call_soon, gate.open)
     results = await asyncio.gather(*submitted, return_exceptions=True)
     assert all(isinstance(result, EngineFailed) and result.__cause__ is None for result in results)
     assert not engine.is_alive
