@@ -40,6 +40,8 @@ class DecodeOptions:
     """Text before this window; the model sees its last tokens behind `<|startofprev|>`."""
     prefix: tuple[int, ...] = ()
     """Tokens, timestamps included, that the output is forced to begin with: what was already committed."""
+    word_times: bool = False
+    """Say of every word when it was said and how likely it is. Segments then come at the end of the window."""
     max_tokens: int | None = None
     """Most tokens to decode, the prefix included; `None` is as many as the model has positions for."""
 
@@ -69,6 +71,18 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a segment; times in seconds from the start of the window, never decreasing from word to word."""
+
+    text: str
+    """With its leading space, if its script has any, and its punctuation: the words add up to the segment's text."""
+    start_s: float
+    end_s: float
+    probability: float
+    """Mean of its tokens' probabilities."""
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Text between two timestamp tokens; times in seconds from the start of the window."""
 
@@ -81,6 +95,8 @@ class Segment:
     compression_ratio: float
     """Bytes of the text over its bytes after zlib; above 2.4 is repetition."""
     no_speech_prob: float
+    words: tuple[Word, ...] | None = None
+    """`None` unless word times were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +117,10 @@ class TextEvent:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEvent:
-    """A segment whose closing timestamp has just been decoded, or, at the end of the window, the open last one."""
+    """A segment whose closing timestamp has just been decoded, or, at the end of the window, the open last one.
+
+    With word times, all come at the end of the window.
+    """
 
     segment: Segment
     language: str | None = None

@@ -69,6 +69,22 @@ class PrefillAttention:
         return self._cross(layer, query)
 
 
+class AlignmentAttention(PrefillAttention):
+    """Prefill over whole transcripts that keeps what the alignment heads look at."""
+
+    def __init__(self, cache: KVCache, slots: Sequence[int], heads: Sequence[tuple[int, int]]) -> None:
+        """`heads`: (layer, head)."""
+        super().__init__(cache, slots)
+        self._heads = heads
+        self.weights: list[Tensor] = []
+        """`(rows, tokens, n_states)` for each head, in the order of layers."""
+
+    def cross_attention(self, layer: int, query: Tensor) -> Tensor:
+        for head in (head for at, head in self._heads if at == layer):
+            self.weights.append(self._cross.weights(layer, head, query))
+        return super().cross_attention(layer, query)
+
+
 class DecodeAttention:
     """One new token for each of the first `n_rows` slots, all in place: no keys or values are copied.
 
@@ -122,3 +138,12 @@ class _CrossAttention:
     def __call__(self, layer: int, query: Tensor) -> Tensor:
         keys, values = self._cache.cross_attention[layer][:, self._rows, :, : self._n_states]
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask)
+
+    def weights(self, layer: int, head: int, query: Tensor) -> Tensor:
+        """What one head looks at, `(rows, tokens, n_states)` float32."""
+        keys = self._cache.cross_attention[layer, 0, self._rows, head, : self._n_states]
+        scores = (query[:, head] @ keys.mT).float() / query.shape[-1] ** 0.5
+        if self._mask is not None:
+            scores = scores.masked_fill(~self._mask[:, 0], float("-inf"))
+        weights: Tensor = scores.softmax(dim=-1)
+        return weights

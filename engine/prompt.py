@@ -23,6 +23,11 @@ class Prompt:
     n_prefix: int
     """How many of the tokens, at the end, are the forced prefix."""
 
+    @property
+    def control(self) -> tuple[int, ...]:
+        """The tokens before the prefix."""
+        return self.tokens[: len(self.tokens) - self.n_prefix]
+
 
 def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str | None) -> Prompt:
     """Lay out the prompt of a window whose language is known (`None` where the checkpoint names none).

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.alignment import Alignment, token_starts_s
 from engine.api import WINDOW_SAMPLES
-from engine.attention import DecodeAttention, PrefillAttention
+from engine.attention import AlignmentAttention, DecodeAttention, PrefillAttention
 from engine.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
@@ -47,10 +48,22 @@ class Prefilled:
     """Probability of `<|nospeech|>` behind `<|startoftranscript|>`, before any rule."""
 
 
+@dataclass(frozen=True, slots=True)
+class Transcribed:
+    """What a window was decoded to."""
+
+    control: tuple[int, ...]
+    """The tokens before the first one of the output."""
+    tokens: tuple[int, ...]
+    """The output without its end token; at least one."""
+    n_samples: int
+
+
 class Runner:
     """A loaded model with its slots.
 
-    A slot's life: `slots.allocate`, `encode`, (`detect_languages`,) `prefill`, any number of `step`s, `release`.
+    A slot's life: `slots.allocate`, `encode`, (`detect_languages`,) `prefill`, any number of `step`s, (`align`,)
+    `release`.
     """
 
     @torch.inference_mode()
@@ -182,6 +195,28 @@ class Runner:
         self._running = {slot: position + 1 for slot, position in self._running.items()}
         host = self._to_host(sampled, logprobs)
         return {slot: Sample(int(host[slot][0]), host[slot][1]) for slot in self._running}
+
+    @torch.inference_mode()
+    def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
+        """When the tokens of decoded slots were said, and how likely each was: one pass over whole transcripts.
+
+        The slots must still hold their windows, and must not be stepped afterwards.
+        """
+        sequences = [(*each.control, *each.tokens) for each in transcripts]
+        n_tokens = max(map(len, sequences))
+        tokens = torch.tensor([row + (0,) * (n_tokens - len(row)) for row in sequences], device=self.device)
+        attention = AlignmentAttention(self._cache, slots, self.checkpoint.generation.alignment_heads)
+        hidden = self.model.decoder(tokens, torch.arange(n_tokens, device=self.device), attention)
+        weights = torch.stack(attention.weights, dim=1)  # (rows, heads, tokens, states)
+        alignments = []
+        for row, each in enumerate(transcripts):
+            begin, end = len(each.control), len(each.control) + len(each.tokens)
+            probabilities = self.model.decoder.logits(hidden[row, begin - 1 : end - 1]).softmax(dim=-1)
+            said = probabilities.gather(1, tokens[row, begin:end, None])[:, 0]
+            n_states = max(1, each.n_samples // _STATE_SAMPLES)
+            starts_s = token_starts_s(weights[row, :, begin:end, :n_states].cpu().numpy())
+            alignments.append(Alignment(starts_s, tuple(said.tolist())))
+        return alignments
 
     def release(self, slot: int) -> None:
         """Free a slot, at any stage of its life."""

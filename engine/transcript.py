@@ -4,9 +4,12 @@ Plain Python; knows nothing of tensors or threads.
 """
 
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 
-from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, TextEvent
+from engine.alignment import Alignment
+from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, TextEvent, Word
 from engine.tokenizer import CharacterDecoder, Tokenizer
 
 
@@ -18,6 +21,8 @@ class TranscriptInfo:
     language: str | None
     with_timestamps: bool
     no_speech_prob: float
+    with_word_times: bool = False
+    """Segments are held back for their words."""
 
 
 class Transcript:
@@ -45,6 +50,10 @@ class Transcript:
         """Tokens so far, the forced prefix included and the end token not."""
         return len(self._tokens)
 
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return tuple(self._tokens)
+
     def push(self, token: int, logprob: float | None) -> list[EngineEvent]:
         """Take the next token; `logprob` is `None` where the prefix forced it."""
         if logprob is not None:
@@ -60,11 +69,18 @@ class Transcript:
             events += self._mark(self._tokenizer.time_s(token))
         return events
 
-    def finish(self, *, is_truncated: bool, n_steps: int) -> list[EngineEvent]:
-        """End the transcript. The open segment, if it has text, ends with the audio."""
+    def finish(self, *, is_truncated: bool, n_steps: int, alignment: Alignment | None = None) -> list[EngineEvent]:
+        """End the transcript. The open segment, if it has text, ends with the audio.
+
+        Args:
+            alignment: of all tokens so far, where word times were asked for and there are tokens.
+        """
         events: list[EngineEvent] = self._grow(self._characters.flush())
         if self._segment_text:
             events += self._close(self._info.audio_s)
+        if self._info.with_word_times:
+            self._segments = self._with_words(alignment or Alignment((), ()))
+            events += [SegmentEvent(segment, self._info.language) for segment in self._segments]
         done = DoneEvent(
             text=self._text,
             pieces=tuple(self._tokenizer.split(self._tokens, self._info.language)),
@@ -106,7 +122,29 @@ class Transcript:
         self._segment_tokens = []
         self._segment_logprobs = []
         self._segment_text = ""
-        return [SegmentEvent(segment, self._info.language)]
+        return [] if self._info.with_word_times else [SegmentEvent(segment, self._info.language)]
+
+    def _with_words(self, alignment: Alignment) -> list[Segment]:
+        """The segments, whose tokens follow one another, with the times of their words."""
+        audio_s = self._info.audio_s
+        starts_s = [min(start_s, audio_s) for start_s in alignment.starts_s]
+        segments: list[Segment] = []
+        at = 0
+        for segment in self._segments:
+            words: list[Word] = []
+            for piece in self._tokenizer.split(segment.tokens, self._info.language):
+                begin, at = at, at + len(piece.tokens)
+                if piece.at_s is None:
+                    end_s = starts_s[at] if at < len(starts_s) else _end_of_last(starts_s[begin], words, audio_s)
+                    words.append(Word(piece.text, starts_s[begin], end_s, _mean(alignment.probabilities[begin:at])))
+            segments.append(replace(segment, words=tuple(words)))
+        return segments
+
+
+def _end_of_last(start_s: float, before: list[Word], audio_s: float) -> float:
+    """Of a word behind which no token tells the time: it is given twice the usual length, as the reference does."""
+    usual_s = median([word.end_s - word.start_s for word in before] or [audio_s])
+    return min(round(start_s + 2 * usual_s, 2), audio_s)
 
 
 def compression_ratio(text: str) -> float:
@@ -115,5 +153,5 @@ def compression_ratio(text: str) -> float:
     return len(encoded) / len(zlib.compress(encoded)) if encoded else 0.0
 
 
-def _mean(logprobs: list[float]) -> float:
-    return sum(logprobs) / len(logprobs) if logprobs else 0.0
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

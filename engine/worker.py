@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from engine.alignment import Alignment
 from engine.api import SAMPLE_RATE, EngineEvent, EngineStats, Priority, StartedEvent, SupersededEvent, Window
 from engine.batcher import Batcher, Limits, Load, Waiting
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineFailed
 from engine.prompt import build_prompt
-from engine.runner import Runner, Sample
+from engine.runner import Runner, Sample, Transcribed
 from engine.stats import StatsRecorder
 from engine.transcript import Transcript, TranscriptInfo
 
@@ -43,6 +44,8 @@ class Request:
     n_steps: int = 0
     transcript: Transcript | None = None
     """Once prefilled."""
+    control: tuple[int, ...] = ()
+    """The tokens before its output, once prefilled."""
 
     @property
     def audio_s(self) -> float:
@@ -79,6 +82,8 @@ class Worker:
         self._running: dict[int, Request] = {}
         """By slot."""
         self._outbox: list[tuple[Request, Item]] = []
+        self._unaligned: dict[int, tuple[Request, Transcript, bool]] = {}
+        """By slot: decoded, but for the times of its words; and whether the model ended it."""
         self._window_encode_s = window_encode_s
         self._owed_s = 0.0
 
@@ -185,14 +190,20 @@ class Worker:
         with_timestamps = [request.window.options.timestamps for request in new.values()]
         prefilled = self._runner.prefill(list(new), prompts, with_timestamps)
         self.stats.prefilled(len(new))
-        for (slot, request), result in zip(new.items(), prefilled, strict=True):
+        for (slot, request), prompt, result in zip(new.items(), prompts, prefilled, strict=True):
+            request.control = prompt.control
             info = TranscriptInfo(
-                request.audio_s, languages[slot], request.window.options.timestamps, result.no_speech_prob
+                request.audio_s,
+                languages[slot],
+                request.window.options.timestamps,
+                result.no_speech_prob,
+                request.window.options.word_times,
             )
             request.transcript = Transcript(checkpoint.tokenizer, info)
             for token in request.window.options.prefix:
                 self._push(request, request.transcript.push(token, None))
             self._advance(slot, request, request.transcript, result.first)
+        self._align()
 
     def _decode(self) -> None:
         """One token for all that run."""
@@ -206,15 +217,38 @@ class Worker:
             assert request.transcript is not None
             request.n_steps += 1
             self._advance(slot, request, request.transcript, sample)
+        self._align()
 
     def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> None:
-        """Take a sampled token; with the last one the request is done and its slot is free."""
+        """Take a sampled token; with the last one the request is done, or wants the times of its words."""
         self._push(request, transcript.push(sample.token, sample.logprob))
         is_ended = sample.token == self._runner.checkpoint.tokenizer.eot
         if is_ended or transcript.n_tokens >= request.max_tokens:
-            self._release(slot)
-            self.stats.done()
-            self._push(request, transcript.finish(is_truncated=not is_ended, n_steps=request.n_steps))
+            if request.window.options.word_times and transcript.n_tokens:
+                self._unaligned[slot] = (request, transcript, is_ended)
+            else:
+                self._finish(slot, request, transcript, is_ended, None)
+
+    def _align(self) -> None:
+        """Find the word times of what ended in this step, all in one pass."""
+        ended, self._unaligned = self._unaligned, {}
+        if not ended:
+            return
+        transcribed = [
+            Transcribed(request.control, transcript.tokens, len(request.window.samples))
+            for request, transcript, _ in ended.values()
+        ]
+        alignments = self._runner.align(list(ended), transcribed)
+        for (slot, (request, transcript, is_ended)), alignment in zip(ended.items(), alignments, strict=True):
+            self._finish(slot, request, transcript, is_ended, alignment)
+
+    def _finish(
+        self, slot: int, request: Request, transcript: Transcript, is_ended: bool, alignment: Alignment | None
+    ) -> None:
+        self._release(slot)
+        self.stats.done()
+        events = transcript.finish(is_truncated=not is_ended, n_steps=request.n_steps, alignment=alignment)
+        self._push(request, events)
 
     def _push(self, request: Request, events: list[EngineEvent]) -> None:
         self._outbox += [(request, event) for event in events]

@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.report import Table
 from benchmarks.scoring import percentile
+from engine.alignment import STATE_S, Floats, median_filtered, normalised, start_frames
 from engine.api import WINDOW_SAMPLES
 from engine.checkpoint import read_checkpoint
 from engine.features import log_mel, mel_filters
@@ -30,10 +31,8 @@ from training.disturb import coloured_noise, with_noise
 from training.fresh import Voices, own_sentences
 from training.reference import keep_quiet
 from training.say import has_synthesisers
-from training.warping import Floats, median_filtered, normalised, start_frames
 
 SEED = 30
-STATE_S = 0.02
 CAPPED_S = 0.5
 """An error counts no more than this in the mean, which one lost sentence would rule otherwise."""
 FOLLOWING_S = 0.2

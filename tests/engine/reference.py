@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
+from transformers.generation import GenerateEncoderDecoderOutput
 from transformers.generation.logits_process import (
     LogitsProcessor,
     SuppressTokensAtBeginLogitsProcessor,
@@ -67,6 +68,30 @@ class Reference:
     @torch.inference_mode()
     def detect_language(self, samples: NDArray[np.float32]) -> int:
         return int(self.model.detect_language(self.features(samples)).item())
+
+    @torch.inference_mode()
+    def token_starts_s(
+        self,
+        samples: NDArray[np.float32],
+        control: Sequence[int],
+        tokens: Sequence[int],
+        heads: Sequence[tuple[int, int]],
+    ) -> list[float]:
+        """When `generate` says that each token of its output was said, for an output that is known already."""
+        before = self.model.config._attn_implementation
+        self.model.set_attn_implementation("eager")  # the others do not tell their weights
+        output = self.model(
+            self.features(samples), decoder_input_ids=torch.tensor([[*control, *tokens]]), output_attentions=True
+        )
+        self.model.set_attn_implementation(before)
+        generated = GenerateEncoderDecoderOutput(
+            sequences=torch.tensor([[*control, *tokens, 0]]),  # type: ignore[arg-type]
+            cross_attentions=(output.cross_attentions,),
+        )
+        n_frames = torch.tensor([len(samples) // 160])
+        found = self.model._extract_token_timestamps(generated, heads, num_frames=n_frames, num_input_ids=len(control))
+        starts_s: list[float] = found[0, len(control) : -1].tolist()
+        return starts_s
 
     def _processors(self, begin_index: int, timestamps: bool) -> list[LogitsProcessor]:
         """In the order of `WhisperGenerationMixin._retrieve_logit_processors`."""

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.alignment import STATE_S, Example, choose, errors_s, first_tokens, score, write_heads
-from training.warping import median_filtered, normalised, start_frames
+from engine.alignment import STATE_S, median_filtered, normalised, start_frames
+from training.alignment import Example, choose, errors_s, first_tokens, score, write_heads
 
 N_TOKENS, N_FRAMES = 9, 60
 

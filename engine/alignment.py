@@ -1,9 +1,37 @@
-"""Dynamic time warping of attention onto time, for many matrices of one shape at once. Plain numpy."""
+"""When tokens were said: dynamic time warping of cross-attention onto time. Plain numpy.
+
+Source: openai/whisper, whisper/timing.py; transformers, generation_whisper.py, `_extract_token_timestamps`.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+
+STATE_S = 0.02
+"""An encoder state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Of the tokens of one window, in their order."""
+
+    starts_s: tuple[float, ...]
+    """From the start of the window; never decreasing."""
+    probabilities: tuple[float, ...]
+
+
+def token_starts_s(weights: Floats) -> tuple[float, ...]:
+    """Where each token begins.
+
+    Args:
+        weights: `(heads, tokens, states)`: attention of the alignment heads over the states that hold audio, each row
+            while its token is the last one read.
+    """
+    mean = median_filtered(normalised(weights)).mean(axis=0)
+    return tuple((start_frames(mean[None])[0] * STATE_S).round(2).tolist())
 
 
 def start_frames(weights: Floats) -> NDArray[np.int64]:
