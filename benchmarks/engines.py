@@ -22,6 +22,7 @@ import uvloop
 from app.audio import Samples
 from benchmarks.audio import windows
 from engine import api
+from engine.checkpoint import read_checkpoint
 
 Transcribe = Callable[[list[Samples]], list[str]]
 
@@ -105,6 +106,8 @@ def faster_whisper(job: Job, compute_type: str, *, is_batched: bool) -> Iterator
     from faster_whisper import BatchedInferencePipeline, WhisperModel
 
     model = WhisperModel(job.ct2_folder, device="cpu", compute_type=compute_type, cpu_threads=job.n_threads)
+    if read_checkpoint(job.folder).generation.is_multilingual:
+        model.model = _Multilingual(model.model)
     options: dict[str, Any] = {"language": job.language, "beam_size": 1, "temperature": 0.0, "vad_filter": True}
     if is_batched:
         work = partial(BatchedInferencePipeline(model).transcribe, batch_size=BATCH, **options)
@@ -173,6 +176,22 @@ CONTENDERS = {
     ),
     "transformers": Contender(f"transformers generate, batch {BATCH}", transformers_generate, "transformers"),
 }
+
+
+class _Multilingual:
+    """A model of CTranslate2 that says so.
+
+    It knows multilingual checkpoints by the size of OpenAI's vocabulary. With others faster-whisper leaves language and
+    task out of the prompt, and the embedded model then loses most of what it hears.
+    """
+
+    is_multilingual = True
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
 
 @contextmanager
