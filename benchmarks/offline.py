@@ -148,7 +148,7 @@ def main(
         checkpoint = str(find_checkpoint(model))
         present = [name for name in names if importlib.util.find_spec(CONTENDERS[name].needs)]
         wants_ct2 = any(CONTENDERS[name].needs == "faster_whisper" for name in present)
-        ct2_folder = _convert(checkpoint, Path(scratch) / "ct2") if wants_ct2 else ""
+        ct2_folder = convert_for_ctranslate2(checkpoint, Path(scratch) / "ct2") if wants_ct2 else ""
         clips = str(Path(scratch) / "audio.npz")
         np.savez(clips, *(each.samples for each in recordings))
         for n_threads in thread_counts:
@@ -279,7 +279,7 @@ def table(result: dict[str, Any]) -> Table:
     )
 
 
-def _convert(folder: str, target: Path) -> str:
+def convert_for_ctranslate2(folder: str, target: Path) -> str:
     """The checkpoint as CTranslate2 reads it, in float32; it is quantised as it is loaded."""
     from ctranslate2.converters import TransformersConverter
 

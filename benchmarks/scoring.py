@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
@@ -87,6 +89,18 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int | None, int | No
 def matches(a: Sequence[str], b: Sequence[str]) -> dict[int, int]:
     """Which words of `a` stand in `b`, and where."""
     return {i: j for i, j in align(a, b) if i is not None and j is not None and a[i] == b[j]}
+
+
+def edit_distance(a: str, b: str) -> int:
+    """The fewest characters to change, drop or put in. For texts that are too long to be aligned."""
+    letters = np.frombuffer(b.encode("utf-32-le"), np.uint32)
+    steps = np.arange(len(letters) + 1)
+    row = steps
+    for i, letter in enumerate(np.frombuffer(a.encode("utf-32-le"), np.uint32), 1):
+        best = np.minimum(row[:-1] + (letters != letter), row[1:] + 1)
+        # What is put in costs one for each letter from wherever it is cheapest to begin.
+        row = np.minimum.accumulate(np.concatenate(([i], best)) - steps) + steps
+    return int(row[-1])
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:

@@ -1,0 +1,92 @@
+"""An OpenAI-compatible transcription endpoint, asked over HTTP. Nothing is asked twice."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+
+PATH = "/v1/audio/transcriptions"
+MAX_ERROR_CHARS = 300
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one request."""
+
+    text: str
+    latency_s: float
+    """From the first byte sent to the last one read."""
+    n_tokens: int | None = None
+    """Output tokens by the endpoint's own account; `None` if it gives none."""
+    failure: str | None = None
+    """Why there is no text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    client: httpx.AsyncClient
+    model: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every request."""
+
+    async def transcribe(self, audio: bytes, filename: str, language: str | None) -> Answer:
+        """Ask once. Whatever goes wrong is in the answer, nothing is raised."""
+        data = {"model": self.model, "response_format": "json", **self.fields}
+        if language:
+            data["language"] = language
+        begun = time.perf_counter()
+        try:
+            response = await self.client.post(PATH, data=data, files={"file": (filename, audio)})
+        except httpx.HTTPError as error:
+            return Answer("", time.perf_counter() - begun, failure=f"{type(error).__name__}: {error}")
+        return _read(response, time.perf_counter() - begun)
+
+
+def open_client(url: str, *, api_key: str | None, n_at_once: int, timeout_s: float) -> httpx.AsyncClient:
+    """Straight to the endpoint, through no proxy, with a connection for each request that may be under way."""
+    return httpx.AsyncClient(
+        base_url=url.rstrip("/").removesuffix("/v1"),
+        headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        timeout=timeout_s,
+        limits=httpx.Limits(max_connections=n_at_once, max_keepalive_connections=n_at_once),
+        trust_env=False,
+    )
+
+
+async def side_by_side(items: Iterable[T], n_at_once: int, work: Callable[[T], Awaitable[None]]) -> None:
+    """Do the work for every item, so many at a time; the next begins as soon as one has ended."""
+    waiting = iter(items)
+
+    async def take() -> None:
+        for item in waiting:
+            await work(item)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(n_at_once):
+            tasks.create_task(take())
+
+
+def _read(response: httpx.Response, latency_s: float) -> Answer:
+    excerpt = response.text[:MAX_ERROR_CHARS]
+    if not response.is_success:
+        return Answer("", latency_s, failure=f"HTTP {response.status_code}: {excerpt}")
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if not (isinstance(body, dict) and isinstance(body.get("text"), str)):
+        return Answer("", latency_s, failure=f"expected JSON with a text, got {excerpt!r}")
+    return Answer(body["text"], latency_s, _output_tokens(body.get("usage")))
+
+
+def _output_tokens(usage: Any) -> int | None:
+    """OpenAI's name for it, or the one of chat completions."""
+    for name in ("output_tokens", "completion_tokens"):
+        if isinstance(usage, dict) and isinstance(usage.get(name), int):
+            return int(usage[name])
+    return None
