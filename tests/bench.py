@@ -1,0 +1,104 @@
+"""A session run by hand, and what must hold of its events."""
+
+from collections import deque
+
+from app import events
+from app.audio import Samples
+from app.session import Session, SessionConfig
+from engine import api
+from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tests.fakes import MODEL, LevelDetector, decode, pcm
+
+CONFIG = SessionConfig(make_detector=LevelDetector)
+START = events.Start(audio=events.AudioFormat("pcm_f32le"))
+
+
+class Bench:
+    """Runs a session by hand: collects its events, and answers its windows when told to."""
+
+    def __init__(self, start: events.Start = START, config: SessionConfig = CONFIG) -> None:
+        self.session = Session("s_test", MODEL, config)
+        self.events: list[events.Event] = []
+        self.waiting: deque[tuple[int, api.Window]] = deque()
+        self.windows: list[api.Window] = []
+        self.closes: list[events.Close] = []
+        self.give(start)
+
+    def give(self, command: events.Command) -> None:
+        self.perform(self.session.receive(command))
+
+    def hear(self, samples: Samples, *, answer: bool = True, n_channels: int = 1) -> None:
+        """Audio in pieces of 100 ms, each answered by the engine before the next; channels are interleaved."""
+        size = SAMPLE_RATE // 10 * n_channels
+        for at in range(0, len(samples), size):
+            self.give(events.Audio(pcm(samples[at : at + size])))
+            if answer:
+                self.answer_all()
+
+    def perform(self, effects: list[events.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case events.Send(event):
+                    self.events.append(event)
+                case events.Submit(job, window):
+                    assert 0 < len(window.samples) <= WINDOW_SAMPLES
+                    self.waiting.append((job, window))
+                    self.windows.append(window)
+                case events.Cancel(job):
+                    self.waiting = deque(each for each in self.waiting if each[0] != job)
+                case events.Close():
+                    self.closes.append(effect)
+
+    def answer_one(self, index: int = 0) -> None:
+        self.waiting.rotate(-index)
+        job, window = self.waiting.popleft()
+        self.waiting.rotate(index)
+        for event in decode(window):
+            self.perform(self.session.engine_event(job, event))
+
+    def answer_all(self) -> None:
+        while self.waiting:
+            self.answer_one()
+
+    def of(self, kind: type) -> list:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def text(self, channel: int = 0) -> str:
+        return " ".join(e.text for e in self.of(events.Utterance) if e.channel == channel and e.text)
+
+    def stop(self) -> None:
+        self.give(events.Stop())
+        self.answer_all()
+
+
+def check_promises(bench: Bench) -> None:
+    """What must hold of the events of any session that has ended."""
+    shown: dict[int, str] = {}
+    ended: dict[int, str] = {}
+    final_until = 0.0
+    last_end: dict[int, float] = {}
+    texts: dict[int, str] = {}
+    for event in bench.events:
+        match event:
+            case events.SpeechStarted(utterance=number):
+                assert number not in shown
+                shown[number] = texts[number] = ""
+            case events.Interim(utterance=number):
+                assert number not in ended
+                stable = texts[number] + event.stable
+                assert stable.startswith(shown[number]), "stable text was taken back"
+                shown[number] = stable
+                assert event.start_s <= event.end_s
+            case events.Segment(utterance=number):
+                assert number not in ended
+                texts[number] += event.text
+                assert last_end.get(event.channel, 0.0) <= event.start_s <= event.end_s, "finals overlap"
+                last_end[event.channel] = event.end_s
+            case events.Utterance(utterance=number):
+                assert number not in ended
+                assert event.text == texts[number]
+                assert event.text.startswith(shown[number]), "the final does not begin with the stable text"
+                assert event.final_until_s >= final_until
+                final_until = event.final_until_s
+                ended[number] = event.text
+    assert ended.keys() == shown.keys(), "an utterance that was announced did not end"
