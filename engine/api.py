@@ -110,7 +110,10 @@ class StartedEvent:
 
 @dataclass(frozen=True, slots=True)
 class TextEvent:
-    """Text decoded since the last one, whole characters only, forced prefix included. Their sum is the transcript."""
+    """Text decoded since the last one, whole characters only, forced prefix included.
+
+    Their sum is the transcript, unless decoding was stopped in a loop, of which the transcript keeps one round.
+    """
 
     text: str
 
@@ -144,6 +147,8 @@ class DoneEvent:
     """The token limit ended the text, not the model."""
     n_steps: int
     """Decode steps taken after prefill."""
+    is_looping: bool = False
+    """The text began to repeat itself and was stopped: the open segment ends with the first round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from engine.alignment import Alignment
 from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, TextEvent, Word
 from engine.tokenizer import CharacterDecoder, Tokenizer
 
+LAST_TOKEN_S = 0.3
+"""How long the last token of a segment is taken to last where nothing tells."""
+
 
 @dataclass(frozen=True, slots=True)
 class TranscriptInfo:
@@ -36,14 +39,21 @@ class Transcript:
         self._info = info
         self._characters = CharacterDecoder(tokenizer)
         self._tokens: list[int] = []
+        self._text_tokens: list[int] = []
         self._logprobs: list[float] = []
         self._text = ""
+        self._is_looping = False
         self._segments: list[Segment] = []
         # Of the open segment:
         self._start_s = 0.0
         self._segment_tokens: list[int] = []
         self._segment_logprobs: list[float] = []
         self._segment_text = ""
+
+    @property
+    def text_tokens(self) -> list[int]:
+        """Without timestamps. Not to be changed."""
+        return self._text_tokens
 
     @property
     def n_tokens(self) -> int:
@@ -65,19 +75,39 @@ class Transcript:
         if logprob is not None:
             self._segment_logprobs.append(logprob)
         events: list[EngineEvent] = self._grow(self._characters.push(token))
-        if self._info.with_timestamps and self._tokenizer.is_timestamp(token):
+        if not self._tokenizer.is_timestamp(token):
+            self._text_tokens.append(token)
+        elif self._info.with_timestamps:
             events += self._mark(self._tokenizer.time_s(token))
         return events
 
-    def finish(self, *, is_truncated: bool, n_steps: int, alignment: Alignment | None = None) -> list[EngineEvent]:
+    def cut_loop(self, n_text_tokens: int) -> None:
+        """Take back the last text tokens, which only repeat others, as far as the open segment holds them."""
+        while n_text_tokens and self._segment_logprobs:
+            token = self._tokens.pop()
+            self._segment_tokens.pop()
+            self._segment_logprobs.pop()
+            self._logprobs.pop()
+            if not self._tokenizer.is_timestamp(token):
+                self._text_tokens.pop()
+                n_text_tokens -= 1
+        self._characters.flush()
+        self._segment_text = self._tokenizer.decode(self._segment_tokens)
+        self._text = "".join(segment.text for segment in self._segments) + self._segment_text
+        self._is_looping = True
+
+    def finish(self, is_truncated: bool, n_steps: int, alignment: Alignment | None = None) -> list[EngineEvent]:
         """End the transcript. The open segment, if it has text, ends with the audio.
 
         Args:
-            alignment: of all tokens so far, where word times were asked for and there are tokens.
+            alignment: of all tokens so far, if there are any: where word times were asked for, and behind `cut_loop`.
         """
         events: list[EngineEvent] = self._grow(self._characters.flush())
         if self._segment_text:
-            events += self._close(self._info.audio_s)
+            end_s = self._info.audio_s
+            if self._is_looping and alignment:
+                end_s = min(max(alignment.starts_s[-1] + LAST_TOKEN_S, self._start_s), end_s)
+            events += self._close(end_s)
         if self._info.with_word_times:
             self._segments = self._with_words(alignment or Alignment((), ()))
             events += [SegmentEvent(segment, self._info.language) for segment in self._segments]
@@ -91,6 +121,7 @@ class Transcript:
             compression_ratio=compression_ratio(self._text),
             is_truncated=is_truncated,
             n_steps=n_steps,
+            is_looping=self._is_looping,
         )
         return [*events, done]
 

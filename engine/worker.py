@@ -15,6 +15,7 @@ from engine.api import SAMPLE_RATE, EngineEvent, EngineStats, Priority, StartedE
 from engine.batcher import Batcher, Limits, Load, Waiting
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineFailed
+from engine.loops import repeated_tokens
 from engine.prompt import build_prompt
 from engine.runner import Runner, Sample, Transcribed
 from engine.stats import StatsRecorder
@@ -83,7 +84,7 @@ class Worker:
         """By slot."""
         self._outbox: list[tuple[Request, Item]] = []
         self._unaligned: dict[int, tuple[Request, Transcript, bool]] = {}
-        """By slot: decoded, but for the times of its words; and whether the model ended it."""
+        """By slot: decoded, but for the times of its words; and whether the token limit ended it."""
         self._window_encode_s = window_encode_s
         self._owed_s = 0.0
 
@@ -220,14 +221,21 @@ class Worker:
         self._align()
 
     def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> None:
-        """Take a sampled token; with the last one the request is done, or wants the times of its words."""
+        """Take a sampled token; with the last one the request is done, but for the times of its words.
+
+        A loop ends it too. Where its first round was said tells how far the text reaches.
+        """
         self._push(request, transcript.push(sample.token, sample.logprob))
         is_ended = sample.token == self._runner.checkpoint.tokenizer.eot
-        if is_ended or transcript.n_tokens >= request.max_tokens:
-            if request.window.options.word_times and transcript.n_tokens:
-                self._unaligned[slot] = (request, transcript, is_ended)
+        n_repeated = repeated_tokens(transcript.text_tokens)
+        if n_repeated:
+            transcript.cut_loop(n_repeated)
+        is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
+        if is_ended or n_repeated or is_truncated:
+            if transcript.n_tokens and (n_repeated or request.window.options.word_times):
+                self._unaligned[slot] = (request, transcript, is_truncated)
             else:
-                self._finish(slot, request, transcript, is_ended, None)
+                self._finish(slot, request, transcript, is_truncated)
 
     def _align(self) -> None:
         """Find the word times of what ended in this step, all in one pass."""
@@ -239,16 +247,20 @@ class Worker:
             for request, transcript, _ in ended.values()
         ]
         alignments = self._runner.align(list(ended), transcribed)
-        for (slot, (request, transcript, is_ended)), alignment in zip(ended.items(), alignments, strict=True):
-            self._finish(slot, request, transcript, is_ended, alignment)
+        for (slot, (request, transcript, is_truncated)), alignment in zip(ended.items(), alignments, strict=True):
+            self._finish(slot, request, transcript, is_truncated, alignment)
 
     def _finish(
-        self, slot: int, request: Request, transcript: Transcript, is_ended: bool, alignment: Alignment | None
+        self,
+        slot: int,
+        request: Request,
+        transcript: Transcript,
+        is_truncated: bool,
+        alignment: Alignment | None = None,
     ) -> None:
         self._release(slot)
         self.stats.done()
-        events = transcript.finish(is_truncated=not is_ended, n_steps=request.n_steps, alignment=alignment)
-        self._push(request, events)
+        self._push(request, transcript.finish(is_truncated, request.n_steps, alignment))
 
     def _push(self, request: Request, events: list[EngineEvent]) -> None:
         self._outbox += [(request, event) for event in events]

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.alignment import Alignment
 from engine.checkpoint import Checkpoint
 from engine.kv_cache import SlotAllocator
 from engine.prompt import Prompt
-from engine.runner import Prefilled, Sample
+from engine.runner import Prefilled, Sample, Transcribed
 
 PATIENCE_S = 20.0
 """How long a paused stage, or a test that waits for one, holds out before it gives up."""
@@ -90,6 +91,14 @@ class FakeRunner:
         self._enter("step")
         self.n_steps += 1
         return {slot: Sample(next(tokens), -0.5) for slot, tokens in self._running.items()}
+
+    def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
+        """Every token is said a tenth of a second after the one before."""
+        self._enter("align")
+        return [
+            Alignment(tuple(round(0.1 * at, 1) for at in range(len(each.tokens))), (0.5,) * len(each.tokens))
+            for each in transcripts
+        ]
 
     def release(self, slot: int) -> None:
         self._running.pop(slot, None)

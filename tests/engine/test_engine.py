@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from itertools import repeat
+from itertools import chain, count, cycle, repeat
 
 import numpy as np
 import pytest
@@ -54,9 +54,8 @@ def runner(demo: Checkpoint, say: Callable[[Samples], Iterator[int]]) -> FakeRun
 
 @pytest.fixture
 def endless_runner(demo: Checkpoint) -> FakeRunner:
-    """Every window goes on until the token limit."""
-    (word,) = demo.tokenizer.encode(" the")
-    return FakeRunner(demo, lambda _: repeat(word))
+    """Every window goes on until the token limit, without repeating itself."""
+    return FakeRunner(demo, lambda _: count(300))
 
 
 def window(session: str = "", priority: Priority = Priority.FINAL, channel: int = 0, **options: object) -> Window:
@@ -92,13 +91,13 @@ async def test_iterating_past_the_end_stops(runner: FakeRunner):
         assert [event async for event in events] == []
 
 
-async def test_token_limit_truncates(endless_runner: FakeRunner):
+async def test_token_limit_truncates(demo: Checkpoint, endless_runner: FakeRunner):
     """A window that never ends is stopped at its limit and says so."""
     async with start_engine(endless_runner) as engine:
         done = (await collect(engine, window(max_tokens=7)))[-1]
     assert isinstance(done, DoneEvent)
     assert done.is_truncated
-    assert (done.text, done.n_steps) == (" the" * 7, 6)
+    assert (done.text, done.n_steps) == (demo.tokenizer.decode(range(300, 307)), 6)
 
 
 async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner):
@@ -119,6 +118,37 @@ async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner):
     assert stats.audio_s == pytest.approx(4 * N_SAMPLES / 16_000)
     assert stats.decode_batch.total + 4 == stats.tokens_decoded
     assert stats.running == stats.waiting_finals == 0
+
+
+async def test_a_loop_is_stopped_and_its_first_round_kept(demo: Checkpoint):
+    """What came before it stays; the open segment ends where its last word was said, not with the audio."""
+    tokenizer = demo.tokenizer
+    first, round_ = tokenizer.first_timestamp, tokenizer.encode(" thank you very much")
+    script = [first, *tokenizer.encode(" good morning"), first + 10, first + 10]
+    runner = FakeRunner(demo, lambda _: chain(script, cycle(round_)))
+    async with start_engine(runner) as engine:
+        events = await collect(engine, window())
+        again = await collect(engine, window(word_times=True))
+    done = events[-1]
+    assert isinstance(done, DoneEvent) and done.is_looping and not done.is_truncated
+    assert done.text == " good morning thank you very much"
+    assert done.n_steps < 40
+    last = done.segments[-1]
+    assert (len(done.segments), last.text) == (2, " thank you very much")
+    assert last.end_s == min(0.1 * (len(script) + len(round_) - 1) + 0.3, 1.0)
+    assert isinstance(again[-1], DoneEvent) and again[-1].text == done.text
+    assert [word.text for word in again[-1].segments[-1].words or ()] == [" thank", " you", " very", " much"]
+
+
+async def test_a_loop_keeps_the_forced_prefix(demo: Checkpoint):
+    """Text that was shown as stable is not taken back, though it repeats itself."""
+    (word,) = demo.tokenizer.encode(" the")
+    runner = FakeRunner(demo, lambda _: repeat(word))
+    async with start_engine(runner) as engine:
+        events = await collect(engine, window(timestamps=False, prefix=(word,) * 30))
+    done = events[-1]
+    assert isinstance(done, DoneEvent) and done.is_looping
+    assert done.text == " the" * 30
 
 
 async def test_new_windows_join_running_ones_between_steps(endless_runner: FakeRunner):
