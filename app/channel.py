@@ -11,6 +11,7 @@ import numpy as np
 
 from app import events
 from app.audio import SampleBuffer, Samples
+from app.coverage import Span
 from app.endpointing import (
     FRAME_SAMPLES,
     ONSET_WINDOW,
@@ -20,7 +21,7 @@ from app.endpointing import (
     SpeechEnded,
     quietest,
 )
-from app.finals import FinalOptions, Finals, FinalWindow, SessionPort, Span, Utterance
+from app.finals import FinalOptions, Finals, FinalWindow, SessionPort, Utterance
 from app.stabilizer import Stabilizer
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
@@ -238,8 +239,9 @@ class Channel:
         samples = self._buffer.view(window.start, end).copy()
         self._last_cut = end
         self._buffer.forget_before(end)
+        tokens, n_stable_chars = window.stabilizer.tokens, len(window.stabilizer.stable)
         self.finals.add(
-            FinalWindow(window.utterance, window.start, end, samples, window.stabilizer.tokens, window.speech, is_last)
+            FinalWindow(window.utterance, window.start, end, samples, tokens, n_stable_chars, window.speech, is_last)
         )
 
     # Interims.
@@ -271,11 +273,11 @@ class Channel:
         elif self._open and self._open.interim_job == job:
             self._interim_event(self._open, event)
 
-    def drop_interim(self, job: int) -> bool:
-        """Let go of a reading that the engine had no room for; false if the job is a final."""
+    def do_without(self, job: int) -> bool:
+        """Let go of a reading that the engine had no room for; false if an utterance's text depends on it."""
         if self._open and self._open.interim_job == job:
             self._open.interim_job = None
-        return not self.finals.holds(job)
+        return self.finals.drop_redecode(job) or not self.finals.holds(job)
 
     def _interim_event(self, window: _OpenWindow, event: api.EngineEvent) -> None:
         match event:

@@ -255,12 +255,14 @@ class Connection:
                     self._metrics.interim_lag_s.observe(now - arrived)
             case events.Segment(utterance=number):
                 self._first_text(number, now)
-            case events.Utterance(utterance=number, end_s=end_s, uncovered=uncovered):
+            case events.Utterance(utterance=number):
                 self._awaiting_text.pop(number, None)
-                arrived = self._arrivals.at(end_s)
+                arrived = self._arrivals.at(event.end_s)
                 if arrived is not None:
                     self._metrics.final_latency_s.observe(now - arrived)
-                self._metrics.uncovered_s_total.inc(sum(end - start for start, end in uncovered))
+                self._metrics.uncovered_s_total.inc(sum(end - start for start, end in event.uncovered))
+                self._metrics.redecodes_total.inc(event.n_redecodes)
+                self._metrics.recovered_s_total.inc(event.recovered_s)
 
     def _first_text(self, utterance: int, now: float) -> None:
         arrived = self._awaiting_text.pop(utterance, None)

@@ -160,6 +160,10 @@ class Utterance:
     """Audio before it is done on all channels and may be forgotten by the client."""
     resume_from_s: tuple[float, ...]
     """The same for each channel; `final_until_s` is the least of them."""
+    n_redecodes: int = 0
+    """Stretches of speech without text that were read again; for the operator, not for the client."""
+    recovered_s: float = 0.0
+    """Speech that has text thanks to them."""
 
 
 @dataclass(frozen=True, slots=True)

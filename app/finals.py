@@ -9,16 +9,13 @@ from typing import Protocol
 
 from app import events
 from app.audio import Samples
+from app.coverage import UNCOVERED_SAMPLES, Missed, Span, duration, missed, repeats, uncovered
 from app.gate import Gate
 from engine import api
 from engine.api import SAMPLE_RATE
 
-Span = tuple[int, int]
-"""A stretch of the timeline: first position, and the one behind the last."""
-
-# Speech without text beside other text is reported from this length on; shorter stretches are breaths and the
-# detector's slack. In a window without any text all of it is reported.
-UNCOVERED_SAMPLES = SAMPLE_RATE // 2
+# Stretches of one window that are read again, so that its final comes in bounded time.
+MAX_REDECODES = 2
 # The engine looks at the end of the text before a window; more than this it would cut off itself.
 PROMPT_CHARS = 1000
 
@@ -47,6 +44,18 @@ class Utterance:
     text_until: int = 0
     """Position where its last segment ended."""
     uncovered: list[Span] = field(default_factory=list)
+    n_redecodes: int = 0
+    recovered_samples: int = 0
+    """Speech that has text thanks to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Redecode:
+    """A stretch that the engine is asked for once more, on its own."""
+
+    job: int
+    missed: Missed
+    text_behind: str
 
 
 @dataclass(slots=True)
@@ -59,13 +68,21 @@ class FinalWindow:
     samples: Samples
     prefix: tuple[int, ...]
     """Tokens of the text that was shown as stable: the final text begins with it."""
+    n_stable_chars: int
+    """How much of that text is still to be handed out; nothing may be put in front of it."""
     speech: list[Span]
     is_last: bool
     """The utterance ends with it."""
     job: int | None = None
-    events: list[api.SegmentEvent | api.DoneEvent] = field(default_factory=list)
-    """Held back while an earlier window is not done; bounded by the tokens of one window."""
+    events: deque[api.SegmentEvent | api.DoneEvent] = field(default_factory=deque)
+    """Held back while an earlier window is not done, or speech before them is read again; bounded by the tokens of one
+    window."""
     covered: list[Span] = field(default_factory=list)
+    checked_until: int = 0
+    """Position up to which speech that was passed over has been looked for."""
+    redecode: _Redecode | None = None
+    """What must be answered before the next event is handed out."""
+    n_redecodes: int = 0
 
     @property
     def needs_decoding(self) -> bool:
@@ -106,7 +123,7 @@ class Finals:
         return self._windows[0] if self._windows else None
 
     def holds(self, job: int) -> bool:
-        return any(window.job == job for window in self._windows)
+        return any(window.job == job or _redecodes(window, job) for window in self._windows)
 
     def add(self, window: FinalWindow) -> None:
         self._windows.append(window)
@@ -114,10 +131,24 @@ class Finals:
         self._advance()
 
     def engine_event(self, job: int, event: api.EngineEvent) -> None:
-        """Take in an event of the window that was submitted as `job`."""
-        if isinstance(event, api.SegmentEvent | api.DoneEvent):
-            next(window for window in self._windows if window.job == job).events.append(event)
-            self._advance()
+        """Take in an event of a window, or of a stretch of one, that was submitted as `job`."""
+        window = next(window for window in self._windows if window.job == job or _redecodes(window, job))
+        if not isinstance(event, api.SegmentEvent | api.DoneEvent):
+            return
+        if window.job == job:
+            window.events.append(event)
+        elif isinstance(event, api.DoneEvent):
+            self._read_redecode(window, event)
+        self._advance()
+
+    def drop_redecode(self, job: int) -> bool:
+        """Do without a stretch that the engine had no room for; false if the job is none."""
+        window = next((window for window in self._windows if _redecodes(window, job)), None)
+        if window is None:
+            return False
+        window.redecode = None
+        self._advance()
+        return True
 
     def options_for(self, utterance: Utterance, prefix: tuple[int, ...]) -> api.DecodeOptions:
         """How a window of this utterance is to be decoded now."""
@@ -135,7 +166,7 @@ class Finals:
             acknowledged: as it was before; what is abandoned is not done.
         """
         for window in self._windows:
-            window.utterance.uncovered += _uncovered(window.speech, window.covered, least=1)
+            window.utterance.uncovered += uncovered(window.speech, window.covered, least=1)
             if window.is_last:
                 self._send_utterance(window.utterance, window.speech, acknowledged)
         self._windows.clear()
@@ -148,14 +179,7 @@ class Finals:
         self._submit()
         while self._windows:
             window = self._windows[0]
-            is_done = not window.needs_decoding
-            for event in window.events:
-                if isinstance(event, api.SegmentEvent):
-                    self._read_segment(window, event)
-                else:
-                    is_done = True
-            window.events.clear()
-            if not is_done:
+            if window.needs_decoding and not self._read(window):
                 return
             self._windows.popleft()
             self.n_done += 1
@@ -179,16 +203,65 @@ class Finals:
             n_in_flight += 1
             previous = window
 
-    def _read_segment(self, window: FinalWindow, event: api.SegmentEvent) -> None:
-        segment = event.segment
-        is_speech = self._options.gate.is_speech(segment.text, segment.no_speech_prob, segment.avg_logprob)
+    def _read(self, window: FinalWindow) -> bool:
+        """Hand out what has come of a window, up to speech that is to be read again first; true if that was all."""
+        while window.events and not window.redecode:
+            event = window.events[0]
+            if isinstance(event, api.DoneEvent):
+                if not self._redecode(window, window.end, "", event.language):
+                    return True
+                continue
+            segment = event.segment
+            # Text that was shown as stable must not be taken back, whatever the gate thinks now.
+            if window.prefix or self._options.gate.is_speech(segment.text, segment.no_speech_prob, segment.avg_logprob):
+                start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
+                if self._redecode(window, start, segment.text, event.language):
+                    continue
+                self._send_segment(window, segment, event.language, (window.start, window.end))
+            window.n_stable_chars -= len(segment.text)
+            window.events.popleft()
+        return False
+
+    def _redecode(self, window: FinalWindow, until: int, text_behind: str, language: str | None) -> bool:
+        """Ask the engine once more for speech behind the last segment and before `until`; false if there is no need.
+
+        Without prompt and prefix, as these may be what led the first reading astray.
+        """
+        since = max(window.utterance.text_until, window.checked_until, window.start)
+        window.checked_until = max(until, since)
+        stretch = missed(window.speech, since, until)
+        if not stretch or window.n_stable_chars > 0 or window.n_redecodes >= MAX_REDECODES:
+            return False
+        samples = window.samples[stretch.start - window.start : stretch.end - window.start]
+        options = api.DecodeOptions(self._options.language or language, self._options.task)
+        job = self._session.submit(self._channel, api.Priority.FINAL, samples, options)
+        window.redecode = _Redecode(job, stretch, text_behind)
+        window.n_redecodes += 1
+        window.utterance.n_redecodes += 1
+        return True
+
+    def _read_redecode(self, window: FinalWindow, done: api.DoneEvent) -> None:
+        assert window.redecode
+        stretch, text_behind = window.redecode.missed, window.redecode.text_behind
+        window.redecode = None
+        gate = self._options.gate
+        if gate.is_loop(done.compression_ratio):
+            return
+        for segment in done.segments:
+            is_speech = gate.is_speech_after_all(segment.text, segment.no_speech_prob, segment.avg_logprob)
+            if is_speech and not repeats(segment.text, window.utterance.text, text_behind):
+                self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
+        left = uncovered(stretch.speech, window.covered, least=1)
+        window.utterance.recovered_samples += duration(stretch.speech) - duration(left)
+
+    def _send_segment(self, window: FinalWindow, segment: api.Segment, language: str | None, heard: Span) -> None:
+        """Hand out a segment that was read from the audio of `heard`."""
         utterance = window.utterance
         text = segment.text if utterance.text else segment.text.lstrip()
-        # Text that was shown as stable must not be taken back, whatever the gate thinks now.
-        if not text or not (is_speech or window.prefix):
+        if not text:
             return
-        start = min(max(window.start + round(segment.start_s * SAMPLE_RATE), utterance.text_until), window.end)
-        end = max(min(window.start + round(segment.end_s * SAMPLE_RATE), window.end), start)
+        start = min(max(heard[0] + round(segment.start_s * SAMPLE_RATE), utterance.text_until), heard[1])
+        end = max(min(heard[0] + round(segment.end_s * SAMPLE_RATE), heard[1]), start)
         utterance.text += text
         utterance.text_until = end
         window.covered.append((start, end))
@@ -201,16 +274,16 @@ class Finals:
                 self._session.seconds(start),
                 self._session.seconds(end),
                 text,
-                event.language,
+                language,
                 segment,
-                self._session.seconds(window.start),
+                self._session.seconds(heard[0]),
             )
         )
 
     def _finish(self, window: FinalWindow) -> None:
-        self.speech_samples += sum(end - start for start, end in window.speech)
+        self.speech_samples += duration(window.speech)
         least = UNCOVERED_SAMPLES if window.covered else 1
-        window.utterance.uncovered += _uncovered(window.speech, window.covered, least)
+        window.utterance.uncovered += uncovered(window.speech, window.covered, least)
         if window.is_last:
             self._send_utterance(window.utterance, window.speech, self._session.acknowledged())
 
@@ -227,19 +300,11 @@ class Finals:
                 tuple((seconds(start), seconds(end)) for start, end in utterance.uncovered),
                 min(acknowledged),
                 acknowledged,
+                utterance.n_redecodes,
+                utterance.recovered_samples / SAMPLE_RATE,
             )
         )
 
 
-def _uncovered(speech: list[Span], covered: list[Span], least: int) -> list[Span]:
-    """The stretches of speech, of `least` samples or more, that no segment reaches. Both lists are in order."""
-    left: list[Span] = []
-    for start, end in speech:
-        at = start
-        for covered_start, covered_end in covered:
-            if at < covered_start < end:
-                left.append((at, covered_start))
-            if covered_start < end and covered_end > at:
-                at = min(covered_end, end)
-        left.append((at, end))
-    return [(start, end) for start, end in left if end - start >= least]
+def _redecodes(window: FinalWindow, job: int) -> bool:
+    return window.redecode is not None and window.redecode.job == job

@@ -16,9 +16,13 @@ class Gate:
 
     def is_speech(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
         """False for text of a window that the model takes for silence, and for punctuation alone."""
-        if no_speech_prob > self.no_speech_threshold and avg_logprob < self.logprob_threshold:
-            return False
-        return any(map(str.isalnum, text))
+        is_doubted = no_speech_prob > self.no_speech_threshold and avg_logprob < self.logprob_threshold
+        return not is_doubted and any(map(str.isalnum, text))
+
+    def is_speech_after_all(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
+        """The same where a first reading found nothing: there, either of its doubts is enough."""
+        is_doubted = no_speech_prob > self.no_speech_threshold or avg_logprob < self.logprob_threshold
+        return not is_doubted and any(map(str.isalnum, text))
 
     def is_loop(self, compression_ratio: float) -> bool:
         return compression_ratio > self.compression_ratio_threshold

@@ -55,6 +55,12 @@ class Metrics:
         self.uncovered_s_total = Counter(
             "tutti_uncovered_seconds", "Seconds of detected speech without text", registry=self.registry
         )
+        self.redecodes_total = Counter(
+            "tutti_redecodes", "Stretches of detected speech without text, decoded again", registry=self.registry
+        )
+        self.recovered_s_total = Counter(
+            "tutti_recovered_seconds", "Seconds of detected speech that have text thanks to it", registry=self.registry
+        )
         self.loop_lag_s = Histogram(
             "tutti_loop_lag_seconds",
             "How late the event loop wakes a task",

@@ -156,12 +156,15 @@ class Session:
         return self._taken()
 
     def engine_error(self, job: int, error: EngineError) -> list[events.Effect]:
-        """The engine could not take or finish the window: an interim is let go, a final ends the session."""
+        """The engine could not take or finish the window. Without room for it, an interim or the second reading of a
+        stretch is let go; anything else ends the session."""
         channel = self._job_channel.pop(job, None)
         if channel is None or self._state is _State.CLOSED:
             return []
         overloaded = isinstance(error, EngineOverloaded)
-        if not (overloaded and channel.drop_interim(job)):
+        if overloaded and channel.do_without(job):
+            self._answer()
+        else:
             self._fail(SessionError(error.code, str(error), CLOSE_OVERLOADED if overloaded else CLOSE_OUR_FAULT))
         return self._taken()
 

@@ -1,6 +1,7 @@
 """A session run by hand, and what must hold of its events."""
 
 from collections import deque
+from collections.abc import Container
 
 from app import events
 from app.audio import Samples
@@ -49,12 +50,22 @@ class Bench:
                 case events.Close():
                     self.closes.append(effect)
 
-    def answer_one(self, index: int = 0) -> None:
+    def answer_one(self, index: int = 0, lost: Container[int] = ()) -> None:
+        """Let the engine answer the window at this place in the queue, and pass over some of its words."""
         self.waiting.rotate(-index)
         job, window = self.waiting.popleft()
         self.waiting.rotate(index)
-        for event in decode(window):
+        for event in decode(window, lost):
             self.perform(self.session.engine_event(job, event))
+
+    def answer_with(self, *segments: api.Segment, compression_ratio: float = 1.0) -> None:
+        """Let the engine answer the oldest window with these segments."""
+        job, _ = self.waiting.popleft()
+        for segment in segments:
+            self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
+        text = "".join(segment.text for segment in segments)
+        done = api.DoneEvent(text, (), segments, "en", 0.0, -0.5, compression_ratio, False, 1)
+        self.perform(self.session.engine_event(job, done))
 
     def answer_all(self) -> None:
         while self.waiting:

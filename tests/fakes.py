@@ -5,7 +5,7 @@ say exactly which words a window holds, and tells a word that was cut in two fro
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -20,6 +20,8 @@ WORD_SAMPLES = SAMPLE_RATE // 5
 GAP_SAMPLES = SAMPLE_RATE * 80 // 1000
 TIMESTAMP_BEGIN = 10_000
 SENTENCE_GAP_SAMPLES = SAMPLE_RATE // 4
+# Times are in steps of 20 ms, so a sliver of the next word may lie inside them; it is no sound of its own.
+SLIVER_SAMPLES = SAMPLE_RATE // 50
 
 EMPTY_HISTOGRAM = api.Histogram((1.0,), (0, 0), 0.0)
 MODEL = api.ModelInfo(
@@ -80,7 +82,7 @@ def _hear(samples: Samples) -> list[_Heard]:
     heard = []
     for start, end in zip(edges[:-1], edges[1:], strict=True):
         level = levels[start]
-        if level == 0:
+        if level == 0 or end - start < SLIVER_SAMPLES:
             continue
         is_whole = end - start >= WORD_SAMPLES
         token = int(2 * level + (not is_whole))
@@ -102,17 +104,21 @@ def _forced(prefix: tuple[int, ...]) -> list[api.Piece]:
     return [piece(token) for token in prefix]
 
 
-def decode(window: api.Window) -> list[api.EngineEvent]:
-    """What the engine would say of a window: the forced prefix, then the words behind it, in timestamped segments."""
-    heard = _hear(window.samples)
+def decode(window: api.Window, lost: Container[int] = ()) -> list[api.EngineEvent]:
+    """What the engine would say of a window: the forced prefix, then the words behind it, in timestamped segments.
+
+    Args:
+        lost: the words behind the prefix that it passes over, by their places in the window.
+    """
     pieces = _forced(window.options.prefix)
     n_forced = sum(piece.at_s is None for piece in pieces)
+    heard = [each for at, each in enumerate(_hear(window.samples)) if at < n_forced or at not in lost]
     if heard and not pieces:
         pieces.append(_timestamp(heard[0].start))
     for index, each in enumerate(heard):
         if index < n_forced:
             continue
-        if index and index > n_forced and each.start - heard[index - 1].end >= SENTENCE_GAP_SAMPLES:
+        if index and each.start - heard[index - 1].end >= SENTENCE_GAP_SAMPLES:
             pieces += [_timestamp(heard[index - 1].end), _timestamp(each.start)]
         pieces.append(api.Piece((each.token,), each.text))
     if heard:
@@ -148,6 +154,8 @@ class FakeTranscriber:
     """Raised by every submission."""
     holds: bool = False
     """Windows wait for `release`."""
+    lost: Container[int] = ()
+    """Places of the words that the first window passes over."""
     windows: list[api.Window] = field(default_factory=list)
     n_open: int = 0
     opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -173,7 +181,7 @@ class FakeTranscriber:
     async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
         if self.holds:
             await self._released.wait()
-        for event in decode(window):
+        for event in decode(window, self.lost if window is self.windows[0] else ()):
             yield event
 
     def stats(self) -> api.EngineStats:

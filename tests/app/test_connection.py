@@ -71,6 +71,19 @@ async def test_a_session_from_start_to_stop(serve) -> None:
     assert server.metric("tutti_first_text_seconds_count") == 1
 
 
+async def test_speech_that_was_read_again_is_counted(serve) -> None:
+    """The operator sees how often the model passes speech over, and what a second reading gives."""
+    server = await serve(FakeTranscriber(lost=range(4)))
+    async with session(server.stream, {**START, "interim": False}) as socket:
+        await socket.send(pcm(TURN))
+        await say(socket, {"type": "stop"})
+        heard = await hear_all(socket)
+    assert [event["text"] for event in heard if event["type"] == "utterance"] == [said([1, 2, 3, 4])]
+    assert server.metric("tutti_redecodes_total") == 1
+    assert server.metric("tutti_recovered_seconds_total") == pytest.approx(1.04, abs=0.05)
+    assert server.metric("tutti_uncovered_seconds_total") == 0
+
+
 async def test_a_client_without_a_subprotocol_is_served(serve) -> None:
     """Plain WebSocket tools can be used to try the service."""
     server = await serve()

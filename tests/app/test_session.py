@@ -71,7 +71,7 @@ def test_promises_hold_whenever_the_engine_answers(talk, data) -> None:
     bench.stop()
     check_promises(bench)
     assert bench.text() == said(words)
-    assert all(not event.uncovered for event in bench.of(events.Utterance))
+    assert all(not event.uncovered and not event.n_redecodes for event in bench.of(events.Utterance))
     assert bench.of(events.Stopped)[0].words == len(words)
 
 
@@ -285,17 +285,6 @@ def test_no_interims_when_they_were_not_asked_for() -> None:
     assert all(window.priority is api.Priority.FINAL for window in bench.windows)
 
 
-def test_speech_without_text_is_reported_as_uncovered() -> None:
-    """When the model reads nothing where the detector heard speech, the utterance says so."""
-    bench = Bench()
-    bench.hear(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
-    job, _ = bench.waiting.pop()
-    bench.perform(bench.session.engine_event(job, api.DoneEvent("", (), (), "en", 0.2, -0.5, 0.0, False, 1)))
-    (utterance,) = bench.of(events.Utterance)
-    assert utterance.text == ""
-    assert utterance.uncovered == ((utterance.start_s, utterance.end_s),)
-
-
 @pytest.mark.parametrize(
     ("text", "no_speech_prob", "avg_logprob", "is_text"),
     [
@@ -483,15 +472,6 @@ def test_an_interim_that_was_replaced_does_not_end_the_session() -> None:
     bench.give(events.Audio(pcm(speech([1] * 8))))
     assert len(bench.waiting) > 1
     assert bench.session.engine_error(bench.waiting[0][0], EngineOverloaded(5, 5)) == []
-
-
-def test_short_speech_without_text_is_reported_too() -> None:
-    """An utterance without any text lists all that was heard of it."""
-    bench = Bench(replace(START, interim=False))
-    bench.hear(np.concatenate((speech([1]), silence(0.6))), answer=False)
-    job, _ = bench.waiting.pop()
-    bench.perform(bench.session.engine_event(job, api.DoneEvent("", (), (), "en", 0.2, -0.5, 0.0, False, 1)))
-    assert bench.of(events.Utterance)[0].uncovered
 
 
 def test_silence_is_not_read_for_an_interim() -> None:
