@@ -297,6 +297,10 @@ class Channel:
         gate = self._options.finals.gate
         if not gate.is_speech(done.text, done.no_speech_prob, done.avg_logprob) or gate.is_loop(done.compression_ratio):
             return
+        # The first words become stable and lead every later reading on: music was held to begin with "In the", and
+        # where they were wrong in babble, the rest of the utterance was lost.
+        if not window.stabilizer.tokens and not gate.is_trusted(done.avg_logprob):
+            return
         window.stabilizer.update(done.pieces, window.interim_end, (window.interim_end - window.start) / SAMPLE_RATE)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail
         if not window.utterance.text:

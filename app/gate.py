@@ -24,5 +24,9 @@ class Gate:
         is_doubted = no_speech_prob > self.no_speech_threshold or avg_logprob < self.logprob_threshold
         return not is_doubted and any(map(str.isalnum, text))
 
+    def is_trusted(self, avg_logprob: float) -> bool:
+        """Whether a reading may fix what is said; below the threshold the reference would decode again."""
+        return avg_logprob >= self.logprob_threshold
+
     def is_loop(self, compression_ratio: float) -> bool:
         return compression_ratio > self.compression_ratio_threshold

@@ -306,6 +306,18 @@ def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_
     assert (bench.text() == text.strip()) is is_text
 
 
+@pytest.mark.parametrize(("avg_logprob", "is_shown"), [(-0.9, True), (-1.1, False)])
+def test_first_words_that_the_model_does_not_trust_are_not_shown(avg_logprob: float, is_shown: bool) -> None:
+    """They would become stable, and every later reading would have to begin with them."""
+    bench = Bench()
+    bench.hear(speech([1] * 3), answer=False)
+    job, window = bench.waiting.pop()
+    assert window.priority is api.Priority.INTERIM
+    done = api.DoneEvent(" In", (api.Piece((1,), " In"),), (), "en", 0.1, avg_logprob, 1.0, False, 1)
+    bench.perform(bench.session.engine_event(job, done))
+    assert bool(bench.of(events.Interim)) is is_shown
+
+
 def test_a_client_is_told_when_text_lags_behind() -> None:
     """Lag is reported while finals wait, at most once in a second of audio."""
     bench = Bench()
