@@ -131,7 +131,8 @@ def main(
         url = ""
         if any(LISTENERS[name].is_service for name in present):
             told = ["--model", checkpoint, "--threads", str(threads), "--max-ahead-s", str(MAX_AHEAD_S)]
-            room = ["--max-sessions", str(sessions), "--max-uploads", str(sessions)]
+            # A session gives its place back a moment after its client has gone on to the next.
+            room = ["--max-sessions", str(2 * sessions), "--max-uploads", str(2 * sessions)]
             url = stack.enter_context(running_server([*told, *room, *serve_arguments])).url
         setup = Setup(url, checkpoint, ct2_folder, scratch, threads, sessions, speed)
         result["engines"] = {

@@ -51,7 +51,9 @@ def transformers_pipeline(job: Job, **options: Any) -> Iterator[Transcribe]:
     """The pipeline for speech recognition, greedy and otherwise with its defaults."""
     import torch
     from transformers import pipeline
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     torch.set_num_threads(job.n_threads)
     recognise: Any = pipeline("automatic-speech-recognition", model=job.folder, device="cpu", dtype=torch.float32)
     # Tokenizers without one cannot make batches; what stands in the padding is never looked at.
