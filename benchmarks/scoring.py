@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -23,7 +23,15 @@ def normalise(text: str, language: str = "en") -> list[str]:
     The table of British and American spellings is left empty: the checkpoint need not have one. Languages other than
     English lose case and punctuation only.
     """
-    return str((_english() if language == "en" else _basic())(text)).split()
+    return _plain_normaliser(language)(text)
+
+
+def normaliser(language: str, spellings: Mapping[str, str]) -> Callable[[str], list[str]]:
+    """`normalise` for one language; if that is English, with a table of British spellings and their American ones."""
+    from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
+
+    clean: Any = EnglishTextNormalizer(dict(spellings)) if language == "en" else BasicTextNormalizer()
+    return lambda text: str(clean(text)).split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +131,5 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 @cache
-def _english() -> Any:
-    from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
-
-    return EnglishTextNormalizer({})
-
-
-@cache
-def _basic() -> Any:
-    from transformers.models.whisper.english_normalizer import BasicTextNormalizer
-
-    return BasicTextNormalizer()
+def _plain_normaliser(language: str) -> Callable[[str], list[str]]:
+    return normaliser(language, {})
