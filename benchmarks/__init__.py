@@ -1,1 +1,5 @@
-"""Measurements: `benchmarks.live` of the whole service, `benchmarks.offline` of its engine. See docs/results.md."""
+"""Measurements, each a program: see docs/results.md.
+
+`live` and `offline` say how fast the service and its engine are, `accuracy` how well they hear; `asr` says both of any
+endpoint.
+"""

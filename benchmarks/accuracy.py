@@ -23,7 +23,7 @@ from benchmarks.labelled import APART, Clip, bundled_clips, load_clips
 from benchmarks.listeners import LISTENERS, Heard, Listener, Setup
 from benchmarks.offline import convert_for_ctranslate2
 from benchmarks.report import NOTHING, Table, number, percent
-from benchmarks.scoring import WordErrors, count_errors, edit_distance
+from benchmarks.scoring import WordErrors, count_errors, edit_distance, words
 from benchmarks.server import running_server
 from benchmarks.spoken import normalise
 from engine.checkpoint import find_checkpoint
@@ -177,33 +177,33 @@ def measure(listener: Listener, setup: Setup, clips: Sequence[Clip]) -> dict[str
 
 def score(heard: Heard) -> Score:
     total = Score(files=1, audio_s=heard.clip.audio_s)
+    if not heard.clip.has_speech:
+        made_up = sum(len(words(text)) for text in heard.texts)
+        return total + Score(made_up_files=int(made_up > 0), made_up_words=made_up)
     for expected_text, text in zip(heard.clip.texts, heard.texts, strict=True):
-        expected = normalise(expected_text, heard.clip.language)
-        said = normalise(text, heard.clip.language)
-        if heard.clip.has_speech:
-            total += Score(
-                words=count_errors(expected, said),
-                character_errors=edit_distance(" ".join(expected), " ".join(said)),
-                characters=len(" ".join(expected)),
-            )
-        elif said:
-            total += Score(made_up_files=1, made_up_words=len(said))
+        expected, said = (normalise(each, heard.clip.language) for each in (expected_text, text))
+        total += Score(
+            words=count_errors(expected, said),
+            character_errors=edit_distance(" ".join(expected), " ".join(said)),
+            characters=len(" ".join(expected)),
+        )
     return total
 
 
 def groups(clips: Sequence[Clip]) -> Iterator[tuple[str, list[Clip]]]:
     """The clips of each kind, each sum behind its kinds, and last those in which nobody speaks."""
     spoken = [clip for clip in clips if clip.has_speech]
-    for name, members in (
-        (ALL_SYNTHETIC, [clip for clip in spoken if "synth" in clip.kind]),
-        (ALL_HUMAN, [clip for clip in spoken if "synth" not in clip.kind]),
-        (NOBODY, [clip for clip in clips if not clip.has_speech]),
+    synthetic = [clip for clip in spoken if "synth" in clip.kind]
+    human = [clip for clip in spoken if "synth" not in clip.kind]
+    for members, name, added in (
+        (synthetic, ALL_SYNTHETIC, synthetic),
+        (human, ALL_HUMAN, [clip for clip in human if clip.kind not in APART]),
+        ([], NOBODY, [clip for clip in clips if not clip.has_speech]),
     ):
-        if name != NOBODY:
-            for kind in dict.fromkeys(clip.kind for clip in members):
-                yield kind, [clip for clip in members if clip.kind == kind]
-        if together := [clip for clip in members if clip.kind not in APART]:
-            yield name, together
+        for kind in dict.fromkeys(clip.kind for clip in members):
+            yield kind, [clip for clip in members if clip.kind == kind]
+        if added:
+            yield name, added
 
 
 def live_minus_rest(engines: Mapping[str, Any]) -> dict[str, float]:
