@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from engine.alignment import Alignment
@@ -291,10 +292,12 @@ class Worker:
         with self._changed:
             self.is_closing = True
             open_requests = [*self._running.values(), *(self._waiting.pop(id) for id in self._batcher.clear())]
-            for slot in list(self._running):
-                self._release(slot)
         self._outbox += [(request, self._closed_error()) for request in open_requests if not request.is_cancelled]
         self._hand_out()
+        # Last, as it may be what failed before: nobody must wait for it.
+        with suppress(Exception):
+            for slot in list(self._running):
+                self._release(slot)
 
     def _closed_error(self) -> EngineFailed:
         if self._failure is None:

@@ -101,6 +101,7 @@ class FakeRunner:
         ]
 
     def release(self, slot: int) -> None:
+        self._enter("release")
         self._running.pop(slot, None)
         self.slots.free(slot)
 

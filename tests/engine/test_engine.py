@@ -294,6 +294,17 @@ async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: py
     assert [record.levelno for record in caplog.records if record.name.startswith("engine")] == [logging.ERROR]
 
 
+async def test_failing_to_clear_up_keeps_nobody_waiting(runner: FakeRunner):
+    """Even freeing a slot may fail, and then again while the engine gives up."""
+    fault = RuntimeError("cannot free")
+    async with start_engine(runner) as engine:
+        runner.faults["release"] = fault
+        with pytest.raises(EngineFailed) as failed:
+            await collect(engine, window())
+        assert failed.value.__cause__ is fault
+        assert not engine.is_alive
+
+
 async def test_closing_fails_what_is_open(endless_runner: FakeRunner):
     """Leaving the engine ends its thread and fails windows that wait or run."""
     runner, loop = endless_runner, asyncio.get_running_loop()
