@@ -273,8 +273,8 @@ class Worker:
                 self.stats.cancelled()
 
     def _release(self, slot: int) -> None:
-        del self._running[slot]
         self._runner.release(slot)
+        del self._running[slot]
 
     def _measure_encode(self, batch: list[Request], elapsed_s: float) -> None:
         self.stats.encoded(len(batch), sum(request.audio_s for request in batch), elapsed_s)
