@@ -17,6 +17,11 @@ SAMPLE_RATE = 16_000
 WINDOW_S = 30
 WINDOW_SAMPLES = WINDOW_S * SAMPLE_RATE
 
+MAX_HOTWORDS = 64
+"""Of one window."""
+MAX_HOTWORD_BYTES = 47
+"""Of one hotword, in UTF-8."""
+
 Task = Literal["transcribe", "translate"]
 
 
@@ -40,6 +45,11 @@ class DecodeOptions:
     """Text before this window; the model sees its last tokens behind `<|startofprev|>`."""
     prefix: tuple[int, ...] = ()
     """Tokens, timestamps included, that the output is forced to begin with: what was already committed."""
+    hotwords: tuple[str, ...] = ()
+    """Names and terms to expect: shown to the model before the previous text, and made somewhat likelier.
+
+    At most `MAX_HOTWORDS`, of 1 to `MAX_HOTWORD_BYTES` bytes each.
+    """
     word_times: bool = False
     """Say of every word when it was said and how likely it is. Segments then come at the end of the window."""
     max_tokens: int | None = None

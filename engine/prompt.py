@@ -22,6 +22,8 @@ class Prompt:
     """Where `<|startoftranscript|>` stands: its output holds the no-speech probability."""
     n_prefix: int
     """How many of the tokens, at the end, are the forced prefix."""
+    hotwords: tuple[tuple[int, ...], ...] = ()
+    """Tokens of each hotword, as it is written inside a sentence."""
 
     @property
     def control(self) -> tuple[int, ...]:
@@ -32,14 +34,19 @@ class Prompt:
 def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str | None) -> Prompt:
     """Lay out the prompt of a window whose language is known (`None` where the checkpoint names none).
 
-    Of the previous text as many of its last tokens are kept as fill half of the positions, `<|startofprev|>` included.
+    Of the previous text as many of its last tokens are kept as fill half of the positions, `<|startofprev|>` included;
+    hotwords stand before it and take up to half of that.
     """
     tokenizer = checkpoint.tokenizer
     tokens: list[int] = []
     previous_text = options.previous_text[-MAX_PREVIOUS_CHARACTERS:].strip()
+    glossary = ", ".join(hotword.strip() for hotword in options.hotwords)
     n_previous = checkpoint.model.max_target_positions // 2 - 1
-    if previous_text:
-        tokens = [tokenizer.previous, *tokenizer.encode(" " + previous_text)[-n_previous:]]
+    if glossary or previous_text:
+        # What was said last matters most, and the hotwords must not push it out.
+        listed = tokenizer.encode(" " + glossary)[: n_previous // 2] if glossary else []
+        said = tokenizer.encode(" " + previous_text)[-(n_previous - len(listed)) :] if previous_text else []
+        tokens = [tokenizer.previous, *listed, *said]
     sot_index = len(tokens)
     tokens.append(tokenizer.sot)
     if checkpoint.generation.is_multilingual:
@@ -48,7 +55,8 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
         tokens += [checkpoint.generation.languages[language], task]
     if not options.timestamps:
         tokens.append(tokenizer.no_timestamps)
-    return Prompt((*tokens, *options.prefix), sot_index, len(options.prefix))
+    hotwords = tuple(tuple(tokenizer.encode(" " + hotword.strip())) for hotword in options.hotwords)
+    return Prompt((*tokens, *options.prefix), sot_index, len(options.prefix), hotwords)
 
 
 def max_output_tokens(checkpoint: Checkpoint, options: DecodeOptions, n_control: int) -> int:

@@ -19,6 +19,7 @@ from engine.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.features import HOP_SAMPLES, log_mel, mel_filters
+from engine.hotwords import Hotwords
 from engine.kv_cache import KVCache, SlotAllocator
 from engine.packing import find_runs
 from engine.prompt import Prompt
@@ -80,6 +81,7 @@ class Runner:
         self._audio_context = checkpoint.generation.audio_context if config.audio_context == "auto" else None
         self._filters = mel_filters(checkpoint.model.n_mels).to(self.device)
         self._rules = make_rules(checkpoint, self.device)
+        self._hotwords = Hotwords(config.n_slots, self.device)
         self._languages = list(checkpoint.generation.languages)
         self._language_ids = torch.tensor(
             list(checkpoint.generation.languages.values()), dtype=torch.long, device=self.device
@@ -173,6 +175,8 @@ class Runner:
         prefixes = [prompt.tokens[len(prompt.tokens) - prompt.n_prefix :] for prompt in prompts]
         begin = RuleState.begin(prefixes, with_timestamps, self._first_timestamp, self.device)
         self._rule_state.store(rows, begin)
+        for slot, prompt, prefix in zip(slots, prompts, prefixes, strict=True):
+            self._hotwords.begin(slot, prompt.hotwords, prefix)
         self._positions[rows] = ends
         self._running.update(zip(slots, lengths, strict=True))
         sampled, logprobs = self._sample(logits, rows)
@@ -222,15 +226,18 @@ class Runner:
         """Free a slot, at any stage of its life."""
         self._running.pop(slot, None)
         self._cache.forget(slot)
+        self._hotwords.end(slot)
         self.slots.free(slot)
 
     def _sample(self, logits: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Sample `(rows, vocab_size)` under the rules; the tokens become the rows' next input."""
         state = self._rule_state.select(rows)
+        self._hotwords.apply(rows, logits)
         for rule in self._rules:
             rule.apply(logits, state)
         tokens, logprobs = sample_greedily(logits)
         self._tokens[rows] = tokens
+        self._hotwords.after(rows, tokens)
         self._rule_state.store(rows, state.after(tokens, self._first_timestamp))
         return tokens, logprobs
 

@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from engine.api import SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, DecodeOptions, Priority, Task, Window
+from engine.api import (
+    MAX_HOTWORD_BYTES,
+    MAX_HOTWORDS,
+    SAMPLE_RATE,
+    WINDOW_S,
+    WINDOW_SAMPLES,
+    DecodeOptions,
+    Priority,
+    Task,
+    Window,
+)
 from engine.checkpoint import Checkpoint
 from engine.errors import InvalidWindow
 from engine.prompt import build_prompt, max_output_tokens
@@ -53,6 +63,11 @@ def _check_options(options: DecodeOptions, checkpoint: Checkpoint) -> None:
         raise InvalidWindow("language", "en or None: the model is English-only", options.language)
     if options.task not in tasks(checkpoint):
         raise InvalidWindow("task", " or ".join(tasks(checkpoint)), options.task)
+    if len(options.hotwords) > MAX_HOTWORDS:
+        raise InvalidWindow("hotwords", f"at most {MAX_HOTWORDS}", len(options.hotwords))
+    for hotword in options.hotwords:
+        if not hotword.strip() or len(hotword.strip().encode()) > MAX_HOTWORD_BYTES:
+            raise InvalidWindow("hotwords", f"words of 1 to {MAX_HOTWORD_BYTES} bytes", hotword)
     if options.max_tokens is not None and options.max_tokens < 1:
         raise InvalidWindow("max_tokens", "at least 1", options.max_tokens)
 
