@@ -262,7 +262,7 @@ class Channel:
         window.next_interim = self.position + interval
         window.interim_end = self.position
         window.interim_has_started = False
-        options = self.finals.options_for(window.utterance, window.stabilizer.tokens)
+        options = self.finals.interim_options(window.utterance, window.stabilizer.tokens)
         samples = self._buffer.view(window.start, self.position).copy()
         window.interim_job = self._session.submit(self.number, api.Priority.INTERIM, samples, options)
 

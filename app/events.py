@@ -54,6 +54,10 @@ class Start:
     interim: bool = True
     endpointing: Endpointing = field(default_factory=Endpointing)
     prompt: str = ""
+    hotwords: tuple[str, ...] = ()
+    """Names and terms to expect; limits as in `engine.api.DecodeOptions`."""
+    words: bool = False
+    """Say of every final word when it was said."""
     resume: Resume | None = None
     notices: tuple["Notice", ...] = ()
     """What the dialect could not honour; told to the client in `Started`."""
@@ -130,6 +134,15 @@ class Interim:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    text: str
+    """With its punctuation, without spaces around it."""
+    start_s: float
+    end_s: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Final text. The texts of an utterance's segments, joined as they are, make the utterance's text."""
 
@@ -143,6 +156,8 @@ class Segment:
     source: api.Segment
     """As the engine decoded it; its times count from the start of its window."""
     window_start_s: float
+    words: tuple[Word, ...] = ()
+    """Where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Knows nothing of audio still coming in; that is `app/channel.py`.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from app import events
@@ -100,6 +100,9 @@ class FinalOptions:
     """Show the model the text before a window of the same utterance, so that these windows follow one another; without,
     they are decoded side by side."""
     gate: Gate
+    hotwords: tuple[str, ...] = ()
+    words: bool = False
+    """Find out when every word was said."""
 
 
 class Finals:
@@ -150,11 +153,15 @@ class Finals:
         self._advance()
         return True
 
-    def options_for(self, utterance: Utterance, prefix: tuple[int, ...]) -> api.DecodeOptions:
-        """How a window of this utterance is to be decoded now."""
+    def interim_options(self, utterance: Utterance, prefix: tuple[int, ...]) -> api.DecodeOptions:
+        """How a window of this utterance that still grows is to be decoded now."""
         carried = utterance.text[-PROMPT_CHARS:] if self._options.carries_context else ""
         return api.DecodeOptions(
-            self._options.language, self._options.task, previous_text=carried or utterance.prompt, prefix=prefix
+            self._options.language,
+            self._options.task,
+            previous_text=carried or utterance.prompt,
+            prefix=prefix,
+            hotwords=self._options.hotwords,
         )
 
     def abandon(self, unfinished: Utterance | None, speech: list[Span], acknowledged: tuple[float, ...]) -> None:
@@ -198,7 +205,8 @@ class Finals:
                 )
                 if n_in_flight >= self._options.max_in_flight or waits_for_text:
                     return
-                options = self.options_for(window.utterance, window.prefix)
+                options = self.interim_options(window.utterance, window.prefix)
+                options = replace(options, word_times=self._options.words)
                 window.job = self._session.submit(self._channel, api.Priority.FINAL, window.samples, options)
             n_in_flight += 1
             previous = window
@@ -233,7 +241,12 @@ class Finals:
         if not stretch or window.n_stable_chars > 0 or window.n_redecodes >= MAX_REDECODES:
             return False
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
-        options = api.DecodeOptions(self._options.language or language, self._options.task)
+        options = api.DecodeOptions(
+            self._options.language or language,
+            self._options.task,
+            hotwords=self._options.hotwords,
+            word_times=self._options.words,
+        )
         job = self._session.submit(self._channel, api.Priority.FINAL, samples, options)
         window.redecode = _Redecode(job, stretch, text_behind)
         window.n_redecodes += 1
@@ -277,7 +290,19 @@ class Finals:
                 language,
                 segment,
                 self._session.seconds(heard[0]),
+                self._words(segment, heard, (start, end)),
             )
+        )
+
+    def _words(self, segment: api.Segment, heard: Span, sent: Span) -> tuple[events.Word, ...]:
+        """Their times on the session's timeline, inside the segment as it is sent."""
+
+        def at_s(window_s: float) -> float:
+            return self._session.seconds(min(max(heard[0] + round(window_s * SAMPLE_RATE), sent[0]), sent[1]))
+
+        return tuple(
+            events.Word(word.text.strip(), at_s(word.start_s), at_s(word.end_s), round(word.probability, 3))
+            for word in segment.words or ()
         )
 
     def _finish(self, window: FinalWindow) -> None:

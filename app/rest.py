@@ -84,10 +84,7 @@ async def _transcribe(service: Service, form: FormData) -> Response:
         raise RequestError(400, f"response_format: expected {expected}, got {response_format!r}", "response_format")
     if (_text(form, "stream") or "false").lower() not in ("false", "0"):
         raise RequestError(400, "stream: not offered by this server yet", "stream", "unsupported")
-    granularities = {*form.getlist("timestamp_granularities[]"), *form.getlist("timestamp_granularities")}
-    if granularities - {"segment"}:
-        message = "timestamp_granularities: only segment is offered by this server yet"
-        raise RequestError(400, message, "timestamp_granularities", "unsupported")
+    granularities = _granularities(form, response_format)
     transcript = Transcript()
     try:
         async with aclosing(decode_file(file.file)) as audio:
@@ -99,6 +96,7 @@ async def _transcribe(service: Service, form: FormData) -> Response:
                 config=service.session_config,
                 language=_text(form, "language") or None,
                 prompt=_text(form, "prompt") or "",
+                words="word" in granularities,
             )
     except MediaError as error:
         raise RequestError(400, str(error), "file", "invalid_file") from error
@@ -108,10 +106,25 @@ async def _transcribe(service: Service, form: FormData) -> Response:
         raise RequestError(503 if error.code == "overloaded" else 500, error.message, code=error.code) from error
     ignored = ", ".join(sorted(form.keys() - KNOWN_FIELDS))[:MAX_HEADER_CHARS]
     ignored = "".join(character if character.isprintable() and character.isascii() else "?" for character in ignored)
-    return _response(transcript, response_format, {IGNORED_HEADER: ignored} if ignored else {})
+    return _response(transcript, response_format, granularities, {IGNORED_HEADER: ignored} if ignored else {})
 
 
-def _response(transcript: Transcript, response_format: str, headers: dict[str, str]) -> Response:
+def _granularities(form: FormData, response_format: str) -> set[str]:
+    """What gets times: segments unless only words were asked for."""
+    asked = {*form.getlist("timestamp_granularities[]"), *form.getlist("timestamp_granularities")}
+    granularities = {each for each in asked if isinstance(each, str)}
+    name = "timestamp_granularities"
+    if unknown := granularities - {"segment", "word"}:
+        got = ", ".join(sorted(unknown))[:MAX_HEADER_CHARS]
+        raise RequestError(400, f"{name}: expected segment or word, got {got!r}", name)
+    if granularities and response_format != "verbose_json":
+        raise RequestError(400, f"{name}: expected response_format verbose_json, got {response_format}", name)
+    return granularities or {"segment"}
+
+
+def _response(
+    transcript: Transcript, response_format: str, granularities: set[str], headers: dict[str, str]
+) -> Response:
     usage = {"type": "duration", "seconds": round(transcript.audio_s)}
     match response_format:
         case "text":
@@ -120,14 +133,21 @@ def _response(transcript: Transcript, response_format: str, headers: dict[str, s
             return JSONResponse({"text": transcript.text, "usage": usage}, headers=headers)
         case _:
             language = transcript.language
-            body = {
+            body: dict[str, Any] = {
                 "task": "transcribe",
                 "language": NAMES.get(language, language) if language else "",
                 "duration": transcript.audio_s,
                 "text": transcript.text,
-                "segments": [_segment(segment) for segment in transcript.segments],
                 "usage": usage,
             }
+            if "segment" in granularities:
+                body["segments"] = [_segment(segment) for segment in transcript.segments]
+            if "word" in granularities:
+                body["words"] = [
+                    {"word": word.text, "start": word.start_s, "end": word.end_s}
+                    for segment in transcript.segments
+                    for word in segment.words
+                ]
             return JSONResponse(body, headers=headers)
 
 

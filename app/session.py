@@ -257,6 +257,8 @@ class Session:
                 self._config.max_finals_in_flight,
                 self._config.carries_context,
                 self._config.gate,
+                start.hotwords,
+                start.words,
             ),
         )
         self._decoder = AudioDecoder(start.audio)

@@ -56,6 +56,7 @@ async def transcribe(
     language: str | None = None,
     task: api.Task = "transcribe",
     prompt: str = "",
+    words: bool = False,
 ) -> None:
     """Transcribe mono float32 samples at 16 kHz; events are handed out as they come, `Stopped` last.
 
@@ -92,6 +93,7 @@ async def transcribe(
                 interim=False,
                 endpointing=FILE_ENDPOINTING,
                 prompt=prompt,
+                words=words,
             )
         )
         try:

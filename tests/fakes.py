@@ -123,10 +123,19 @@ def decode(window: api.Window, lost: Container[int] = ()) -> list[api.EngineEven
         pieces.append(api.Piece((each.token,), each.text))
     if heard:
         pieces.append(_timestamp(heard[-1].end))
-    return [api.StartedEvent(0.0, 1), *_as_events(pieces)]
+    return [api.StartedEvent(0.0, 1), *_as_events(pieces, window.options.word_times)]
 
 
-def _as_events(pieces: list[api.Piece]) -> list[api.EngineEvent]:
+def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:
+    """All equally long."""
+    said = text.split()
+    step_s = (end_s - start_s) / len(said)
+    return tuple(
+        api.Word(f" {word}", start_s + at * step_s, start_s + (at + 1) * step_s, 0.75) for at, word in enumerate(said)
+    )
+
+
+def _as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.EngineEvent]:
     segments: list[api.Segment] = []
     start_s, text, tokens = 0.0, "", []
     for piece in pieces:
@@ -134,7 +143,8 @@ def _as_events(pieces: list[api.Piece]) -> list[api.EngineEvent]:
             text += piece.text
             tokens += piece.tokens
         elif text:
-            segments.append(api.Segment(start_s, piece.at_s, text, tuple(tokens), -0.1, 1.0, 0.0))
+            timed = _words(text, start_s, piece.at_s) if word_times else None
+            segments.append(api.Segment(start_s, piece.at_s, text, tuple(tokens), -0.1, 1.0, 0.0, timed))
             start_s, text, tokens = piece.at_s, "", []
         else:
             start_s = piece.at_s

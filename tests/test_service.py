@@ -86,6 +86,16 @@ async def test_every_encoding_is_heard(address: str, encoding: str, sample_rate:
     assert words(text(heard))[1:] == words(TEXTS["hello"])[1:]
 
 
+async def test_words_have_times_and_names_may_be_expected(address: str) -> None:
+    """Each final word, where it was said, through the Python client."""
+    heard = await listen(address, read("train").tobytes(), words=True, hotwords=("platform", "Kowalski"))
+    timed = [word for event in heard if isinstance(event, tutti.Segment) for word in event.words]
+    assert words(" ".join(word.word for word in timed)) == words(TEXTS["train"])
+    starts = [word.start_s for word in timed]
+    assert starts == sorted(starts) and 0 <= starts[0] < 0.3 and 3.4 < starts[-1] < 4.3
+    assert all(word.start_s <= word.end_s and word.confidence > 0.3 for word in timed)
+
+
 async def test_sixteen_sessions_share_batches_and_each_gets_its_own_words(address: str) -> None:
     """The encoder takes windows of several sessions at once, and nobody's transcript depends on the neighbours."""
     recordings = {name: read(name).tobytes() for name in ("hello", "train", "call")}

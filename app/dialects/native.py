@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from app import events
 from app.audio import BYTES_PER_SAMPLE
 from app.errors import BadMessage, BadStart, SessionError
+from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 SUBPROTOCOL = "tutti.v1"
 
@@ -15,6 +16,7 @@ ENCODINGS = tuple(BYTES_PER_SAMPLE)
 TASKS = ("transcribe", "translate")
 MAX_PROMPT_CHARS = 10_000
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
+HOTWORDS_EXPECTED = f"a list of at most {MAX_HOTWORDS} texts of 1 to {MAX_HOTWORD_BYTES} bytes"
 MAX_FLUSH_ID_CHARS = 200
 FLUSH_ID_EXPECTED = f"a string of at most {MAX_FLUSH_ID_CHARS} characters or an integer of at most 64 bits"
 # Ten million seconds are four months; times beyond lose their milliseconds.
@@ -76,11 +78,7 @@ def _start(message: dict[str, Any]) -> events.Start:
         "max_utterance_s", "a number from 10 to 300", _number(10, 300), default.endpointing.max_utterance_s
     )
     resume = _resume(fields)
-    notices: list[events.Notice] = []
-    if fields.take("words", "true or false", _is_boolean, False):
-        notices.append(_unsupported("words"))
-    if fields.take("hotwords", "a list of texts", _is_texts, []):
-        notices.append(_unsupported("hotwords"))
+    hotwords: list[str] = fields.take("hotwords", HOTWORDS_EXPECTED, _are_hotwords, [])
     return events.Start(
         audio=audio_format,
         language=fields.take("language", "a language code or null", _is_language, default.language),
@@ -88,8 +86,10 @@ def _start(message: dict[str, Any]) -> events.Start:
         interim=fields.take("interim", "true or false", _is_boolean, default.interim),
         endpointing=events.Endpointing(silence_ms, float(max_utterance_s)),
         prompt=fields.take("prompt", PROMPT_EXPECTED, _is_prompt, default.prompt),
+        hotwords=tuple(hotword.strip() for hotword in hotwords),
+        words=fields.take("words", "true or false", _is_boolean, default.words),
         resume=resume,
-        notices=(*notices, *fields.unknown()),
+        notices=fields.unknown(),
     )
 
 
@@ -104,10 +104,6 @@ def _resume(fields: "_Fields") -> events.Resume | None:
 
 def _bad_field(field: str, expected: str, got: object) -> BadMessage:
     return BadMessage("bad_message", f"{expected} as {field}", got)
-
-
-def _unsupported(option: str) -> events.Notice:
-    return events.Notice("unsupported_option", f"{option}: not offered by this server yet; ignored")
 
 
 _REQUIRED = object()
@@ -180,8 +176,12 @@ def _is_prompt(value: object) -> bool:
     return isinstance(value, str) and len(value) <= MAX_PROMPT_CHARS
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+def _are_hotwords(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= MAX_HOTWORDS
+        and all(isinstance(item, str) and 1 <= len(item.strip().encode()) <= MAX_HOTWORD_BYTES for item in value)
+    )
 
 
 def _is_flush_id(value: object) -> bool:
@@ -242,7 +242,10 @@ def _wire(event: events.Event) -> dict[str, Any]:
                 "start_s": event.start_s,
                 "end_s": event.end_s,
                 "text": event.text,
-                "words": [],
+                "words": [
+                    {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
+                    for word in event.words
+                ],
                 "confidence": round(min(math.exp(event.source.avg_logprob), 1.0), 3),
                 "language": event.language,
             }

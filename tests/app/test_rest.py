@@ -92,6 +92,19 @@ async def test_what_is_not_honoured_is_named(serve) -> None:
     assert response.headers["x-tutti-ignored"] == "chunking_strategy, temperature"
 
 
+@pytest.mark.parametrize("granularities", [["word"], ["segment"], ["word", "segment"], []])
+async def test_words_and_segments_are_timed_where_asked_for(serve, granularities: list[str]) -> None:
+    server = await serve()
+    data = {"response_format": "verbose_json", "timestamp_granularities[]": granularities}
+    body = (await post(server.http, wav(TALK), data)).json()
+    assert ("segments" in body) == (granularities != ["word"])
+    assert ("words" in body) == ("word" in granularities)
+    if "words" in body:
+        assert [word["word"] for word in body["words"]] == body["text"].split()
+        times = [time for word in body["words"] for time in (word["start"], word["end"])]
+        assert times == sorted(times) and times[-1] <= body["duration"]
+
+
 @pytest.mark.parametrize(
     ("content", "data", "param"),
     [
@@ -99,6 +112,11 @@ async def test_what_is_not_honoured_is_named(serve) -> None:
         (wav(TALK), {"response_format": "srt"}, "response_format"),
         (wav(TALK), {"stream": "true"}, "stream"),
         (wav(TALK), {"timestamp_granularities[]": "word"}, "timestamp_granularities"),
+        (
+            wav(TALK),
+            {"response_format": "verbose_json", "timestamp_granularities[]": "letter"},
+            "timestamp_granularities",
+        ),
         (wav(TALK), {"language": "klingon"}, "language"),
         (b"this is no audio at all", {}, "file"),
     ],

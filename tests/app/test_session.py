@@ -222,6 +222,24 @@ def test_what_is_acknowledged_is_never_taken_back() -> None:
     assert bench.text() == said([1, 2, 3])
 
 
+def test_words_are_timed_on_the_sessions_timeline() -> None:
+    """Only finals are asked for them; they lie inside their segment and make up its text."""
+    bench = Bench(replace(START, words=True, hotwords=("Kowalski",), resume=events.Resume((100.0,))))
+    bench.hear(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0), speech([4]), silence(1.0))))
+    bench.stop()
+    segments = bench.of(events.Segment)
+    assert [segment.text for segment in segments] == [said([1, 2, 3]), said([4])]
+    for segment in segments:
+        assert " ".join(word.text for word in segment.words) == segment.text
+        times = [time for word in segment.words for time in (word.start_s, word.end_s)]
+        assert times == sorted(times) and segment.start_s <= times[0] and times[-1] <= segment.end_s
+        assert all(word.confidence == 0.75 for word in segment.words)
+    assert 100.5 < segments[0].words[0].start_s < 101.5
+    assert {window.options.word_times for window in bench.windows if window.priority is api.Priority.FINAL} == {True}
+    assert {window.options.word_times for window in bench.windows if window.priority is api.Priority.INTERIM} == {False}
+    assert {window.options.hotwords for window in bench.windows} == {("Kowalski",)}
+
+
 def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
     """A flush is answered once everything heard before it is final."""
     bench = Bench()

@@ -1,6 +1,7 @@
 """The native protocol against the golden messages that the clients read too."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,9 @@ CLIENT = {
         interim=False,
         endpointing=events.Endpointing(700, 30.0),
         prompt="A call about an invoice.",
+        hotwords=("Kowalski", "tutti"),
+        words=True,
         resume=events.Resume((12.5,), "Thank you for calling."),
-        notices=(
-            events.Notice("unsupported_option", "words: not offered by this server yet; ignored"),
-            events.Notice("unsupported_option", "hotwords: not offered by this server yet; ignored"),
-        ),
     ),
     "start that resumes two channels": events.Start(
         audio=events.AudioFormat(channels=2), resume=events.Resume((12.25, 11.0))
@@ -48,7 +47,7 @@ SERVER = {
         "s_01",
         "tutti-demo",
         events.Limits(),
-        (events.Notice("unsupported_option", "words: not offered yet; ignored"),),
+        (events.Notice("unknown_key", "volume: unknown key; ignored"),),
     ),
     "speech started": events.SpeechStarted(0, 1, 0.42),
     "interim": events.Interim(0, 0, 0.12, 2.3, "Thank you for", " calling north"),
@@ -80,16 +79,19 @@ def test_server_messages_are_written(case) -> None:
 
 
 def test_every_golden_message_has_its_event() -> None:
-    """Word times are not offered yet, so the one message with words is for the clients alone."""
     names = {case.values[0]["name"] for case in golden("server")}
     assert names - SERVER.keys() == {"segment with words", "segment without words or language"}
 
 
 def test_segments_are_written() -> None:
-    wire = next(c.values[0]["wire"] for c in golden("server") if "without words" in c.values[0]["name"])
+    with_words, without = (c.values[0]["wire"] for c in golden("server") if c.values[0]["name"].startswith("segment"))
     source = api.Segment(0.0, 1.0, "", (), -0.6931, 1.0, 0.0)
     event = events.Segment(1, 0, 0, 2.0, 3.25, " How are you?", None, source, 2.0)
-    assert json.loads(native.encode(event)) == wire
+    assert json.loads(native.encode(event)) == without
+    words = (events.Word("Hello", 0.12, 0.6, 0.98), events.Word("there.", 0.6, 1.5, 0.91))
+    sure = replace(source, avg_logprob=-0.0513)
+    event = events.Segment(0, 3, 0, 0.12, 1.5, "Hello there.", "en", sure, 0.0, words)
+    assert json.loads(native.encode(event)) == with_words
 
 
 @pytest.mark.parametrize("case", golden("bad_client"))
