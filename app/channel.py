@@ -11,7 +11,7 @@ import numpy as np
 
 from app import events
 from app.audio import SampleBuffer, Samples
-from app.coverage import Span
+from app.coverage import Span, duration
 from app.endpointing import (
     FRAME_SAMPLES,
     ONSET_WINDOW,
@@ -299,7 +299,9 @@ class Channel:
             return
         # The first words become stable and lead every later reading on: music was held to begin with "In the", and
         # where they were wrong in babble, the rest of the utterance was lost.
-        if not window.stabilizer.tokens and not gate.is_trusted(done.avg_logprob):
+        speech_s = duration(window.speech) / SAMPLE_RATE
+        is_doubtful = not gate.is_trusted(done.avg_logprob) or gate.is_blip(speech_s, done.avg_logprob)
+        if is_doubtful and not window.stabilizer.tokens:
             return
         window.stabilizer.update(done.pieces, window.interim_end, (window.interim_end - window.start) / SAMPLE_RATE)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail

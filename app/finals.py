@@ -221,7 +221,7 @@ class Finals:
                 continue
             segment = event.segment
             # Text that was shown as stable must not be taken back, whatever the gate thinks now.
-            if window.prefix or self._options.gate.is_speech(segment.text, segment.no_speech_prob, segment.avg_logprob):
+            if window.prefix or self._is_speech(window, segment):
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode(window, start, segment.text, event.language):
                     continue
@@ -229,6 +229,11 @@ class Finals:
             window.n_stable_chars -= len(segment.text)
             window.events.popleft()
         return False
+
+    def _is_speech(self, window: FinalWindow, segment: api.Segment) -> bool:
+        gate = self._options.gate
+        is_blip = gate.is_blip(duration(window.speech) / SAMPLE_RATE, segment.avg_logprob)
+        return not is_blip and gate.is_speech(segment.text, segment.no_speech_prob, segment.avg_logprob)
 
     def _redecode(self, window: FinalWindow, until: int, text_behind: str, language: str | None) -> bool:
         """Ask the engine once more for speech behind the last segment and before `until`; false if there is no need.

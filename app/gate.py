@@ -5,19 +5,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The reference's thresholds. Source: openai/whisper, whisper/transcribe.py."""
+    """The reference's thresholds where it has one. Source: openai/whisper, whisper/transcribe.py."""
 
     no_speech_threshold: float = 0.6
     """Above this the model thinks that nobody speaks …"""
+    no_speech_logprob_threshold: float = -0.8
+    """… and below this its text has nothing to say against it. The reference has -1, for readings of 30 s."""
     logprob_threshold: float = -1.0
-    """… and below this it does not trust its text either."""
+    """Below this the model does not trust its text."""
+    blip_s: float = 0.6
+    """Speech as short as this may be a bleat or a knock …"""
+    blip_logprob_threshold: float = -0.6
+    """… and is one if the model trusts its text less than this."""
     compression_ratio_threshold: float = 2.4
     """A reading that compresses better than this repeats itself."""
 
     def is_speech(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
         """False for text of a window that the model takes for silence, and for punctuation alone."""
-        is_doubted = no_speech_prob > self.no_speech_threshold and avg_logprob < self.logprob_threshold
+        is_doubted = no_speech_prob > self.no_speech_threshold and avg_logprob < self.no_speech_logprob_threshold
         return not is_doubted and any(map(str.isalnum, text))
+
+    def is_blip(self, speech_s: float, avg_logprob: float) -> bool:
+        """Whether what the detector took for so much speech was too short, and is read too doubtfully, to be any."""
+        return speech_s < self.blip_s and avg_logprob < self.blip_logprob_threshold
 
     def is_speech_after_all(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
         """The same where a first reading found nothing: there, either of its doubts is enough."""

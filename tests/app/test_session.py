@@ -324,6 +324,19 @@ def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_
     assert (bench.text() == text.strip()) is is_text
 
 
+@pytest.mark.parametrize(
+    ("n_words", "avg_logprob", "is_text"), [(1, -0.5, True), (1, -0.7, False), (2, -0.7, False), (3, -0.7, True)]
+)
+def test_a_blip_that_is_read_doubtfully_is_no_speech(n_words: int, avg_logprob: float, is_text: bool) -> None:
+    """A bleat or a knock; speech of 0.6 s and more has the benefit of the doubt."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((silence(0.5), speech([1] * n_words), silence(0.6))), answer=False)
+    bench.answer_with(api.Segment(0.3, 0.8, " Its", (1,), avg_logprob, 1.0, 0.0))
+    bench.answer_all()
+    bench.stop()
+    assert bench.text() == ("Its" if is_text else "")
+
+
 @pytest.mark.parametrize(("avg_logprob", "is_shown"), [(-0.9, True), (-1.1, False)])
 def test_first_words_that_the_model_does_not_trust_are_not_shown(avg_logprob: float, is_shown: bool) -> None:
     """They would become stable, and every later reading would have to begin with them."""
