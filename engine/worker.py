@@ -227,8 +227,10 @@ class Worker:
         A loop ends it too. Where its first round was said tells how far the text reaches.
         """
         self._push(request, transcript.push(sample.token, sample.logprob))
-        is_ended = sample.token == self._runner.checkpoint.tokenizer.eot
-        n_repeated = repeated_tokens(transcript.text_tokens)
+        eot = self._runner.checkpoint.tokenizer.eot
+        is_ended = sample.token == eot
+        # Only more text makes a loop: a forced prefix that repeats itself may still come to its end.
+        n_repeated = repeated_tokens(transcript.text_tokens) if sample.token < eot else 0
         if n_repeated:
             transcript.cut_loop(n_repeated)
         is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens

@@ -151,6 +151,16 @@ async def test_a_loop_keeps_the_forced_prefix(demo: Checkpoint):
     assert done.text == " the" * 30
 
 
+async def test_a_prefix_that_repeats_itself_may_end(demo: Checkpoint):
+    """It was committed before, and nothing was added to it."""
+    (word,) = demo.tokenizer.encode(" the")
+    ending = FakeRunner(demo, lambda _: repeat(demo.tokenizer.eot))
+    async with start_engine(ending) as engine:
+        done = (await collect(engine, window(timestamps=False, prefix=(word,) * 30)))[-1]
+    assert isinstance(done, DoneEvent) and not done.is_looping
+    assert done.text == " the" * 30
+
+
 async def test_new_windows_join_running_ones_between_steps(endless_runner: FakeRunner):
     """A window submitted while another is decoded starts at once and is decoded beside it."""
     runner = endless_runner
