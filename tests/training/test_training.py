@@ -119,6 +119,26 @@ def test_augmented_audio_is_finite_and_ends_where_it_should(bank: Bank, planner:
     assert frontend.mask(frontend.log_mel(audio), 0.5).shape == (8, 80, n_samples // 160)
 
 
+@pytest.mark.parametrize("kind", sounds.KINDS)
+def test_sounds_are_sound(kind: str) -> None:
+    """Every sample is a number, within full scale."""
+    random = sounds.Random(torch.device("cpu"), 7)
+    for _ in range(6):
+        assert (sounds.make(kind, 6 * SAMPLE_RATE, random).abs() <= 1).all()
+
+
+def test_nothing_draws_timestamps_into_text() -> None:
+    """Where text stands, the loss pushes every timestamp down: none is smoothed towards."""
+    first, vocabulary = 20, 60
+    logits = torch.full((1, 2, vocabulary), 0.0)
+    logits[..., first:] = -12.0
+    logits.requires_grad_(True)
+    loss, _ = train.loss_of(logits, torch.eye(vocabulary), torch.tensor([[3, 7]]), first)
+    loss.backward()
+    assert logits.grad is not None
+    assert (logits.grad[..., first:] > 0).all()
+
+
 def test_mu_law_keeps_a_tone() -> None:
     """A tone of the telephone band comes through with the noise of eight bits."""
     tone = 0.3 * torch.sin(2 * torch.pi * 1000 * torch.arange(16_000) / SAMPLE_RATE)[None]
