@@ -12,38 +12,18 @@ from training.clips import SINGLE_SENTENCES, Clip, windows_of
 from training.fresh import TRAINED, VOICES, own_sentences
 from training.listen import SERVED, Heard, Listener
 from training.reference import Reference
+from training.text import NAMED_SENTENCES
 
 CONTEXT_S = (5.0, 25.0)
 PARITY_CLIPS = 20
 N_DISTRACTORS = 6
 """Names in a glossary that are not said."""
 
-NAMED = (
-    ("Please put me through to Siobhan Gallagher.", "Siobhan Gallagher"),
-    ("The invoice was signed by Mister Okonkwo.", "Okonkwo"),
-    ("Have you tried restarting the Kubernetes cluster?", "Kubernetes"),
-    ("Doctor Venkataraman will see you on Tuesday.", "Venkataraman"),
-    ("My appointment with Doctor Szymanski was moved.", "Szymanski"),
-    ("We flew from Reykjavik to Ljubljana.", "Reykjavik, Ljubljana"),
-    ("The package was sent to Guadalajara.", "Guadalajara"),
-    ("Is Anneliese coming to the meeting?", "Anneliese"),
-    ("The new office in Bratislava opens in May.", "Bratislava"),
-    ("Tell Joaquin that the contract is ready.", "Joaquin"),
-    ("She works for Hallstrom and Partners.", "Hallstrom"),
-    ("The doctor gave me amoxicillin for my throat.", "amoxicillin"),
-    ("Our database runs on Postgres.", "Postgres"),
-    ("I spoke to Beatrix Vandermeer yesterday.", "Beatrix Vandermeer"),
-    ("The train to Wolverhampton is late again.", "Wolverhampton"),
-    ("Ask Thaddeus about the broken printer.", "Thaddeus"),
-    ("They live near Poughkeepsie, north of the city.", "Poughkeepsie"),
-    ("The lecture was about Nietzsche and music.", "Nietzsche"),
-    ("We bought a house in Albuquerque.", "Albuquerque"),
-    ("Mister Abernathy wants to cancel his order.", "Abernathy"),
-    ("The pharmacy has no ibuprofen left.", "ibuprofen"),
-    ("Call Francesca Moretti about the tickets.", "Francesca Moretti"),
-    ("The Zambezi is longer than the Thames.", "Zambezi, Thames"),
-    ("Our guide was a man called Ignatius.", "Ignatius"),
-)
+NAMED = [
+    (text, names)
+    for line in NAMED_SENTENCES.read_text(encoding="utf-8").splitlines()
+    for text, names in [line.split("\t")]
+]
 """Sentences with rare names and terms, as a user would list them."""
 
 
