@@ -5,7 +5,7 @@ Knows nothing of audio still coming in; that is `app/channel.py`.
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Literal, Protocol, assert_never
 
 from app import events
 from app.audio import Samples
@@ -18,6 +18,10 @@ from engine.api import SAMPLE_RATE
 MAX_REDECODES = 2
 # The engine looks at the end of the text before a window; more than this it would cut off itself.
 PROMPT_CHARS = 1000
+
+Context = Literal["none", "utterance", "channel"]
+"""The text before a window that the model is shown: none, so that windows are decoded side by side; that of its own
+utterance, whose windows then follow one another; or all of its channel, whose windows then do."""
 
 
 class SessionPort(Protocol):
@@ -83,6 +87,8 @@ class FinalWindow:
     redecode: _Redecode | None = None
     """What must be answered before the next event is handed out."""
     n_redecodes: int = 0
+    is_looping: bool = False
+    """A reading of it repeated itself."""
 
     @property
     def needs_decoding(self) -> bool:
@@ -96,9 +102,7 @@ class FinalOptions:
     task: api.Task
     max_in_flight: int
     """Windows that the engine is asked for at the same time."""
-    carries_context: bool
-    """Show the model the text before a window of the same utterance, so that these windows follow one another; without,
-    they are decoded side by side."""
+    context: Context
     gate: Gate
     hotwords: tuple[str, ...] = ()
     words: bool = False
@@ -113,6 +117,8 @@ class Finals:
         self._session = session
         self._options = options
         self._windows: deque[FinalWindow] = deque()
+        self._text = ""
+        """The end of the channel's text, as context."""
         self.n_added = 0
         self.n_done = 0
         self.speech_samples = 0
@@ -138,6 +144,8 @@ class Finals:
         window = next(window for window in self._windows if window.job == job or _redecodes(window, job))
         if not isinstance(event, api.SegmentEvent | api.DoneEvent):
             return
+        if isinstance(event, api.DoneEvent):
+            window.is_looping |= event.is_looping or self._options.gate.is_loop(event.compression_ratio)
         if window.job == job:
             window.events.append(event)
         elif isinstance(event, api.DoneEvent):
@@ -155,14 +163,24 @@ class Finals:
 
     def interim_options(self, utterance: Utterance, prefix: tuple[int, ...]) -> api.DecodeOptions:
         """How a window of this utterance that still grows is to be decoded now."""
-        carried = utterance.text[-PROMPT_CHARS:] if self._options.carries_context else ""
         return api.DecodeOptions(
             self._options.language,
             self._options.task,
-            previous_text=carried or utterance.prompt,
+            previous_text=self._text_before(utterance) or utterance.prompt,
             prefix=prefix,
             hotwords=self._options.hotwords,
         )
+
+    def _text_before(self, utterance: Utterance) -> str:
+        match self._options.context:
+            case "none":
+                return ""
+            case "utterance":
+                return utterance.text[-PROMPT_CHARS:]
+            case "channel":
+                return self._text
+            case _:
+                assert_never(self._options.context)
 
     def abandon(self, unfinished: Utterance | None, speech: list[Span], acknowledged: tuple[float, ...]) -> None:
         """No more text will come: end every utterance with what it has, and report the rest as uncovered.
@@ -200,16 +218,18 @@ class Finals:
             if not window.needs_decoding:
                 continue
             if window.job is None:
-                waits_for_text = (
-                    self._options.carries_context and previous is not None and previous.utterance is window.utterance
-                )
-                if n_in_flight >= self._options.max_in_flight or waits_for_text:
+                if n_in_flight >= self._options.max_in_flight or self._needs_text_of(previous, window):
                     return
                 options = self.interim_options(window.utterance, window.prefix)
                 options = replace(options, word_times=self._options.words)
                 window.job = self._session.submit(self._channel, api.Priority.FINAL, window.samples, options)
             n_in_flight += 1
             previous = window
+
+    def _needs_text_of(self, previous: FinalWindow | None, window: FinalWindow) -> bool:
+        if previous is None or self._options.context == "none":
+            return False
+        return self._options.context == "channel" or previous.utterance is window.utterance
 
     def _read(self, window: FinalWindow) -> bool:
         """Hand out what has come of a window, up to speech that is to be read again first; true if that was all."""
@@ -282,6 +302,7 @@ class Finals:
         end = max(min(heard[0] + round(segment.end_s * SAMPLE_RATE), heard[1]), start)
         utterance.text += text
         utterance.text_until = end
+        self._text = (self._text + segment.text)[-PROMPT_CHARS:]
         window.covered.append((start, end))
         self.n_words += len(text.split())
         self._session.send(
@@ -312,6 +333,10 @@ class Finals:
 
     def _finish(self, window: FinalWindow) -> None:
         self.speech_samples += duration(window.speech)
+        if window.needs_decoding and (window.is_looping or not window.covered):
+            # What misled one reading must not mislead the next. Source: openai/whisper, whisper/transcribe.py,
+            # `prompt_reset_since`, which goes by the temperature that a reading took.
+            self._text = ""
         least = UNCOVERED_SAMPLES if window.covered else 1
         window.utterance.uncovered += uncovered(window.speech, window.covered, least)
         if window.is_last:

@@ -25,7 +25,7 @@ from app.errors import (
     SessionError,
     WrongState,
 )
-from app.finals import FinalOptions
+from app.finals import Context, FinalOptions
 from app.gate import Gate
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -47,8 +47,8 @@ class SessionConfig:
     """Audio between two interims of an utterance."""
     max_finals_in_flight: int = 2
     """Windows of one channel that the engine is asked for at the same time."""
-    carries_context: bool = True
-    """Show the model the text before a window of the same utterance."""
+    context: Context = "utterance"
+    """How much of the text before a window the model is shown."""
     gate: Gate = field(default_factory=Gate)
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
 
@@ -255,7 +255,7 @@ class Session:
                 start.language,
                 start.task,
                 self._config.max_finals_in_flight,
-                self._config.carries_context,
+                self._config.context,
                 self._config.gate,
                 start.hotwords,
                 start.words,

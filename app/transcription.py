@@ -81,7 +81,7 @@ async def transcribe(
             failure = SessionError(close.reason, close.reason, close.code)
         is_closed.set()
 
-    config = replace(config, carries_context=False, max_finals_in_flight=MAX_BACKLOG)
+    config = replace(config, context="none", max_finals_in_flight=MAX_BACKLOG)
     session = Session(session_id, transcriber.info, config)
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, note, note_close)

@@ -153,7 +153,7 @@ def test_nothing_is_put_in_front_of_text_that_was_shown_as_stable() -> None:
 
 def test_windows_keep_their_order_while_one_is_read_again() -> None:
     """Later windows that are done already wait for the gap of an earlier one."""
-    bench = Bench(WITHOUT_INTERIMS, replace(CONFIG, carries_context=False, max_finals_in_flight=8))
+    bench = Bench(WITHOUT_INTERIMS, replace(CONFIG, context="none", max_finals_in_flight=8))
     for turn in range(3):
         bench.hear(np.concatenate((speech(range(turn * 10, turn * 10 + 10)), silence(0.6))), answer=False)
     assert len(bench.waiting) == 3

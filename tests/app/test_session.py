@@ -102,7 +102,7 @@ def test_a_window_knows_the_text_before_it() -> None:
 def test_windows_without_context_run_side_by_side() -> None:
     """A file's windows do not wait for each other's text, and still come out in order."""
     words, samples = long_talk(400)
-    config = replace(CONFIG, carries_context=False, max_finals_in_flight=8)
+    config = replace(CONFIG, context="none", max_finals_in_flight=8)
     bench = Bench(replace(START, interim=False), config)
     bench.hear(samples, answer=False)
     assert len(bench.waiting) >= 3
