@@ -1,4 +1,4 @@
-"""A `tutti serve` of the benchmark's own, as a process of its own."""
+"""Servers of the benchmark's own, each in a process of its own: `tutti serve`, or what it is to be compared with."""
 
 import socket
 import subprocess
@@ -7,11 +7,13 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import click
+
+from benchmarks.children import start_child
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 40.0
@@ -32,19 +34,35 @@ class RunningServer:
 
 @contextmanager
 def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
-    """Start on a free loopback port, wait until it is ready, and stop it at the end.
+    """`tutti serve` on a free loopback port, until the block is left; ready when it is entered.
 
     Raises:
         ClickException: it did not start; holds what it printed.
     """
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "app", "serve", "--port", str(port), "--log-level", "warning", *arguments]
+    with running_process(command, port, ready_path="/readyz") as server:
+        yield server
+
+
+@contextmanager
+def running_process(
+    command: Sequence[str], port: int, *, ready_path: str, environment: Mapping[str, str] | None = None
+) -> Iterator[RunningServer]:
+    """Start a server that will listen on `port`, wait until it is ready, and stop it at the end.
+
+    Args:
+        ready_path: what answers once it is ready; empty if it is ready when it takes connections.
+        environment: what is added to this process's own.
+
+    Raises:
+        ClickException: it did not start; holds what it printed.
+    """
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        process = start_child(command, output, environment)
         try:
             server = RunningServer(f"http://127.0.0.1:{port}", process.pid)
-            if not _is_ready(server, process):
+            if not _is_ready(server, process, port, ready_path):
                 output.seek(0)
                 raise click.ClickException(f"{' '.join(command)} did not become ready:\n{output.read()[-4000:]}")
             yield server
@@ -57,11 +75,20 @@ def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
                 process.wait()
 
 
-def _is_ready(server: RunningServer, process: "subprocess.Popen[bytes]") -> bool:
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _is_ready(server: RunningServer, process: "subprocess.Popen[bytes]", port: int, ready_path: str) -> bool:
     deadline = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            server.fetch("/readyz")
+            if ready_path:
+                server.fetch(ready_path)
+            else:
+                socket.create_connection(("127.0.0.1", port), timeout=PROBE_S).close()
         except (urllib.error.URLError, OSError):
             time.sleep(PROBE_S)
         else:
