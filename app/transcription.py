@@ -57,10 +57,19 @@ async def transcribe(
     task: api.Task = "transcribe",
     prompt: str = "",
     words: bool = False,
+    carries_context: bool = False,
+    on_progress: Callable[[float], None] | None = None,
 ) -> None:
     """Transcribe mono float32 samples at 16 kHz; events are handed out as they come, `Stopped` last.
 
-    The windows of the recording are decoded side by side, without the text before them. Cancelling is safe.
+    Audio is taken as the engine gets on with it, and none is kept, so that a recording may last for hours.
+    Cancelling is safe.
+
+    Args:
+        carries_context: show the model the text before a window; its windows are then decoded one after another, not
+            side by side.
+        on_progress: told, in seconds of audio, how far the text is final and has been handed out, whenever that grows;
+            at last the `audio_s` of `Stopped`.
 
     Raises:
         SessionError: an option that the model cannot honour, or the engine failed.
@@ -68,12 +77,28 @@ async def transcribe(
     """
     failure: SessionError | MediaError | None = None
     is_closed = asyncio.Event()
+    final_until_s = 0.0
+
+    def note_final(until_s: float) -> None:
+        nonlocal final_until_s
+        if until_s > final_until_s:
+            final_until_s = until_s
+            if on_progress:
+                on_progress(until_s)
 
     def note(event: events.Event) -> None:
         nonlocal failure
         if isinstance(event, events.Failure) and event.is_fatal:
             failure = SessionError(event.code, event.message)
         on_event(event)
+        match event:
+            case events.Segment():
+                # The next one begins no earlier.
+                note_final(event.end_s)
+            case events.Utterance():
+                note_final(event.final_until_s)
+            case events.Stopped():
+                note_final(event.audio_s)
 
     def note_close(close: events.Close) -> None:
         nonlocal failure
@@ -81,7 +106,7 @@ async def transcribe(
             failure = SessionError(close.reason, close.reason, close.code)
         is_closed.set()
 
-    config = replace(config, context="none", max_finals_in_flight=MAX_BACKLOG)
+    config = replace(config, context="channel" if carries_context else "none", max_finals_in_flight=MAX_BACKLOG)
     session = Session(session_id, transcriber.info, config)
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, note, note_close)
@@ -102,6 +127,7 @@ async def transcribe(
                 if session.is_closed:
                     break
                 driver.receive(events.Audio(samples.astype("<f4").tobytes()))
+                note_final(session.acknowledged()[0])
             driver.receive(events.Stop())
             await is_closed.wait()
         except MediaError as error:
