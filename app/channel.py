@@ -38,6 +38,8 @@ SPEECH_GAP_SAMPLES = SAMPLE_RATE // 5
 # Audio kept while nobody speaks: the pre-roll of speech that the detector has yet to announce.
 IDLE_SAMPLES = PRE_ROLL_SAMPLES + ONSET_WINDOW * FRAME_SAMPLES
 
+_NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelOptions:
@@ -64,6 +66,8 @@ class _OpenWindow:
     """Position at which it is read again."""
     stabilizer: Stabilizer = field(default_factory=Stabilizer)
     interim_job: int | None = None
+    replaced_job: int | None = None
+    """A reading that `interim_job` has replaced in the queue, until the engine says so."""
     interim_end: int = 0
     interim_has_started: bool = False
 
@@ -118,8 +122,7 @@ class Channel:
     def abandon(self, acknowledged: tuple[float, ...]) -> None:
         """No more text will come: end what was announced with what there is."""
         window, self._open = self._open, None
-        utterance, speech = (window.utterance, window.speech) if window else (None, [])
-        self.finals.abandon(utterance, speech, acknowledged)
+        self.finals.abandon(_ended(window, self.position, _NO_SAMPLES, True) if window else None, acknowledged)
 
     @property
     def position(self) -> int:
@@ -234,15 +237,13 @@ class Channel:
             self._open.speech = behind or self._open.speech
 
     def _close_window(self, window: _OpenWindow, end: int, is_last: bool) -> None:
-        if window.interim_job is not None:
-            self._session.cancel(window.interim_job)
+        for job in (window.interim_job, window.replaced_job):
+            if job is not None:
+                self._session.cancel(job)
         samples = self._buffer.view(window.start, end).copy()
         self._last_cut = end
         self._buffer.forget_before(end)
-        tokens, n_stable_chars = window.stabilizer.tokens, len(window.stabilizer.stable)
-        self.finals.add(
-            FinalWindow(window.utterance, window.start, end, samples, tokens, n_stable_chars, window.speech, is_last)
-        )
+        self.finals.add(_ended(window, end, samples, is_last))
 
     # Interims.
 
@@ -255,11 +256,12 @@ class Channel:
         interval = self._options.interim_samples
         if interval is None or self.position < window.next_interim or self.finals:
             return
-        if window.interim_job is not None and window.interim_has_started:
+        if window.interim_job is not None and (window.interim_has_started or window.replaced_job is not None):
             return
         if not window.speech or window.speech[-1][1] <= window.interim_end:
             return
         window.next_interim = self.position + interval
+        window.replaced_job = window.interim_job
         window.interim_end = self.position
         window.interim_has_started = False
         options = self.finals.interim_options(window.utterance, window.stabilizer.tokens)
@@ -272,11 +274,16 @@ class Channel:
             self.finals.engine_event(job, event)
         elif self._open and self._open.interim_job == job:
             self._interim_event(self._open, event)
+        elif self._open and self._open.replaced_job == job:
+            if isinstance(event, api.SupersededEvent | api.DoneEvent):
+                self._open.replaced_job = None
 
     def do_without(self, job: int) -> bool:
         """Let go of a reading that the engine had no room for; false if an utterance's text depends on it."""
         if self._open and self._open.interim_job == job:
             self._open.interim_job = None
+        if self._open and self._open.replaced_job == job:
+            self._open.replaced_job = None
         return self.finals.drop_redecode(job) or not self.finals.holds(job)
 
     def _interim_event(self, window: _OpenWindow, event: api.EngineEvent) -> None:
@@ -318,6 +325,21 @@ class Channel:
                 tail,
             )
         )
+
+
+def _ended(window: _OpenWindow, end: int, samples: Samples, is_last: bool) -> FinalWindow:
+    stabilizer = window.stabilizer
+    return FinalWindow(
+        window.utterance,
+        window.start,
+        end,
+        samples,
+        stabilizer.tokens,
+        stabilizer.stable,
+        stabilizer.heard_until,
+        window.speech,
+        is_last,
+    )
 
 
 def _split(spans: list[Span], at: int) -> tuple[list[Span], list[Span]]:

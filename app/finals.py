@@ -72,11 +72,15 @@ class FinalWindow:
     samples: Samples
     prefix: tuple[int, ...]
     """Tokens of the text that was shown as stable: the final text begins with it."""
-    n_stable_chars: int
-    """How much of that text is still to be handed out; nothing may be put in front of it."""
+    stable: str
+    """That text."""
+    stable_until: int
+    """Position before which it was spoken."""
     speech: list[Span]
     is_last: bool
     """The utterance ends with it."""
+    n_given_chars: int = 0
+    """How much of its text has been handed out."""
     job: int | None = None
     events: deque[api.SegmentEvent | api.DoneEvent] = field(default_factory=deque)
     """Held back while an earlier window is not done, or speech before them is read again; bounded by the tokens of one
@@ -89,6 +93,11 @@ class FinalWindow:
     n_redecodes: int = 0
     is_looping: bool = False
     """A reading of it repeated itself."""
+
+    @property
+    def stable_left(self) -> str:
+        """What of the stable text is still to be handed out; nothing may be put in front of it."""
+        return self.stable[self.n_given_chars :]
 
     @property
     def needs_decoding(self) -> bool:
@@ -182,22 +191,21 @@ class Finals:
             case _:
                 assert_never(self._options.context)
 
-    def abandon(self, unfinished: Utterance | None, speech: list[Span], acknowledged: tuple[float, ...]) -> None:
-        """No more text will come: end every utterance with what it has, and report the rest as uncovered.
+    def abandon(self, unfinished: FinalWindow | None, acknowledged: tuple[float, ...]) -> None:
+        """No more text will come: end every utterance with what was shown of it as stable, and report the rest.
 
         Args:
-            unfinished: the utterance that still takes in audio, if any.
-            speech: what it has heard behind its last window.
+            unfinished: the window that still takes in audio, if any.
             acknowledged: as it was before; what is abandoned is not done.
         """
-        for window in self._windows:
+        windows = [*self._windows, *([unfinished] if unfinished else [])]
+        self._windows.clear()
+        for window in windows:
+            if window.stable_left:
+                self._send_stable(window)
             window.utterance.uncovered += uncovered(window.speech, window.covered, least=1)
             if window.is_last:
                 self._send_utterance(window.utterance, window.speech, acknowledged)
-        self._windows.clear()
-        if unfinished:
-            unfinished.uncovered += speech
-            self._send_utterance(unfinished, speech, acknowledged)
 
     def _advance(self) -> None:
         """Submit what may run; hand out the events of the oldest window, and of the next ones while they are done."""
@@ -246,7 +254,7 @@ class Finals:
                 if self._redecode(window, start, segment.text, event.language):
                     continue
                 self._send_segment(window, segment, event.language, (window.start, window.end))
-            window.n_stable_chars -= len(segment.text)
+            window.n_given_chars += len(segment.text)
             window.events.popleft()
         return False
 
@@ -263,7 +271,7 @@ class Finals:
         since = max(window.utterance.text_until, window.checked_until, window.start)
         window.checked_until = max(until, since)
         stretch = missed(window.speech, since, until)
-        if not stretch or window.n_stable_chars > 0 or window.n_redecodes >= MAX_REDECODES:
+        if not stretch or window.stable_left or window.n_redecodes >= MAX_REDECODES:
             return False
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         options = api.DecodeOptions(
@@ -319,6 +327,12 @@ class Finals:
                 self._words(segment, heard, (start, end)),
             )
         )
+
+    def _send_stable(self, window: FinalWindow) -> None:
+        """Hand out what was shown as stable, for want of a final reading of it."""
+        end_s = (window.stable_until - window.start) / SAMPLE_RATE
+        segment = api.Segment(0.0, end_s, window.stable_left, (), 0.0, 1.0, 0.0)
+        self._send_segment(window, segment, self._options.language, (window.start, window.end))
 
     def _words(self, segment: api.Segment, heard: Span, sent: Span) -> tuple[events.Word, ...]:
         """Their times on the session's timeline, inside the segment as it is sent."""

@@ -43,12 +43,21 @@ class Bench:
                     self.events.append(event)
                 case events.Submit(job, window):
                     assert 0 < len(window.samples) <= WINDOW_SAMPLES
+                    older = [each for each, other in self.waiting if self.replaces(window, each, other)]
+                    self.waiting = deque(each for each in self.waiting if each[0] not in older)
                     self.waiting.append((job, window))
                     self.windows.append(window)
+                    for each in older:
+                        self.perform(self.session.engine_event(each, api.SupersededEvent()))
                 case events.Cancel(job):
                     self.waiting = deque(each for each in self.waiting if each[0] != job)
                 case events.Close():
                     self.closes.append(effect)
+
+    def replaces(self, window: api.Window, job: int, older: api.Window) -> bool:
+        """Whether the engine puts a new window in the place of this one that waits."""
+        priorities = {window.priority, older.priority}
+        return priorities == {api.Priority.INTERIM} and window.channel == older.channel
 
     def answer_one(self, index: int = 0, lost: Container[int] = ()) -> None:
         """Let the engine answer the window at this place in the queue, and pass over some of its words."""

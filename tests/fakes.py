@@ -90,7 +90,7 @@ def _hear(samples: Samples) -> list[_Heard]:
     return heard
 
 
-def _timestamp(sample: int) -> api.Piece:
+def timestamp(sample: int) -> api.Piece:
     steps = round(sample / SAMPLE_RATE / 0.02)
     return api.Piece((TIMESTAMP_BEGIN + steps,), "", steps * 0.02)
 
@@ -114,16 +114,16 @@ def decode(window: api.Window, lost: Container[int] = ()) -> list[api.EngineEven
     n_forced = sum(piece.at_s is None for piece in pieces)
     heard = [each for at, each in enumerate(_hear(window.samples)) if at < n_forced or at not in lost]
     if heard and not pieces:
-        pieces.append(_timestamp(heard[0].start))
+        pieces.append(timestamp(heard[0].start))
     for index, each in enumerate(heard):
         if index < n_forced:
             continue
         if index and each.start - heard[index - 1].end >= SENTENCE_GAP_SAMPLES:
-            pieces += [_timestamp(heard[index - 1].end), _timestamp(each.start)]
+            pieces += [timestamp(heard[index - 1].end), timestamp(each.start)]
         pieces.append(api.Piece((each.token,), each.text))
     if heard:
-        pieces.append(_timestamp(heard[-1].end))
-    return [api.StartedEvent(0.0, 1), *_as_events(pieces, window.options.word_times)]
+        pieces.append(timestamp(heard[-1].end))
+    return [api.StartedEvent(0.0, 1), *as_events(pieces, window.options.word_times)]
 
 
 def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:
@@ -135,7 +135,7 @@ def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:
     )
 
 
-def _as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.EngineEvent]:
+def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.EngineEvent]:
     segments: list[api.Segment] = []
     start_s, text, tokens = 0.0, "", []
     for piece in pieces:

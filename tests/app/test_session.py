@@ -286,9 +286,8 @@ def test_interims_grow_and_a_waiting_one_is_replaced() -> None:
     """While nothing answers, each new interim is submitted in place of the last; once started, it is waited for."""
     bench = Bench()
     bench.hear(speech([1] * 20), answer=False)
-    interims = [each for each in bench.waiting if each[1].priority is api.Priority.INTERIM]
-    assert len(interims) > 3
-    job = interims[-1][0]
+    assert len(bench.windows) > 3
+    ((job, _),) = bench.waiting
     bench.perform(bench.session.engine_event(job, api.StartedEvent(0.0, 1)))
     n_before = len(bench.waiting)
     bench.hear(speech([1] * 10), answer=False)
@@ -509,12 +508,32 @@ def test_when_the_engine_fails_every_utterance_still_ends() -> None:
     assert {utterance.final_until_s for utterance in utterances} == {0.0}
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_what_was_shown_as_stable_is_final_though_the_engine_fails(is_open: bool) -> None:
+    """It was promised, so it is part of the utterance that ends for want of an engine; it is not acknowledged."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3, 4, 5, 6, 7, 8]))
+    stable = bench.of(events.Interim)[-1].stable
+    bench.hear(speech([9]) if is_open else silence(0.6), answer=False)
+    bench.perform(bench.session.engine_error(bench.waiting[-1][0], EngineFailed("gone")))
+    check_promises(bench)
+    (segment,), (utterance,) = bench.of(events.Segment), bench.of(events.Utterance)
+    assert segment.text == utterance.text == stable != ""
+    assert utterance.uncovered[0][0] == segment.end_s
+    assert utterance.final_until_s == 0.0
+
+
 def test_an_interim_that_was_replaced_does_not_end_the_session() -> None:
     """The engine may say that it is full of a reading that a newer one has replaced meanwhile."""
     bench = Bench()
-    bench.give(events.Audio(pcm(speech([1] * 8))))
-    assert len(bench.waiting) > 1
-    assert bench.session.engine_error(bench.waiting[0][0], EngineOverloaded(5, 5)) == []
+    effects = bench.session.receive(events.Audio(pcm(speech([1] * 20))))
+    older, newer = (effect.job for effect in effects if isinstance(effect, events.Submit))
+    assert bench.session.engine_error(older, EngineOverloaded(5, 5)) == []
+    bench.hear(speech([1] * 4), answer=False)
+    assert len(bench.windows) == 1, "one reading alone may wait for its replacement to be told"
+    bench.stop()
+    assert bench.text() == said([1] * 24)
+    assert newer
 
 
 def test_silence_is_not_read_for_an_interim() -> None:
