@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 import tutti
+from app.audio import Samples
 from benchmarks.audio import Recording
 from engine.api import SAMPLE_RATE
 
@@ -17,19 +19,25 @@ GRACE_S = 90.0
 
 
 @dataclass(slots=True)
-class StreamLog:
-    """What one client saw. Times are those of `time.monotonic`."""
+class ClientLog:
+    """What one client did. Times are those of `time.monotonic`."""
 
     recording: Recording
     begun: float = 0.0
     """When the first sample was spoken; a sample at `t` seconds is spoken at `begun + t`, whatever the server does."""
-    events: list[tuple[float, tutti.Event]] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
     """How late each chunk left for reasons of this generator's own."""
     blocked_s: list[float] = field(default_factory=list)
     """How long each chunk waited for a server that did not read."""
     failure: str | None = None
     """Why there is no complete session."""
+
+
+@dataclass(slots=True)
+class StreamLog(ClientLog):
+    """And what it saw of tutti."""
+
+    events: list[tuple[float, tutti.Event]] = field(default_factory=list)
 
 
 async def stream(url: str, log: StreamLog, *, language: str | None, delay_s: float = 0.0) -> None:
@@ -46,22 +54,35 @@ async def stream(url: str, log: StreamLog, *, language: str | None, delay_s: flo
                     log.events.append((time.monotonic(), event))
                 sender.cancel()
     except* (tutti.TuttiError, TimeoutError) as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        log.failure = f"{type(error).__name__}: {error}"
+        log.failure = described(group)
 
 
-async def _send(session: tutti.Session, log: StreamLog) -> None:
-    pcm = (np.clip(log.recording.samples, -1, 1) * 32767).astype("<i2")
+async def speak(log: ClientLog, send: Callable[[Samples], Awaitable[None]]) -> None:
+    """Hand over the recording in chunks, each as soon as its last sample has been spoken, and note how that went."""
+    samples = log.recording.samples
     ready = log.begun = time.monotonic()
-    for end in range(CHUNK_SAMPLES, len(pcm) + CHUNK_SAMPLES, CHUNK_SAMPLES):
-        # A chunk exists only once its last sample has been spoken.
-        due = log.begun + min(end, len(pcm)) / SAMPLE_RATE
+    for end in range(CHUNK_SAMPLES, len(samples) + CHUNK_SAMPLES, CHUNK_SAMPLES):
+        due = log.begun + min(end, len(samples)) / SAMPLE_RATE
         await asyncio.sleep(due - time.monotonic())
         sent = time.monotonic()
         log.late_s.append(sent - max(due, ready))
-        await session.send(pcm[end - CHUNK_SAMPLES : end].tobytes())
+        await send(samples[end - CHUNK_SAMPLES : end])
         ready = time.monotonic()
         log.blocked_s.append(ready - sent)
+
+
+def to_pcm(samples: Samples) -> bytes:
+    """16 bits."""
+    return (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
+
+
+def described(error: BaseException) -> str:
+    """The first error of a group, in a line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+async def _send(session: tutti.Session, log: StreamLog) -> None:
+    await speak(log, lambda samples: session.send(to_pcm(samples)))
     await session.stop()

@@ -1,14 +1,13 @@
 """From what a client saw to latencies, word errors, and promises that were not kept. No I/O."""
 
 import itertools
-from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import tutti
 from benchmarks.audio import Said
+from benchmarks.captions import Caption, WordDelays, measure_words, spoken_words
 from benchmarks.client import StreamLog
-from benchmarks.scoring import WordErrors, matches, word_errors, words
+from benchmarks.scoring import WordErrors, word_errors
 
 TOLERANCE_S = 0.05
 """Times that differ by less are the same."""
@@ -28,21 +27,16 @@ class Delays:
     """From `utterance.end_s`, where the server heard speech end, to the `utterance` event."""
     final_true_s: list[float] = field(default_factory=list)
     """From the true end of that speech to the `utterance` event."""
-    word_shown_s: list[float] = field(default_factory=list)
-    """From the end of a word to its being shown for good: it stays in every later text."""
-    word_stable_s: list[float] = field(default_factory=list)
-    """From the end of a word to its being stable, or final."""
+    words: WordDelays = field(default_factory=WordDelays)
     errors: WordErrors = field(default_factory=WordErrors)
-    n_revised: int = 0
-    """Words shown that the next text did not have."""
     uncovered_s: float = 0.0
     """Detected speech for which the server reported that it has no text."""
 
     def add(self, other: "Delays") -> None:
-        for name in ("first_text_s", "interim_lag_s", "final_s", "final_true_s", "word_shown_s", "word_stable_s"):
+        for name in ("first_text_s", "interim_lag_s", "final_s", "final_true_s"):
             getattr(self, name).extend(getattr(other, name))
+        self.words.add(other.words)
         self.errors += other.errors
-        self.n_revised += other.n_revised
         self.uncovered_s += other.uncovered_s
 
 
@@ -61,9 +55,6 @@ def measure(log: StreamLog) -> Delays:
     """All figures of a session; of one that failed, those up to there."""
     delays = Delays()
     turns = _turns(log)
-    shown_at: list[float] = []
-    stable_at: list[float] = []
-    heard: list[str] = []
     for _, turn in sorted(turns.items()):
         if turn.end is None:
             continue
@@ -75,20 +66,10 @@ def measure(log: StreamLog) -> Delays:
         delays.final_s.append(ended_at - log.begun - turn.end.end_s)
         delays.final_true_s.append(ended_at - log.begun - offset_s)
         delays.uncovered_s += sum(end - start for start, end in turn.end.uncovered)
-        shown_at += _shown_at(turn)
-        stable_at += _stable_at(turn)
-        heard += words(turn.end.text)
-        delays.n_revised += sum(
-            len(words(a[1])) - len(matches(words(a[1]), words(b[1]))) for a, b in itertools.pairwise(turn.seen)
-        )
     for at, event in log.events:
         if isinstance(event, tutti.Interim):
             delays.interim_lag_s.append(at - log.begun - event.end_s)
-    spoken = list(word_ends(log.recording.said))
-    for index, place in matches([word for word, _ in spoken], heard).items():
-        spoken_at = log.begun + spoken[index][1]
-        delays.word_shown_s.append(shown_at[place] - spoken_at)
-        delays.word_stable_s.append(stable_at[place] - spoken_at)
+    delays.words = measure_words(captions(log), spoken_words(log.recording.said), log.begun)
     delays.errors = word_errors(log.recording.text, " ".join(t.end.text for _, t in sorted(turns.items()) if t.end))
     return delays
 
@@ -116,25 +97,18 @@ def problems(log: StreamLog) -> list[str]:
     return found
 
 
-def word_ends(said: tuple[Said, ...]) -> Iterator[tuple[str, float]]:
-    """Every word of the reference and when it ends.
-
-    An utterance's last word ends with its speech. The others' ends are interpolated by letters over its spans of
-    speech, which is right to about 0.2 s for synthetic voices.
-    """
-    for each in said:
-        spoken = words(each.text)
-        speech_s = sum(end - start for start, end in each.spans)
-        n_letters = sum(map(len, spoken))
-        for word, so_far in zip(spoken, itertools.accumulate(map(len, spoken)), strict=True):
-            yield word, _at(each.spans, speech_s * so_far / n_letters)
-
-
-def _at(spans: tuple[tuple[float, float], ...], speech_s: float) -> float:
-    """When so much of the speech is over."""
-    ends = list(itertools.accumulate(end - start for start, end in spans))
-    index = min(bisect_left(ends, speech_s - 1e-9), len(spans) - 1)
-    return spans[index][1] - (ends[index] - speech_s)
+def captions(log: StreamLog) -> list[Caption]:
+    """The session's text after every event that changed it: all utterances, one behind the other."""
+    turns = sorted(_turns(log).items())
+    moments = sorted(
+        (at, place, shown, stable) for place, (_, turn) in enumerate(turns) for at, shown, stable in turn.seen
+    )
+    now = [("", "")] * len(turns)
+    seen = []
+    for at, place, shown, stable in moments:
+        now[place] = shown, stable
+        seen.append(Caption(at, " ".join(each for each, _ in now), " ".join(each for _, each in now)))
+    return seen
 
 
 def _true_times(said: tuple[Said, ...], start_s: float, end_s: float) -> tuple[float, float]:
@@ -172,23 +146,3 @@ def _turns(log: StreamLog) -> dict[int, _Turn]:
                 turn.end, turn.n_ends = event, turn.n_ends + 1
                 turn.seen.append((at, event.text, event.text))
     return turns
-
-
-def _shown_at(turn: _Turn) -> list[float]:
-    """For every word of the final text: since when it was there without ever being lost again."""
-    assert turn.end
-    final = words(turn.end.text)
-    since = [turn.seen[-1][0]] * len(final)
-    open_words = set(range(len(final)))
-    for at, shown, _ in reversed(turn.seen):
-        open_words &= matches(final, words(shown)).keys()
-        for index in open_words:
-            since[index] = at
-    return since
-
-
-def _stable_at(turn: _Turn) -> list[float]:
-    """For every word of the final text: since when so many words were stable."""
-    assert turn.end
-    counts = [(at, len(words(stable))) for at, _, stable in turn.seen]
-    return [next((at for at, n in counts if n > index), turn.seen[-1][0]) for index in range(len(words(turn.end.text)))]

@@ -21,7 +21,7 @@ from benchmarks.client import StreamLog, stream
 from benchmarks.counters import Counters
 from benchmarks.delays import Delays, measure, problems
 from benchmarks.report import Table, number, percent, spread
-from benchmarks.scoring import summary
+from benchmarks.scoring import summary, word_summary
 from benchmarks.server import RunningServer, running_server
 
 SCHEMA = 1
@@ -171,12 +171,13 @@ def level_result(logs: list[StreamLog], before: _Snapshot, after: _Snapshot) -> 
         "interim_lag_s": summary(total.interim_lag_s),
         "final_s": summary(total.final_s),
         "final_true_s": summary(total.final_true_s),
-        "word_shown_s": summary(total.word_shown_s),
-        "word_stable_s": summary(total.word_stable_s),
+        "word_seen_s": word_summary(total.words.seen_s),
+        "word_shown_s": word_summary(total.words.shown_s),
+        "word_stable_s": word_summary(total.words.stable_s),
         "words": total.errors.words,
         "wer": total.errors.rate,
         "missing": total.errors.missing_rate,
-        "revised_per_word": total.n_revised / total.errors.words if total.errors.words else None,
+        "revised_per_word": total.words.n_revised / total.errors.words if total.errors.words else None,
         "uncovered_s": total.uncovered_s,
         "server": {
             "cpu_s": server_s,
@@ -233,6 +234,7 @@ def table(result: dict[str, Any]) -> Table:
 ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "first text": lambda level: spread(level["first_text_s"]),
     "interim lag": lambda level: spread(level["interim_lag_s"]),
+    "word first shown": lambda level: spread(level["word_seen_s"]),
     "word shown for good": lambda level: spread(level["word_shown_s"]),
     "word stable": lambda level: spread(level["word_stable_s"]),
     "final after end_s": lambda level: spread(level["final_s"]),

@@ -130,6 +130,17 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def word_summary(values: Sequence[float]) -> dict[str, Any]:
+    """The same of words that came, and beside it those that never did, which are infinitely late.
+
+    `p95_of_all` counts them too: it is `None` where more than 5 % never came.
+    """
+    came = [value for value in values if math.isfinite(value)]
+    of_all = percentile(values, 95)
+    is_finite = of_all is not None and math.isfinite(of_all)
+    return {**summary(came), "never": len(values) - len(came), "p95_of_all": of_all if is_finite else None}
+
+
 @cache
 def _plain_normaliser(language: str) -> Callable[[str], list[str]]:
     return normaliser(language, {})

@@ -6,7 +6,7 @@ import pytest
 import tutti
 from benchmarks.audio import Recording, Said
 from benchmarks.client import StreamLog
-from benchmarks.delays import measure, problems, word_ends
+from benchmarks.delays import captions, measure, problems
 from engine.api import SAMPLE_RATE
 
 BEGUN = 100.0
@@ -15,7 +15,7 @@ BEGUN = 100.0
 def log(*events: tuple[float, tutti.Event], said: tuple[Said, ...] = (), audio_s: float = 4.0) -> StreamLog:
     samples = np.zeros(round(audio_s * SAMPLE_RATE), np.float32)
     recording = Recording("test", samples, " ".join(each.text for each in said), said)
-    return StreamLog(recording, BEGUN, [(BEGUN + at, event) for at, event in events])
+    return StreamLog(recording, BEGUN, events=[(BEGUN + at, event) for at, event in events])
 
 
 def interim(end_s: float, stable: str, tail: str) -> tutti.Interim:
@@ -45,9 +45,9 @@ def test_the_figures_of_a_session() -> None:
     assert delays.final_s == pytest.approx([0.8])
     assert delays.final_true_s == pytest.approx([0.9])
     # "ab" ends at 2.0 s and is shown before that, as it is half of the letters; "cd" ends at 3.0 s.
-    assert delays.word_shown_s == pytest.approx([-0.2, 0.0])
-    assert delays.word_stable_s == pytest.approx([0.5, 0.9])
-    assert delays.n_revised == 1
+    assert delays.words.shown_s == pytest.approx([-0.2, 0.0])
+    assert delays.words.stable_s == pytest.approx([0.5, 0.9])
+    assert delays.words.n_revised == 1
     assert delays.errors.rate == 0.0
     assert problems(log(*SESSION, said=SAID)) == []
 
@@ -61,15 +61,25 @@ def test_a_segment_is_final_text() -> None:
         (3.9, utterance("Ab cd")),
     )
     delays = measure(log(*events, said=SAID))
-    assert delays.word_stable_s == pytest.approx([0.2, 0.9])
-    assert delays.word_shown_s == pytest.approx([0.2, 0.0])
+    assert delays.words.stable_s == pytest.approx([0.2, 0.9])
+    assert delays.words.shown_s == pytest.approx([0.2, 0.0])
     assert delays.first_text_s == pytest.approx([1.2])
 
 
-def test_word_ends_skip_pauses() -> None:
-    """Letters are spread over the spans of speech only."""
-    said = (Said("aa bb cccc", ((0.0, 1.0), (5.0, 6.0))),)
-    assert [(word, pytest.approx(end)) for word, end in word_ends(said)] == [("aa", 0.5), ("bb", 1.0), ("cccc", 6.0)]
+def test_the_text_of_a_session_is_that_of_its_utterances() -> None:
+    """An utterance that begins while another is open stands behind it."""
+    events = (
+        (1.2, tutti.SpeechStarted(0, 0, 0.9)),
+        (1.8, interim(1.5, "Ab", " zz")),
+        (2.5, tutti.Interim(1, 0, 2.0, 2.4, "", "cd")),
+        (3.0, utterance("Ab x.", 0, 0.9, 2.0)),
+    )
+    seen = [(caption.at - BEGUN, caption.shown, caption.stable) for caption in captions(log(*events, said=SAID))]
+    assert seen == [
+        (pytest.approx(1.8), "Ab zz ", "Ab "),
+        (pytest.approx(2.5), "Ab zz cd", "Ab "),
+        (pytest.approx(3.0), "Ab x. cd", "Ab x. "),
+    ]
 
 
 @pytest.mark.parametrize(

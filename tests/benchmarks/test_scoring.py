@@ -1,10 +1,12 @@
 """Word errors, alignment and percentiles."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scoring import WordErrors, align, matches, percentile, summary, word_errors, words
+from benchmarks.scoring import WordErrors, align, matches, percentile, summary, word_errors, word_summary, words
 
 WORDS = st.lists(st.sampled_from("abc"), max_size=8)
 
@@ -51,3 +53,11 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert [percentile(values, p) for p in (50, 95, 99, 100)] == [50.0, 95.0, 99.0, 100.0]
     assert percentile([3.0], 95) == 3.0
     assert summary([]) == {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}
+
+
+def test_words_that_never_came_are_counted_beside_the_others() -> None:
+    """They are in none of the percentiles but the one that is of all words."""
+    late = word_summary([1.0] * 19 + [math.inf])
+    assert (late["n"], late["never"], late["p95"], late["p95_of_all"]) == (19, 1, 1.0, 1.0)
+    assert word_summary([1.0] * 9 + [math.inf])["p95_of_all"] is None
+    assert word_summary([])["p95_of_all"] is None
