@@ -85,14 +85,20 @@ async def _serve(settings: Settings) -> None:
 )
 @click.option("--language", help="A language code such as en. Default: detected.")
 @click.option("--prompt", default="", help="Text the speech may follow on from, or names it may contain.")
+@click.option(
+    "--context/--no-context",
+    default=False,
+    show_default=True,
+    help="Show the model the text so far. Slower, as windows then follow one another.",
+)
 @settings_options(*ENGINE_SETTINGS)
-def transcribe(file: IO[bytes], output: str, language: str | None, prompt: str, **values: Any) -> None:
+def transcribe(file: IO[bytes], output: str, language: str | None, prompt: str, context: bool, **values: Any) -> None:
     """Transcribe FILE, of any format that FFmpeg reads, without a server."""
     settings = _settings(values)
 
     async def work() -> None:
         async with _start_engine(settings) as engine:
-            await print_transcript(engine, file, output, settings.session_config, language, prompt)
+            await print_transcript(engine, file, output, settings.session_config, language, prompt, context)
 
     _run(work())
 

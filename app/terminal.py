@@ -1,6 +1,8 @@
 """What the command line shows of a transcription: progress while it runs, then its text."""
 
 import json
+import sys
+import time
 from contextlib import aclosing
 from typing import IO
 
@@ -14,6 +16,8 @@ from app.transcription import Transcript, transcribe
 from engine import api
 
 FORMATS = ("text", "segments", "json")
+# Containers round the length that they name, or estimate it; more missing than this share of it is worth a word.
+MISSING_SHARE = 0.05
 
 
 async def print_transcript(
@@ -23,8 +27,9 @@ async def print_transcript(
     config: SessionConfig,
     language: str | None,
     prompt: str,
+    carries_context: bool = False,
 ) -> None:
-    """Transcribe a file and print it; progress goes to the error stream, so that the output can be piped.
+    """Transcribe a file and print it. Progress goes to the error stream if that is a terminal, and nothing otherwise.
 
     Raises:
         MediaError: the file cannot be decoded.
@@ -32,26 +37,42 @@ async def print_transcript(
     """
     transcript = Transcript()
     out = Console(highlight=False, emoji=False, soft_wrap=True)
+    err = Console(highlight=False, emoji=False, soft_wrap=True, stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:.0f} s"),
+        TextColumn("{task.fields[reached]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("Transcribing", total=duration_s(file))
+    length_s = duration_s(file)
+    started_s = time.perf_counter()
+    # Output that is piped elsewhere must not be drawn above the bar.
+    with Progress(
+        *columns, console=err, transient=True, disable=not err.is_terminal, redirect_stdout=sys.stdout.isatty()
+    ) as progress:
+        bar = progress.add_task("Transcribing", total=length_s, reached=clock(0.0))
 
         def take(event: events.Event) -> None:
             transcript.take(event)
-            if isinstance(event, events.Segment):
-                progress.update(bar, completed=event.end_s)
-                if output == "segments":
-                    out.print(segment_line(event.start_s, event.end_s, event.text), markup=False)
+            if isinstance(event, events.Segment) and output == "segments":
+                out.print(segment_line(event.start_s, event.end_s, event.text), markup=False)
+
+        def show_progress(final_until_s: float) -> None:
+            progress.update(bar, completed=final_until_s, reached=clock(final_until_s))
 
         async with aclosing(decode_file(file)) as audio:
             await transcribe(
-                transcriber, audio, take, session_id="file", config=config, language=language, prompt=prompt
+                transcriber,
+                audio,
+                take,
+                session_id="file",
+                config=config,
+                language=language,
+                prompt=prompt,
+                carries_context=carries_context,
+                on_progress=show_progress,
             )
+    took_s = time.perf_counter() - started_s
     if output == "text":
         out.print(transcript.text, markup=False)
     elif output == "json":
@@ -64,6 +85,13 @@ async def print_transcript(
             "uncovered": transcript.uncovered,
         }
         out.print(json.dumps(body, ensure_ascii=False, indent=2), markup=False)
+    audio_s = transcript.audio_s
+    if length_s and audio_s < length_s * (1 - MISSING_SHARE):
+        err.print(
+            f"The audio ends at {clock(audio_s)}, but the file says that it lasts {clock(length_s)}: is it cut off?"
+        )
+    if err.is_terminal:
+        err.print(f"[dim]{clock(audio_s)} of audio in {clock(took_s)}, {audio_s / took_s:.1f} x real time[/]")
 
 
 def segment_line(start_s: float, end_s: float, text: str) -> str:

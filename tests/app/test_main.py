@@ -80,9 +80,11 @@ def test_a_port_that_is_taken_is_explained() -> None:
     assert "another --port" in done.stderr
 
 
-def test_a_file_is_transcribed_without_a_server() -> None:
+@pytest.mark.parametrize("flag", ["--no-context", "--context"])
+def test_a_file_is_transcribed_without_a_server(flag: str) -> None:
     """The text on the output, and nothing else, so that it can be piped."""
-    done = tutti("transcribe", str(AUDIO / "hello.flac"), "--language", "en")
+    done = tutti("transcribe", str(AUDIO / "hello.flac"), "--language", "en", flag)
+    assert done.stderr == ""
     assert done.stdout == "Hello everyone, and welcome to the morning meeting.\n"
 
 
