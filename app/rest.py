@@ -31,6 +31,8 @@ KNOWN_FIELDS = {
     "stream",
     "timestamp_granularities",
     "timestamp_granularities[]",
+    # Ours, named as other servers of Whisper name it.
+    "condition_on_previous_text",
 }
 # Names the fields of a request that changed nothing, so that none is ignored in silence.
 IGNORED_HEADER = "x-tutti-ignored"
@@ -85,6 +87,7 @@ async def _transcribe(service: Service, form: FormData) -> Response:
     if (_text(form, "stream") or "false").lower() not in ("false", "0"):
         raise RequestError(400, "stream: not offered by this server yet", "stream", "unsupported")
     granularities = _granularities(form, response_format)
+    carries_context = _boolean(form, "condition_on_previous_text")
     transcript = Transcript()
     try:
         async with aclosing(decode_file(file.file)) as audio:
@@ -97,6 +100,7 @@ async def _transcribe(service: Service, form: FormData) -> Response:
                 language=_text(form, "language") or None,
                 prompt=_text(form, "prompt") or "",
                 words="word" in granularities,
+                carries_context=carries_context,
             )
     except MediaError as error:
         raise RequestError(400, str(error), "file", "invalid_file") from error
@@ -217,3 +221,11 @@ async def _disconnected(receive: Callable[[], Awaitable[Message]]) -> None:
 def _text(form: FormData, name: str) -> str | None:
     value = form.get(name)
     return value if isinstance(value, str) else None
+
+
+def _boolean(form: FormData, name: str) -> bool:
+    """False if the field is missing."""
+    value = _text(form, name)
+    if value is None or value.lower() in ("true", "false"):
+        return value is not None and value.lower() == "true"
+    raise RequestError(400, f"{name}: expected true or false, got {value[:MAX_HEADER_CHARS]!r}", name)

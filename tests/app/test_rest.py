@@ -92,6 +92,16 @@ async def test_what_is_not_honoured_is_named(serve) -> None:
     assert response.headers["x-tutti-ignored"] == "chunking_strategy, temperature"
 
 
+@pytest.mark.parametrize(("asked", "shown"), [("true", "w1 w2 w3 w4"), ("False", ""), (None, "")])
+async def test_context_is_carried_where_it_is_asked_for(serve, asked: str | None, shown: str) -> None:
+    """`condition_on_previous_text` shows the model the text before a window."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"condition_on_previous_text": asked} if asked else {})
+    assert response.json()["text"] == said([1, 2, 3, 4, 5, 6, 7])
+    assert "x-tutti-ignored" not in response.headers
+    assert [window.options.previous_text.strip() for window in server.transcriber.windows] == ["", shown]
+
+
 @pytest.mark.parametrize("granularities", [["word"], ["segment"], ["word", "segment"], []])
 async def test_words_and_segments_are_timed_where_asked_for(serve, granularities: list[str]) -> None:
     server = await serve()
@@ -118,6 +128,10 @@ async def test_words_and_segments_are_timed_where_asked_for(serve, granularities
             "timestamp_granularities",
         ),
         (wav(TALK), {"language": "klingon"}, "language"),
+        (wav(TALK), {"condition_on_previous_text": "yes"}, "condition_on_previous_text"),
+        (wav(TALK), {"condition_on_previous_text": ""}, "condition_on_previous_text"),
+        (wav(TALK)[:20], {}, "file"),
+        (wav(silence(0.0)), {}, "file"),
         (b"this is no audio at all", {}, "file"),
     ],
 )
