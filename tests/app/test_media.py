@@ -79,10 +79,43 @@ async def test_damage_in_the_middle_costs_only_what_is_damaged() -> None:
     assert len(await decode(bytes(content))) == pytest.approx(len(TONE), rel=0.02)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", bytes(1000), wav(TONE)[:20]])
+@pytest.mark.parametrize(
+    ("container", "codec"),
+    [("wav", "pcm_s16le"), ("flac", "flac"), ("mp3", "libmp3lame"), ("ogg", "libopus"), ("webm", "libopus")],
+)
+async def test_a_file_that_ends_in_the_middle_is_decoded_to_there(container: str, codec: str) -> None:
+    content = encode(container, codec, 48_000)
+    samples = await decode(content[: len(content) // 2])
+    assert len(samples) == pytest.approx(len(TONE) / 2, rel=0.05)
+    assert np.abs(samples).max() == pytest.approx(0.5, abs=0.05)
+
+
+async def test_a_file_that_lost_its_index_is_refused() -> None:
+    """MP4 says at its end where its audio is."""
+    content = encode("mp4", "aac", 48_000)
+    with pytest.raises(MediaError, match="file: expected audio"):
+        await decode(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", bytes(1000), wav(TONE)[:20], wav(TONE[:0])])
 async def test_what_holds_no_audio_is_refused(content: bytes) -> None:
     with pytest.raises(MediaError, match="file: expected audio"):
         await decode(content)
+
+
+async def test_a_film_without_sound_is_refused() -> None:
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as output:
+        stream = output.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 32
+        stream.pix_fmt = "yuv420p"
+        for at in range(3):
+            frame = av.VideoFrame(32, 32, "yuv420p")
+            frame.pts = at
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    with pytest.raises(MediaError, match="container without an audio stream"):
+        await decode(file.getvalue())
 
 
 @pytest.mark.parametrize(
