@@ -31,6 +31,8 @@ class ClientLog:
     """How long each chunk waited for a server that did not read."""
     failure: str | None = None
     """Why there is no complete session."""
+    spoken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the last sample has been sent."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ async def speak(log: ClientLog, send: Callable[[Samples], Awaitable[None]]) -> N
         await send(samples[end - CHUNK_SAMPLES : end])
         ready = time.monotonic()
         log.blocked_s.append(ready - sent)
+    log.spoken.set()
 
 
 def to_pcm(samples: Samples) -> bytes:

@@ -269,11 +269,16 @@ def complain(result: dict[str, Any]) -> list[str]:
     """What makes the figures of a run doubtful, and sessions that failed."""
     found = [result["ended_early"]] if result["ended_early"] else []
     for level in result["levels"]:
-        mark, late_s = f"{level['streams']} streams: ", level["generator"]["late_s"]["max"] or 0.0
-        found += [mark + each for each in level["problems"]]
-        if late_s > LATE_S:
-            found.append(f"{mark}the generator was up to {late_s:.2f} s late; its figures are worse than the server's")
+        mark = f"{level['streams']} streams: "
+        found += [mark + each for each in [*level["problems"], *late_text(level["generator"]["late_s"]["max"])]]
     return found
+
+
+def late_text(late_max_s: float | None) -> list[str]:
+    """A complaint about this generator, if there is reason for one."""
+    if (late_max_s or 0.0) <= LATE_S:
+        return []
+    return [f"the generator was up to {late_max_s:.2f} s late; its figures are worse than the server's"]
 
 
 def parse_numbers(option: str, text: str) -> list[int]:

@@ -1,0 +1,282 @@
+"""A race of live servers: tutti and its peers on the same recordings, one at a time, measured by the same captions.
+
+    benchmarks/peers.sh
+    python -m benchmarks.live_peers --streams 1,2,4 --seconds 60
+
+Every server is a process of its own on loopback, with the same checkpoint and as many threads.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from benchmarks import audio, machine, report
+from benchmarks.captions import WordDelays, measure_words, spoken_words
+from benchmarks.live import STAGGER_S, WARM_UP_S, late_text, parse_numbers
+from benchmarks.offline import convert_for_ctranslate2
+from benchmarks.peer_clients import CaptionLog, Converse, listen
+from benchmarks.peer_kinds import KINDS, PeerKind, Setting
+from benchmarks.report import Table, number, percent
+from benchmarks.scoring import WordErrors, summary, word_errors, word_summary
+from benchmarks.server import RunningServer
+from engine.checkpoint import find_checkpoint
+
+SCHEMA = 1
+TAIL_S = 3.0
+"""Silence behind every recording, for servers that close a segment only when they have heard some."""
+
+OTHERS_CORES = 0.1
+"""With more of the machine taken by others, figures of servers that are not measured together do not compare."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--streams", default="1,2,4", show_default=True, help="Numbers of clients, one run of each server for each."
+)
+@click.option("--seconds", default=60.0, show_default=True, help="Length of each client's recording.")
+@click.option(
+    "--audio",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Folder with a manifest.jsonl. Default: the bundled clips.",
+)
+@click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
+@click.option("--match", default="", help="Use only files with this in their name.")
+@click.option("--peers", default=",".join(KINDS), show_default=True, help="Which servers, in this order.")
+@click.option("--model", default="tutti-demo", show_default=True, help="A model of `tutti models` or a folder.")
+@click.option("--language", default="en", show_default=True)
+@click.option("--threads", default=2, show_default=True, help="CPU threads of each server.")
+@click.option(
+    "--give-up",
+    "give_up_s",
+    default=5.0,
+    show_default=True,
+    help="A server whose p95 of words first shown is above so many seconds is not given more clients.",
+)
+@click.option(
+    "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/live_peers.json"), show_default=True
+)
+@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+def main(
+    streams: str,
+    seconds: float,
+    folder: Path | None,
+    kind: str,
+    match: str,
+    peers: str,
+    model: str,
+    language: str,
+    threads: int,
+    give_up_s: float,
+    path: Path,
+    markdown: bool,
+) -> None:
+    """Stream the same recordings to tutti and its peers at the pace of speech, and measure when words come."""
+    levels = parse_numbers("--streams", streams)
+    kinds = _parse_peers(peers)
+    if folder:
+        recordings = [piece for each in audio.load_folder(folder, kind, match) for piece in audio.cut(each, seconds)]
+    else:
+        recordings = audio.load_bundled(seconds, max(levels))
+    recordings = [audio.with_silence(each, TAIL_S) for each in recordings]
+    result: dict[str, Any] = {
+        "benchmark": "live_peers",
+        "schema": SCHEMA,
+        **machine.describe(),
+        "audio": str(folder or "bundled"),
+        "seconds": seconds,
+        "threads": threads,
+        "runs": [],
+        "failed": {},
+    }
+    checkpoint = str(find_checkpoint(model))
+    with tempfile.TemporaryDirectory(prefix="tutti-bench-") as scratch:
+        ct2_folder = convert_for_ctranslate2(checkpoint, Path(scratch) / "ct2")
+        setting = Setting(checkpoint, ct2_folder, language, threads, max(levels))
+        for name, peer in kinds.items():
+            if not peer.python.exists():
+                result["failed"][name] = f"not installed: benchmarks/peers.sh {peer.environment}"
+                continue
+            try:
+                run_peer(name, peer, setting, levels, recordings, give_up_s, result["runs"])
+            except (click.ClickException, OSError) as error:
+                result["failed"][name] = getattr(error, "message", str(error))
+    report.show([table(result)], result, as_markdown=markdown, path=path)
+    for complaint in complain(result):
+        print(complaint, file=sys.stderr)
+    if result["failed"] or any(run["failed"] for run in result["runs"]):
+        sys.exit(1)
+
+
+def run_peer(
+    name: str,
+    peer: PeerKind,
+    setting: Setting,
+    levels: list[int],
+    recordings: list[audio.Recording],
+    give_up_s: float,
+    runs: list[dict[str, Any]],
+) -> None:
+    """Start a server and give it more and more clients, as long as it keeps up; adds to `runs`."""
+    with peer.start(setting) as server:
+        warm_up = audio.load_bundled(WARM_UP_S, 1)
+        uvloop.run(run_level(server, peer.converse, warm_up, setting.language))
+        for n in levels:
+            chosen = [recordings[i % len(recordings)] for i in range(n)]
+            seconds = max(each.audio_s for each in chosen)
+            print(f"{peer.title}, {n} streams, {seconds:.0f} s …", file=sys.stderr, flush=True)
+            run = uvloop.run(run_level(server, peer.converse, chosen, setting.language))
+            runs.append({"peer": name, "title": peer.title, **run})
+            p95 = run["word_seen_s"]["p95"]
+            if p95 is None or p95 > give_up_s:
+                break
+
+
+async def run_level(
+    server: RunningServer, converse: Converse, recordings: list[audio.Recording], language: str
+) -> dict[str, Any]:
+    """One client for each recording. What the server takes is counted until the last sample has been sent."""
+    logs = [CaptionLog(recording) for recording in recordings]
+    before = _Taken(server)
+    async with asyncio.TaskGroup() as tasks:
+        for index, log in enumerate(logs):
+            tasks.create_task(listen(converse, server.url, log, language=language, delay_s=index * STAGGER_S))
+        for log in logs:
+            await log.spoken.wait()
+        after = _Taken(server)
+    return level_result(logs, before, after)
+
+
+class _Taken:
+    """What the server and others have taken of the machine at one moment."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.at = time.monotonic()
+        usage = machine.Usage.of(server.pid) if server.pid else None
+        self.server_s = usage.cpu_s if usage else None
+        self.rss_mib = usage.rss_mib if usage else None
+        self.generator_s = time.process_time()
+        self.busy_s = machine.busy_s()
+
+
+def level_result(logs: list[CaptionLog], before: _Taken, after: _Taken) -> dict[str, Any]:
+    words, errors = WordDelays(), WordErrors()
+    for log in logs:
+        words.add(measure_words(log.captions, spoken_words(log.recording.said), log.begun))
+        errors += word_errors(log.recording.text, log.captions[-1].shown if log.captions else "")
+    audio_s = sum(log.recording.audio_s for log in logs)
+    wall_s = after.at - before.at
+    server_s = None if after.server_s is None or before.server_s is None else after.server_s - before.server_s
+    generator_s = after.generator_s - before.generator_s
+    others_s = None
+    if server_s is not None and before.busy_s is not None and after.busy_s is not None:
+        others_s = max(after.busy_s - before.busy_s - server_s - generator_s, 0.0)
+    n_words = len(words.shown_s)
+    found = [([log.failure] if log.failure else []) + log.problems for log in logs]
+    return {
+        "streams": len(logs),
+        "recordings": [log.recording.name for log in logs],
+        "audio_s": audio_s,
+        "failed": sum(map(bool, found)),
+        "problems": [f"stream {i}: {what}" for i, each in enumerate(found) for what in dict.fromkeys(each)],
+        "word_seen_s": word_summary(words.seen_s),
+        "word_shown_s": word_summary(words.shown_s),
+        "word_stable_s": word_summary(words.stable_s),
+        "words": errors.words,
+        "wer": errors.rate,
+        "missing": errors.missing_rate,
+        "revised_per_word": words.n_revised / n_words if n_words else None,
+        "taken_back_per_word": words.n_taken_back / n_words if n_words else None,
+        "texts": [log.captions[-1].shown if log.captions else "" for log in logs],
+        "server": {
+            "cpu_s": server_s,
+            "cpu_s_per_audio_s": None if server_s is None else server_s / audio_s,
+            "cores": None if server_s is None else server_s / wall_s,
+            "rss_mib": after.rss_mib,
+        },
+        "generator": {
+            "late_s": summary([late for log in logs for late in log.late_s]),
+            "blocked_max_s": max((blocked for log in logs for blocked in log.blocked_s), default=None),
+            "cores": generator_s / wall_s,
+        },
+        "others_cores": None if others_s is None else others_s / wall_s,
+    }
+
+
+def table(result: dict[str, Any]) -> Table:
+    """A line for each server and number of clients."""
+    columns = (
+        "server",
+        "streams",
+        "first shown\np50/p95",
+        "shown for good\np50/p95",
+        "p95 of\nall",
+        "stable\np50/p95",
+        "never\nshown %",
+        "never\nstable %",
+        "WER\n%",
+        "revised\n%",
+        "taken\nback %",
+        "CPU s per\naudio s",
+        "RSS\nMiB",
+        "failed",
+    )
+    return Table("Live servers side by side (times in s)", columns, [_row(run) for run in result["runs"]])
+
+
+def _row(run: dict[str, Any]) -> tuple[str, ...]:
+    of_all = run["word_shown_s"]["p95_of_all"]
+    return (
+        run["title"],
+        str(run["streams"]),
+        _two(run["word_seen_s"]),
+        _two(run["word_shown_s"]),
+        "∞" if of_all is None else number(of_all),
+        _two(run["word_stable_s"]),
+        _never(run["word_shown_s"]),
+        _never(run["word_stable_s"]),
+        percent(run["wer"]),
+        percent(run["revised_per_word"]),
+        percent(run["taken_back_per_word"]),
+        number(run["server"]["cpu_s_per_audio_s"], 3),
+        number(run["server"]["rss_mib"], 0),
+        str(run["failed"]),
+    )
+
+
+def _two(late: dict[str, Any]) -> str:
+    return f"{number(late['p50'])}/{number(late['p95'])}"
+
+
+def _never(late: dict[str, Any]) -> str:
+    n = late["n"] + late["never"]
+    return percent(late["never"] / n if n else None)
+
+
+def complain(result: dict[str, Any]) -> list[str]:
+    """Servers that did not take part, sessions that failed, and what makes figures doubtful."""
+    found = [f"{name}: {why}" for name, why in result["failed"].items()]
+    for run in result["runs"]:
+        mark = f"{run['title']}, {run['streams']} streams: "
+        found += [mark + each for each in run["problems"]]
+        found += [mark + each for each in late_text(run["generator"]["late_s"]["max"])]
+        if (run["others_cores"] or 0.0) > OTHERS_CORES:
+            found.append(f"{mark}other processes took {run['others_cores']:.2f} cores meanwhile")
+    return found
+
+
+def _parse_peers(text: str) -> dict[str, PeerKind]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in KINDS]:
+        raise click.BadParameter(f"expected some of {','.join(KINDS)}, got {','.join(unknown)}", param_hint="--peers")
+    return {name: KINDS[name] for name in names}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The race of live servers: who takes part, who gives up, and what is written."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import live_peers, peer_kinds
+from benchmarks.audio import Recording, Said
+from benchmarks.captions import Caption
+from benchmarks.peer_clients import CaptionLog, converse_tutti
+from benchmarks.peer_kinds import PeerKind, Setting
+from benchmarks.peer_servers.checkpoint import alignment_heads, pad_with_silence, read_vocabulary
+from benchmarks.server import RunningServer
+from engine.checkpoint import find_checkpoint
+from engine.tokenizer import Tokenizer
+
+RECORDING = Recording("test", np.zeros(48_000, np.float32), "left down", (Said("left down", ((0.0, 2.0),)),))
+
+
+@contextmanager
+def nowhere(setting: Setting) -> Iterator[RunningServer]:
+    yield RunningServer("http://nowhere", None)
+
+
+def late_run(delay_s: float) -> dict:
+    """A level of one client that sees both words so late."""
+    log = CaptionLog(RECORDING, begun=100.0, captions=[Caption(102.0 + delay_s, "left town", "left")])
+    taken = live_peers._Taken(RunningServer("", None))
+    return live_peers.level_result([log], taken, live_peers._Taken(RunningServer("", None)))
+
+
+def test_words_that_never_come_stand_beside_the_delays() -> None:
+    run = late_run(0.5)
+    assert (run["word_shown_s"]["p95"], run["word_shown_s"]["never"]) == (pytest.approx(1.5), 1)
+    assert run["word_shown_s"]["p95_of_all"] is None
+    assert run["wer"] == 0.5
+
+
+def test_the_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is too late gets no more clients, one that is not installed is told, and all of it is written."""
+    delays = {"fast": 0.5, "slow": 9.0}
+    kinds = {name: PeerKind(name, nowhere, converse_tutti) for name in delays}
+    kinds["absent"] = PeerKind("absent", nowhere, converse_tutti, "no-such-environment")
+    racing = iter(["fast"] * 3 + ["slow"] * 2)
+
+    async def run_level(*arguments: object) -> dict:
+        return late_run(delays[next(racing)])
+
+    monkeypatch.setattr(live_peers, "KINDS", kinds)
+    monkeypatch.setattr(live_peers, "run_level", run_level)
+    monkeypatch.setattr(live_peers, "convert_for_ctranslate2", lambda folder, target: str(target))
+    path = tmp_path / "race.json"
+    ran = CliRunner().invoke(
+        live_peers.main, ["--streams", "1,2", "--peers", ",".join(kinds), "--markdown", "--json", str(path)]
+    )
+    assert ran.exit_code == 1, ran.output
+    result = json.loads(path.read_text())
+    assert [run["peer"] for run in result["runs"]] == ["fast", "fast", "slow"]
+    assert "absent: not installed: benchmarks/peers.sh no-such-environment" in ran.output
+    assert "| fast | 1 | 1.50/1.50 |" in ran.output
+    assert "| ∞ |" in ran.output
+
+
+def test_unknown_peers_are_told() -> None:
+    ran = CliRunner().invoke(live_peers.main, ["--peers", "tutti,nobody"])
+    assert ran.exit_code == 2
+    assert "got nobody" in ran.output
+
+
+def test_every_kind_has_a_list_of_packages() -> None:
+    """`peers.sh` installs what the race asks for, all of it pinned."""
+    for kind in peer_kinds.KINDS.values():
+        if kind.environment:
+            lines = (peer_kinds.PROGRAMS / f"{kind.environment}.txt").read_text().splitlines()
+            assert all("==" in line for line in lines if not line.startswith("#"))
+
+
+def test_peers_get_the_vocabulary_of_the_checkpoint() -> None:
+    """Its byte pairs make up the same text, and its special tokens keep their places."""
+    folder = Path(find_checkpoint("tutti-demo"))
+    ranks, special = read_vocabulary(folder)
+    text_of = {rank: piece for piece, rank in ranks.items()}
+    tokens = Tokenizer.from_folder(folder).encode(" Good afternoon, naïve café")
+    assert b"".join(text_of[token] for token in tokens).decode() == " Good afternoon, naïve café"
+    assert len(ranks) + len(special) == 4681
+    assert special["<|startoftranscript|>"] == len(ranks) + 1
+    assert alignment_heads(folder)
+
+
+def test_short_windows_are_padded_with_silence() -> None:
+    """The quietest place of a spectrogram, not zero; one that is too long is cut."""
+    spectrogram = np.array([[-0.5, 0.2], [0.4, 1.0]], np.float32)
+    padded = pad_with_silence(spectrogram, 4)
+    assert padded.shape == (2, 4)
+    assert (padded[:, 2:] == -0.5).all()
+    assert pad_with_silence(spectrogram, 1).shape == (2, 1)
