@@ -16,7 +16,7 @@ from typing import Any
 import click
 import uvloop
 
-from benchmarks import audio, machine, report
+from benchmarks import audio, machine, plot, report
 from benchmarks.client import StreamLog, stream
 from benchmarks.counters import Counters
 from benchmarks.delays import Delays, measure, problems
@@ -50,6 +50,7 @@ LATE_S = 0.1
 @click.option(
     "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/live.json"), show_default=True
 )
+@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw latencies too: FILE.svg or FILE.png.")
 @click.option("--markdown", is_flag=True, help="Print the tables in Markdown.")
 @click.argument("serve_arguments", nargs=-1, type=click.UNPROCESSED)
 def main(
@@ -61,11 +62,14 @@ def main(
     language: str,
     url: str | None,
     path: Path,
+    picture: Path | None,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Stream recordings at the pace of speech from many clients at once, and measure what comes back."""
     levels = parse_numbers("--streams", streams)
+    if picture:
+        plot.check_path(picture)
     if url and serve_arguments:
         raise click.UsageError("arguments for `tutti serve` make no sense with --url")
     if folder:
@@ -100,6 +104,8 @@ def main(
                 result["ended_early"] = f"{n} streams: the server no longer answers: {error}"
                 break
     report.show([table(result)], result, as_markdown=markdown, path=path)
+    if picture:
+        plot.draw(result, picture)
     complaints = complain(result)
     for complaint in complaints:
         print(complaint, file=sys.stderr)

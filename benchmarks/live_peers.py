@@ -16,7 +16,7 @@ from typing import Any
 import click
 import uvloop
 
-from benchmarks import audio, machine, report
+from benchmarks import audio, machine, plot, report
 from benchmarks.captions import WordDelays, measure_words, spoken_words
 from benchmarks.live import STAGGER_S, WARM_UP_S, late_text, parse_numbers
 from benchmarks.offline import convert_for_ctranslate2
@@ -62,6 +62,7 @@ OTHERS_CORES = 0.1
 @click.option(
     "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/live_peers.json"), show_default=True
 )
+@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw latencies too: FILE.svg or FILE.png.")
 @click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
 def main(
     streams: str,
@@ -75,10 +76,13 @@ def main(
     threads: int,
     give_up_s: float,
     path: Path,
+    picture: Path | None,
     markdown: bool,
 ) -> None:
     """Stream the same recordings to tutti and its peers at the pace of speech, and measure when words come."""
     levels = parse_numbers("--streams", streams)
+    if picture:
+        plot.check_path(picture)
     kinds = _parse_peers(peers)
     if folder:
         recordings = [piece for each in audio.load_folder(folder, kind, match) for piece in audio.cut(each, seconds)]
@@ -108,6 +112,8 @@ def main(
             except (click.ClickException, OSError) as error:
                 result["failed"][name] = getattr(error, "message", str(error))
     report.show([table(result)], result, as_markdown=markdown, path=path)
+    if picture:
+        plot.draw(result, picture)
     for complaint in complain(result):
         print(complaint, file=sys.stderr)
     if result["failed"] or any(run["failed"] for run in result["runs"]):

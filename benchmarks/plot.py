@@ -1,0 +1,114 @@
+"""Latency against the number of streams, as a picture, from the JSON of `benchmarks.live` or `benchmarks.live_peers`.
+
+python -m benchmarks.plot build/bench/live.json
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+MEASURES = {"word_shown_s": "word shown for good", "word_stable_s": "word stable"}
+INCHES = (10.0, 4.2)
+FORMATS = (".svg", ".png", ".pdf")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One server: a latency at each number of streams."""
+
+    title: str
+    streams: list[int]
+    p50_s: list[float]
+    p95_s: list[float]
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.argument("result", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--out", type=click.Path(path_type=Path), help="FILE.svg or FILE.png. Default: beside the JSON, as SVG.")
+def main(result: Path, out: Path | None) -> None:
+    """Draw p50 and p95 of the words' latencies against the number of streams."""
+    path = out or result.with_suffix(".svg")
+    check_path(path)
+    try:
+        read = json.loads(result.read_text())
+    except json.JSONDecodeError as error:
+        raise click.ClickException(f"{result}: expected the JSON of a benchmark: {error}") from error
+    draw(read, path)
+    print(f"Written: {path}")
+
+
+def check_path(path: Path) -> None:
+    """Before a benchmark of minutes, not after it.
+
+    Raises:
+        ClickException: pictures of that kind cannot be written, or none at all.
+    """
+    if path.suffix not in FORMATS:
+        raise click.ClickException(f"expected a file that ends in one of {', '.join(FORMATS)}, got {path}")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise click.ClickException("pictures need matplotlib: pip install -e '.[bench]'") from error
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """A panel for each measure, in each a colour for every server.
+
+    Raises:
+        ClickException: the result is of another benchmark, or has no such figures.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    panels = {title: curves(result, measure) for measure, title in MEASURES.items()}
+    if not any(panels.values()):
+        raise click.ClickException("there are no latencies of words in this result")
+    figure = Figure(figsize=INCHES, layout="constrained")
+    for axes, (title, drawn) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        for i, curve in enumerate(drawn):
+            axes.plot(curve.streams, curve.p95_s, f"C{i}o-", label=f"{curve.title}, p95")
+            axes.plot(curve.streams, curve.p50_s, f"C{i}o:", label=f"{curve.title}, p50")
+        axes.set_title(title)
+        axes.set_xscale("log", base=2)
+        ticks = sorted({n for curve in drawn for n in curve.streams})
+        axes.set_xticks(ticks, map(str, ticks))
+        axes.set_xlabel("streams")
+        axes.grid(alpha=0.3)
+        axes.set_ylim(bottom=0)
+    first = figure.axes[0]
+    first.set_ylabel("s from the end of a word")
+    first.legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The same figures make the same file.
+    with rc_context({"svg.hashsalt": "tutti"}):
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def curves(result: dict[str, Any], measure: str) -> list[Curve]:
+    """A server's figures by number of streams; levels without any are left out.
+
+    Raises:
+        ClickException: the result is of another benchmark.
+    """
+    match result.get("benchmark"):
+        case "live":
+            runs = [("tutti", level) for level in result["levels"]]
+        case "live_peers":
+            runs = [(run["title"], run) for run in result["runs"]]
+        case other:
+            raise click.ClickException(f"expected a result of benchmarks.live or benchmarks.live_peers, got {other}")
+    found = []
+    for title in dict.fromkeys(title for title, _ in runs):
+        points = [(run["streams"], run[measure]) for name, run in runs if name == title and run[measure]["n"]]
+        if points:
+            found.append(
+                Curve(title, [n for n, _ in points], [s["p50"] for _, s in points], [s["p95"] for _, s in points])
+            )
+    return found
+
+
+if __name__ == "__main__":
+    main()
