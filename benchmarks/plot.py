@@ -77,8 +77,9 @@ def draw(result: dict[str, Any], path: Path) -> None:
         axes.set_xticks(ticks, map(str, ticks))
         axes.set_xlabel("streams")
         axes.grid(alpha=0.3)
-        axes.set_ylim(bottom=0)
     first = figure.axes[0]
+    # The panels share it; set sooner, it would no longer follow what is drawn.
+    first.set_ylim(bottom=0)
     first.set_ylabel("s from the end of a word")
     first.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
