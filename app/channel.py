@@ -22,6 +22,7 @@ from app.endpointing import (
     quietest,
 )
 from app.finals import FinalOptions, Finals, FinalWindow, SessionPort, Utterance
+from app.interims import InterimSchedule
 from app.stabilizer import Stabilizer
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
@@ -51,7 +52,7 @@ class ChannelOptions:
     first_prompt: str
     """The same for the first utterance, where it is not empty: what was said before a reconnect."""
     interim_samples: int | None
-    """Audio between two interims; `None` for no interims."""
+    """Least audio between two interims; `None` for no interims."""
     finals: FinalOptions
 
 
@@ -62,13 +63,12 @@ class _OpenWindow:
     utterance: Utterance
     start: int
     speech: list[Span]
-    next_interim: int
-    """Position at which it is read again."""
     stabilizer: Stabilizer = field(default_factory=Stabilizer)
     interim_job: int | None = None
     replaced_job: int | None = None
     """A reading that `interim_job` has replaced in the queue, until the engine says so."""
     interim_end: int = 0
+    """Up to where the newest reading goes, answered or not."""
     interim_has_started: bool = False
 
 
@@ -87,6 +87,11 @@ class Channel:
         self._session = session
         self._options = options
         self._endpointer = Endpointer(detector, options.endpointing.silence_ms)
+        self._interims = (
+            InterimSchedule(options.interim_samples, options.endpointing.silence_ms * SAMPLE_RATE // 1000)
+            if options.interim_samples
+            else None
+        )
         self._buffer = SampleBuffer()
         self._open: _OpenWindow | None = None
         self._done_until = done_until
@@ -176,12 +181,9 @@ class Channel:
         self._prompt = self._options.prompt
         at_s = self._session.seconds(speech_start)
         self._session.send(events.SpeechStarted(utterance.number, self.number, at_s))
-        # The first words are waited for most, so the first interim comes early.
-        return self._new_window(utterance, window_start, [(speech_start, speech_start)], wait=0.5)
-
-    def _new_window(self, utterance: Utterance, start: int, speech: list[Span], wait: float = 1.0) -> _OpenWindow:
-        interval = self._options.interim_samples or 0
-        return _OpenWindow(utterance, start, speech, self.position + round(interval * wait))
+        if self._interims:
+            self._interims.begin(speech_start)
+        return _OpenWindow(utterance, window_start, [(speech_start, speech_start)])
 
     def _end(self) -> None:
         assert self._open
@@ -227,7 +229,9 @@ class Channel:
         window.speech = before
         self._close_window(window, cut, is_last)
         if not is_last:
-            self._open = self._new_window(window.utterance, cut, behind)
+            self._open = _OpenWindow(window.utterance, cut, behind)
+            if self._interims:
+                self._interims.go_on(self.position)
         elif self._endpointer.pause_samples and not behind:
             # Nobody is speaking; the next utterance begins when somebody does.
             self._endpointer.end()
@@ -250,17 +254,16 @@ class Channel:
     def _maybe_submit_interim(self, window: _OpenWindow) -> None:
         """Read the growing window again when it is time; a reading that waits in the queue is replaced by this one.
 
-        While finals are under way they go first; a reading that has started is left to finish; and without new speech
-        there is nothing new to read.
+        While finals are under way they go first, and a reading that has started is left to finish.
         """
-        interval = self._options.interim_samples
-        if interval is None or self.position < window.next_interim or self.finals:
+        schedule = self._interims
+        if schedule is None or self.finals or not window.speech:
+            return
+        if not schedule.is_due(self.position, window.speech[-1][1]):
             return
         if window.interim_job is not None and (window.interim_has_started or window.replaced_job is not None):
             return
-        if not window.speech or window.speech[-1][1] <= window.interim_end:
-            return
-        window.next_interim = self.position + interval
+        schedule.asked(self.position)
         window.replaced_job = window.interim_job
         window.interim_end = self.position
         window.interim_has_started = False
@@ -282,18 +285,23 @@ class Channel:
         """Let go of a reading that the engine had no room for; false if an utterance's text depends on it."""
         if self._open and self._open.interim_job == job:
             self._open.interim_job = None
+            if self._interims:
+                self._interims.leave()
         if self._open and self._open.replaced_job == job:
             self._open.replaced_job = None
         return self.finals.drop_redecode(job) or not self.finals.holds(job)
 
     def _interim_event(self, window: _OpenWindow, event: api.EngineEvent) -> None:
+        assert self._interims
         match event:
             case api.StartedEvent():
                 window.interim_has_started = True
             case api.SupersededEvent():
                 window.interim_job = None
+                self._interims.leave()
             case api.DoneEvent():
                 window.interim_job = None
+                self._interims.answered(self.position)
                 self._read_interim(window, event)
             case api.TextEvent() | api.SegmentEvent():
                 pass
