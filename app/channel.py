@@ -36,6 +36,9 @@ LEAST_PAUSE_MS = 60
 QUIET_SPAN_SAMPLES = 60 * SAMPLE_RATE // 1000
 # Gaps of the detected speech from this length on are silence; shorter ones lie between words.
 SPEECH_GAP_SAMPLES = SAMPLE_RATE // 5
+# In manual mode an utterance begins once there is so much audio for it: what the resampler still held when the last one
+# was flushed is none.
+MANUAL_SAMPLES = SAMPLE_RATE // 10
 # Audio kept while nobody speaks: the pre-roll of speech that the detector has yet to announce.
 IDLE_SAMPLES = PRE_ROLL_SAMPLES + ONSET_WINDOW * FRAME_SAMPLES
 
@@ -86,12 +89,11 @@ class Channel:
         self.finals = Finals(number, session, options.finals)
         self._session = session
         self._options = options
-        self._endpointer = Endpointer(detector, options.endpointing.silence_ms)
-        self._interims = (
-            InterimSchedule(options.interim_samples, options.endpointing.silence_ms * SAMPLE_RATE // 1000)
-            if options.interim_samples
-            else None
-        )
+        endpointing = options.endpointing
+        self._is_manual = endpointing.mode == "manual"
+        self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s)
+        silence_samples = WINDOW_SAMPLES if self._is_manual else endpointing.silence_ms * SAMPLE_RATE // 1000
+        self._interims = InterimSchedule(options.interim_samples, silence_samples) if options.interim_samples else None
         self._buffer = SampleBuffer()
         self._open: _OpenWindow | None = None
         self._done_until = done_until
@@ -113,9 +115,10 @@ class Channel:
         """End the open utterance now, and one that has begun without having been announced."""
         began = self._endpointer.flush()
         if began:
-            self._begin(began)
-        if self._endpointer.end():
-            self._end()
+            self._speech_began(began)
+        self._endpointer.end()
+        if self._open:
+            self._end(self._open)
 
     def finish(self) -> None:
         """No more audio: look at the last, incomplete frame too, then flush."""
@@ -127,7 +130,8 @@ class Channel:
     def abandon(self, acknowledged: tuple[float, ...]) -> None:
         """No more text will come: end what was announced with what there is."""
         window, self._open = self._open, None
-        self.finals.abandon(_ended(window, self.position, _NO_SAMPLES, True) if window else None, acknowledged)
+        ended = self._ended(window, self.position, _NO_SAMPLES, is_last=True) if window else None
+        self.finals.abandon(ended, acknowledged)
 
     @property
     def position(self) -> int:
@@ -153,11 +157,14 @@ class Channel:
         return max(self.position - IDLE_SAMPLES, self._last_cut)
 
     def _frame(self, change: SpeechBegan | SpeechEnded | None) -> None:
+        if self._is_manual and not self._open and self.position - self._last_cut >= MANUAL_SAMPLES:
+            self._open = self._announce(self._last_cut, self._last_cut, [])
         match change:
             case SpeechBegan():
-                self._begin(change)
+                self._speech_began(change)
             case SpeechEnded():
-                self._end()
+                if self._open and not self._is_manual:
+                    self._end(self._open)
             case None:
                 pass
             case _:
@@ -172,23 +179,26 @@ class Channel:
         else:
             self._buffer.forget_before(self.position - IDLE_SAMPLES)
 
-    def _begin(self, began: SpeechBegan) -> None:
-        window_start = max(began.at - PRE_ROLL_SAMPLES, self._last_cut, self._buffer.start)
-        self._open = self._announce(max(began.at, window_start), window_start)
+    def _speech_began(self, began: SpeechBegan) -> None:
+        if self._open:
+            self._open.speech.append((max(began.at, self._open.start), self._endpointer.speech_until))
+        elif not self._is_manual:
+            window_start = max(began.at - PRE_ROLL_SAMPLES, self._last_cut, self._buffer.start)
+            speech_start = max(began.at, window_start)
+            self._open = self._announce(speech_start, window_start, [(speech_start, speech_start)])
 
-    def _announce(self, speech_start: int, window_start: int) -> _OpenWindow:
-        utterance = Utterance(self._session.next_utterance(), speech_start, self._prompt, text_until=window_start)
+    def _announce(self, utterance_start: int, window_start: int, speech: list[Span]) -> _OpenWindow:
+        utterance = Utterance(self._session.next_utterance(), utterance_start, self._prompt, text_until=window_start)
         self._prompt = self._options.prompt
-        at_s = self._session.seconds(speech_start)
+        at_s = self._session.seconds(utterance_start)
         self._session.send(events.SpeechStarted(utterance.number, self.number, at_s))
         if self._interims:
-            self._interims.begin(speech_start)
-        return _OpenWindow(utterance, window_start, [(speech_start, speech_start)])
+            self._interims.begin(utterance_start)
+        return _OpenWindow(utterance, window_start, speech)
 
-    def _end(self) -> None:
-        assert self._open
-        self._note_speech(self._open)
-        self._close_window(self._open, self.position, is_last=True)
+    def _end(self, window: _OpenWindow) -> None:
+        self._note_speech(window)
+        self._close_window(window, self.position, is_last=True)
         self._open = None
 
     def _note_speech(self, window: _OpenWindow) -> None:
@@ -214,7 +224,7 @@ class Channel:
             return None
         share_left = max(WINDOW_SAMPLES - length, 0) / (WINDOW_SAMPLES - PAUSE_WANTED_SAMPLES)
         wanted_ms = LEAST_PAUSE_MS + (self._options.endpointing.silence_ms - LEAST_PAUSE_MS) * share_left
-        pause = self._endpointer.pause_samples
+        pause = min(self._endpointer.pause_samples, length)
         if pause * 1000 >= wanted_ms * SAMPLE_RATE:
             return self.position - pause // 2
         if length + FRAME_SAMPLES <= WINDOW_SAMPLES:
@@ -232,13 +242,12 @@ class Channel:
             self._open = _OpenWindow(window.utterance, cut, behind)
             if self._interims:
                 self._interims.go_on(self.position)
-        elif self._endpointer.pause_samples and not behind:
+        elif self._endpointer.pause_samples and not behind and not self._is_manual:
             # Nobody is speaking; the next utterance begins when somebody does.
             self._endpointer.end()
             self._open = None
         else:
-            self._open = self._announce(cut, cut)
-            self._open.speech = behind or self._open.speech
+            self._open = self._announce(cut, cut, behind or ([] if self._is_manual else [(cut, cut)]))
 
     def _close_window(self, window: _OpenWindow, end: int, is_last: bool) -> None:
         for job in (window.interim_job, window.replaced_job):
@@ -247,7 +256,22 @@ class Channel:
         samples = self._buffer.view(window.start, end).copy()
         self._last_cut = end
         self._buffer.forget_before(end)
-        self.finals.add(_ended(window, end, samples, is_last))
+        self.finals.add(self._ended(window, end, samples, is_last))
+
+    def _ended(self, window: _OpenWindow, end: int, samples: Samples, is_last: bool) -> FinalWindow:
+        stabilizer = window.stabilizer
+        return FinalWindow(
+            window.utterance,
+            window.start,
+            end,
+            samples,
+            stabilizer.tokens,
+            stabilizer.stable,
+            stabilizer.heard_until,
+            window.speech,
+            is_last,
+            is_marked=self._is_manual,
+        )
 
     # Interims.
 
@@ -333,21 +357,6 @@ class Channel:
                 tail,
             )
         )
-
-
-def _ended(window: _OpenWindow, end: int, samples: Samples, is_last: bool) -> FinalWindow:
-    stabilizer = window.stabilizer
-    return FinalWindow(
-        window.utterance,
-        window.start,
-        end,
-        samples,
-        stabilizer.tokens,
-        stabilizer.stable,
-        stabilizer.heard_until,
-        window.speech,
-        is_last,
-    )
 
 
 def _split(spans: list[Span], at: int) -> tuple[list[Span], list[Span]]:

@@ -58,12 +58,15 @@ class SpeechEnded:
 class Endpointer:
     """Turns frame decisions into speech begun and speech ended.
 
-    `silence_ms` of frames without speech end it. Positions are samples on the channel's timeline.
+    `silence_ms` of frames without speech end it, but not before `min_utterance_s` from its beginning. Positions are
+    samples on the channel's timeline.
     """
 
-    def __init__(self, detector: SpeechDetector, silence_ms: int) -> None:
+    def __init__(self, detector: SpeechDetector, silence_ms: int, min_utterance_s: float = 0.0) -> None:
         self._detector = detector
         self._silence_samples = silence_ms * SAMPLE_RATE // 1000
+        self._min_samples = round(min_utterance_s * SAMPLE_RATE)
+        self._began = 0
         self._recent: deque[bool] = deque(maxlen=ONSET_WINDOW)
         self.position = 0
         """Behind the last frame taken in."""
@@ -87,6 +90,8 @@ class Endpointer:
         # A voiced frame may be the onset of the next word, which must not be cut off from it.
         if self.pause_samples < self._silence_samples or self._recent[-1]:
             return None
+        if self.position - self._began < self._min_samples:
+            return None
         return self._end()
 
     def flush(self) -> SpeechBegan | None:
@@ -104,7 +109,8 @@ class Endpointer:
         start_of_recent = self.position - len(self._recent) * FRAME_SAMPLES
         self.is_speaking = True
         self.speech_until = start_of_recent + (voiced[-1] + 1) * FRAME_SAMPLES
-        return SpeechBegan(start_of_recent + voiced[0] * FRAME_SAMPLES)
+        self._began = start_of_recent + voiced[0] * FRAME_SAMPLES
+        return SpeechBegan(self._began)
 
     def _end(self) -> SpeechEnded:
         self.is_speaking = False

@@ -10,6 +10,7 @@ from typing import Literal
 from engine import api
 
 Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
+EndpointingMode = Literal["vad", "manual"]
 FlushId = str | int
 
 
@@ -24,10 +25,15 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True)
 class Endpointing:
-    """When an utterance has ended."""
+    """When an utterance begins and ends."""
 
+    mode: EndpointingMode = "vad"
+    """`vad`: as speech is detected. `manual`: an utterance begins with the first audio and ends with a flush, `stop` or
+    its maximum; it is read whether speech is detected in it or not."""
     silence_ms: int = 500
     """Silence after speech that ends an utterance."""
+    min_utterance_s: float = 0.0
+    """Silence does not end an utterance before it has lasted so long: a single word waits for what may follow."""
     max_utterance_s: float = 60.0
     """A longer utterance is ended where its next window would begin, so that what it holds stays bounded."""
 

@@ -79,6 +79,8 @@ class FinalWindow:
     speech: list[Span]
     is_last: bool
     """The utterance ends with it."""
+    is_marked: bool = False
+    """The client says that it is speech: it is read even where the detector heard none."""
     n_given_chars: int = 0
     """How much of its text has been handed out."""
     job: int | None = None
@@ -102,7 +104,7 @@ class FinalWindow:
     @property
     def needs_decoding(self) -> bool:
         """A window that begins in a pause may end without having heard anything."""
-        return bool(self.speech or self.prefix)
+        return bool(self.is_marked or self.speech or self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,7 @@ class Finals:
 
     def _is_speech(self, window: FinalWindow, segment: api.Segment) -> bool:
         gate = self._options.gate
-        is_blip = gate.is_blip(duration(window.speech) / SAMPLE_RATE, segment.avg_logprob)
+        is_blip = not window.is_marked and gate.is_blip(duration(window.speech) / SAMPLE_RATE, segment.avg_logprob)
         return not is_blip and gate.is_speech(segment.text, segment.no_speech_prob, segment.avg_logprob)
 
     def _redecode(self, window: FinalWindow, until: int, text_behind: str, language: str | None) -> bool:

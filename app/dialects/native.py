@@ -13,6 +13,7 @@ from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 SUBPROTOCOL = "tutti.v1"
 
 ENCODINGS = tuple(BYTES_PER_SAMPLE)
+MODES = ("vad", "manual")
 TASKS = ("transcribe", "translate")
 MAX_PROMPT_CHARS = 10_000
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
@@ -64,19 +65,14 @@ def encode(event: events.Event) -> str:
 
 def _start(message: dict[str, Any]) -> events.Start:
     fields = _Fields(message, "", BadStart)
-    audio, endpointing = fields.nested("audio"), fields.nested("endpointing")
+    audio = fields.nested("audio")
     default = events.Start()
     audio_format = events.AudioFormat(
         audio.take("encoding", f"one of {', '.join(ENCODINGS)}", ENCODINGS.__contains__, default.audio.encoding),
         audio.take("sample_rate", "an integer from 8000 to 48000", _integer(8000, 48000), default.audio.sample_rate),
         audio.take("channels", "an integer from 1 to 8", _integer(1, 8), default.audio.channels),
     )
-    silence_ms = endpointing.take(
-        "silence_ms", "an integer from 100 to 5000", _integer(100, 5000), default.endpointing.silence_ms
-    )
-    max_utterance_s = endpointing.take(
-        "max_utterance_s", "a number from 10 to 300", _number(10, 300), default.endpointing.max_utterance_s
-    )
+    endpointing, notices = _endpointing(fields.nested("endpointing"))
     resume = _resume(fields)
     hotwords: list[str] = fields.take("hotwords", HOTWORDS_EXPECTED, _are_hotwords, [])
     return events.Start(
@@ -84,13 +80,27 @@ def _start(message: dict[str, Any]) -> events.Start:
         language=fields.take("language", "a language code or null", _is_language, default.language),
         task=fields.take("task", "transcribe or translate", TASKS.__contains__, default.task),
         interim=fields.take("interim", "true or false", _is_boolean, default.interim),
-        endpointing=events.Endpointing(silence_ms, float(max_utterance_s)),
+        endpointing=endpointing,
         prompt=fields.take("prompt", PROMPT_EXPECTED, _is_prompt, default.prompt),
         hotwords=tuple(hotword.strip() for hotword in hotwords),
         words=fields.take("words", "true or false", _is_boolean, default.words),
         resume=resume,
-        notices=fields.unknown(),
+        notices=(*notices, *fields.unknown()),
     )
+
+
+def _endpointing(fields: "_Fields") -> tuple[events.Endpointing, tuple[events.Notice, ...]]:
+    default = events.Endpointing()
+    mode = fields.take("mode", f"one of {', '.join(MODES)}", MODES.__contains__, default.mode)
+    of_silence = [name for name in ("silence_ms", "min_utterance_s") if fields.has(name)] if mode == "manual" else []
+    endpointing = events.Endpointing(
+        mode,
+        fields.take("silence_ms", "an integer from 100 to 5000", _integer(100, 5000), default.silence_ms),
+        float(fields.take("min_utterance_s", "a number from 0 to 10", _number(0, 10), default.min_utterance_s)),
+        float(fields.take("max_utterance_s", "a number from 10 to 300", _number(10, 300), default.max_utterance_s)),
+    )
+    message = "endpointing.{}: has no effect in mode manual, where silence ends no utterance"
+    return endpointing, tuple(events.Notice("no_effect", message.format(name)) for name in of_silence)
 
 
 def _resume(fields: "_Fields") -> events.Resume | None:
@@ -135,6 +145,9 @@ class _Fields:
         inner = _Fields(value, self._name(key), self._error)
         self._inner.append(inner)
         return inner
+
+    def has(self, key: str) -> bool:
+        return key in self._values
 
     def is_null(self, key: str) -> bool:
         if self._values.get(key, None) is None:

@@ -251,6 +251,82 @@ def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
     assert bench.events[-1] == events.Flushed("turn")
 
 
+MANUAL = replace(START, endpointing=events.Endpointing("manual", max_utterance_s=10))
+
+
+def test_in_manual_mode_silence_ends_no_utterance() -> None:
+    """Push-to-talk: one utterance from the first audio to the flush, the next from there to the stop."""
+    bench = Bench(MANUAL)
+    bench.hear(np.concatenate((silence(1.0), speech([1, 2]), silence(3.0), speech([3, 4]))))
+    assert [event.at_s for event in bench.of(events.SpeechStarted)] == [0.0]
+    assert not bench.of(events.Utterance)
+    bench.give(events.Flush("up"))
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3, 4])
+    assert bench.events[-1] == events.Flushed("up")
+    bench.hear(speech([5, 6]))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said([1, 2, 3, 4, 5, 6])
+    assert len(bench.of(events.Utterance)) == 2
+
+
+def test_in_manual_mode_audio_is_read_though_no_speech_was_detected() -> None:
+    """The client says that it is speech; the model may still say that it is none."""
+    for no_speech_prob, text in ((0.1, "Psst."), (0.9, "")):
+        bench = Bench(MANUAL)
+        bench.hear(silence(2.0), answer=False)
+        assert len(bench.of(events.SpeechStarted)) == 1 and not bench.windows
+        bench.give(events.Flush(1))
+        bench.answer_with(api.Segment(0.2, 0.6, " Psst.", (1,), -0.9, 1.0, no_speech_prob))
+        assert [(event.text, event.uncovered) for event in bench.of(events.Utterance)] == [(text, ())]
+        assert bench.events[-1] == events.Flushed(1)
+        assert all(len(window.samples) == 2 * SAMPLE_RATE for window in bench.windows)
+
+
+@pytest.mark.parametrize("sample_rate", [16_000, 48_000])
+def test_in_manual_mode_no_utterance_is_made_of_what_a_flush_left(sample_rate: int) -> None:
+    """Neither of nothing, nor of the rest of a frame, nor of what the resampler held back."""
+    bench = Bench(replace(MANUAL, audio=events.AudioFormat("pcm_f32le", sample_rate)))
+    bench.give(events.Flush(0))
+    bench.give(events.Audio(pcm(np.repeat(speech([1, 2, 3]), sample_rate // SAMPLE_RATE)[:-100])))
+    bench.give(events.Flush(1))
+    bench.give(events.Flush(2))
+    bench.stop()
+    check_promises(bench)
+    assert len(bench.of(events.Utterance)) == 1
+    assert [event.id for event in bench.of(events.Flushed)] == [0, 1, 2]
+
+
+def test_in_manual_mode_the_maximum_ends_an_utterance_and_the_next_begins() -> None:
+    """Also where nothing but silence is heard; each is announced once."""
+    bench = Bench(MANUAL)
+    bench.hear(np.concatenate((silence(45.0), speech([1] * 100), silence(45.0))))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said([1] * 100)
+    assert len(bench.of(events.SpeechStarted)) == len(bench.of(events.Utterance)) >= 4
+
+
+@pytest.mark.parametrize(("min_utterance_s", "texts"), [(0.0, ["w1", "w2 w3"]), (2.0, ["w1 w2 w3"])])
+def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: list[str]) -> None:
+    """Silence does not end an utterance that has not lasted for its minimum; one that has, it does."""
+    endpointing = events.Endpointing(silence_ms=300, min_utterance_s=min_utterance_s)
+    bench = Bench(replace(START, endpointing=endpointing))
+    bench.hear(np.concatenate((speech([1]), silence(0.8), speech([2, 3]), silence(1.2))))
+    assert [event.text for event in bench.of(events.Utterance)] == texts
+    assert len(bench.of(events.SpeechStarted)) == len(texts)
+
+
+def test_a_single_word_does_not_wait_for_ever() -> None:
+    """With nothing behind it, it is final once its utterance has lasted for its minimum."""
+    bench = Bench(replace(START, endpointing=events.Endpointing(silence_ms=300, min_utterance_s=2.0)))
+    bench.hear(np.concatenate((silence(1.0), speech([1]), silence(1.6))))
+    assert not bench.of(events.Utterance)
+    bench.hear(silence(0.2))
+    assert bench.text() == "w1"
+
+
 def test_flush_is_answered_when_there_is_nothing_to_say() -> None:
     """With no speech open, the answer comes at once, and flushes are answered in order."""
     bench = Bench()

@@ -216,19 +216,28 @@ def check_order(bench: Bench) -> None:
     seed=st.integers(0, 1 << 32),
     n_sounds=st.integers(1, 12),
     n_channels=st.sampled_from([1, 1, 2]),
+    mode=st.sampled_from(["vad", "vad", "manual"]),
     silence_ms=st.sampled_from([100, 300, 500]),
+    min_utterance_s=st.sampled_from([0.0, 0.0, 1.5]),
     ending=st.sampled_from(["stop", "drain", "limit", "stop then drain", "engine failed", "session failed"]),
     words=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
 def test_promises_hold_whatever_the_engine_does(
-    seed: int, n_sounds: int, n_channels: int, silence_ms: int, ending: str, words: bool
+    seed: int,
+    n_sounds: int,
+    n_channels: int,
+    mode,
+    silence_ms: int,
+    min_utterance_s: float,
+    ending: str,
+    words: bool,
 ) -> None:
     """Append-only, nothing lost, every end and every flush told once, and bounded, at each moment."""
     start = replace(
         START,
         audio=events.AudioFormat("pcm_f32le", channels=n_channels),
-        endpointing=events.Endpointing(silence_ms, max_utterance_s=10),
+        endpointing=events.Endpointing(mode, silence_ms, min_utterance_s, max_utterance_s=10),
         words=words,
     )
     chance = random.Random(seed)

@@ -21,7 +21,13 @@ export interface StartOptions {
   readonly task?: "transcribe" | "translate";
   readonly interim?: boolean;
   readonly words?: boolean;
-  readonly endpointing?: { readonly silence_ms?: number; readonly max_utterance_s?: number };
+  readonly endpointing?: {
+    /** "manual": an utterance begins with the first audio and ends with `flush`, `stop` or its maximum. */
+    readonly mode?: "vad" | "manual";
+    readonly silence_ms?: number;
+    readonly min_utterance_s?: number;
+    readonly max_utterance_s?: number;
+  };
   /** Text the speech may follow on from, or names it may contain. */
   readonly prompt?: string;
   readonly hotwords?: readonly string[];

@@ -21,6 +21,7 @@ from tutti.errors import (
 from tutti.messages import (
     AudioFormat,
     Encoding,
+    EndpointingMode,
     ErrorEvent,
     Event,
     Flushed,
@@ -51,6 +52,7 @@ __all__ = [
     "ConnectError",
     "ConnectionLost",
     "Encoding",
+    "EndpointingMode",
     "ErrorEvent",
     "Event",
     "Flushed",

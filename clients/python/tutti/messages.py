@@ -15,6 +15,7 @@ from tutti.errors import ProtocolError
 
 Encoding: TypeAlias = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 Task: TypeAlias = Literal["transcribe", "translate"]
+EndpointingMode: TypeAlias = Literal["vad", "manual"]
 
 BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
 
@@ -46,7 +47,11 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Endpointing:
+    """`mode` "manual": an utterance begins with the first audio and ends with `flush`, `stop` or its maximum."""
+
+    mode: EndpointingMode | None = None
     silence_ms: int | None = None
+    min_utterance_s: float | None = None
     max_utterance_s: float | None = None
 
 

@@ -43,6 +43,7 @@ from tutti.messages import (
     Command,
     Encoding,
     Endpointing,
+    EndpointingMode,
     ErrorEvent,
     Event,
     Flush,
@@ -340,7 +341,9 @@ class SessionOptions(TypedDict, total=False):
     task: Task
     interim: bool
     words: bool
+    endpointing: EndpointingMode | None
     silence_ms: int | None
+    min_utterance_s: float | None
     max_utterance_s: float | None
     prompt: str
     hotwords: Sequence[str]
@@ -365,7 +368,9 @@ async def connect(
     task: Task = "transcribe",
     interim: bool = True,
     words: bool = False,
+    endpointing: EndpointingMode | None = None,
     silence_ms: int | None = None,
+    min_utterance_s: float | None = None,
     max_utterance_s: float | None = None,
     prompt: str = "",
     hotwords: Sequence[str] = (),
@@ -383,7 +388,10 @@ async def connect(
     Args:
         url: ws://, wss://, http:// or https://; without a path, /v1/stream is meant.
         language: code such as "en"; None: detected for every utterance.
+        endpointing: "vad": utterances begin and end as speech is detected; "manual", as for push-to-talk: an utterance
+            begins with the first audio and ends with `flush`, `stop` or its maximum; None: the server's default, "vad".
         silence_ms: silence that ends an utterance; None: the server's default.
+        min_utterance_s: silence does not end an utterance before it has lasted so long; None: the server's default.
         max_utterance_s: a longer utterance is ended at its next window; None: the server's default.
         prompt: text the speech may follow on from, or names it may contain.
         resume: after a `ConnectionLost`.
@@ -400,7 +408,7 @@ async def connect(
     """
     # A string is a sequence of strings, but hardly meant as a list of letters.
     hotwords = (hotwords,) if isinstance(hotwords, str) else tuple(hotwords)
-    endpointing = Endpointing(silence_ms, max_utterance_s)
+    controls = Endpointing(endpointing, silence_ms, min_utterance_s, max_utterance_s)
     start = Start(
         audio=AudioFormat(encoding, sample_rate, channels),
         language=language,
@@ -408,7 +416,7 @@ async def connect(
         interim=interim,
         # Asking for what is off by default would only bring warnings from servers that do not offer it.
         words=words or None,
-        endpointing=None if endpointing == Endpointing() else endpointing,
+        endpointing=None if controls == Endpointing() else controls,
         prompt=prompt or None,
         hotwords=hotwords or None,
         resume=resume,

@@ -26,7 +26,7 @@ CLIENT = {
         audio=events.AudioFormat("mulaw", 8000, 2),
         language="en",
         interim=False,
-        endpointing=events.Endpointing(700, 30.0),
+        endpointing=events.Endpointing("vad", 700, 1.5, 30.0),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         words=True,
@@ -35,6 +35,7 @@ CLIENT = {
     "start that resumes two channels": events.Start(
         audio=events.AudioFormat(channels=2), resume=events.Resume((12.25, 11.0))
     ),
+    "start of push-to-talk": events.Start(endpointing=events.Endpointing("manual")),
     "flush with a string id": events.Flush("turn-7"),
     "flush with a number id": events.Flush(0),
     "keepalive": events.Keepalive(),
@@ -118,6 +119,18 @@ def test_unknown_keys_are_ignored_with_a_warning(message, key: str) -> None:
     if isinstance(command, events.Start):
         notices = command.notices
     assert [(n.code, n.message) for n in notices] == [("unknown_key", f"{key}: unknown key; ignored")]
+
+
+def test_what_silence_does_is_told_to_mean_nothing_in_manual_mode() -> None:
+    """An option that does nothing is not accepted without a word."""
+    endpointing = {"mode": "manual", "silence_ms": 700, "min_utterance_s": 1, "max_utterance_s": 20}
+    command, _ = native.decode(json.dumps({"type": "start", "endpointing": endpointing}))
+    assert isinstance(command, events.Start)
+    assert [notice.code for notice in command.notices] == ["no_effect", "no_effect"]
+    assert [notice.message.split(":")[0] for notice in command.notices] == [
+        "endpointing.silence_ms",
+        "endpointing.min_utterance_s",
+    ]
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))

@@ -71,6 +71,17 @@ async def test_a_session_from_start_to_stopped() -> None:
     assert server.requests[0].headers["Sec-WebSocket-Protocol"] == "tutti.v1"
 
 
+async def test_push_to_talk_is_asked_for_by_name() -> None:
+    """The controls of endpointing go into one object; what is None is left to the server."""
+    async with serve_script(answer) as server:
+        async with tutti.connect(server.url, endpointing="manual", max_utterance_s=20):
+            pass
+        async with tutti.connect(server.url, min_utterance_s=1.5):
+            pass
+    sent = [peer.messages[0]["endpointing"] for peer in server.peers]
+    assert sent == [{"mode": "manual", "max_utterance_s": 20}, {"min_utterance_s": 1.5}]
+
+
 async def test_resume_goes_on_where_a_session_was_lost() -> None:
     """The place and the text before it are sent, and the acknowledgement starts there."""
 
