@@ -49,6 +49,10 @@ class _Turn:
     """Arrival, all text shown, and the part of it that may not change."""
     end: tutti.Utterance | None = None
     n_ends: int = 0
+    is_lost: bool = False
+    """Its connection was lost before it was final: it comes again on the next one."""
+    gone_at: float | None = None
+    """When the first text on the next connection took its place."""
 
 
 def measure(log: StreamLog) -> Delays:
@@ -57,6 +61,7 @@ def measure(log: StreamLog) -> Delays:
     turns = _turns(log)
     for _, turn in sorted(turns.items()):
         if turn.end is None:
+            # It failed, or came again on the next connection.
             continue
         ended_at = turn.seen[-1][0]
         onset_s, offset_s = _true_times(log.recording.said, turn.at_s, turn.end.end_s)
@@ -75,21 +80,26 @@ def measure(log: StreamLog) -> Delays:
 
 
 def problems(log: StreamLog) -> list[str]:
-    """What went wrong in a session: it failed, or a promise of docs/protocol.md was not kept. Empty if all is well."""
+    """What went wrong in a session: it failed, or a promise of docs/protocol.md was not kept. Empty if all is well.
+
+    A session goes on over lost connections: what was final before is not said again, and nothing else is left out.
+    """
     found = [log.failure] if log.failure else []
     events = [event for _, event in log.events]
     found += [f"error event {event.code}: {event.message}" for event in events if isinstance(event, tutti.ErrorEvent)]
     stopped = next((event for event in events if isinstance(event, tutti.Stopped)), None)
-    if stopped and abs(stopped.audio_s - log.recording.audio_s) > TOLERANCE_S:
-        found.append(f"{log.recording.audio_s:.2f} s of audio were sent, the server counted {stopped.audio_s:.2f} s")
-    for number, turn in _turns(log).items():
-        if stopped and turn.n_ends != 1:
+    sent_s = log.recording.audio_s - (log.resumed[-1][1] if log.resumed else 0.0)
+    if stopped and abs(stopped.audio_s - sent_s) > TOLERANCE_S:
+        found.append(f"{sent_s:.2f} s of audio were sent, the server counted {stopped.audio_s:.2f} s")
+    turns = _turns(log)
+    for (_, number), turn in turns.items():
+        if stopped and turn.n_ends != 1 and not turn.is_lost:
             found.append(f"utterance {number} ended {turn.n_ends} times")
         for (_, _, before), (_, _, after) in itertools.pairwise(turn.seen):
             if not after.startswith(before):
                 found.append(f"utterance {number} took stable text back: {before!r} became {after!r}")
-    ends = [event for event in events if isinstance(event, tutti.Utterance)]
-    for a, b in itertools.pairwise(sorted(ends, key=lambda event: event.utterance)):
+    ends = [turn.end for _, turn in sorted(turns.items()) if turn.end]
+    for a, b in itertools.pairwise(ends):
         if b.start_s < a.end_s - TOLERANCE_S:
             found.append(
                 f"utterance {b.utterance} begins at {b.start_s:.2f} s, before the last one's end {a.end_s:.2f} s"
@@ -98,15 +108,18 @@ def problems(log: StreamLog) -> list[str]:
 
 
 def captions(log: StreamLog) -> list[Caption]:
-    """The session's text after every event that changed it: all utterances, one behind the other."""
-    turns = sorted(_turns(log).items())
-    moments = sorted(
-        (at, place, shown, stable) for place, (_, turn) in enumerate(turns) for at, shown, stable in turn.seen
-    )
+    """The session's text after every event that changed it: all utterances, one behind the other.
+
+    What was shown of an utterance whose connection was lost stays until text comes on the next one.
+    """
+    turns = list(_turns(log).values())
+    moments = [(at, place, shown, stable) for place, turn in enumerate(turns) for at, shown, stable in turn.seen]
+    moments += [(turn.gone_at, place, "", "") for place, turn in enumerate(turns) if turn.gone_at is not None]
     now = [("", "")] * len(turns)
     seen = []
-    for at, place, shown, stable in moments:
-        now[place] = shown, stable
+    for at, changes in itertools.groupby(sorted(moments), key=lambda moment: moment[0]):
+        for _, place, shown, stable in changes:
+            now[place] = shown, stable
         seen.append(Caption(at, " ".join(each for each, _ in now), " ".join(each for _, each in now)))
     return seen
 
@@ -123,26 +136,37 @@ def _true_times(said: tuple[Said, ...], start_s: float, end_s: float) -> tuple[f
     return max(onset_s, start_s - CUT_S), offset_s if offset_s < end_s + CUT_S else end_s
 
 
-def _turns(log: StreamLog) -> dict[int, _Turn]:
-    turns: dict[int, _Turn] = {}
-    final: dict[int, str] = {}
-    for at, event in log.events:
-        match event:
-            case tutti.SpeechStarted():
-                turns[event.utterance] = _Turn(event.at_s)
-            case tutti.Interim():
-                before = final.get(event.utterance, "")
-                stable = before + event.stable
-                turns.setdefault(event.utterance, _Turn(event.start_s)).seen.append((at, stable + event.tail, stable))
-            case tutti.Segment():
-                turn = turns.setdefault(event.utterance, _Turn(event.start_s))
-                text = final[event.utterance] = final.get(event.utterance, "") + event.text
-                shown, stable = turn.seen[-1][1:] if turn.seen else ("", "")
-                # What was shown beyond the segment stays until the next interim, as clients show it.
-                shown = shown if shown.startswith(text) else text
-                turn.seen.append((at, shown, stable if stable.startswith(text) else text))
-            case tutti.Utterance():
-                turn = turns.setdefault(event.utterance, _Turn(event.start_s))
-                turn.end, turn.n_ends = event, turn.n_ends + 1
-                turn.seen.append((at, event.text, event.text))
+def _turns(log: StreamLog) -> dict[tuple[int, int], _Turn]:
+    """By connection and number, in the order in which they are said."""
+    turns: dict[tuple[int, int], _Turn] = {}
+    final: dict[tuple[int, int], str] = {}
+    starts = [0, *(n_events for n_events, _ in log.resumed), len(log.events)]
+    for connection, (first, last) in enumerate(itertools.pairwise(starts)):
+        for at, event in log.events[first:last]:
+            if not isinstance(event, tutti.SpeechStarted | tutti.Interim | tutti.Segment | tutti.Utterance):
+                continue
+            key = connection, event.utterance
+            at_s = event.at_s if isinstance(event, tutti.SpeechStarted) else event.start_s
+            turn = turns.setdefault(key, _Turn(at_s))
+            match event:
+                case tutti.SpeechStarted():
+                    continue
+                case tutti.Interim():
+                    stable = final.get(key, "") + event.stable
+                    turn.seen.append((at, stable + event.tail, stable))
+                case tutti.Segment():
+                    text = final[key] = final.get(key, "") + event.text
+                    shown, stable = turn.seen[-1][1:] if turn.seen else ("", "")
+                    # What was shown beyond the segment stays until the next interim, as clients show it.
+                    shown = shown if shown.startswith(text) else text
+                    turn.seen.append((at, shown, stable if stable.startswith(text) else text))
+                case tutti.Utterance():
+                    turn.end, turn.n_ends = event, turn.n_ends + 1
+                    turn.seen.append((at, event.text, event.text))
+            for each in turns.values():
+                if each.is_lost and each.gone_at is None:
+                    each.gone_at = at
+        if connection < len(log.resumed):
+            for turn in turns.values():
+                turn.is_lost |= turn.end is None
     return turns

@@ -16,8 +16,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from benchmarks.captions import Caption
-from benchmarks.client import GRACE_S, ClientLog, StreamLog, described, speak, stream, to_pcm
+from benchmarks.client import GRACE_S, ClientLog, StreamLog, described, speak, stream
 from benchmarks.delays import captions, problems
+from benchmarks.encodings import PLAIN, encode
 
 QUIET_S = 4.0
 """A server without a last message has said all when it has said nothing new for so long behind the audio."""
@@ -105,7 +106,7 @@ async def converse_whisperlivekit(url: str, log: CaptionLog, language: str) -> N
 
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(read())
-            await speak(log, lambda samples: socket.send(to_pcm(samples)))
+            await speak(log, lambda samples: socket.send(encode(samples, PLAIN)))
             await socket.send(b"")
             await asyncio.wait([reading], timeout=DRAIN_S)
             reading.cancel()

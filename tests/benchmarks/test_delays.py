@@ -82,6 +82,43 @@ def test_the_text_of_a_session_is_that_of_its_utterances() -> None:
     ]
 
 
+def resumed(*second: tuple[float, tutti.Event]) -> StreamLog:
+    """A session whose connection is lost while "cd" is shown of its second utterance, and resumed from 2.0 s."""
+    first = (
+        (1.2, tutti.SpeechStarted(0, 0, 0.9)),
+        (2.4, utterance("Ab", 0, 0.9, 2.0)),
+        (3.0, tutti.Interim(1, 0, 2.2, 2.9, "cd", "")),
+    )
+    session = log(*first, *second, said=SAID)
+    session.resumed = [(len(first), 2.0)]
+    return session
+
+
+def test_what_was_not_final_comes_again_on_the_next_connection() -> None:
+    """It stays on the screen until then, and counts once."""
+    session = resumed(
+        (3.5, tutti.SpeechStarted(0, 0, 2.2)),
+        (3.8, tutti.Interim(0, 0, 2.2, 3.1, "", "cd ef")),
+        (4.2, utterance("cd.", 0, 2.2, 3.1)),
+        (4.3, tutti.Stopped(2.0, 2.2, 2)),
+    )
+    shown = [(round(caption.at - BEGUN, 1), caption.shown.split()) for caption in captions(session)]
+    assert shown == [(2.4, ["Ab"]), (3.0, ["Ab", "cd"]), (3.8, ["Ab", "cd", "ef"]), (4.2, ["Ab", "cd."])]
+    delays = measure(session)
+    assert (delays.errors.rate, delays.errors.words, len(delays.final_s)) == (0.0, 2, 2)
+    assert delays.words.shown_s == pytest.approx([0.4, 0.0])
+    assert delays.words.stable_s == pytest.approx([0.4, 1.2])
+    assert problems(session) == []
+
+
+def test_what_was_final_must_not_come_again() -> None:
+    """Nor may anything be left open at the end, however many connections there were."""
+    twice = resumed((4.0, utterance("Ab cd", 0, 0.9, 3.1)), (4.3, tutti.Stopped(2.0, 2.2, 3)))
+    assert "before the last one's end" in " ".join(problems(twice))
+    unfinished = resumed((3.5, tutti.SpeechStarted(0, 0, 2.2)), (4.3, tutti.Stopped(2.0, 2.2, 1)))
+    assert problems(unfinished) == ["utterance 0 ended 0 times"]
+
+
 @pytest.mark.parametrize(
     ("events", "complaint"),
     [
