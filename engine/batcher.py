@@ -1,6 +1,7 @@
 """Decides which waiting windows are encoded now. Decides only: plain Python, no clock, no thread, no torch.
 
-Order: finals before interims; within each, sessions take turns, and a session's windows keep their order.
+Order: finals before interims; within each, sessions take turns, and a session's windows keep their order. Interims
+leave some slots free, so that a final need not wait for one of them to end.
 """
 
 from collections import deque
@@ -8,6 +9,9 @@ from dataclasses import dataclass
 
 from engine.api import Priority
 from engine.errors import EngineOverloaded
+
+# One in so many slots, and one at least where there are several, is never given to an interim.
+SLOTS_PER_RESERVED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,12 @@ class Limits:
     max_batch: int
     max_wait_s: float
     max_decode_stall_s: float
+    n_slots: int = 1
+
+    @property
+    def n_reserved_slots(self) -> int:
+        """Slots that an interim must leave free."""
+        return max(1, self.n_slots // SLOTS_PER_RESERVED) if self.n_slots > 1 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,11 @@ class Batcher:
             return []
         batch, took_s = list[int](), 0.0
         while self._by_id and len(batch) < room:
-            took_s += self._first().encode_share * load.window_encode_s
+            first = self._first()
+            n_free = load.n_free_slots - len(batch)
+            if first.priority is Priority.INTERIM and n_free <= self._limits.n_reserved_slots:
+                break
+            took_s += first.encode_share * load.window_encode_s
             if batch and load.n_running > 0 and took_s > self._limits.max_decode_stall_s:
                 break
             batch.append(self._pop())

@@ -71,7 +71,11 @@ class Worker:
         self._deliver = deliver
         self._min_decode_share = config.min_decode_share
         limits = Limits(
-            config.max_waiting, config.max_encode_batch, config.max_wait_ms / 1000, config.max_decode_stall_ms / 1000
+            config.max_waiting,
+            config.max_encode_batch,
+            config.max_wait_ms / 1000,
+            config.max_decode_stall_ms / 1000,
+            config.n_slots,
         )
         # Guarded by `_changed`, which is notified when there may be something new to do.
         self._changed = threading.Condition()

@@ -88,6 +88,27 @@ def test_finals_go_first():
     assert batcher.take(LATER_S, IDLE) == [3, 4, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("n_slots", "n_free", "n_taken"), [(1, 1, 1), (2, 2, 1), (2, 1, 0), (4, 4, 3), (16, 6, 2), (16, 4, 0)]
+)
+def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken: int):
+    """A quarter of them, one at least where there are two; a final takes any."""
+    limits = Limits(100, 4, 0.01, 10.0, n_slots)
+    load = Load(n_free, n_slots - n_free, 0.1)
+    interims = [interim(id, str(id)) for id in range(6)]
+    assert len(batcher_with(*interims, limits=limits).take(LATER_S, load)) == n_taken
+    finals = [final(id) for id in range(6)]
+    assert len(batcher_with(*finals, limits=limits).take(LATER_S, load)) == min(n_free, 4)
+
+
+def test_finals_may_use_what_interims_must_leave():
+    """In one batch too: the interim behind them gets no place that a final could want."""
+    limits = Limits(100, 4, 0.01, 10.0, n_slots=8)
+    batcher = batcher_with(interim(1), final(2), final(3), interim(4, "b"), limits=limits)
+    assert batcher.take(LATER_S, Load(4, 4, 0.1)) == [2, 3]
+    assert batcher.take(LATER_S, Load(4, 4, 0.1)) == [1, 4]
+
+
 def test_sessions_take_turns():
     """A session with many windows gets one per turn."""
     batcher = batcher_with(*(final(id) for id in range(4)), final(10, "b"), final(20, "c"))
@@ -141,7 +162,8 @@ actions = st.lists(
 @given(actions)
 def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]):
     """Taken, removed, superseded or refused: whatever happens; and no batch exceeds slots or limits."""
-    batcher = Batcher(Limits(max_waiting=12, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4))
+    limits = Limits(max_waiting=12, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4, n_slots=6)
+    batcher = Batcher(limits)
     ends: Counter[int] = Counter()
     added: list[Waiting] = []
     for now_s, (action, argument) in enumerate(actions):
@@ -163,6 +185,7 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]):
                 ends.update(taken)
                 priorities = [added[id].priority for id in taken]
                 assert priorities == sorted(priorities)
+                assert Priority.INTERIM not in priorities or n_free - len(taken) >= limits.n_reserved_slots == 1
                 assert Priority.INTERIM not in priorities or batcher.n_waiting(Priority.FINAL) == 0
     while taken := batcher.take(1e9, IDLE):
         ends.update(taken)
