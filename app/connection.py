@@ -124,7 +124,10 @@ class Connection:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            self._driver = SessionDriver(self._session, self._transcriber, tasks, self._on_event, self._on_close)
+            deadline_s = self._settings.final_deadline_s
+            self._driver = SessionDriver(
+                self._session, self._transcriber, tasks, self._on_event, self._on_close, deadline_s
+            )
             reader = tasks.create_task(self._read())
             writer = tasks.create_task(self._write())
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)

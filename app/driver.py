@@ -25,8 +25,15 @@ class SessionDriver:
         tasks: asyncio.TaskGroup,
         on_event: Callable[[events.Event], None],
         on_close: Callable[[events.Close], None],
+        window_deadline_s: float | None = None,
     ) -> None:
+        """
+        Args:
+            window_deadline_s: how long the engine may take with a window, its time in the queue included; `None` where
+                nobody waits for it live.
+        """
         self.session = session
+        self._window_deadline_s = window_deadline_s
         self._transcriber = transcriber
         self._tasks = tasks
         self._on_event = on_event
@@ -71,10 +78,15 @@ class SessionDriver:
 
     async def _run(self, job: int, window: api.Window) -> None:
         try:
-            async with self._transcriber.submit(window) as engine_events:
-                async for event in engine_events:
-                    self.perform(self.session.engine_event(job, event))
+            async with asyncio.timeout(self._window_deadline_s) as deadline:
+                async with self._transcriber.submit(window) as engine_events:
+                    async for event in engine_events:
+                        self.perform(self.session.engine_event(job, event))
         except EngineError as error:
             self.perform(self.session.engine_error(job, error))
+        except TimeoutError:
+            if self._window_deadline_s is None or not deadline.expired():
+                raise
+            self.perform(self.session.engine_stalled(job, self._window_deadline_s))
         finally:
             self._windows.pop(job, None)

@@ -158,14 +158,25 @@ class Session:
     def engine_error(self, job: int, error: EngineError) -> list[events.Effect]:
         """The engine could not take or finish the window. Without room for it, an interim or the second reading of a
         stretch is let go; anything else ends the session."""
+        is_overloaded = isinstance(error, EngineOverloaded)
+        close_code = CLOSE_OVERLOADED if is_overloaded else CLOSE_OUR_FAULT
+        return self._give_up(job, SessionError(error.code, str(error), close_code), may_go_on=is_overloaded)
+
+    def engine_stalled(self, job: int, waited_s: float) -> list[events.Effect]:
+        """The engine has not finished the window in time, and will not be waited for. An interim or a second reading is
+        let go; without a final the session ends, and its last utterances say what is done, so that the client can go on
+        elsewhere."""
+        message = f"no final text within {waited_s:g} s; resume from resume_from_s, on another server if there is one"
+        return self._give_up(job, SessionError("engine_stalled", message, CLOSE_OUR_FAULT), may_go_on=True)
+
+    def _give_up(self, job: int, error: SessionError, may_go_on: bool) -> list[events.Effect]:
         channel = self._job_channel.pop(job, None)
         if channel is None or self._state is _State.CLOSED:
             return []
-        overloaded = isinstance(error, EngineOverloaded)
-        if overloaded and channel.do_without(job):
+        if may_go_on and channel.do_without(job):
             self._answer()
         else:
-            self._fail(SessionError(error.code, str(error), CLOSE_OVERLOADED if overloaded else CLOSE_OUR_FAULT))
+            self._fail(error)
         return self._taken()
 
     def fail(self, error: SessionError) -> list[events.Effect]:

@@ -50,6 +50,9 @@ class Settings:
     max_ahead_s: float = _setting(60.0, "How far a client's audio may run ahead of the clock.")
     idle_timeout_s: float = _setting(60.0, "A session that sends nothing for so long is closed.")
     send_timeout_s: float = _setting(10.0, "A client that does not read for so long is closed.")
+    final_deadline_s: float = _setting(
+        30.0, "A live session whose final text takes longer than this is ended, so that the client can go on elsewhere."
+    )
     drain_timeout_s: float = _setting(20.0, "How long a stopping server waits for sessions to get their finals.")
     log_level: str = _setting("info", "debug, info, warning or error.")
 
@@ -67,6 +70,7 @@ class Settings:
             "max_ahead_s",
             "idle_timeout_s",
             "send_timeout_s",
+            "final_deadline_s",
             "drain_timeout_s",
         ):
             _require(0 < getattr(self, name) < math.inf, name, "more than 0", getattr(self, name))

@@ -352,6 +352,17 @@ async def test_a_failed_engine_ends_the_session_clearly(serve) -> None:
     assert (heard[-1]["code"], heard[-1]["fatal"]) == ("engine_failed", True)
 
 
+async def test_an_engine_that_stalls_ends_the_session_with_what_is_done(serve) -> None:
+    """The client is told from when on to resume."""
+    server = await serve(FakeTranscriber(holds=True), final_deadline_s=0.1)
+    async with session(server.stream) as socket:
+        await socket.send(pcm(TURN))
+        *_, utterance, error = await hear_all(socket)
+        assert socket.close_code == 1011
+    assert (utterance["type"], utterance["resume_from_s"]) == ("utterance", [0.0])
+    assert (error["code"], error["fatal"]) == ("engine_stalled", True)
+
+
 async def test_many_sessions_each_get_their_own_text(serve) -> None:
     server = await serve()
 

@@ -525,6 +525,32 @@ def test_a_final_that_cannot_be_had_ends_the_session(error, code: int) -> None:
     assert bench.closes[0].code == code
 
 
+def test_a_final_that_does_not_come_ends_the_session_with_what_is_acknowledged() -> None:
+    """The client learns from when on to send its audio to another server: from what the engine did not finish."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1, 2, 3]), silence(1.0))))
+    bench.hear(np.concatenate((silence(1.0), speech([4, 5, 6]), silence(0.6))), answer=False)
+    bench.perform(bench.session.engine_stalled(bench.waiting[0][0], 30.0))
+    check_promises(bench)
+    done, stalled = bench.of(events.Utterance)
+    assert (done.text, stalled.text) == (said([1, 2, 3]), "")
+    assert stalled.uncovered == ((stalled.start_s, stalled.end_s),)
+    assert done.end_s < stalled.final_until_s <= stalled.start_s
+    assert (bench.events[-1].code, bench.closes[0].code) == ("engine_stalled", 1011)
+
+
+def test_an_interim_that_does_not_come_is_let_go() -> None:
+    """The next one is asked for, and the session goes on."""
+    bench = Bench()
+    bench.hear(speech([1] * 8), answer=False)
+    bench.perform(bench.session.engine_event(bench.waiting[0][0], api.StartedEvent(0.0, 1)))
+    assert bench.session.engine_stalled(bench.waiting.popleft()[0], 30.0) == []
+    bench.hear(speech([1] * 8))
+    assert bench.of(events.Interim)
+    bench.stop()
+    assert bench.text() == said([1] * 16)
+
+
 def test_a_pause_inside_long_speech_is_used_for_the_cut() -> None:
     """From twenty seconds on a window ends at a pause that would not end an utterance."""
     words = [index % 80 for index in range(120)]

@@ -32,7 +32,7 @@ MAX_UNREPORTED = 2 * UNCOVERED_SAMPLES
 COMMA = 80
 STEP_S = 0.02
 LAST_STEP = 1500
-MOODS = ["random", "random", "empty", "loop", "doubted", "silent", "overload"]
+MOODS = ["random", "random", "empty", "loop", "doubted", "silent", "overload", "stall"]
 
 
 def read_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api.EngineEvent]:
@@ -92,9 +92,14 @@ class WildBench(Bench):
         job, window = self._chance.choice(self.waiting)
         if job not in self._under_way:
             mood = self._chance.choice(MOODS)
-            if mood == "overload" and (window.priority is api.Priority.INTERIM or self._is_second_reading(window)):
+            if mood in ("overload", "stall") and (
+                window.priority is api.Priority.INTERIM or self._is_second_reading(window)
+            ):
                 self._forget(job)
-                self.perform(self.session.engine_error(job, EngineOverloaded(5, 5)))
+                if mood == "stall":
+                    self.perform(self.session.engine_stalled(job, 30.0))
+                else:
+                    self.perform(self.session.engine_error(job, EngineOverloaded(5, 5)))
                 return
             numbers = [self._chance.randrange(100) for _ in range(self._chance.randrange(9))]
             self._under_way[job] = deque(read_wildly(window, mood, numbers))

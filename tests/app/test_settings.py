@@ -40,6 +40,7 @@ def test_loopback_needs_none(host: str) -> None:
         ("interim_interval_ms", 10),
         ("threads", -1),
         ("idle_timeout_s", 0.0),
+        ("final_deadline_s", 0.0),
         ("max_ahead_s", float("inf")),
         ("log_level", "loud"),
     ],
