@@ -13,6 +13,8 @@ LULL_SAMPLES = 60 * SAMPLE_RATE // 1000
 PAUSE_SAMPLES = 160 * SAMPLE_RATE // 1000
 # An engine that takes this share of the time to answer a channel's readings is not asked more often.
 MAX_BUSY_SHARE = 0.6
+# Nor is it asked less often than this once it answers: it may be quick again.
+LONGEST_SAMPLES = SAMPLE_RATE
 
 
 class InterimSchedule:
@@ -59,11 +61,15 @@ class InterimSchedule:
         self._asked = position
         if self._asked_since is None:
             self._asked_since = position
-        self._next = position + max(self._interval, round(self._took / MAX_BUSY_SHARE))
+        self._next = position + self._stretched()
 
     def answered(self, position: int) -> None:
         """The answer has come, and by now there is audio up to `position`."""
         if self._asked_since is not None:
-            self._took = (self._took + position - self._asked_since) // 2
-            self._next = max(self._next, self._asked + round(self._took / MAX_BUSY_SHARE))
+            took = min(position - self._asked_since, round(LONGEST_SAMPLES * MAX_BUSY_SHARE))
+            self._took = (self._took + took) // 2
+            self._next = max(self._next, self._asked + self._stretched())
         self._asked_since = None
+
+    def _stretched(self) -> int:
+        return max(self._interval, round(self._took / MAX_BUSY_SHARE))
