@@ -5,6 +5,7 @@ session. Windows that have ended go to `app/finals.py`.
 """
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import assert_never
 
 import numpy as np
@@ -94,6 +95,8 @@ class Channel:
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s)
         silence_samples = WINDOW_SAMPLES if self._is_manual else endpointing.silence_ms * SAMPLE_RATE // 1000
         self._interims = InterimSchedule(options.interim_samples, silence_samples) if options.interim_samples else None
+        self._read_until = 0
+        """Behind the audio of the newest interim that was answered."""
         self._buffer = SampleBuffer()
         self._open: _OpenWindow | None = None
         self._done_until = done_until
@@ -140,12 +143,15 @@ class Channel:
 
     @property
     def behind_samples(self) -> int:
-        """How far the audio is ahead of the oldest window that is not answered."""
-        if self.finals.oldest:
-            return self.position - self.finals.oldest.end
-        if self._open and self._open.interim_job is not None:
-            return self.position - self._open.interim_end
-        return 0
+        """How far the audio is ahead of its text: of the first window whose final is due, or of speech that no reading
+        which was answered has heard, where interims were asked for."""
+        oldest = self.finals.oldest
+        since = [oldest.end] if oldest else []
+        if self._interims:
+            speech = chain(self.finals.speech(), self._open.speech if self._open else ())
+            unread = next((max(start, self._read_until) for start, end in speech if end > self._read_until), None)
+            since += [] if unread is None else [unread]
+        return self.position - min(since, default=self.position)
 
     @property
     def final_until(self) -> int:
@@ -326,6 +332,7 @@ class Channel:
             case api.DoneEvent():
                 window.interim_job = None
                 self._interims.answered(self.position)
+                self._read_until = window.interim_end
                 self._read_interim(window, event)
             case api.TextEvent() | api.SegmentEvent():
                 pass

@@ -4,6 +4,7 @@ Knows nothing of audio still coming in; that is `app/channel.py`.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, assert_never
 
@@ -141,6 +142,11 @@ class Finals:
     @property
     def oldest(self) -> FinalWindow | None:
         return self._windows[0] if self._windows else None
+
+    def speech(self) -> Iterator[Span]:
+        """What was heard in all of them, in order."""
+        for window in self._windows:
+            yield from window.speech
 
     def holds(self, job: int) -> bool:
         return any(window.job == job or _redecodes(window, job) for window in self._windows)

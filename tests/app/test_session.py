@@ -433,6 +433,28 @@ def test_a_client_is_told_when_text_lags_behind() -> None:
     assert all(lag.behind_s >= 2.0 for lag in lags)
 
 
+def test_a_client_is_told_when_interims_do_not_come() -> None:
+    """However often one that waits is replaced by a newer one: what counts is the speech that has no text."""
+    bench = Bench()
+    bench.hear(np.concatenate((silence(1.0), speech([1] * 20))), answer=False)
+    assert len(bench.windows) > 10 and len(bench.waiting) == 1
+    lags = [lag.behind_s for lag in bench.of(events.Lag)]
+    assert lags == pytest.approx([2.0 + index for index in range(len(lags))], abs=0.12) and len(lags) >= 3
+    bench.answer_all()
+    n_lags = len(bench.of(events.Lag))
+    bench.hear(speech([1] * 10))
+    assert len(bench.of(events.Lag)) == n_lags
+
+
+@pytest.mark.parametrize("interim", [True, False])
+def test_a_client_whose_text_comes_in_time_hears_of_no_lag(interim: bool) -> None:
+    """Neither in long speech nor in long silence, nor where only finals were asked for."""
+    bench = Bench(replace(START, interim=interim))
+    bench.hear(np.concatenate((speech([1] * 60), silence(5.0), speech([2] * 60), silence(5.0))))
+    assert not bench.of(events.Lag)
+    assert bench.text() == said([1] * 60 + [2] * 60)
+
+
 def test_memory_does_not_grow_with_the_session() -> None:
     """After ten minutes of turns a channel holds no more audio than after one."""
     bench = Bench(replace(START, interim=False))
