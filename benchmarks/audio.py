@@ -20,6 +20,10 @@ REPOSITORY = Path(__file__).parent.parent
 BUNDLED = Path(__file__).parent / "bundled.json"
 PAUSE_S = 0.8
 """Between bundled clips that follow each other: longer than the silence that ends an utterance."""
+EDGE_S = 0.1
+"""Kept before and behind the speech of an utterance that is taken out of its recording."""
+NOISE = 0.0003
+"""Of a pause, in shares of full scale: a line that is open, not digital silence."""
 QUIET_SAMPLES = SAMPLE_RATE // 10
 """The shortest pause that a window may be cut in."""
 
@@ -123,6 +127,41 @@ def take(recordings: Iterable[Recording], seconds: float) -> list[Recording]:
     return taken
 
 
+def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Recording:
+    """One side of a call: the recording's utterances in turn, with pauses between them for the other side.
+
+    Speech takes the share `talk` of it. The pauses are of random lengths, at least `PAUSE_S`, and hold a faint noise.
+
+    Raises:
+        ClickException: its times are not known, or the pauses inside its utterances leave less room than asked.
+    """
+    if not recording.said:
+        raise click.ClickException(f"--talk: it is not known when there is speech in {recording.name}")
+    said: list[Said] = []
+    for each in itertools.cycle(recording.said):
+        if said and sum(map(_speech_s, (*said, each))) > talk * seconds:
+            break
+        said.append(each)
+    cuts = [(max(each.start_s - EDGE_S, 0.0), min(each.end_s + EDGE_S, recording.audio_s)) for each in said]
+    length_s = sum(map(_speech_s, said)) / talk
+    spare_s = length_s - sum(end - begin for begin, end in cuts) - PAUSE_S * (len(said) + 1)
+    if spare_s < 0:
+        most = length_s * talk / (length_s - spare_s)
+        raise click.ClickException(f"--talk: {recording.name} allows no more than {most:.2f}, got {talk:g}")
+    random = np.random.default_rng(seed)
+    shares = random.exponential(size=len(said) + 1)
+    pauses_s = PAUSE_S + spare_s * shares / shares.sum()
+    samples = (NOISE * random.standard_normal(round(length_s * SAMPLE_RATE))).astype(np.float32)
+    at_s, placed = 0.0, []
+    for each, (begin_s, end_s), pause_s in zip(said, cuts, pauses_s[:-1], strict=True):
+        at_s += float(pause_s)
+        piece = recording.samples[round(begin_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)]
+        samples[round(at_s * SAMPLE_RATE) :][: len(piece)] = piece
+        placed.append(each.shifted(at_s - begin_s))
+        at_s += end_s - begin_s
+    return Recording(f"{recording.name}, talk {talk:g}", samples, _joined(placed), tuple(placed))
+
+
 def with_silence(recording: Recording, seconds: float) -> Recording:
     """The same with silence behind it: a microphone that stays open after the last word."""
     silence = np.zeros(round(seconds * SAMPLE_RATE), dtype=np.float32)
@@ -139,6 +178,10 @@ def windows(samples: Samples) -> list[Samples]:
         begin += WINDOW_SAMPLES * 2 // 3 + quietest
         cuts.append(begin)
     return np.split(samples, cuts)
+
+
+def _speech_s(said: Said) -> float:
+    return sum(end - start for start, end in said.spans)
 
 
 def _with_times(name: str, path: Path, utterances: Sequence[dict[str, Any]]) -> Recording:

@@ -65,7 +65,9 @@ def measure(log: StreamLog) -> Delays:
             continue
         ended_at = turn.seen[-1][0]
         onset_s, offset_s = _true_times(log.recording.said, turn.at_s, turn.end.end_s)
-        first = next((at for at, shown, _ in turn.seen if shown.strip()), None)
+        # Also that of a lost connection: it was there, though it comes again.
+        same = (each for each in turns.values() if abs(each.at_s - turn.at_s) < CUT_S)
+        first = min((at for each in same for at, shown, _ in each.seen if shown.strip()), default=None)
         if first is not None:
             delays.first_text_s.append(first - log.begun - onset_s)
         delays.final_s.append(ended_at - log.begun - turn.end.end_s)

@@ -8,8 +8,8 @@ What follows `--` goes to `tutti serve`. Exits with 1 when a session failed or a
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,21 @@ import click
 import uvloop
 
 from benchmarks import audio, machine, plot, report
-from benchmarks.client import StreamLog, stream
+from benchmarks.client import Manner, StreamLog, stream
 from benchmarks.counters import Counters
 from benchmarks.delays import Delays, measure, problems
-from benchmarks.report import Table, number, percent, spread
+from benchmarks.encodings import parse_formats
+from benchmarks.live_report import complain, table
+from benchmarks.network import Network
 from benchmarks.scoring import summary, word_summary
 from benchmarks.server import RunningServer, running_server
 
-SCHEMA = 1
+SCHEMA = 2
 TAIL_S = 2.0
 """Silence behind every recording: longer than what ends an utterance, so that the last one is timed like the others."""
 STAGGER_S = 0.23
 """Between two connections. No multiple of the chunks' length, so that chunks do not arrive all at once."""
 WARM_UP_S = 4.0
-LATE_S = 0.1
-"""A generator later than one chunk has made the figures worse than they are."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -45,6 +45,16 @@ LATE_S = 0.1
 )
 @click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
 @click.option("--match", default="", help="Use only files with this in their name.")
+@click.option("--talk", type=click.FloatRange(0.01, 0.99), help="Share of speech: utterances with pauses between them.")
+@click.option("--jitter", "jitter_ms", default=0, show_default=True, help="Delay every chunk by up to so many ms.")
+@click.option("--bursts", is_flag=True, help="Now and then hold back 0.5 to 2 s of audio and send it at once.")
+@click.option(
+    "--disconnects", default=0.0, show_default=True, help="Connections lost and resumed, per minute and client."
+)
+@click.option(
+    "--encodings", default="pcm_s16le", show_default=True, help="ENCODING[@RATE],…: clients take them in turn."
+)
+@click.option("--seed", default=0, show_default=True, help="For all that happens by chance.")
 @click.option("--language", default="en", show_default=True, help="Sent with `start`; empty: detected.")
 @click.option("--url", help="Measure this server (http://host:port) instead of starting one.")
 @click.option(
@@ -59,6 +69,12 @@ def main(
     folder: Path | None,
     kind: str,
     match: str,
+    talk: float | None,
+    jitter_ms: int,
+    bursts: bool,
+    disconnects: float,
+    encodings: str,
+    seed: int,
     language: str,
     url: str | None,
     path: Path,
@@ -76,13 +92,22 @@ def main(
         recordings = [piece for each in audio.load_folder(folder, kind, match) for piece in audio.cut(each, seconds)]
     else:
         recordings = audio.load_bundled(seconds, max(levels))
+    if talk:
+        sources = (recordings[i % len(recordings)] for i in range(max(levels)))
+        recordings = [audio.as_call(source, talk, seconds, seed + i) for i, source in enumerate(sources)]
     recordings = [audio.with_silence(each, TAIL_S) for each in recordings]
+    network = Network(jitter_ms / 1000, bursts, disconnects)
+    formats = parse_formats(encodings)
     result = {
         "benchmark": "live",
         "schema": SCHEMA,
         **machine.describe(),
         "audio": str(folder or "bundled"),
         "seconds": seconds,
+        "talk": talk,
+        "network": asdict(network),
+        "encodings": [f"{each.encoding}@{each.sample_rate}" for each in formats],
+        "seed": seed,
         "serve_arguments": list(serve_arguments),
         "levels": [],
         "ended_early": None,
@@ -91,14 +116,16 @@ def main(
         if url:
             server = RunningServer(url.rstrip("/"), None)
         else:
-            room = ["--max-sessions", str(max(levels) + 1)]
+            # A session whose connection was lost keeps its place until the server has noticed.
+            room = ["--max-sessions", str((1 + (disconnects > 0)) * max(levels) + 1)]
             server = stack.enter_context(running_server([*room, *serve_arguments]))
         warm_up(server, language or None)
         for n in levels:
             chosen = [recordings[i % len(recordings)] for i in range(n)]
+            manners = [Manner(formats[i % len(formats)], network, seed + i) for i in range(n)]
             print(f"{n} streams, {max(each.audio_s for each in chosen):.0f} s …", file=sys.stderr, flush=True)
             try:
-                result["levels"].append(uvloop.run(run_level(server, chosen, language or None)))
+                result["levels"].append(uvloop.run(run_level(server, chosen, language or None, manners)))
             except OSError as error:
                 # What was measured before is still worth writing.
                 result["ended_early"] = f"{n} streams: the server no longer answers: {error}"
@@ -125,13 +152,19 @@ def warm_up(server: RunningServer, language: str | None) -> None:
         raise click.ClickException(f"no server at {server.url}: {error}") from error
 
 
-async def run_level(server: RunningServer, recordings: list[audio.Recording], language: str | None) -> dict[str, Any]:
+async def run_level(
+    server: RunningServer,
+    recordings: list[audio.Recording],
+    language: str | None,
+    manners: list[Manner] | None = None,
+) -> dict[str, Any]:
     """One client for each recording, and everything that was measured meanwhile."""
+    manners = manners or [Manner()] * len(recordings)
     logs = [StreamLog(recording) for recording in recordings]
     before = await _snapshot(server)
     async with asyncio.TaskGroup() as tasks:
-        for index, log in enumerate(logs):
-            tasks.create_task(stream(server.url, log, language=language, delay_s=index * STAGGER_S))
+        for index, (log, manner) in enumerate(zip(logs, manners, strict=True)):
+            tasks.create_task(stream(server.url, log, language=language, delay_s=index * STAGGER_S, manner=manner))
     after = await _snapshot(server)
     return level_result(logs, before, after)
 
@@ -171,6 +204,7 @@ def level_result(logs: list[StreamLog], before: _Snapshot, after: _Snapshot) -> 
         "recordings": [log.recording.name for log in logs],
         "audio_s": audio_s,
         "wall_s": wall_s,
+        "resumed": sum(len(log.resumed) for log in logs),
         "failed": sum(bool(each) for each in troubles),
         "problems": [f"stream {i}: {what}" for i, each in enumerate(troubles) for what in each],
         "first_text_s": summary(total.first_text_s),
@@ -224,67 +258,6 @@ def _engine(counters: Counters) -> dict[str, Any]:
         "audio_s": counters.value("tutti_engine_audio_seconds_total"),
         "loop_lag_p99_s": counters.quantile("tutti_loop_lag_seconds", 0.99),
     }
-
-
-def table(result: dict[str, Any]) -> Table:
-    """A column for each number of clients."""
-    levels = result["levels"]
-    n_streams = (f"{level['streams']} stream{'s' if level['streams'] > 1 else ''}" for level in levels)
-    return Table(
-        "Live sessions (times in s, p50/p95/p99)",
-        ("", *n_streams),
-        [(name, *(read(level) for level in levels)) for name, read in ROWS.items()],
-    )
-
-
-ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "first text": lambda level: spread(level["first_text_s"]),
-    "interim lag": lambda level: spread(level["interim_lag_s"]),
-    "word first shown": lambda level: spread(level["word_seen_s"]),
-    "word shown for good": lambda level: spread(level["word_shown_s"]),
-    "word stable": lambda level: spread(level["word_stable_s"]),
-    "final after end_s": lambda level: spread(level["final_s"]),
-    "final after true end": lambda level: spread(level["final_true_s"]),
-    "WER %": lambda level: percent(level["wer"]),
-    "missing words %": lambda level: percent(level["missing"]),
-    "revised words %": lambda level: percent(level["revised_per_word"]),
-    "failed sessions": lambda level: str(level["failed"]),
-    "audio s": lambda level: number(level["audio_s"], 0),
-    "server CPU s per audio s": lambda level: number(level["server"]["cpu_s_per_audio_s"], 3),
-    "server cores": lambda level: number(level["server"]["cores"]),
-    "server RSS MiB": lambda level: number(level["server"]["rss_mib"], 0),
-    "windows per encoder call": lambda level: number(level["engine"]["encode_batch"]),
-    "sequences per decode step": lambda level: number(level["engine"]["decode_batch"]),
-    "queue of finals, mean/p95": lambda level: _queue(level["engine"]["final_queue_s"]),
-    "queue of interims, mean/p95": lambda level: _queue(level["engine"]["interim_queue_s"]),
-    "generator late, p99/max ms": lambda level: _late(level["generator"]["late_s"]),
-    "generator cores": lambda level: number(level["generator"]["cores"]),
-    "other processes' cores": lambda level: number(level["others_cores"]),
-}
-
-
-def _queue(wait: dict[str, float | None]) -> str:
-    return f"{number(wait['mean'], 3)}/{number(wait['p95'], 3)}"
-
-
-def _late(late_s: dict[str, Any]) -> str:
-    return f"{1000 * late_s['p99']:.0f}/{1000 * late_s['max']:.0f}" if late_s["n"] else report.NOTHING
-
-
-def complain(result: dict[str, Any]) -> list[str]:
-    """What makes the figures of a run doubtful, and sessions that failed."""
-    found = [result["ended_early"]] if result["ended_early"] else []
-    for level in result["levels"]:
-        mark = f"{level['streams']} streams: "
-        found += [mark + each for each in [*level["problems"], *late_text(level["generator"]["late_s"]["max"])]]
-    return found
-
-
-def late_text(late_max_s: float | None) -> list[str]:
-    """A complaint about this generator, if there is reason for one."""
-    if (late_max_s or 0.0) <= LATE_S:
-        return []
-    return [f"the generator was up to {late_max_s:.2f} s late; its figures are worse than the server's"]
 
 
 def parse_numbers(option: str, text: str) -> list[int]:

@@ -18,7 +18,8 @@ import uvloop
 
 from benchmarks import audio, machine, plot, report
 from benchmarks.captions import WordDelays, measure_words, spoken_words
-from benchmarks.live import STAGGER_S, WARM_UP_S, late_text, parse_numbers
+from benchmarks.live import STAGGER_S, WARM_UP_S, parse_numbers
+from benchmarks.live_report import late_text
 from benchmarks.offline import convert_for_ctranslate2
 from benchmarks.peer_clients import CaptionLog, Converse, listen
 from benchmarks.peer_kinds import KINDS, PeerKind, Setting

@@ -1,5 +1,6 @@
 """Recordings: the bundled ones are as described, and cuts lie in pauses."""
 
+import itertools
 import json
 import re
 
@@ -8,7 +9,19 @@ import numpy as np
 import pytest
 
 from app.audio import Samples
-from benchmarks.audio import BUNDLED, REPOSITORY, Recording, Said, cut, load_bundled, load_folder, take, windows
+from benchmarks.audio import (
+    BUNDLED,
+    PAUSE_S,
+    REPOSITORY,
+    Recording,
+    Said,
+    as_call,
+    cut,
+    load_bundled,
+    load_folder,
+    take,
+    windows,
+)
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 
@@ -62,6 +75,30 @@ def test_recordings_are_taken_up_to_a_length() -> None:
     both = [recording((1, 4), (6, 9), seconds=10), recording((1, 4), (6, 9), seconds=10)]
     assert [each.audio_s for each in take(both, 15.5)] == [10.0, 5.0]
     assert [each.audio_s for each in take(both, 100)] == [10.0, 10.0]
+
+
+@pytest.mark.parametrize("talk", [0.2, 0.5])
+def test_a_call_has_as_much_speech_as_asked(talk: float) -> None:
+    """Utterances keep their order and their sound; between them lies at least the pause that ends one."""
+    source = load_bundled(30.0, 1)[0]
+    call = as_call(source, talk, 60.0, 7)
+    speech_s = sum(end - start for said in call.said for start, end in said.spans)
+    assert speech_s / call.audio_s == pytest.approx(talk, abs=0.001)
+    assert call.audio_s <= 60.0
+    assert [each.text for each in call.said] == [source.said[i % len(source.said)].text for i in range(len(call.said))]
+    for a, b in itertools.pairwise(call.said):
+        assert b.start_s - a.end_s >= PAUSE_S
+    for there, here in zip(source.said, call.said, strict=False):
+        inside = [round(each.start_s * SAMPLE_RATE) for each in (there, here)]
+        assert np.array_equal(source.samples[inside[0] :][:8000], call.samples[inside[1] :][:8000])
+    assert np.array_equal(call.samples, as_call(source, talk, 60.0, 7).samples)
+
+
+def test_a_call_cannot_have_more_speech_than_there_is() -> None:
+    with pytest.raises(click.ClickException, match="allows no more than 0"):
+        as_call(load_bundled(30.0, 1)[0], 0.99, 60.0, 7)
+    with pytest.raises(click.ClickException, match="not known when"):
+        as_call(recording(seconds=3), 0.5, 60.0, 7)
 
 
 def test_windows_are_cut_at_the_quietest_moment() -> None:

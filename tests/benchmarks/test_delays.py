@@ -106,6 +106,7 @@ def test_what_was_not_final_comes_again_on_the_next_connection() -> None:
     assert shown == [(2.4, ["Ab"]), (3.0, ["Ab", "cd"]), (3.8, ["Ab", "cd", "ef"]), (4.2, ["Ab", "cd."])]
     delays = measure(session)
     assert (delays.errors.rate, delays.errors.words, len(delays.final_s)) == (0.0, 2, 2)
+    assert delays.first_text_s == pytest.approx([1.4, 1.3])
     assert delays.words.shown_s == pytest.approx([0.4, 0.0])
     assert delays.words.stable_s == pytest.approx([0.4, 1.2])
     assert problems(session) == []

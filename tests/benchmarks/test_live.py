@@ -11,10 +11,13 @@ from click.testing import CliRunner
 from app.settings import Settings
 from benchmarks import live
 from benchmarks.audio import Recording, Said
+from benchmarks.client import Manner
+from benchmarks.network import Network
 from benchmarks.server import RunningServer, running_server
 from engine.api import SAMPLE_RATE
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti import AudioFormat
 
 WORDS = [1, 2, 3]
 AUDIO = np.concatenate((silence(0.2), speech(WORDS), silence(0.7)))
@@ -75,6 +78,33 @@ def test_the_command_fails_when_a_session_failed(
     assert result["levels"] == [level]
     assert path.with_suffix(".md").read_text() in ran.output
     assert "| WER % | 0.0 |" in ran.output
+
+
+def test_clients_are_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encodings in turn, each client with chances of its own, and all of it in the result."""
+    level = asyncio.run(measured())
+    given: list[tuple] = []
+
+    async def run_level(server: object, recordings: list, language: object, manners: list) -> dict:
+        given.append((recordings, manners))
+        return level
+
+    monkeypatch.setattr(live, "run_level", run_level)
+    monkeypatch.setattr(live, "warm_up", lambda server, language: None)
+    asked = (
+        "--streams 3 --seconds 20 --talk 0.4 --jitter 50 --bursts --disconnects 2 --encodings mulaw,pcm_s16le --seed 5"
+    )
+    path = tmp_path / "live.json"
+    ran = CliRunner().invoke(live.main, ["--url", "http://nowhere", "--json", str(path), *asked.split()])
+    assert ran.exit_code == 0, ran.output
+    ((recordings, manners),) = given
+    network = Network(0.05, True, 2.0)
+    mulaw, pcm = AudioFormat("mulaw", 8_000), AudioFormat()
+    assert manners == [Manner(mulaw, network, 5), Manner(pcm, network, 6), Manner(mulaw, network, 7)]
+    assert len({recording.samples.tobytes() for recording in recordings}) == 3
+    result = json.loads(path.read_text())
+    assert (result["talk"], result["encodings"], result["seed"]) == (0.4, ["mulaw@8000", "pcm_s16le@16000"], 5)
+    assert result["network"] == {"jitter_s": 0.05, "has_bursts": True, "losses_per_min": 2.0}
 
 
 def test_a_server_that_dies_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
