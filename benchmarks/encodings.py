@@ -23,6 +23,10 @@ def parse_formats(text: str) -> list[tutti.AudioFormat]:
     return [_parse_format(each) for each in text.split(",")]
 
 
+def format_name(format: tutti.AudioFormat) -> str:
+    return f"{format.encoding}@{format.sample_rate}"
+
+
 def encode(samples: Samples, format: tutti.AudioFormat) -> bytes:
     """Mono audio at 16 kHz, resampled and encoded."""
     if format.sample_rate != SAMPLE_RATE:

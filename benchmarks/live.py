@@ -20,10 +20,10 @@ from benchmarks import audio, machine, plot, report
 from benchmarks.client import Manner, StreamLog, stream
 from benchmarks.counters import Counters
 from benchmarks.delays import Delays, measure, problems
-from benchmarks.encodings import parse_formats
+from benchmarks.encodings import format_name, parse_formats
 from benchmarks.live_report import complain, table
 from benchmarks.network import Network
-from benchmarks.scoring import summary, word_summary
+from benchmarks.scoring import WordErrors, summary, word_summary
 from benchmarks.server import RunningServer, running_server
 
 SCHEMA = 2
@@ -106,7 +106,7 @@ def main(
         "seconds": seconds,
         "talk": talk,
         "network": asdict(network),
-        "encodings": [f"{each.encoding}@{each.sample_rate}" for each in formats],
+        "encodings": [format_name(each) for each in formats],
         "seed": seed,
         "serve_arguments": list(serve_arguments),
         "levels": [],
@@ -166,7 +166,18 @@ async def run_level(
         for index, (log, manner) in enumerate(zip(logs, manners, strict=True)):
             tasks.create_task(stream(server.url, log, language=language, delay_s=index * STAGGER_S, manner=manner))
     after = await _snapshot(server)
-    return level_result(logs, before, after)
+    return {**level_result(logs, before, after), "by_encoding": by_encoding(logs, manners)}
+
+
+def by_encoding(logs: list[StreamLog], manners: list[Manner]) -> dict[str, Any]:
+    """What became of each encoding that clients sent."""
+    errors: dict[str, WordErrors] = {}
+    for log, manner in zip(logs, manners, strict=True):
+        name = format_name(manner.format)
+        errors[name] = errors.get(name, WordErrors()) + measure(log).errors
+    return {
+        name: {"words": each.words, "wer": each.rate, "missing": each.missing_rate} for name, each in errors.items()
+    }
 
 
 class _Snapshot:

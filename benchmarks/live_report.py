@@ -17,8 +17,21 @@ def table(result: dict[str, Any]) -> Table:
     return Table(
         "Live sessions (times in s, p50/p95/p99)",
         ("", *n_streams),
-        [(name, *(read(level) for level in levels)) for name, read in ROWS.items()],
+        [(name, *(read(level) for level in levels)) for name, read in ROWS.items()] + _encoding_rows(levels),
     )
+
+
+def _encoding_rows(levels: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Word errors of each encoding, if there are several."""
+    names = dict.fromkeys(name for level in levels for name in level["by_encoding"])
+    if len(names) < 2:
+        return []
+    return [(f"WER % of {name}", *(percent(_wer(level, name)) for level in levels)) for name in names]
+
+
+def _wer(level: dict[str, Any], encoding: str) -> float | None:
+    found: float | None = level["by_encoding"].get(encoding, {}).get("wer")
+    return found
 
 
 ROWS: dict[str, Callable[[dict[str, Any]], str]] = {

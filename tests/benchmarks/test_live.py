@@ -12,6 +12,7 @@ from app.settings import Settings
 from benchmarks import live
 from benchmarks.audio import Recording, Said
 from benchmarks.client import Manner
+from benchmarks.live_report import table
 from benchmarks.network import Network
 from benchmarks.server import RunningServer, running_server
 from engine.api import SAMPLE_RATE
@@ -25,13 +26,13 @@ SPOKEN = Said(said(WORDS), ((0.2, 1.04),))
 MADE_UP = Recording("made-up", AUDIO, SPOKEN.text, (SPOKEN,))
 
 
-async def measured(**settings: object) -> dict:
+async def measured(manners: list[Manner] | None = None, **settings: object) -> dict:
     """One level of two clients."""
     async with (
         asyncio.timeout(30),
         running(Settings(**{"port": 0, **settings}), FakeTranscriber()) as server,
     ):
-        return await live.run_level(RunningServer(server.http, None), [MADE_UP, MADE_UP], "en")
+        return await live.run_level(RunningServer(server.http, None), [MADE_UP, MADE_UP], "en", manners)
 
 
 async def test_a_level_is_measured() -> None:
@@ -46,6 +47,18 @@ async def test_a_level_is_measured() -> None:
         assert level[name]["p95"] > 0
     assert level["engine"]["windows_done"] >= 2
     assert level["generator"]["late_s"]["n"] == 2 * int(np.ceil(len(AUDIO) / SAMPLE_RATE / 0.1))
+
+
+async def test_errors_are_told_by_encoding() -> None:
+    """In the result and, where there are several, in the table."""
+    level = await measured([Manner(AudioFormat("mulaw", 8_000)), Manner()])
+    assert {name: each["words"] for name, each in level["by_encoding"].items()} == {
+        "mulaw@8000": 6,
+        "pcm_s16le@16000": 6,
+    }
+    rows = dict(table({"levels": [level]}).rows)
+    assert rows["WER % of pcm_s16le@16000"] == "0.0"
+    assert "WER % of mulaw@8000" in rows
 
 
 async def test_a_refused_session_has_failed() -> None:
