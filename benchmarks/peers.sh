@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the peers of `benchmarks.live_peers`, each into an environment of its own under build/peers, with all versions
-# pinned: `benchmarks/peers.sh`, or only some: `benchmarks/peers.sh whisperlive`. About 1.5 GB each.
+# pinned: `benchmarks/peers.sh`, or only some: `benchmarks/peers.sh whisperlive`. About 1.5 GB each. They run on the CPU;
+# where the package index has torch only with CUDA, name one for CPUs in PIP_INDEX_URL or PIP_EXTRA_INDEX_URL.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
