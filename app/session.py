@@ -43,7 +43,7 @@ class SessionConfig:
     """The operator's part of how sessions behave."""
 
     limits: events.Limits = field(default_factory=events.Limits)
-    interim_interval_ms: int = 300
+    interim_interval_ms: int = 350
     """Least audio between two interims of an utterance."""
     max_finals_in_flight: int = 2
     """Windows of one channel that the engine is asked for at the same time."""

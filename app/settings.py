@@ -44,7 +44,7 @@ class Settings:
     max_uploads: int = _setting(8, "File transcriptions at the same time; one more is told to come back later.")
     max_upload_mb: int = _setting(512, "Largest file for transcription, in megabytes.")
     interim_interval_ms: int = _setting(
-        300, "Least audio between two interims of an utterance; more where the engine is slow to answer."
+        350, "Least audio between two interims of an utterance; more where the engine is slow to answer."
     )
     max_message_kb: int = _setting(1024, "Largest WebSocket message, in KiB.")
     max_ahead_s: float = _setting(60.0, "How far a client's audio may run ahead of the clock.")

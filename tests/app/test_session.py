@@ -638,7 +638,7 @@ def test_what_was_shown_as_stable_is_final_though_the_engine_fails(is_open: bool
     bench = Bench()
     bench.hear(speech([1, 2, 3, 4, 5, 6, 7, 8]))
     stable = bench.of(events.Interim)[-1].stable
-    bench.hear(speech([9]) if is_open else silence(0.6), answer=False)
+    bench.hear(speech([9, 10]) if is_open else silence(0.6), answer=False)
     bench.perform(bench.session.engine_error(bench.waiting[-1][0], EngineFailed("gone")))
     check_promises(bench)
     (segment,), (utterance,) = bench.of(events.Segment), bench.of(events.Utterance)
