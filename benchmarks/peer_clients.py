@@ -23,7 +23,7 @@ from benchmarks.encodings import PLAIN, encode
 QUIET_S = 12.0
 """A server without a last message has said all when it has said nothing new for so long behind the audio.
 
-WhisperLive completes its last segment after eleven equal readings of it, which took it 7 s on an idle machine.
+WhisperLive completes its last segment after eleven equal readings of it: 7 s on a machine that had other work too.
 """
 DRAIN_S = 20.0
 """A server that still has something new to say by then is not waited for any longer."""
