@@ -22,6 +22,7 @@ from benchmarks.accuracy import ALL_HUMAN, ALL_SYNTHETIC, NOBODY
 from benchmarks.audio import REPOSITORY
 from benchmarks.labelled import Clip, load_clips, to_wav
 from benchmarks.listeners import Heard, Listener, Setup, listen_by_peer, listen_by_rest, listen_live
+from benchmarks.relay import relay
 from benchmarks.scoring import WordErrors, align, edit_distance
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
@@ -232,6 +233,24 @@ async def test_a_clip_that_the_service_refuses_has_failed(listen: Callable, tmp_
     outcome = {each.clip.name: each.failure for each in heard}
     assert outcome["a"] is None
     assert "language" in str(outcome["b"])
+
+
+async def test_a_clip_whose_connection_is_lost_has_failed(tmp_path: Path) -> None:
+    """It is said what was lost, though the clip is still being sent."""
+    heard: list[Heard] = []
+    clip = made_up("a", [1, 2, 3] * 20)
+    async with (
+        asyncio.timeout(30),
+        running(Settings(port=0), FakeTranscriber()) as server,
+        relay(server.http) as between,
+    ):
+        listening = asyncio.create_task(
+            listen_live(Setup(between.url, "", "", tmp_path, speed=1.0), [clip], heard.append)
+        )
+        await server.transcriber.opened.wait()
+        between.cut()
+        await listening
+    assert str(heard[0].failure).startswith("ConnectionLost")
 
 
 async def test_a_peer_whose_process_ends_has_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

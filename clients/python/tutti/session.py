@@ -188,7 +188,8 @@ class Session:
         """Sends `audio`, then `stop`, while it yields the events up to `stopped`.
 
         Keeps the session alive while the source is silent. When the source raises, what was heard until then is made
-        final first and the error raised after `stopped`. `end_audio` ends the audio early.
+        final first and the error raised after `stopped`. `end_audio` ends the audio early. However this ends, `audio`
+        is not read any more then, and may be closed.
         """
         sending = asyncio.create_task(self._send_all(audio))
         tasks = {sending, asyncio.create_task(self._keep_alive())}
@@ -204,6 +205,8 @@ class Session:
         finally:
             for task in tasks:
                 task.cancel()
+            # Whoever gave the source could not close it while it is being read. If this is cancelled, `_close` waits.
+            await asyncio.wait(tasks)
 
     async def _send_all(self, audio: AsyncIterable[bytes]) -> None:
         # Expires when `end_audio` says so: it interrupts a source that has nothing to give.

@@ -2,7 +2,9 @@
 
 import asyncio
 import struct
+import wave
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
@@ -643,6 +645,61 @@ async def test_a_file_is_transcribed(tmp_path: Path) -> None:
     assert server.peer.messages[0]["audio"] == {"encoding": "mulaw", "sample_rate": 8000, "channels": 2}
     assert server.peer.messages[0]["language"] == "en"
     assert b"".join(server.peer.audio) == samples
+
+
+@pytest.mark.parametrize("speed", [1.0, None])
+async def test_a_file_whose_connection_is_lost_says_so(tmp_path: Path, speed: float | None) -> None:
+    """Though the file is still being sent: at its pace, and as fast as the server allows."""
+
+    async def cut(peer: Peer) -> None:
+        await peer.begin(max_ahead_s=1.0)
+        await peer.receive()
+        await peer.send(UTTERANCE)
+        peer.socket.transport.abort()
+
+    path = tmp_path / "long.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes(bytes(60 * 32000))
+    async with serve_script(cut) as server, asyncio.timeout(20):
+        with pytest.raises(tutti.ConnectionLost) as caught:
+            async for _ in tutti.transcribe_file(server.url, path, speed=speed):
+                pass
+    assert caught.value.close_code == 1006
+    await wait_for_other_tasks()
+
+
+@pytest.mark.parametrize("end", ["lost", "left"])
+async def test_a_source_may_be_closed_when_its_stream_has_ended(end: str) -> None:
+    """Whether the connection was lost or the iteration left: nobody reads it any more."""
+    is_closed = False
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal is_closed
+        try:
+            yield bytes(2)
+            await asyncio.get_running_loop().create_future()
+        finally:
+            is_closed = True
+
+    async def reply(peer: Peer) -> None:
+        await peer.begin()
+        await peer.receive()
+        await peer.send(SPEECH)
+        if end == "lost":
+            peer.socket.transport.abort()
+        await peer.socket.wait_closed()
+
+    async with serve_script(reply) as server, asyncio.timeout(20), tutti.connect(server.url) as session:
+        async with aclosing(endless()) as source:
+            try:
+                async with aclosing(session.stream(source)) as events:
+                    async for _ in events:
+                        if end == "left":
+                            break
+            except tutti.ConnectionLost:
+                assert end == "lost"
+            assert is_closed
 
 
 async def test_warnings_come_with_started() -> None:
