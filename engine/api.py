@@ -4,7 +4,7 @@ Everything that crosses it is plain data, so that the engine may live in another
 not import torch.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -33,6 +33,34 @@ class Priority(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn, and when a window is read again. Only the reading that counts is handed out.
+
+    With one temperature and one reading, which is the default, segments come while the window is decoded; else at its
+    end. Thresholds as in openai/whisper, whisper/transcribe.py.
+    """
+
+    temperatures: tuple[float, ...] = (0.0,)
+    """Tried in turn, up to the first at which the text is good; 0 always takes the likeliest token."""
+    best_of: int = 1
+    """Readings at each temperature above 0, of which the likeliest counts."""
+    seed: int = 0
+    """The same seed draws the same tokens, whoever shares the batch."""
+    compression_ratio_threshold: float = 2.4
+    """Above this, or in a loop, a reading repeats itself …"""
+    logprob_threshold: float = -1.0
+    """… and below this it is too doubtful, both of which call for the next temperature …"""
+    no_speech_threshold: float = 0.6
+    """… unless it is doubtful where the model, with more probability than this, hears nobody speak."""
+
+
+MAX_TEMPERATURES = 8
+MAX_TEMPERATURE = 2.0
+MAX_BEST_OF = 10
+"""Of one window."""
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeOptions:
     """How one window is to be decoded. Windows with different options share a batch."""
 
@@ -54,6 +82,7 @@ class DecodeOptions:
     """Say of every word when it was said and how likely it is. Segments then come at the end of the window."""
     max_tokens: int | None = None
     """Most tokens to decode, the prefix included; `None` is as many as the model has positions for."""
+    sampling: Sampling = field(default_factory=Sampling)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +136,8 @@ class Segment:
     no_speech_prob: float
     words: tuple[Word, ...] | None = None
     """`None` unless word times were asked for."""
+    temperature: float = 0.0
+    """At which its tokens were drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +153,8 @@ class StartedEvent:
 class TextEvent:
     """Text decoded since the last one, whole characters only, forced prefix included.
 
-    Their sum is the transcript, unless decoding was stopped in a loop, of which the transcript keeps one round.
+    Their sum is the transcript, unless decoding was stopped in a loop: the transcript keeps one round of it, or is read
+    again without the previous text.
     """
 
     text: str
@@ -156,9 +188,13 @@ class DoneEvent:
     is_truncated: bool
     """The token limit ended the text, not the model."""
     n_steps: int
-    """Decode steps taken after prefill."""
+    """Decode steps taken after prefill, in all readings."""
     is_looping: bool = False
     """The text began to repeat itself and was stopped: the open segment ends with the first round."""
+    temperature: float = 0.0
+    """At which the tokens were drawn."""
+    language_probabilities: Mapping[str, float] | None = None
+    """Of every language, adding up to 1, where it was detected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Hotwords:
 
     def begin(self, slot: int, hotwords: Sequence[Sequence[int]], prefix: Sequence[int]) -> None:
         """Set a slot's hotwords, as tokens; `prefix` is what it has written already."""
+        self.end(slot)
         if not hotwords:
             return
         self._slots.add(slot)

@@ -166,12 +166,6 @@ def make_rules(checkpoint: Checkpoint, device: torch.device) -> list[Rule]:
     return rules
 
 
-def sample_greedily(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The likeliest token of each row of `(rows, vocab_size)`, and its log-probability: `(rows,)` each."""
-    best, tokens = logits.max(dim=-1)
-    return tokens, best - torch.logsumexp(logits, dim=-1)
-
-
 def _membership(tokens: Sequence[int], vocab_size: int, device: torch.device) -> Tensor:
     """`(vocab_size,)` bool: which ids are among `tokens`."""
     is_member = torch.zeros(vocab_size, dtype=torch.bool)

@@ -23,7 +23,8 @@ from engine.hotwords import Hotwords
 from engine.kv_cache import KVCache, SlotAllocator
 from engine.packing import find_runs
 from engine.prompt import Prompt
-from engine.rules import RuleState, make_rules, sample_greedily
+from engine.rules import RuleState, make_rules
+from engine.sampling import Draw, Sampler
 from engine.weights import load_model
 
 _STATE_SAMPLES = 2 * HOP_SAMPLES
@@ -82,6 +83,7 @@ class Runner:
         self._filters = mel_filters(checkpoint.model.n_mels).to(self.device)
         self._rules = make_rules(checkpoint, self.device)
         self._hotwords = Hotwords(config.n_slots, self.device)
+        self._sampler = Sampler(self.device)
         self._languages = list(checkpoint.generation.languages)
         self._language_ids = torch.tensor(
             list(checkpoint.generation.languages.values()), dtype=torch.long, device=self.device
@@ -109,7 +111,7 @@ class Runner:
             self.encode([silence], [slot])
             self._synchronize()
             elapsed_s = time.perf_counter() - start_s
-        self.prefill([slot], [Prompt((self.checkpoint.tokenizer.sot,), 0, 0)], [True])
+        self.prefill([slot], [Prompt((self.checkpoint.tokenizer.sot,), 0, 0)], [True], [Draw()])
         self.step()
         self.release(slot)
         return elapsed_s
@@ -142,22 +144,29 @@ class Runner:
         return self.n_states(n_samples) / self.checkpoint.model.max_source_positions
 
     @torch.inference_mode()
-    def detect_languages(self, slots: Sequence[int]) -> list[str]:
-        """The likeliest language code of each encoded slot.
+    def detect_languages(self, slots: Sequence[int]) -> list[dict[str, float]]:
+        """The probability of every language code for each encoded slot.
 
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
         tokens = torch.full((len(slots), 1), self.checkpoint.tokenizer.sot, device=self.device)
         positions = torch.zeros(1, dtype=torch.long, device=self.device)
         hidden = self.model.decoder(tokens, positions, PrefillAttention(self._cache, slots))
-        best = self.model.decoder.logits(hidden[:, 0])[:, self._language_ids].argmax(dim=-1)
-        return [self._languages[index] for index in best.tolist()]
+        rows = self.model.decoder.logits(hidden[:, 0])[:, self._language_ids].softmax(dim=-1).tolist()
+        return [dict(zip(self._languages, row, strict=True)) for row in rows]
 
     @torch.inference_mode()
     def prefill(
-        self, slots: Sequence[int], prompts: Sequence[Prompt], with_timestamps: Sequence[bool]
+        self,
+        slots: Sequence[int],
+        prompts: Sequence[Prompt],
+        with_timestamps: Sequence[bool],
+        draws: Sequence[Draw],
     ) -> list[Prefilled]:
-        """Run the prompts of encoded slots in one call, sample each one's first token, and set the slots running."""
+        """Run the prompts of encoded slots in one call, sample each one's first token, and set the slots running.
+
+        A slot that runs already begins anew.
+        """
         lengths = [len(prompt.tokens) for prompt in prompts]
         n_tokens = max(lengths)
         padded = [prompt.tokens + (0,) * (n_tokens - len(prompt.tokens)) for prompt in prompts]
@@ -175,11 +184,12 @@ class Runner:
         prefixes = [prompt.tokens[len(prompt.tokens) - prompt.n_prefix :] for prompt in prompts]
         begin = RuleState.begin(prefixes, with_timestamps, self._first_timestamp, self.device)
         self._rule_state.store(rows, begin)
-        for slot, prompt, prefix in zip(slots, prompts, prefixes, strict=True):
+        for slot, prompt, prefix, draw in zip(slots, prompts, prefixes, draws, strict=True):
             self._hotwords.begin(slot, prompt.hotwords, prefix)
+            self._sampler.begin(slot, draw)
         self._positions[rows] = ends
         self._running.update(zip(slots, lengths, strict=True))
-        sampled, logprobs = self._sample(logits, rows)
+        sampled, logprobs = self._sample(logits, rows, slots)
         host = self._to_host(sampled, logprobs, no_speech_probs)
         return [Prefilled(Sample(int(token), logprob), prob) for token, logprob, prob in host]
 
@@ -193,7 +203,7 @@ class Runner:
             self._cache, n_rows, positions, n_positions=max(at) + 1, is_ragged=min(at) != max(at)
         )
         hidden = self.model.decoder(self._tokens[:n_rows, None], positions[:, None], attention)
-        sampled, logprobs = self._sample(self.model.decoder.logits(hidden[:, 0]), slice(0, n_rows))
+        sampled, logprobs = self._sample(self.model.decoder.logits(hidden[:, 0]), slice(0, n_rows), range(n_rows))
         # A row that nobody uses walks on with the others, up to the last position.
         positions.add_(1).clamp_(max=self.checkpoint.model.max_target_positions - 1)
         self._running = {slot: position + 1 for slot, position in self._running.items()}
@@ -227,15 +237,16 @@ class Runner:
         self._running.pop(slot, None)
         self._cache.forget(slot)
         self._hotwords.end(slot)
+        self._sampler.end(slot)
         self.slots.free(slot)
 
-    def _sample(self, logits: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor]:
-        """Sample `(rows, vocab_size)` under the rules; the tokens become the rows' next input."""
+    def _sample(self, logits: Tensor, rows: slice | Tensor, slots: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Sample `(rows, vocab_size)` of `slots` under the rules; the tokens become the rows' next input."""
         state = self._rule_state.select(rows)
         self._hotwords.apply(rows, logits)
         for rule in self._rules:
             rule.apply(logits, state)
-        tokens, logprobs = sample_greedily(logits)
+        tokens, logprobs = self._sampler.sample(slots, logits)
         self._tokens[rows] = tokens
         self._hotwords.after(rows, tokens)
         self._rule_state.store(rows, state.after(tokens, self._first_timestamp))

@@ -4,12 +4,13 @@ Plain Python; knows nothing of tensors or threads.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from engine.alignment import Alignment
 from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, TextEvent, Word
+from engine.readings import Outcome
 from engine.tokenizer import CharacterDecoder, Tokenizer
 
 LAST_TOKEN_S = 0.3
@@ -26,6 +27,8 @@ class TranscriptInfo:
     no_speech_prob: float
     with_word_times: bool = False
     """Segments are held back for their words."""
+    temperature: float = 0.0
+    language_probabilities: Mapping[str, float] | None = None
 
 
 class Transcript:
@@ -63,6 +66,14 @@ class Transcript:
     @property
     def tokens(self) -> tuple[int, ...]:
         return tuple(self._tokens)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How good the reading is, so far."""
+        # As far as the decoder of characters has not held back part of one.
+        return Outcome(
+            _mean(self._logprobs), compression_ratio(self._text), self._info.no_speech_prob, self._is_looping
+        )
 
     def push(self, token: int, logprob: float | None) -> list[EngineEvent]:
         """Take the next token; `logprob` is `None` where the prefix forced it."""
@@ -122,6 +133,8 @@ class Transcript:
             is_truncated=is_truncated,
             n_steps=n_steps,
             is_looping=self._is_looping,
+            temperature=self._info.temperature,
+            language_probabilities=self._info.language_probabilities,
         )
         return [*events, done]
 
@@ -147,6 +160,7 @@ class Transcript:
             avg_logprob=_mean(self._segment_logprobs),
             compression_ratio=compression_ratio(self._segment_text),
             no_speech_prob=self._info.no_speech_prob,
+            temperature=self._info.temperature,
         )
         self._segments.append(segment)
         self._start_s = end_s

@@ -3,13 +3,17 @@
 import numpy as np
 
 from engine.api import (
+    MAX_BEST_OF,
     MAX_HOTWORD_BYTES,
     MAX_HOTWORDS,
+    MAX_TEMPERATURE,
+    MAX_TEMPERATURES,
     SAMPLE_RATE,
     WINDOW_S,
     WINDOW_SAMPLES,
     DecodeOptions,
     Priority,
+    Sampling,
     Task,
     Window,
 )
@@ -70,6 +74,16 @@ def _check_options(options: DecodeOptions, checkpoint: Checkpoint) -> None:
             raise InvalidWindow("hotwords", f"words of 1 to {MAX_HOTWORD_BYTES} bytes", hotword)
     if options.max_tokens is not None and options.max_tokens < 1:
         raise InvalidWindow("max_tokens", "at least 1", options.max_tokens)
+    _check_sampling(options.sampling)
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    temperatures = sampling.temperatures
+    if not 1 <= len(temperatures) <= MAX_TEMPERATURES or not all(0 <= each <= MAX_TEMPERATURE for each in temperatures):
+        expected = f"1 to {MAX_TEMPERATURES} numbers from 0 to {MAX_TEMPERATURE:g}"
+        raise InvalidWindow("temperatures", expected, temperatures)
+    if not 1 <= sampling.best_of <= MAX_BEST_OF:
+        raise InvalidWindow("best_of", f"1 to {MAX_BEST_OF}", sampling.best_of)
 
 
 def _check_prefix(options: DecodeOptions, checkpoint: Checkpoint) -> int:

@@ -9,16 +9,28 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from engine.alignment import Alignment
-from engine.api import SAMPLE_RATE, EngineEvent, EngineStats, Priority, StartedEvent, SupersededEvent, Window
+from engine.api import (
+    SAMPLE_RATE,
+    EngineEvent,
+    EngineStats,
+    Priority,
+    SegmentEvent,
+    StartedEvent,
+    SupersededEvent,
+    Window,
+)
 from engine.batcher import Batcher, Limits, Load, Waiting
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineFailed
 from engine.loops import repeated_tokens
 from engine.prompt import build_prompt
+from engine.readings import Readings
 from engine.runner import Runner, Sample, Transcribed
+from engine.sampling import Draw
 from engine.stats import StatsRecorder
 from engine.transcript import Transcript, TranscriptInfo
 
@@ -29,6 +41,17 @@ Item = EngineEvent | EngineError
 
 _ENCODE_TIME_MEMORY = 0.7
 """How much of the measured encoder time is kept when a new measurement comes."""
+
+
+class Read(NamedTuple):
+    """A reading of a window that has come to its end."""
+
+    transcript: Transcript
+    control: tuple[int, ...]
+    """The tokens before its output."""
+    is_truncated: bool
+    held: list[EngineEvent]
+    """What it gave, where it is not yet known whether it counts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -44,10 +67,22 @@ class Request:
     submitted_s: float = 0.0
     is_cancelled: bool = False
     n_steps: int = 0
+    readings: Readings[Read] = field(init=False)
+    language: str | None = None
+    language_probabilities: dict[str, float] | None = None
+    """Where the language was detected."""
     transcript: Transcript | None = None
-    """Once prefilled."""
+    """Of the present reading, once prefilled."""
     control: tuple[int, ...] = ()
     """The tokens before its output, once prefilled."""
+    held: list[EngineEvent] = field(default_factory=list)
+    """What the present reading gave, if several are tried."""
+    has_segments_out: bool = False
+    """A segment was handed out: what was read cannot be read again."""
+
+    def __post_init__(self) -> None:
+        self.readings = Readings(self.window.options)
+        self.language = self.window.options.language
 
     @property
     def audio_s(self) -> float:
@@ -88,8 +123,10 @@ class Worker:
         self._running: dict[int, Request] = {}
         """By slot."""
         self._outbox: list[tuple[Request, Item]] = []
-        self._unaligned: dict[int, tuple[Request, Transcript, bool]] = {}
-        """By slot: decoded, but for the times of its words; and whether the token limit ended it."""
+        self._again: dict[int, Request] = {}
+        """By slot: to be read once more. Empty between two steps."""
+        self._unaligned: dict[int, tuple[Request, Read]] = {}
+        """By slot: decoded, but for the times of its words. Empty between two steps."""
         self._window_encode_s = window_encode_s
         self._owed_s = 0.0
 
@@ -187,29 +224,50 @@ class Worker:
         self._measure_encode(batch, time.monotonic() - start_s)
 
     def _prefill(self, new: dict[int, Request]) -> None:
+        unknown = {slot: request for slot, request in new.items() if request.language is None}
+        if unknown and self._runner.checkpoint.generation.is_multilingual:
+            detected = self._runner.detect_languages(list(unknown))
+            for request, probabilities in zip(unknown.values(), detected, strict=True):
+                request.language_probabilities = probabilities
+                request.language = max(probabilities, key=lambda language: probabilities[language])
+        self._begin(new)
+        self._end_readings()
+
+    def _begin(self, requests: dict[int, Request]) -> None:
+        """Prefill the present attempt of each request, in one pass."""
         checkpoint = self._runner.checkpoint
-        languages = {slot: request.window.options.language for slot, request in new.items()}
-        unknown = [slot for slot, language in languages.items() if language is None]
-        if unknown and checkpoint.generation.is_multilingual:
-            languages.update(zip(unknown, self._runner.detect_languages(unknown), strict=True))
-        prompts = [build_prompt(checkpoint, new[slot].window.options, languages[slot]) for slot in new]
-        with_timestamps = [request.window.options.timestamps for request in new.values()]
-        prefilled = self._runner.prefill(list(new), prompts, with_timestamps)
-        self.stats.prefilled(len(new))
-        for (slot, request), prompt, result in zip(new.items(), prompts, prefilled, strict=True):
-            request.control = prompt.control
+        attempts = [request.readings.present for request in requests.values()]
+        prompts = []
+        for request, attempt in zip(requests.values(), attempts, strict=True):
+            options = request.window.options
+            if not attempt.has_previous_text:
+                options = replace(options, previous_text="", hotwords=())
+            prompts.append(build_prompt(checkpoint, options, request.language))
+        prefilled = self._runner.prefill(
+            list(requests),
+            prompts,
+            [request.window.options.timestamps for request in requests.values()],
+            [Draw(attempt.temperature, attempt.seed) for attempt in attempts],
+        )
+        self.stats.prefilled(len(requests))
+        for (slot, request), attempt, prompt, result in zip(
+            requests.items(), attempts, prompts, prefilled, strict=True
+        ):
+            options = request.window.options
+            request.control, request.held = prompt.control, []
             info = TranscriptInfo(
                 request.audio_s,
-                languages[slot],
-                request.window.options.timestamps,
+                request.language,
+                options.timestamps,
                 result.no_speech_prob,
-                request.window.options.word_times,
+                options.word_times,
+                attempt.temperature,
+                request.language_probabilities,
             )
             request.transcript = Transcript(checkpoint.tokenizer, info)
-            for token in request.window.options.prefix:
+            for token in options.prefix:
                 self._push(request, request.transcript.push(token, None))
             self._advance(slot, request, request.transcript, result.first)
-        self._align()
 
     def _decode(self) -> None:
         """One token for all that run."""
@@ -223,13 +281,10 @@ class Worker:
             assert request.transcript is not None
             request.n_steps += 1
             self._advance(slot, request, request.transcript, sample)
-        self._align()
+        self._end_readings()
 
     def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> None:
-        """Take a sampled token; with the last one the request is done, but for the times of its words.
-
-        A loop ends it too. Where its first round was said tells how far the text reaches.
-        """
+        """Take a sampled token; the last one ends the reading, and so does a loop."""
         self._push(request, transcript.push(sample.token, sample.logprob))
         eot = self._runner.checkpoint.tokenizer.eot
         is_ended = sample.token == eot
@@ -239,37 +294,49 @@ class Worker:
             transcript.cut_loop(n_repeated)
         is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
         if is_ended or n_repeated or is_truncated:
-            if transcript.n_tokens and (n_repeated or request.window.options.word_times):
-                self._unaligned[slot] = (request, transcript, is_truncated)
-            else:
-                self._finish(slot, request, transcript, is_truncated)
+            self._judge(slot, request, Read(transcript, request.control, is_truncated, request.held))
 
-    def _align(self) -> None:
-        """Find the word times of what ended in this step, all in one pass."""
+    def _judge(self, slot: int, request: Request, read: Read) -> None:
+        """Find out whether the window is to be read again."""
+        options, outcome = request.window.options, read.transcript.outcome
+        can_drop_text = not request.has_segments_out and not options.prefix
+        counting = request.readings.judge(outcome, read, may_drop_previous_text=can_drop_text)
+        if counting is None:
+            self._again[slot] = request
+        elif counting.transcript.n_tokens and (options.word_times or counting.transcript.outcome.is_looping):
+            self._unaligned[slot] = (request, counting)
+        else:
+            self._finish(slot, request, counting)
+
+    def _end_readings(self) -> None:
+        """Begin the next readings of what ended in this step, and finish what needs none."""
+        while self._again:
+            again, self._again = self._again, {}
+            self._begin(again)
         ended, self._unaligned = self._unaligned, {}
         if not ended:
             return
+        # Times of words, and how far the text of a loop reaches, are found in one pass.
         transcribed = [
-            Transcribed(request.control, transcript.tokens, len(request.window.samples))
-            for request, transcript, _ in ended.values()
+            Transcribed(read.control, read.transcript.tokens, len(request.window.samples))
+            for request, read in ended.values()
         ]
         alignments = self._runner.align(list(ended), transcribed)
-        for (slot, (request, transcript, is_truncated)), alignment in zip(ended.items(), alignments, strict=True):
-            self._finish(slot, request, transcript, is_truncated, alignment)
+        for (slot, (request, read)), alignment in zip(ended.items(), alignments, strict=True):
+            self._finish(slot, request, read, alignment)
 
-    def _finish(
-        self,
-        slot: int,
-        request: Request,
-        transcript: Transcript,
-        is_truncated: bool,
-        alignment: Alignment | None = None,
-    ) -> None:
+    def _finish(self, slot: int, request: Request, read: Read, alignment: Alignment | None = None) -> None:
         self._release(slot)
         self.stats.done()
-        self._push(request, transcript.finish(is_truncated, request.n_steps, alignment))
+        events = [*read.held, *read.transcript.finish(read.is_truncated, request.n_steps, alignment)]
+        self._outbox += [(request, event) for event in events]
 
     def _push(self, request: Request, events: list[EngineEvent]) -> None:
+        """Hand out what a reading gives, or hold it until that is known to count."""
+        if request.readings.are_held:
+            request.held += events
+            return
+        request.has_segments_out |= any(isinstance(event, SegmentEvent) for event in events)
         self._outbox += [(request, event) for event in events]
 
     def _drop_cancelled(self) -> None:

@@ -14,6 +14,7 @@ from engine.checkpoint import Checkpoint
 from engine.kv_cache import SlotAllocator
 from engine.prompt import Prompt
 from engine.runner import Prefilled, Sample, Transcribed
+from engine.sampling import Draw
 
 PATIENCE_S = 20.0
 """How long a paused stage, or a test that waits for one, holds out before it gives up."""
@@ -49,11 +50,14 @@ class FakeRunner:
         self.slots = SlotAllocator(n_slots)
         self.encoded: list[list[NDArray[np.float32]]] = []
         """The windows of each encoder call."""
+        self.prefilled: list[tuple[Prompt, Draw]] = []
         self.n_steps = 0
         self.gates: defaultdict[str, list[Gate]] = defaultdict(list)
         """By stage; each gate stops one call."""
         self.faults: dict[str, Exception] = {}
         """By stage: raised there."""
+        self.logprob = -0.5
+        """Of every token."""
         self._script = script
         self._heard: dict[int, NDArray[np.float32]] = {}
         self._running: dict[int, Iterator[int]] = {}
@@ -76,21 +80,26 @@ class FakeRunner:
     def encode_share(self, n_samples: int) -> float:
         return 1.0
 
-    def detect_languages(self, slots: Sequence[int]) -> list[str]:
-        return ["en"] * len(slots)
+    def detect_languages(self, slots: Sequence[int]) -> list[dict[str, float]]:
+        return [{"en": 0.75, "de": 0.25} for _ in slots]
 
     def prefill(
-        self, slots: Sequence[int], prompts: Sequence[Prompt], with_timestamps: Sequence[bool]
+        self,
+        slots: Sequence[int],
+        prompts: Sequence[Prompt],
+        with_timestamps: Sequence[bool],
+        draws: Sequence[Draw],
     ) -> list[Prefilled]:
         self._enter("prefill")
+        self.prefilled += zip(prompts, draws, strict=True)
         for slot in slots:
             self._running[slot] = self._script(self._heard[slot])
-        return [Prefilled(Sample(next(self._running[slot]), -0.5), 0.25) for slot in slots]
+        return [Prefilled(Sample(next(self._running[slot]), self.logprob), 0.25) for slot in slots]
 
     def step(self) -> dict[int, Sample]:
         self._enter("step")
         self.n_steps += 1
-        return {slot: Sample(next(tokens), -0.5) for slot, tokens in self._running.items()}
+        return {slot: Sample(next(tokens), self.logprob) for slot, tokens in self._running.items()}
 
     def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
         """Every token is said a tenth of a second after the one before."""

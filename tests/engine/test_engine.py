@@ -15,6 +15,7 @@ from engine.api import (
     DoneEvent,
     EngineEvent,
     Priority,
+    Sampling,
     SegmentEvent,
     StartedEvent,
     SupersededEvent,
@@ -436,3 +437,107 @@ async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[Engi
 async def let_pass(engine: Engine) -> None:
     """Wait until the engine has gone through at least one more step."""
     await collect(engine, window("passes", max_tokens=1))
+
+
+FALLBACK = Sampling(temperatures=(0.0, 0.4), compression_ratio_threshold=2.4)
+
+
+@pytest.fixture
+def second_time_lucky(demo: Checkpoint) -> FakeRunner:
+    """Every window is a loop when it is read first, and says good morning the second time."""
+    tokenizer = demo.tokenizer
+    first = tokenizer.first_timestamp
+    good = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
+    loop = [first, *tokenizer.encode(" la") * 40, first + 25, tokenizer.eot]
+    scripts = cycle([loop, good])
+    return FakeRunner(demo, lambda _: iter([*next(scripts), *repeat(tokenizer.eot, 9)]))
+
+
+async def test_a_bad_reading_is_followed_by_another_in_the_same_slot(second_time_lucky: FakeRunner):
+    """Nothing of the bad one is handed out; the window is encoded once; what is told is of the reading that counts."""
+    async with start_engine(second_time_lucky) as engine:
+        events = await collect(engine, window(sampling=FALLBACK, previous_text="Before."))
+        assert engine.stats().windows_done == 1
+    # The first retry drops the previous text; that one is good.
+    (first, draw), (second, second_draw) = second_time_lucky.prefilled
+    assert len(first.tokens) > len(second.tokens)
+    assert (draw.temperature, second_draw.temperature) == (0.0, 0.0)
+    assert kinds(events)[-2:] == [SegmentEvent, DoneEvent]
+    assert "".join([event.text for event in events if isinstance(event, TextEvent)]) == " good morning"
+    done = events[-1]
+    assert isinstance(done, DoneEvent)
+    assert (done.text, done.is_looping, done.temperature) == (" good morning", False, 0.0)
+    assert len(second_time_lucky.encoded) == 1
+    assert second_time_lucky.slots.n_free == 4
+
+
+async def test_the_temperature_of_the_reading_that_counts_is_told(second_time_lucky: FakeRunner):
+    """In its segments as well."""
+    async with start_engine(second_time_lucky) as engine:
+        events = await collect(engine, window(sampling=FALLBACK, word_times=True))
+    segment, done = events[-2:]
+    assert isinstance(segment, SegmentEvent) and isinstance(done, DoneEvent)
+    assert segment.segment.temperature == done.temperature == 0.4
+    assert segment.segment.words and [word.text for word in segment.segment.words] == [" good", " morning"]
+
+
+async def test_a_loop_whose_segments_are_out_is_not_read_again(demo: Checkpoint):
+    """They cannot be taken back: the loop is stopped, and that is that."""
+    tokenizer = demo.tokenizer
+    first = tokenizer.first_timestamp
+    segment = [first, *tokenizer.encode(" good morning"), first + 25, first + 25]
+    runner = FakeRunner(demo, lambda _: chain(segment, cycle(tokenizer.encode(" la"))))
+    async with start_engine(runner) as engine:
+        events = await collect(engine, window(previous_text="Before."))
+    assert len(runner.prefilled) == 1
+    done = events[-1]
+    assert isinstance(done, DoneEvent) and done.is_looping and done.text.startswith(" good morning")
+
+
+async def test_doubtful_readings_are_judged_by_their_log_probability(runner: FakeRunner):
+    """All are doubtful: every temperature is tried, best_of times above 0."""
+    runner.logprob = -3.0
+    async with start_engine(runner) as engine:
+        done = (await collect(engine, window(sampling=Sampling((0.0, 0.5, 1.0), best_of=2))))[-1]
+    assert [draw.temperature for _, draw in runner.prefilled] == [0.0, 0.5, 0.5, 1.0, 1.0]
+    assert isinstance(done, DoneEvent) and done.avg_logprob == -3.0
+
+
+async def test_a_window_can_be_cancelled_between_two_readings(second_time_lucky: FakeRunner):
+    """Its slot is free again."""
+    gate = second_time_lucky.pause("step")
+    async with start_engine(second_time_lucky) as engine:
+        async with engine.submit(window(sampling=FALLBACK)):
+            await gate.reached()
+        gate.open()
+        await collect(engine, window())
+        assert engine.stats().windows_cancelled == 1
+    assert second_time_lucky.slots.n_free == 4
+
+
+async def test_detected_languages_come_with_their_probabilities(runner: FakeRunner):
+    """All of them; a language that was given has none."""
+    async with start_engine(runner) as engine:
+        detected = (await collect(engine, window()))[-1]
+        given = (await collect(engine, window(language="en")))[-1]
+    assert isinstance(detected, DoneEvent) and isinstance(given, DoneEvent)
+    assert (detected.language, detected.language_probabilities) == ("en", {"en": 0.75, "de": 0.25})
+    assert given.language_probabilities is None
+
+
+@pytest.mark.parametrize(
+    ("sampling", "field"),
+    [
+        (Sampling(()), "temperatures"),
+        (Sampling((0.0, -0.1)), "temperatures"),
+        (Sampling((float("nan"),)), "temperatures"),
+        (Sampling((0.1,) * 9), "temperatures"),
+        (Sampling(best_of=0), "best_of"),
+        (Sampling(best_of=11), "best_of"),
+    ],
+)
+async def test_sampling_that_cannot_be_done_is_refused(runner: FakeRunner, sampling: Sampling, field: str):
+    """With the field, what was expected and what came."""
+    async with start_engine(runner) as engine:
+        with pytest.raises(InvalidWindow, match=f"{field}: expected"):
+            await collect(engine, window(sampling=sampling))

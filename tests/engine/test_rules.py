@@ -13,7 +13,7 @@ from transformers.generation.logits_process import (
     WhisperTimeStampLogitsProcessor,
 )
 
-from engine.rules import RuleState, Suppress, SuppressAtBegin, Timestamps, sample_greedily
+from engine.rules import RuleState, Suppress, SuppressAtBegin, Timestamps
 
 N_TEXT = 6
 EOT, NO_TIMESTAMPS, FIRST, VOCAB = N_TEXT, 8, 9, 20
@@ -138,11 +138,3 @@ def test_state_of_some_rows_is_stored_in_place(index: slice | torch.Tensor):
         assert getattr(state.select(index), name).tolist() == getattr(new, name).tolist()
     (other,) = {0, 1, 2} - set(torch.arange(3)[index].tolist())
     assert not state.with_timestamps[other]
-
-
-def test_greedy_sampling_gives_the_likeliest_token_and_its_log_probability():
-    """Forbidden tokens have no part in the sum."""
-    logits = torch.tensor([[1.0, 3.0, -INF], [0.0, -INF, -INF]])
-    tokens, logprobs = sample_greedily(logits)
-    assert tokens.tolist() == [1, 0]
-    torch.testing.assert_close(logprobs, torch.log_softmax(logits, -1).amax(-1))

@@ -13,6 +13,7 @@ from engine.errors import CheckpointError
 from engine.features import log_mel, mel_filters
 from engine.prompt import Prompt
 from engine.runner import Runner, pick_device_and_dtype
+from engine.sampling import Draw
 from tests.engine.conftest import noise
 from tests.engine.reference import Reference
 from training.network import Sizes, Whisper
@@ -74,7 +75,7 @@ def test_reused_slot_remembers_nothing(random_runner: Runner):
 
     def decode(slot: int, seed: int, n_steps: int) -> list[int]:
         runner.encode([noise(seed)], [slot])
-        tokens = [runner.prefill([slot], [prompt], [True])[0].first.token]
+        tokens = [runner.prefill([slot], [prompt], [True], [Draw()])[0].first.token]
         return tokens + [runner.step()[slot].token for _ in range(n_steps)]
 
     first, second, third = (runner.slots.allocate() for _ in range(3))
@@ -99,11 +100,11 @@ def test_rows_that_nobody_uses_do_no_harm(random_runner: Runner):
     prompt = Prompt((runner.checkpoint.tokenizer.sot,), 0, 0)
     idle, used = runner.slots.allocate(), runner.slots.allocate()
     runner.encode([noise(0), noise(1)], [idle, used])
-    runner.prefill([idle, used], [prompt] * 2, [True] * 2)
+    runner.prefill([idle, used], [prompt] * 2, [True] * 2, [Draw()] * 2)
     runner.release(idle)
     for _ in range(2 * runner.checkpoint.model.max_target_positions // 3):
         runner.step()
-    runner.prefill([used], [prompt], [True])
+    runner.prefill([used], [prompt], [True], [Draw()])
     for _ in range(2 * runner.checkpoint.model.max_target_positions // 3):
         assert np.isfinite(runner.step()[used].logprob)
     runner.release(used)
@@ -126,7 +127,7 @@ def test_bfloat16_hears_the_same_words(demo, demo_runner: Runner):
     for runner in (demo_runner, Runner(demo, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
         slot = runner.slots.allocate()
         runner.encode([audio], [slot])
-        tokens = [runner.prefill([slot], [prompt], [False])[0].first.token]
+        tokens = [runner.prefill([slot], [prompt], [False], [Draw()])[0].first.token]
         while tokens[-1] != tokenizer.eot:
             tokens.append(runner.step()[slot].token)
         runner.release(slot)
