@@ -1,8 +1,9 @@
 """What must not change the text: the audio context, the engine in place of transformers; and what prompts change."""
 
-import dataclasses
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from benchmarks.scoring import words
 from engine.checkpoint import read_checkpoint
@@ -12,13 +13,14 @@ from training.clips import SINGLE_SENTENCES, Clip, windows_of
 from training.fresh import TRAINED, VOICES, own_sentences
 from training.listen import SERVED, Heard, Listener
 from training.reference import Reference
-from training.text import NAMED_SENTENCES
 
 CONTEXT_S = (5.0, 25.0)
 PARITY_CLIPS = 20
+N_VOICES_A_NAME = 5
 N_DISTRACTORS = 6
 """Names in a glossary that are not said."""
 
+NAMED_SENTENCES = Path(__file__).parent / "named_sentences.tsv"
 NAMED = [
     (text, names)
     for line in NAMED_SENTENCES.read_text(encoding="utf-8").splitlines()
@@ -37,7 +39,7 @@ async def context(bench: Bench) -> list[Row]:
     for name, clips in (("shared audio", listed), ("fresh", fresh)):
         for number in range(2):
             row = r.sample(clips, len(clips))
-            windows += [dataclasses.replace(w, group=name) for w in windows_of(row, r, f"{name}-{number}", CONTEXT_S)]
+            windows += [replace(w, group=name) for w in windows_of(row, r, f"{name}-{number}", CONTEXT_S)]
     windows = [window for window in windows if CONTEXT_S[0] <= window.audio_s <= CONTEXT_S[1]]
     if read_checkpoint(str(bench.model)).generation.audio_context is None:
         return [Row(part, "difference", None, "points", 0.003, of="the checkpoint takes full windows alone")]
@@ -56,28 +58,41 @@ async def context(bench: Bench) -> list[Row]:
 async def prompts(bench: Bench) -> list[Row]:
     """Rare names with and without a list of them before the window, and sentences behind other text."""
     part = "Prompts"
-    texts = [text for text, _ in NAMED]
-    clips = bench.with_silence(bench.voices.in_turn(texts, list(TRAINED))) if bench.voices else []
+    texts, voices = [text for text, _ in NAMED], list(TRAINED)
+    clips: list[Clip] = []
+    for turn in range(N_VOICES_A_NAME):
+        turned = voices[turn:] + voices[:turn]
+        clips += bench.with_silence(bench.voices.in_turn(texts, turned)) if bench.voices else []
     own = dict(NAMED)
     r = random.Random(SEED)
-    glossaries = []
+    lists: list[list[str]] = []
     for clip in clips:
         others = r.sample([names for text, names in NAMED if text != clip.text], N_DISTRACTORS)
-        glossaries.append(", ".join(r.sample([own[clip.text], *others], N_DISTRACTORS + 1)))
+        lists.append(r.sample([own[clip.text], *others], N_DISTRACTORS + 1))
     plain = await bench.listener.hear(clips)
-    prompted = await bench.listener.hear(clips, previous_texts=glossaries)
+    prompted = await bench.listener.hear(clips, [replace(SERVED, previous_text=", ".join(names)) for names in lists])
+    hotwords = [tuple(", ".join(names).split(", ")) for names in lists]
+    expected = await bench.listener.hear(clips, [replace(SERVED, hotwords=names) for names in hotwords])
     fresh = bench.fresh
-    before = [fresh[index - 1].text for index in range(len(fresh))]
     alone = await bench.listener.hear(fresh)
-    carried = await bench.listener.hear(fresh, previous_texts=before)
+    carried = await bench.listener.hear(
+        fresh, [replace(SERVED, previous_text=fresh[index - 1].text) for index in range(len(fresh))]
+    )
+    # Names that nobody says must not come.
+    unsaid = await bench.listener.hear(
+        fresh, [replace(SERVED, hotwords=hotwords[index % len(hotwords)]) for index in range(len(fresh))]
+    )
     return [
         error_row(part, "sentences with rare names", plain),
-        error_row(part, "the same with a glossary", prompted),
+        error_row(part, "the same with a list of names as previous text", prompted),
+        error_row(part, "the same with hotwords", expected),
         Row(part, "names heard right", names_heard(plain), "%"),
-        Row(part, "names heard right with a glossary", names_heard(prompted), "%"),
+        Row(part, "names heard right with a list as previous text", names_heard(prompted), "%"),
+        Row(part, "names heard right with hotwords", names_heard(expected), "%"),
         error_row(part, "fresh sentences alone", alone),
         error_row(part, "behind the sentence before", carried),
         Row(part, "difference", _difference(carried, alone), "points"),
+        error_row(part, "with hotwords that nobody says", unsaid),
     ]
 
 
@@ -94,7 +109,7 @@ async def parity(bench: Bench) -> list[Row]:
     part, of = "Parity with transformers", f"{len(clips)} clips"
     # transformers encodes full windows.
     async with Listener.start(str(bench.model), "full") as listener:
-        heard = await listener.hear(clips, dataclasses.replace(SERVED, timestamps=False))
+        heard = await listener.hear(clips, replace(SERVED, timestamps=False))
     theirs = Reference(bench.model).texts(clips) if clips else []
     share = _share_same([each.text for each in heard], theirs)
     return [Row(part, "texts that are the same", share, "%", 1.0, at_least=True, of=of)]

@@ -80,22 +80,17 @@ class Listener:
                     await serving
 
     async def hear(
-        self, clips: Sequence[Clip], options: DecodeOptions = SERVED, previous_texts: Sequence[str] = ()
+        self, clips: Sequence[Clip], options: DecodeOptions | Sequence[DecodeOptions] = SERVED
     ) -> list[Heard]:
         """Decode windows, in their order, many at a time.
 
         Args:
-            options: of all; a clip's own language takes the place of theirs.
-            previous_texts: shown before each clip; none or one for each.
+            options: of all, or one for each; a clip's own language takes the place of theirs.
         """
         # Windows of one length share a batch, which is as long as its longest.
         order = sorted(range(len(clips)), key=lambda index: len(clips[index].samples))
-        each = [
-            dataclasses.replace(
-                options, language=clip.language, previous_text=previous_texts[index] if previous_texts else ""
-            )
-            for index, clip in enumerate(clips)
-        ]
+        all_options = [options] * len(clips) if isinstance(options, DecodeOptions) else options
+        each = [dataclasses.replace(own, language=clip.language) for clip, own in zip(clips, all_options, strict=True)]
         async with asyncio.TaskGroup() as tasks:
             running = {index: tasks.create_task(self._hear(clips[index], each[index])) for index in order}
         return [running[index].result() for index in range(len(clips))]

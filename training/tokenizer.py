@@ -3,7 +3,6 @@
 import argparse
 import json
 import logging
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -59,8 +58,7 @@ class Ids:
     """The token ids that training needs by name."""
 
     def __init__(self, file: Path) -> None:
-        tokenizer = json.loads(file.read_text())
-        added = {entry["content"]: entry["id"] for entry in tokenizer["added_tokens"]}
+        added = {entry["content"]: entry["id"] for entry in json.loads(file.read_text())["added_tokens"]}
         self.end = added["<|endoftext|>"]
         self.start = added["<|startoftranscript|>"]
         self.english = added["<|en|>"]
@@ -68,9 +66,6 @@ class Ids:
         self.previous, self.no_speech = added["<|startofprev|>"], added["<|nospeech|>"]
         self.no_timestamps, self.first_timestamp = added["<|notimestamps|>"], added["<|0.00|>"]
         self.vocab_size = added["<|30.00|>"] + 1
-        vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
-        self.capitals = {token for piece, token in vocabulary.items() if re.match("Ġ[A-Z]", piece)}
-        """Pieces that begin a word with a capital."""
         assert self.vocab_size == self.first_timestamp + N_TIMESTAMPS
 
 

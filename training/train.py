@@ -124,7 +124,7 @@ def window_length(r: random.Random, progress: float) -> float:
 
 def token_room(seconds: float, is_long: bool) -> int:
     """Tokens of the longest output that still has room, with a prompt of 50 tokens or a long one."""
-    room = 50 + int(5.6 * seconds) + (224 if is_long else 0)
+    room = 40 + int(5.6 * seconds) + (224 if is_long else 0)
     return min(N_POSITIONS, -(-room // 8) * 8)
 
 

@@ -4,7 +4,6 @@ Plain Python and numpy, run ahead in threads; `training.frontend` makes the audi
 """
 
 import random
-from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,10 +18,7 @@ N_STAMPS_PER_S = 50
 FULL_S = 30.0
 
 NO_SPEECH_SHARE = 0.08
-PROMPT_SHARE = 0.4
-GLOSSARY_SHARE = 0.5
-"""Of windows with a prompt: how many have a list of names and terms in it, alone or behind sentences."""
-GLOSSARY_TOKENS = 44
+PROMPT_SHARE = 0.2
 TIMESTAMPS_SHARE = 0.6
 TRANSLATE_SHARE = 0.05
 CUT_SHARE = 0.35
@@ -89,8 +85,6 @@ class Planner:
     def __init__(self, bank: Bank, ids: Ids, seed: int, marks: list[int]) -> None:
         """`marks`: the tokens of the comma, which separates the words of a glossary prompt, and of other marks."""
         self.bank, self.ids, self.r, self.marks = bank, ids, random.Random(seed), marks
-        self._others: deque[list[int]] = deque(maxlen=1000)
-        """Rare words of earlier windows, which stand in a glossary without being said."""
 
     def batch(self, rows: int, seconds: float, n_tokens: int, long_prompts: bool = False) -> Plan:
         inputs = np.full((rows, n_tokens), self.ids.end, np.int64)
@@ -132,18 +126,17 @@ class Planner:
         room = n_tokens - 6
         prompt_length = 0
         wants_prompt = r.random() < (0.8 if long_prompts else PROMPT_SHARE)
-        wants_glossary = wants_prompt and r.random() < GLOSSARY_SHARE
+        wants_glossary = wants_prompt and r.random() < 0.25
         previous: list[int] = []
-        if wants_prompt and (long_prompts or not wants_glossary):
-            most = MOST_PREVIOUS_TOKENS - GLOSSARY_TOKENS if long_prompts else 50
-            previous = self._previous(chunk, index, most, long_prompts and r.random() < 0.7)
+        if wants_prompt and not wants_glossary:
+            previous = self._previous(chunk, index, MOST_PREVIOUS_TOKENS if long_prompts else 50, long_prompts)
         if wants_prompt:
-            prompt_length = 1 + len(previous) + GLOSSARY_TOKENS * wants_glossary
+            prompt_length = 1 + (40 if wants_glossary else len(previous))
         filled = self._fill(chunk, index, seconds, room - prompt_length, has_stamps)
         if not filled.placed:
             return self._without_speech(seconds)
         if wants_glossary:
-            previous += self._glossary(filled.heard)
+            previous = self._glossary(filled.heard)
         task = ids.translate if r.random() < TRANSLATE_SHARE else ids.transcribe
         head = [ids.start, ids.english, task]
         if not has_stamps:
@@ -280,35 +273,23 @@ class Planner:
         return tokens
 
     def _glossary(self, heard: list[Said]) -> list[int]:
-        """Names and rarer words of what is said, and some that are not, as a user's list of names and terms."""
+        """Rarer words of what is said, and some that are not, as a user's list of names and terms."""
         own = [word for said in heard for word in self._rare_words(said)]
-        chosen = self.r.sample(own, min(self.r.choice((1, 2, 3, 5)), len(own)))
-        chosen += self.r.sample(self._others, min(self.r.choice((0, 1, 2, 4, 6, 8)), len(self._others)))
-        self._others += own
-        kept: list[list[int]] = []
+        other = [word for said in self.r.sample(self._chunk(), 2) for word in self._rare_words(said)]
+        chosen = self.r.sample(own, min(3, len(own))) + self.r.sample(other, min(3, len(other)))
+        self.r.shuffle(chosen)
+        tokens: list[int] = []
         for word in chosen:
-            if sum(map(len, kept)) + len(kept) + len(word) <= GLOSSARY_TOKENS:
-                kept.append(word)
-        self.r.shuffle(kept)
-        return [token for word in kept for token in (self.marks[0], *word)][1:]
+            if len(tokens) + len(word) + 1 > 38:
+                break
+            tokens += [*([self.marks[0]] if tokens else []), *word]
+        return tokens
 
     def _rare_words(self, said: Said) -> list[list[int]]:
-        """Names inside the sentence, which may be of several words, and words of many tokens."""
         ends = said.words[:, 0].tolist()
-        rare: list[list[int]] = []
-        name: list[int] = []
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            word = said.tokens[start:end].tolist()
-            kept = [token for token in word if token not in self.marks]
-            is_name = start > 0 and bool(kept) and kept[0] in self.ids.capitals
-            if is_name and len(name) + len(kept) <= 12:
-                name += kept
-            elif 3 <= len(kept) <= 8:
-                rare.append(kept)
-            if name and (not is_name or len(kept) < len(word) or end == ends[-1]):
-                rare += [name] if len(name) > 1 else []
-                name = []
-        return rare
+        words = [said.tokens[start:end].tolist() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        kept = [[token for token in word if token not in self.marks] for word in words]
+        return [word for word in kept if 3 <= len(word) <= 8]
 
 
 def _joined(classes: list[NDArray[np.int8]]) -> NDArray[np.int8]:

@@ -3,7 +3,6 @@
 import argparse
 import json
 import random
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from training import coined, export, numbers, sounds, speech, tokenizer, train, voices
+from training import export, numbers, sounds, speech, tokenizer, train, voices
 from training.bank import SAMPLE_RATE, Bank
 from training.frontend import Frontend, mu_law_8k
 from training.templates import Grammar
@@ -103,28 +102,6 @@ def test_windows_hold_what_their_tokens_say(planner: Planner, folder: Path) -> N
         n_cut += window.targets[-2] not in planner.marks and window.targets[-2] < ids.end
         assert all(token == IGNORED for token in window.targets[:start])
     assert n_cut > 5
-
-
-def test_a_glossary_names_what_is_said_among_other_words(planner: Planner, folder: Path) -> None:
-    """A good part of the windows has a prompt that holds a rare word of what is said, among others."""
-    ids, comma = planner.ids, planner.marks[0]
-    n_named = 0
-    for _ in range(300):
-        window = planner.window(SECONDS, train.token_room(SECONDS, False), False)
-        prompt = window.inputs[: window.inputs.index(ids.start)]
-        text = " ".join(map(str, window.targets))
-        names = " ".join(map(str, prompt[1:])).split(f" {comma} ")
-        n_named += len(names) > 1 and any(name in text for name in names)
-        assert len(window.inputs) <= train.token_room(SECONDS, False)
-    assert 20 < n_named < 150
-
-
-def test_coined_names_are_words_that_start_with_a_capital() -> None:
-    """Many different ones, of letters alone."""
-    r = random.Random(1)
-    names = [coined.name(r) for _ in range(500)]
-    assert all(re.fullmatch(r"[A-Z][a-z]{1,25}", name) for name in names)
-    assert len(set(names)) > 450
 
 
 def test_augmented_audio_is_finite_and_ends_where_it_should(bank: Bank, planner: Planner) -> None:
