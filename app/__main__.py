@@ -91,14 +91,38 @@ async def _serve(settings: Settings) -> None:
     show_default=True,
     help="Show the model the text so far. Slower, as windows then follow one another.",
 )
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="How freely words are drawn. 0: the likeliest, and freer ones where these are doubtful.",
+)
 @settings_options(*ENGINE_SETTINGS)
-def transcribe(file: IO[bytes], output: str, language: str | None, prompt: str, context: bool, **values: Any) -> None:
+def transcribe(
+    file: IO[bytes],
+    output: str,
+    language: str | None,
+    prompt: str,
+    context: bool,
+    temperature: float,
+    **values: Any,
+) -> None:
     """Transcribe FILE, of any format that FFmpeg reads, without a server."""
     settings = _settings(values)
 
     async def work() -> None:
         async with _start_engine(settings) as engine:
-            await print_transcript(engine, file, output, settings.session_config, language, prompt, context)
+            await print_transcript(
+                engine,
+                file,
+                output,
+                settings.session_config,
+                language,
+                prompt,
+                carries_context=context,
+                temperature=temperature,
+            )
 
     _run(work())
 

@@ -119,6 +119,7 @@ class FinalOptions:
     hotwords: tuple[str, ...] = ()
     words: bool = False
     """Find out when every word was said."""
+    sampling: api.Sampling = field(default_factory=api.Sampling)
 
 
 class Finals:
@@ -237,7 +238,7 @@ class Finals:
                 if n_in_flight >= self._options.max_in_flight or self._needs_text_of(previous, window):
                     return
                 options = self.interim_options(window.utterance, window.prefix)
-                options = replace(options, word_times=self._options.words)
+                options = replace(options, word_times=self._options.words, sampling=self._options.sampling)
                 window.job = self._session.submit(self._channel, api.Priority.FINAL, window.samples, options)
             n_in_flight += 1
             previous = window

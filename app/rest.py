@@ -1,6 +1,7 @@
 """File transcription over HTTP in the shape of OpenAI's `POST /v1/audio/transcriptions`."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from secrets import token_hex
@@ -20,6 +21,7 @@ from app.media import decode_file
 from app.service import RETRY_AFTER_S, Service
 from app.settings import Settings
 from app.transcription import Transcript, transcribe
+from engine.api import MAX_BEST_OF, MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RESPONSE_FORMATS = ("json", "text", "verbose_json")
 KNOWN_FIELDS = {
@@ -31,8 +33,11 @@ KNOWN_FIELDS = {
     "stream",
     "timestamp_granularities",
     "timestamp_granularities[]",
-    # Ours, named as other servers of Whisper name it.
+    "temperature",
+    # Ours, named as other servers of Whisper name them.
+    "best_of",
     "condition_on_previous_text",
+    "hotwords",
 }
 # Names the fields of a request that changed nothing, so that none is ignored in silence.
 IGNORED_HEADER = "x-tutti-ignored"
@@ -88,6 +93,9 @@ async def _transcribe(service: Service, form: FormData) -> Response:
         raise RequestError(400, "stream: not offered by this server yet", "stream", "unsupported")
     granularities = _granularities(form, response_format)
     carries_context = _boolean(form, "condition_on_previous_text")
+    temperature = _number(form, "temperature", 0.0, 0.0, 1.0)
+    best_of = int(_number(form, "best_of", 1, 1, MAX_BEST_OF))
+    hotwords = _hotwords(form)
     transcript = Transcript()
     try:
         async with aclosing(decode_file(file.file)) as audio:
@@ -100,6 +108,9 @@ async def _transcribe(service: Service, form: FormData) -> Response:
                 language=_text(form, "language") or None,
                 prompt=_text(form, "prompt") or "",
                 words="word" in granularities,
+                hotwords=hotwords,
+                temperature=temperature,
+                best_of=best_of,
                 carries_context=carries_context,
             )
     except MediaError as error:
@@ -165,7 +176,7 @@ def _segment(segment: events.Segment) -> dict[str, Any]:
         "end": segment.end_s,
         "text": segment.text,
         "tokens": list(source.tokens),
-        "temperature": 0.0,
+        "temperature": source.temperature,
         "avg_logprob": source.avg_logprob,
         "compression_ratio": source.compression_ratio,
         "no_speech_prob": source.no_speech_prob,
@@ -229,3 +240,31 @@ def _boolean(form: FormData, name: str) -> bool:
     if value is None or value.lower() in ("true", "false"):
         return value is not None and value.lower() == "true"
     raise RequestError(400, f"{name}: expected true or false, got {value[:MAX_HEADER_CHARS]!r}", name)
+
+
+def _number(form: FormData, name: str, default: float, least: float, most: float) -> float:
+    """A number of the kind that `default` is."""
+    value = _text(form, name)
+    if value is None:
+        return default
+    try:
+        number = type(default)(value)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        kind = "whole number" if isinstance(default, int) else "number"
+        expected = f"a {kind} from {least:g} to {most:g}"
+        raise RequestError(400, f"{name}: expected {expected}, got {value[:MAX_HEADER_CHARS]!r}", name)
+    return number
+
+
+def _hotwords(form: FormData) -> tuple[str, ...]:
+    """Names and terms, separated by commas."""
+    hotwords = tuple(word for each in (_text(form, "hotwords") or "").split(",") if (word := each.strip()))
+    if len(hotwords) > MAX_HOTWORDS or any(len(word.encode()) > MAX_HOTWORD_BYTES for word in hotwords):
+        expected = f"at most {MAX_HOTWORDS} of at most {MAX_HOTWORD_BYTES} bytes, separated by commas"
+        longest = max(len(word.encode()) for word in hotwords)
+        raise RequestError(
+            400, f"hotwords: expected {expected}, got {len(hotwords)}, the longest of {longest} bytes", "hotwords"
+        )
+    return hotwords

@@ -49,6 +49,8 @@ class SessionConfig:
     """Windows of one channel that the engine is asked for at the same time."""
     context: Context = "utterance"
     """How much of the text before a window the model is shown."""
+    sampling: api.Sampling = field(default_factory=api.Sampling)
+    """Of finals; interims and second readings are greedy."""
     gate: Gate = field(default_factory=Gate)
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
 
@@ -270,6 +272,7 @@ class Session:
                 self._config.gate,
                 start.hotwords,
                 start.words,
+                self._config.sampling,
             ),
         )
         self._decoder = AudioDecoder(start.audio)

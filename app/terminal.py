@@ -27,7 +27,9 @@ async def print_transcript(
     config: SessionConfig,
     language: str | None,
     prompt: str,
+    *,
     carries_context: bool = False,
+    temperature: float = 0.0,
 ) -> None:
     """Transcribe a file and print it. Progress goes to the error stream if that is a terminal, and nothing otherwise.
 
@@ -69,6 +71,7 @@ async def print_transcript(
                 config=config,
                 language=language,
                 prompt=prompt,
+                temperature=temperature,
                 carries_context=carries_context,
                 on_progress=show_progress,
             )

@@ -16,6 +16,8 @@ from engine import api
 # of up to 3 s the demo model lost 6.5 s of speech of a 3-minute dialogue; with these none, at two thirds of the speed.
 FILE_ENDPOINTING = events.Endpointing(silence_ms=700, max_utterance_s=300.0)
 
+RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
 
 @dataclass(slots=True)
 class Transcript:
@@ -46,6 +48,15 @@ class Transcript:
         return ("" if self.language in WITHOUT_SPACES else " ").join(self.utterances)
 
 
+def sampling(temperature: float, best_of: int) -> api.Sampling:
+    """How windows are read at a temperature, `best_of` times if that is above 0.
+
+    0 raises it by itself where a reading repeats itself or is doubtful, as OpenAI documents it for its endpoint; the
+    steps are those of openai/whisper, whisper/transcribe.py.
+    """
+    return api.Sampling(RISING_TEMPERATURES if temperature == 0 else (temperature,), best_of)
+
+
 async def transcribe(
     transcriber: api.Transcriber,
     audio: AsyncIterator[Samples],
@@ -57,6 +68,9 @@ async def transcribe(
     task: api.Task = "transcribe",
     prompt: str = "",
     words: bool = False,
+    hotwords: tuple[str, ...] = (),
+    temperature: float = 0.0,
+    best_of: int = 1,
     carries_context: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
@@ -66,6 +80,8 @@ async def transcribe(
     Cancelling is safe.
 
     Args:
+        temperature: see `sampling`.
+        best_of: see `sampling`.
         carries_context: show the model the text before a window; its windows are then decoded one after another, not
             side by side.
         on_progress: told, in seconds of audio, how far the text is final and has been handed out, whenever that grows;
@@ -106,7 +122,12 @@ async def transcribe(
             failure = SessionError(close.reason, close.reason, close.code)
         is_closed.set()
 
-    config = replace(config, context="channel" if carries_context else "none", max_finals_in_flight=MAX_BACKLOG)
+    config = replace(
+        config,
+        context="channel" if carries_context else "none",
+        sampling=sampling(temperature, best_of),
+        max_finals_in_flight=MAX_BACKLOG,
+    )
     session = Session(session_id, transcriber.info, config)
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, note, note_close)
@@ -118,6 +139,7 @@ async def transcribe(
                 interim=False,
                 endpointing=FILE_ENDPOINTING,
                 prompt=prompt,
+                hotwords=hotwords,
                 words=words,
             )
         )

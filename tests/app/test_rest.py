@@ -8,6 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
+from engine.api import Sampling
 from engine.errors import EngineFailed, EngineOverloaded
 from tests.fakes import FakeTranscriber, said, silence, speech
 
@@ -88,8 +89,8 @@ async def test_silence_has_no_text(serve) -> None:
 async def test_what_is_not_honoured_is_named(serve) -> None:
     """A field that changes nothing here is told in a header, not swallowed."""
     server = await serve()
-    response = await post(server.http, wav(TALK), {"temperature": "0.5", "chunking_strategy": "auto"})
-    assert response.headers["x-tutti-ignored"] == "chunking_strategy, temperature"
+    response = await post(server.http, wav(TALK), {"include[]": "logprobs", "chunking_strategy": "auto"})
+    assert response.headers["x-tutti-ignored"] == "chunking_strategy, include[]"
 
 
 @pytest.mark.parametrize(("asked", "shown"), [("true", "w1 w2 w3 w4"), ("False", ""), (None, "")])
@@ -100,6 +101,30 @@ async def test_context_is_carried_where_it_is_asked_for(serve, asked: str | None
     assert response.json()["text"] == said([1, 2, 3, 4, 5, 6, 7])
     assert "x-tutti-ignored" not in response.headers
     assert [window.options.previous_text.strip() for window in server.transcriber.windows] == ["", shown]
+
+
+@pytest.mark.parametrize(
+    ("asked", "temperatures", "best_of"),
+    [
+        ({}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 1),
+        ({"temperature": "0", "best_of": "5"}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 5),
+        ({"temperature": "0.3"}, (0.3,), 1),
+    ],
+)
+async def test_the_temperature_rises_unless_one_is_given(serve, asked: dict, temperatures: tuple, best_of: int) -> None:
+    """As OpenAI's documentation has it for 0."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), asked)
+    assert "x-tutti-ignored" not in response.headers
+    for window in server.transcriber.windows:
+        assert window.options.sampling == Sampling(temperatures, best_of)
+
+
+async def test_hotwords_are_passed_on(serve) -> None:
+    """They are separated by commas, as other servers of Whisper take them."""
+    server = await serve()
+    await post(server.http, wav(TALK), {"hotwords": "Okonkwo, New Orleans,"})
+    assert {window.options.hotwords for window in server.transcriber.windows} == {("Okonkwo", "New Orleans")}
 
 
 @pytest.mark.parametrize("granularities", [["word"], ["segment"], ["word", "segment"], []])
@@ -130,6 +155,13 @@ async def test_words_and_segments_are_timed_where_asked_for(serve, granularities
         (wav(TALK), {"language": "klingon"}, "language"),
         (wav(TALK), {"condition_on_previous_text": "yes"}, "condition_on_previous_text"),
         (wav(TALK), {"condition_on_previous_text": ""}, "condition_on_previous_text"),
+        (wav(TALK), {"temperature": "1.2"}, "temperature"),
+        (wav(TALK), {"temperature": "warm"}, "temperature"),
+        (wav(TALK), {"temperature": "nan"}, "temperature"),
+        (wav(TALK), {"best_of": "2.5"}, "best_of"),
+        (wav(TALK), {"best_of": "0"}, "best_of"),
+        (wav(TALK), {"hotwords": "a" * 48}, "hotwords"),
+        (wav(TALK), {"hotwords": ",".join("a" * 65)}, "hotwords"),
         (wav(TALK)[:20], {}, "file"),
         (wav(silence(0.0)), {}, "file"),
         (b"this is no audio at all", {}, "file"),

@@ -24,7 +24,7 @@ class Terminal(io.StringIO):
 async def show(content: bytes, output: str = "text", carries_context: bool = False) -> BusyTranscriber:
     transcriber = BusyTranscriber()
     config = SessionConfig(make_detector=LevelDetector)
-    await print_transcript(transcriber, io.BytesIO(content), output, config, None, "", carries_context)
+    await print_transcript(transcriber, io.BytesIO(content), output, config, None, "", carries_context=carries_context)
     return transcriber
 
 
