@@ -20,8 +20,10 @@ const STOP_TIMEOUT_MS = 15_000;
 const PROBE_TIMEOUT_MS = 5_000;
 const COPIED_SHOWN_MS = 2_000;
 const SLOW_S = 2;
-/** Closer to the end than this, the transcript follows what is said. */
+/** A reader who comes back this close to the end follows what is said again. */
 const FOLLOW_PX = 64;
+/** Heights are rounded: closer than this is the end. */
+const END_PX = 2;
 const INT16_MAX = 32767;
 const LEVEL_FLOOR_DB = 50;
 
@@ -65,8 +67,10 @@ let run;
 /** Seconds of audio so far; a new session goes on from here, so that times never run backwards. */
 let clockS = 0;
 let apiKey;
-/** Whether the newest text is kept in view: until the reader scrolls up. */
+/** Whether the newest text is kept in view: until the reader scrolls up, however little. */
 let isFollowing = true;
+/** How far down the transcript was when it was last looked at. */
+let scrolledPx = 0;
 
 // Events from the page
 
@@ -111,11 +115,7 @@ page.clear.addEventListener("click", () => {
   page.toggle.focus();
 });
 
-page.transcript.addEventListener("scroll", () => {
-  const { scrollHeight, scrollTop, clientHeight } = page.transcript;
-  isFollowing = scrollHeight - scrollTop - clientHeight < FOLLOW_PX;
-  page.latest.hidden = isFollowing;
-});
+page.transcript.addEventListener("scroll", noteScrolling);
 
 page.latest.addEventListener("click", () => {
   isFollowing = true;
@@ -124,11 +124,16 @@ page.latest.addEventListener("click", () => {
 });
 
 window.addEventListener("resize", () => {
-  for (const line of page.live.children) {
+  for (const line of page.transcript.querySelectorAll(".line[style]")) {
     line.style.minHeight = "";
   }
-  follow();
 });
+
+// Text has come, or its room has changed: with the window, or with the controls, which grow when they have something to
+// say. In a frame this comes behind what the reader did, and before it is drawn.
+const sizes = new ResizeObserver(follow);
+sizes.observe(page.transcript);
+sizes.observe(page.transcript.firstElementChild);
 
 // One run: microphone, session, captions
 
@@ -266,13 +271,17 @@ function showLine(line) {
   let node = [...page.live.children].find((child) => child.dataset.utterance === String(line.utterance));
   const isBlank = isFinal ? line.text === "" : line.segments + line.stable + line.tail === "";
   if (isFinal) {
-    node?.remove();
     if (!isBlank) {
       // A new node, so that screen readers read it.
       const final = newLine(line);
       final.querySelector(".solid").textContent = line.text;
+      if (node !== undefined && node.nextElementSibling !== null) {
+        // Shorter than it was expected to be: the line below stays where it is.
+        final.style.minHeight = node.style.minHeight;
+      }
       page.finals.append(final);
     }
+    node?.remove();
   } else if (node !== undefined || !isBlank) {
     if (node === undefined) {
       node = newLine(line);
@@ -281,10 +290,9 @@ function showLine(line) {
     node.querySelector(".solid").textContent = line.segments + line.stable;
     node.querySelector(".tail").textContent = line.tail;
     // A tail that gets shorter gives no room back, so nothing jumps.
-    node.style.minHeight = `${node.offsetHeight}px`;
+    node.style.minHeight = `${node.getBoundingClientRect().height}px`;
   }
   showContents();
-  follow();
 }
 
 function newLine(line) {
@@ -371,9 +379,22 @@ function showTimes(delayS) {
   page.delay.classList.toggle("slow", delayS !== undefined && delayS > SLOW_S);
 }
 
+function noteScrolling() {
+  const { scrollHeight, scrollTop, clientHeight } = page.transcript;
+  const belowPx = scrollHeight - scrollTop - clientHeight;
+  if (belowPx < END_PX) {
+    isFollowing = true;
+  } else if (scrollTop !== scrolledPx) {
+    isFollowing = scrollTop > scrolledPx && belowPx < FOLLOW_PX;
+  }
+  scrolledPx = scrollTop;
+  page.latest.hidden = isFollowing;
+}
+
 function follow() {
   if (isFollowing) {
     page.transcript.scrollTop = page.transcript.scrollHeight;
+    scrolledPx = page.transcript.scrollTop;
   }
 }
 

@@ -101,14 +101,27 @@ class Page:
             text = await self.evaluate("document.body.dataset.state + '\\n' + document.body.innerText")
             raise TimeoutError(f"{condition} has not come true; the page says:\n{text}\n{self.errors}") from error
 
+    async def drawn(self) -> None:
+        """Waits until what is in the document now has been laid out and drawn."""
+        await self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+
+    async def turn_wheel(self, selector: str, by_px: float) -> None:
+        """Turns the mouse's wheel over the middle of the element; down is positive."""
+        place = await self._middle(selector)
+        await self.command("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=by_px, **place)
+
     async def click(self, selector: str) -> None:
         """A real click in the middle of the element, which counts as the user's."""
-        place = await self.evaluate(f"""(() => {{
+        place = await self._middle(selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.command("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    async def _middle(self, selector: str) -> dict[str, float]:
+        place: dict[str, float] = await self.evaluate(f"""(() => {{
             const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();
             return {{x: box.x + box.width / 2, y: box.y + box.height / 2}};
         }})()""")
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.command("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        return place
 
     async def type_text(self, text: str) -> None:
         await self.command("Input.insertText", text=text)

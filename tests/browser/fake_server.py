@@ -29,6 +29,22 @@ LIMITS = {"max_message_bytes": 1 << 20, "max_ahead_s": 60.0, "idle_timeout_s": 6
 Message = dict[str, Any]
 
 
+def speech_started(utterance: int = 0) -> Message:
+    return {"type": "speech_started", "utterance": utterance, "channel": 0, "at_s": 0.2}
+
+
+def interim(stable: str, tail: str, utterance: int = 0) -> Message:
+    span = {"start_s": 0.2, "end_s": 0.4}
+    return {"type": "interim", "utterance": utterance, "channel": 0, **span, "stable": stable, "tail": tail}
+
+
+def final(text: str, utterance: int = 0, start_s: float = 0.2) -> list[Message]:
+    place = {"utterance": utterance, "channel": 0, "start_s": start_s, "end_s": start_s + 0.9}
+    segment = {"type": "segment", **place, "id": 0, "text": text, "words": [], "confidence": 0.9, "language": "en"}
+    done = {"uncovered": [], "final_until_s": start_s + 1, "resume_from_s": [start_s + 1]}
+    return [segment, {"type": "utterance", **place, "text": text, **done}]
+
+
 @dataclass
 class Step:
     """Messages that are sent once so much sound has been heard."""

@@ -1,48 +1,13 @@
 """The captions page in a real browser, with a file as its microphone and a scripted server behind it."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.browser.chromium import Page, open_page, write_wav
-from tests.browser.fake_server import FakeServer, Step, serve
+from tests.browser.chromium import Page, open_page
+from tests.browser.fake_server import FakeServer, Step, final, interim, speech_started
 
 pytestmark = pytest.mark.browser
-
-TONE_RATE = 44_100
-
-
-@pytest.fixture
-def microphone(tmp_path: Path) -> Path:
-    """Ten seconds of a tone."""
-    seconds = np.arange(10 * TONE_RATE) / TONE_RATE
-    return write_wav(tmp_path / "tone.wav", (0.5 * np.sin(2 * np.pi * 440 * seconds)).astype(np.float32), TONE_RATE)
-
-
-@pytest.fixture
-async def page_server() -> AsyncIterator[FakeServer]:
-    """The fake server; its fields can be set before the page connects."""
-    async with serve(FakeServer()) as server:
-        yield server
-
-
-def speech_started(utterance: int = 0) -> dict[str, Any]:
-    return {"type": "speech_started", "utterance": utterance, "channel": 0, "at_s": 0.2}
-
-
-def interim(stable: str, tail: str, utterance: int = 0) -> dict[str, Any]:
-    span = {"start_s": 0.2, "end_s": 0.4}
-    return {"type": "interim", "utterance": utterance, "channel": 0, **span, "stable": stable, "tail": tail}
-
-
-def final(text: str, utterance: int = 0, start_s: float = 0.2) -> list[dict[str, Any]]:
-    place = {"utterance": utterance, "channel": 0, "start_s": start_s, "end_s": start_s + 0.9}
-    segment = {"type": "segment", **place, "id": 0, "text": text, "words": [], "confidence": 0.9, "language": "en"}
-    done = {"uncovered": [], "final_until_s": start_s + 1, "resume_from_s": [start_s + 1]}
-    return [segment, {"type": "utterance", **place, "text": text, **done}]
 
 
 async def state(page: Page) -> str:
@@ -177,12 +142,14 @@ async def test_the_reader_may_scroll_up(page_server: FakeServer, microphone: Pat
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.querySelectorAll('#finals .line').length === 40")
+        await page.drawn()
         assert await page.evaluate(is_at_end)
 
         await page.evaluate("document.querySelector('#transcript').scrollTop = 100")
         await page.wait_for("!document.querySelector('#latest').hidden")
         await page_server.say(*final("Meanwhile.", utterance=40))
         await page.wait_for("document.querySelectorAll('#finals .line').length === 41")
+        await page.drawn()
         assert await page.evaluate("document.querySelector('#transcript').scrollTop") == 100
 
         await page.click("#latest")

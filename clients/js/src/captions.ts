@@ -111,11 +111,22 @@ export class Captions {
   }
 }
 
-/** What is left of an interim when a segment has made its beginning final. Stable text stays until it is final. */
+/**
+ * What is left of an interim when a segment has made its beginning final. Stable text stays until it is final. A tail that
+ * turned out differently gives way by as many words as the segment has: what follows them must not vanish and come back.
+ */
 function after(segment: string, stable: string, tail: string): { stable: string; tail: string } {
   if (stable.startsWith(segment)) {
     return { stable: stable.slice(segment.length), tail };
   }
   const shown = stable + tail;
-  return { stable: "", tail: shown.startsWith(segment) ? shown.slice(segment.length) : "" };
+  return { stable: "", tail: shown.startsWith(segment) ? shown.slice(segment.length) : behindWords(shown, words(segment)) };
+}
+
+function words(text: string): number {
+  return text.match(/\S+/g)?.length ?? 0;
+}
+
+function behindWords(text: string, n: number): string {
+  return text.replace(new RegExp(`^(?:\\s*\\S+){0,${n}}`), "");
 }

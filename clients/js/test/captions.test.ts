@@ -17,7 +17,7 @@ test("an utterance goes from tail to stable to segments to one final line", () =
   say(captions, "interim", { stable: "Hello", tail: " their. How" });
   expect(captions.channels.get(0)?.open).toMatchObject([{ stable: "Hello", tail: " their. How" }]);
   say(captions, "segment", { text: "Hello there." });
-  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "Hello there.", stable: "", tail: "" }]);
+  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "Hello there.", stable: "", tail: " How" }]);
   say(captions, "interim", { stable: " How", tail: " are" });
   say(captions, "segment", { text: " How are you?" });
   expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "Hello there. How are you?" }]);
@@ -40,6 +40,17 @@ test("a segment leaves the tail beyond it in place", () => {
   say(captions, "interim", { stable: "On", tail: "e. Two" });
   say(captions, "segment", { text: "One." });
   expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: "", tail: " Two" }]);
+});
+
+test("a tail that was wrong gives way by as many words as the segment has", () => {
+  const captions = new Captions();
+  say(captions, "interim", { stable: "Hello", tail: " north, my frend. How are you" });
+  say(captions, "segment", { text: "Hello there, my friend." });
+  expect(captions.channels.get(0)?.open).toMatchObject([
+    { segments: "Hello there, my friend.", stable: "", tail: " How are you" },
+  ]);
+  say(captions, "segment", { text: " How are you doing?" });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ stable: "", tail: "" }]);
 });
 
 test("speech that goes on while the last words become final has a line of its own", () => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass
 
@@ -83,11 +84,18 @@ class Transcript:
 
 
 def _add_segment(caption: Caption, text: str) -> Caption:
-    """`caption` once `text` is final: what was shown beyond it stays until the next interim."""
+    """`caption` once `text` is final: what was shown beyond it stays until the next interim.
+
+    A tail that turned out differently gives way by as many words as `text` has, so that what follows them does not
+    vanish and come back.
+    """
     shown = caption.stable + caption.tail
-    # A final text wins over a tail that turned out differently.
-    beyond = shown[len(text) :] if shown.startswith(text) else ""
-    n_stable = max(len(caption.stable) - len(text), 0) if beyond else 0
+    if shown.startswith(text):
+        beyond = shown[len(text) :]
+        n_stable = max(len(caption.stable) - len(text), 0)
+    else:
+        beyond = _behind_words(shown, len(text.split()))
+        n_stable = 0
     return Caption(
         caption.utterance,
         caption.channel,
@@ -96,3 +104,7 @@ def _add_segment(caption: Caption, text: str) -> Caption:
         beyond[:n_stable],
         beyond[n_stable:],
     )
+
+
+def _behind_words(text: str, n: int) -> str:
+    return re.sub(rf"^(?:\s*\S+){{0,{n}}}", "", text)

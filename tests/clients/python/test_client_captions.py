@@ -78,6 +78,17 @@ def test_a_final_text_replaces_a_tail_that_was_wrong() -> None:
     assert transcript.text() == "Hello there."
 
 
+def test_what_follows_a_tail_that_was_wrong_stays() -> None:
+    """The segment takes as many words as it has, so that the rest does not vanish and come back."""
+    transcript = Transcript()
+    transcript.add(Interim(0, 0, 0.0, 4.0, "Hello", " north, my frend. How are you"))
+    transcript.add(Segment(0, 0, 0, 0.0, 1.0, "Hello there, my friend.", (), 1.0, None))
+    (caption,) = transcript.open_captions()
+    assert (caption.final, caption.stable, caption.tail) == ("Hello there, my friend.", "", " How are you")
+    transcript.add(Segment(0, 1, 0, 1.0, 2.0, " How are you doing?", (), 1.0, None))
+    assert transcript.text() == "Hello there, my friend. How are you doing?"
+
+
 def test_only_the_newest_utterances_are_kept_when_asked() -> None:
     """`max_utterances` bounds what a long session keeps."""
     transcript = Transcript(max_utterances=2)

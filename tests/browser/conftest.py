@@ -1,0 +1,26 @@
+"""What the tests of the page are given: a scripted server, and something to hear."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.browser.chromium import write_wav
+from tests.browser.fake_server import FakeServer, serve
+
+TONE_RATE = 44_100
+
+
+@pytest.fixture
+def microphone(tmp_path: Path) -> Path:
+    """Ten seconds of a tone."""
+    seconds = np.arange(10 * TONE_RATE) / TONE_RATE
+    return write_wav(tmp_path / "tone.wav", (0.5 * np.sin(2 * np.pi * 440 * seconds)).astype(np.float32), TONE_RATE)
+
+
+@pytest.fixture
+async def page_server() -> AsyncIterator[FakeServer]:
+    """The fake server; its fields can be set before the page connects."""
+    async with serve(FakeServer()) as server:
+        yield server
