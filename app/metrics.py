@@ -112,6 +112,10 @@ class _EngineCollector(Collector):
         windows.add_metric(["cancelled"], stats.windows_cancelled)
         yield windows
         yield CounterMetricFamily("tutti_engine_tokens", "Tokens decoded", value=stats.tokens_decoded)
+        drafts = CounterMetricFamily("tutti_engine_draft_tokens", "Tokens of drafts", labels=["verdict"])
+        drafts.add_metric(["accepted"], stats.tokens_accepted)
+        drafts.add_metric(["rejected"], stats.tokens_drafted - stats.tokens_accepted)
+        yield drafts
         yield CounterMetricFamily("tutti_engine_audio_seconds", "Seconds of audio encoded", value=stats.audio_s)
 
 

@@ -73,6 +73,10 @@ class DecodeOptions:
     """Text before this window; the model sees its last tokens behind `<|startofprev|>`."""
     prefix: tuple[int, ...] = ()
     """Tokens, timestamps included, that the output is forced to begin with: what was already committed."""
+    draft: tuple[int, ...] = ()
+    """Tokens that are likely to follow the prefix, timestamps included: the last reading of the same speech. They are
+    checked in one pass and taken as far as they are what would be decoded, so that they save steps and change nothing.
+    """
     hotwords: tuple[str, ...] = ()
     """Names and terms to expect: shown to the model before the previous text, and made somewhat likelier.
 
@@ -257,6 +261,10 @@ class EngineStats:
     windows_superseded: int
     windows_cancelled: int
     tokens_decoded: int
+    tokens_drafted: int
+    """Of drafts that were checked."""
+    tokens_accepted: int
+    """Of drafts: each saved a decode step."""
     audio_s: float
     """Seconds of audio encoded, without padding."""
 

@@ -24,6 +24,12 @@ class Prompt:
     """How many of the tokens, at the end, are the forced prefix."""
     hotwords: tuple[tuple[int, ...], ...] = ()
     """Tokens of each hotword, as it is written inside a sentence."""
+    draft: tuple[int, ...] = ()
+    """Tokens behind it that are to be checked."""
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        return self.tokens[len(self.tokens) - self.n_prefix :]
 
     @property
     def control(self) -> tuple[int, ...]:

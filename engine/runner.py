@@ -6,6 +6,7 @@ Knows nothing of requests, queues or text; whoever calls it does so from one thr
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -45,7 +46,8 @@ class Sample:
 class Prefilled:
     """What prefilling a prompt gives."""
 
-    first: Sample
+    samples: tuple[Sample, ...]
+    """The tokens of the draft that were right, and the one behind them."""
     no_speech_prob: float
     """Probability of `<|nospeech|>` behind `<|startoftranscript|>`, before any rule."""
 
@@ -163,35 +165,67 @@ class Runner:
         with_timestamps: Sequence[bool],
         draws: Sequence[Draw],
     ) -> list[Prefilled]:
-        """Run the prompts of encoded slots in one call, sample each one's first token, and set the slots running.
+        """Run the prompts of encoded slots in one call, drafts included, and set the slots running.
 
-        A slot that runs already begins anew.
+        Every token of a draft is compared with the one sampled in its place; the first that differs ends the draft. A
+        slot that runs already begins anew.
         """
-        lengths = [len(prompt.tokens) for prompt in prompts]
-        n_tokens = max(lengths)
-        padded = [prompt.tokens + (0,) * (n_tokens - len(prompt.tokens)) for prompt in prompts]
-        tokens = torch.tensor(padded, device=self.device)
+        sequences = [prompt.tokens + prompt.draft for prompt in prompts]
+        n_tokens = max(map(len, sequences))
+        tokens = torch.tensor([row + (0,) * (n_tokens - len(row)) for row in sequences], device=self.device)
         positions = torch.arange(n_tokens, device=self.device)
         hidden = self.model.decoder(tokens, positions, PrefillAttention(self._cache, slots))
-
-        each = torch.arange(len(slots), device=self.device)
-        ends = torch.tensor(lengths, device=self.device)
-        sots = torch.tensor([prompt.sot_index for prompt in prompts], device=self.device)
-        logits, sot_logits = self.model.decoder.logits(torch.stack((hidden[each, ends - 1], hidden[each, sots])))
-        no_speech_probs = sot_logits.softmax(dim=-1)[:, self.checkpoint.tokenizer.no_speech]
-
-        rows = self._cache.rows(slots)
-        prefixes = [prompt.tokens[len(prompt.tokens) - prompt.n_prefix :] for prompt in prompts]
-        begin = RuleState.begin(prefixes, with_timestamps, self._first_timestamp, self.device)
-        self._rule_state.store(rows, begin)
-        for slot, prompt, prefix, draw in zip(slots, prompts, prefixes, draws, strict=True):
-            self._hotwords.begin(slot, prompt.hotwords, prefix)
+        for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
+            self._hotwords.begin(slot, prompt.hotwords, prompt.prefix)
             self._sampler.begin(slot, draw)
-        self._positions[rows] = ends
+
+        # A place is where a token is sampled: behind the prompt, and behind each token of its draft.
+        places = [(row, at) for row, prompt in enumerate(prompts) for at in range(len(prompt.draft) + 1)]
+        written = [prompts[row].prefix + prompts[row].draft[:at] for row, at in places]
+        state = RuleState.begin(
+            written, [with_timestamps[row] for row, _ in places], self._first_timestamp, self.device
+        )
+        each = torch.tensor([row for row, _ in places], device=self.device)
+        ends = torch.tensor([len(prompts[row].tokens) + at - 1 for row, at in places], device=self.device)
+        logits = self.model.decoder.logits(hidden[each, ends])
+        owners = [slots[row] for row, _ in places]
+        self._hotwords.apply(torch.tensor(owners, device=self.device), logits)
+        for rule in self._rules:
+            rule.apply(logits, state)
+        host = self._to_host(*self._sampler.sample(owners, logits))
+        sampled = [Sample(int(token), logprob) for token, logprob in host]
+
+        sots = torch.tensor([prompt.sot_index for prompt in prompts], device=self.device)
+        sot_logits = self.model.decoder.logits(hidden[torch.arange(len(slots), device=self.device), sots])
+        no_speech_probs = sot_logits.softmax(dim=-1)[:, self.checkpoint.tokenizer.no_speech].tolist()
+        found: list[Prefilled] = []
+        for row, prompt in enumerate(prompts):
+            own = sampled[: len(prompt.draft) + 1]
+            del sampled[: len(own)]
+            pairs = zip(prompt.draft, own, strict=False)
+            n_right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].token, pairs))
+            found.append(Prefilled(tuple(own[: n_right + 1]), no_speech_probs[row]))
+        self._go_on(slots, prompts, with_timestamps, [each.samples for each in found])
+        return found
+
+    def _go_on(
+        self,
+        slots: Sequence[int],
+        prompts: Sequence[Prompt],
+        with_timestamps: Sequence[bool],
+        sampled: Sequence[Sequence[Sample]],
+    ) -> None:
+        """Have slots run behind what was prefilled and sampled."""
+        rows = self._cache.rows(slots)
+        new = [tuple(sample.token for sample in own) for own in sampled]
+        lengths = [len(prompt.tokens) + len(own) - 1 for prompt, own in zip(prompts, new, strict=True)]
+        written = [prompt.prefix + own for prompt, own in zip(prompts, new, strict=True)]
+        last = torch.tensor([own[-1] for own in new], device=self.device)
+        self._tokens[rows] = last
+        self._positions[rows] = torch.tensor(lengths, device=self.device)
+        self._rule_state.store(rows, RuleState.begin(written, with_timestamps, self._first_timestamp, self.device))
+        self._hotwords.after(rows, last)
         self._running.update(zip(slots, lengths, strict=True))
-        sampled, logprobs = self._sample(logits, rows, slots)
-        host = self._to_host(sampled, logprobs, no_speech_probs)
-        return [Prefilled(Sample(int(token), logprob), prob) for token, logprob, prob in host]
 
     @torch.inference_mode()
     def step(self) -> dict[int, Sample]:
@@ -203,7 +237,7 @@ class Runner:
             self._cache, n_rows, positions, n_positions=max(at) + 1, is_ragged=min(at) != max(at)
         )
         hidden = self.model.decoder(self._tokens[:n_rows, None], positions[:, None], attention)
-        sampled, logprobs = self._sample(self.model.decoder.logits(hidden[:, 0]), slice(0, n_rows), range(n_rows))
+        sampled, logprobs = self._sample(self.model.decoder.logits(hidden[:, 0]), n_rows)
         # A row that nobody uses walks on with the others, up to the last position.
         positions.add_(1).clamp_(max=self.checkpoint.model.max_target_positions - 1)
         self._running = {slot: position + 1 for slot, position in self._running.items()}
@@ -240,13 +274,14 @@ class Runner:
         self._sampler.end(slot)
         self.slots.free(slot)
 
-    def _sample(self, logits: Tensor, rows: slice | Tensor, slots: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Sample `(rows, vocab_size)` of `slots` under the rules; the tokens become the rows' next input."""
+    def _sample(self, logits: Tensor, n_rows: int) -> tuple[Tensor, Tensor]:
+        """Sample `(n_rows, vocab_size)` under the rules; the tokens become the rows' next input."""
+        rows = slice(0, n_rows)
         state = self._rule_state.select(rows)
         self._hotwords.apply(rows, logits)
         for rule in self._rules:
             rule.apply(logits, state)
-        tokens, logprobs = self._sampler.sample(slots, logits)
+        tokens, logprobs = self._sampler.sample(range(n_rows), logits)
         self._tokens[rows] = tokens
         self._hotwords.after(rows, tokens)
         self._rule_state.store(rows, state.after(tokens, self._first_timestamp))

@@ -41,6 +41,8 @@ class StatsRecorder:
         self._superseded = 0
         self._cancelled = 0
         self._tokens = 0
+        self._drafted = 0
+        self._accepted = 0
         self._audio_s = 0.0
 
     def left_queue(self, priority: Priority, queued_s: float) -> None:
@@ -59,10 +61,12 @@ class StatsRecorder:
             self._step_s.observe(elapsed_s)
             self._tokens += n_running
 
-    def prefilled(self, n_windows: int) -> None:
-        """Prefill samples a first token for each window."""
+    def prefilled(self, n_windows: int, n_drafted: int, n_accepted: int) -> None:
+        """Prefill samples a first token for each window, and more where drafts were right."""
         with self._lock:
-            self._tokens += n_windows
+            self._tokens += n_windows + n_accepted
+            self._drafted += n_drafted
+            self._accepted += n_accepted
 
     def done(self) -> None:
         with self._lock:
@@ -92,5 +96,7 @@ class StatsRecorder:
                 windows_superseded=self._superseded,
                 windows_cancelled=self._cancelled,
                 tokens_decoded=self._tokens,
+                tokens_drafted=self._drafted,
+                tokens_accepted=self._accepted,
                 audio_s=self._audio_s,
             )

@@ -88,9 +88,10 @@ def _check_sampling(sampling: Sampling) -> None:
 
 def _check_prefix(options: DecodeOptions, checkpoint: Checkpoint) -> int:
     tokenizer, vocab_size = checkpoint.tokenizer, checkpoint.model.vocab_size
-    for token in options.prefix:
-        if not 0 <= token < vocab_size or token == tokenizer.eot:
-            raise InvalidWindow("prefix", f"token ids below {vocab_size}, without the end token", token)
+    for name, tokens in (("prefix", options.prefix), ("draft", options.draft)):
+        for token in tokens:
+            if not 0 <= token < vocab_size or token == tokenizer.eot:
+                raise InvalidWindow(name, f"token ids below {vocab_size}, without the end token", token)
     # Any language will do: its token takes one position whichever it is.
     prompt = build_prompt(checkpoint, options, next(iter(checkpoint.generation.languages), None))
     limit = max_output_tokens(checkpoint, options, len(prompt.tokens) - prompt.n_prefix)

@@ -28,7 +28,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineError, EngineFailed
 from engine.loops import repeated_tokens
 from engine.prompt import build_prompt
-from engine.readings import Readings
+from engine.readings import Attempt, Readings
 from engine.runner import Runner, Sample, Transcribed
 from engine.sampling import Draw
 from engine.stats import StatsRecorder
@@ -242,14 +242,16 @@ class Worker:
             options = request.window.options
             if not attempt.has_previous_text:
                 options = replace(options, previous_text="", hotwords=())
-            prompts.append(build_prompt(checkpoint, options, request.language))
+            prompt = build_prompt(checkpoint, options, request.language)
+            prompts.append(replace(prompt, draft=_draft(request, attempt)))
         prefilled = self._runner.prefill(
             list(requests),
             prompts,
             [request.window.options.timestamps for request in requests.values()],
             [Draw(attempt.temperature, attempt.seed) for attempt in attempts],
         )
-        self.stats.prefilled(len(requests))
+        n_accepted = sum(len(result.samples) - 1 for result in prefilled)
+        self.stats.prefilled(len(requests), sum(len(prompt.draft) for prompt in prompts), n_accepted)
         for (slot, request), attempt, prompt, result in zip(
             requests.items(), attempts, prompts, prefilled, strict=True
         ):
@@ -267,7 +269,9 @@ class Worker:
             request.transcript = Transcript(checkpoint.tokenizer, info)
             for token in options.prefix:
                 self._push(request, request.transcript.push(token, None))
-            self._advance(slot, request, request.transcript, result.first)
+            for sample in result.samples:
+                if self._advance(slot, request, request.transcript, sample):
+                    break
 
     def _decode(self) -> None:
         """One token for all that run."""
@@ -283,8 +287,8 @@ class Worker:
             self._advance(slot, request, request.transcript, sample)
         self._end_readings()
 
-    def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> None:
-        """Take a sampled token; the last one ends the reading, and so does a loop."""
+    def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> bool:
+        """Take a sampled token; the last one ends the reading, and so does a loop. Whether it did."""
         self._push(request, transcript.push(sample.token, sample.logprob))
         eot = self._runner.checkpoint.tokenizer.eot
         is_ended = sample.token == eot
@@ -293,8 +297,10 @@ class Worker:
         if n_repeated:
             transcript.cut_loop(n_repeated)
         is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
-        if is_ended or n_repeated or is_truncated:
-            self._judge(slot, request, Read(transcript, request.control, is_truncated, request.held))
+        if not (is_ended or n_repeated or is_truncated):
+            return False
+        self._judge(slot, request, Read(transcript, request.control, is_truncated, request.held))
+        return True
 
     def _judge(self, slot: int, request: Request, read: Read) -> None:
         """Find out whether the window is to be read again."""
@@ -378,3 +384,14 @@ class Worker:
         error = EngineFailed(f"the engine has died: {self._failure!r}")
         error.__cause__ = self._failure
         return error
+
+
+def _draft(request: Request, attempt: Attempt) -> tuple[int, ...]:
+    """What of the draft can be of use to an attempt.
+
+    Draws at a temperature are not to be foreseen, and the bonus of hotwords depends on what was written before.
+    """
+    options = request.window.options
+    if attempt.temperature > 0 or options.hotwords:
+        return ()
+    return options.draft[: request.max_tokens - len(options.prefix) - 1]

@@ -196,4 +196,4 @@ class FakeTranscriber:
 
     def stats(self) -> api.EngineStats:
         e = EMPTY_HISTOGRAM
-        return api.EngineStats(0, 0, self.n_open, e, e, e, e, e, e, len(self.windows), 0, 0, 0, 0.0)
+        return api.EngineStats(0, 0, self.n_open, e, e, e, e, e, e, len(self.windows), 0, 0, 0, 0, 0, 0.0)

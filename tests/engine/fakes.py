@@ -94,7 +94,7 @@ class FakeRunner:
         self.prefilled += zip(prompts, draws, strict=True)
         for slot in slots:
             self._running[slot] = self._script(self._heard[slot])
-        return [Prefilled(Sample(next(self._running[slot]), self.logprob), 0.25) for slot in slots]
+        return [Prefilled((Sample(next(self._running[slot]), self.logprob),), 0.25) for slot in slots]
 
     def step(self) -> dict[int, Sample]:
         self._enter("step")

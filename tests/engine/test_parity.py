@@ -1,6 +1,9 @@
 """The engine decodes the same tokens as transformers on the same weights, alone and among others."""
 
 import asyncio
+import random
+from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -159,3 +162,49 @@ async def test_no_speech_probability_is_that_behind_start_of_transcript(demo_run
         probability = torch.softmax(logits, dim=-1)[tokenizer.no_speech].item()
         assert done.no_speech_prob == pytest.approx(probability, abs=1e-4)
     assert decoded[0].no_speech_prob > 0.5 > decoded[1].no_speech_prob
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize("n_forced", [0, 3])
+async def test_drafts_change_nothing(demo_runner: Runner, timestamps: bool, n_forced: int):
+    """Whatever is drafted, the output is that without a draft; what was right saves steps."""
+    samples = read_clip("train")
+    plain = DecodeOptions(language="en", timestamps=timestamps)
+    (free,) = await decode(demo_runner, (samples, plain))
+    tokens = tuple(tokens_of(free))
+    plain = replace(plain, prefix=tokens[:n_forced])
+    rest = tokens[n_forced:]
+    r = random.Random(1)
+    drafts = [(), rest, rest[:5], (*rest[:4], 300, *rest[4:]), rest[2:], (*rest, 17, 18), rest + rest]
+    for _ in range(9):
+        wrong = list(rest)
+        wrong[r.randrange(len(rest))] = r.randrange(demo_runner.checkpoint.model.vocab_size - 1)
+        drafts.append(tuple(token for token in wrong if token != demo_runner.checkpoint.tokenizer.eot))
+    for first in range(0, len(drafts), 8):
+        some = drafts[first : first + 8]
+        decoded = await decode(demo_runner, *((samples, replace(plain, draft=draft)) for draft in some))
+        for done, draft in zip(decoded, some, strict=True):
+            n_right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, rest, strict=False)))
+            assert tokens_of(done) == list(tokens)
+            assert (done.text, done.pieces) == (free.text, free.pieces)
+            assert n_forced or done.avg_logprob == pytest.approx(free.avg_logprob, abs=1e-3)
+            assert done.n_steps == len(rest) - n_right
+
+
+async def test_random_models_are_not_led_astray_by_drafts(random_runner: Runner):
+    """Drafts of other windows, of noise, with times that go back: each gives what no draft gives, in a mixed batch."""
+    vocab_size, eot = random_runner.checkpoint.model.vocab_size, random_runner.checkpoint.tokenizer.eot
+    r = random.Random(2)
+    language = "en" if random_runner.checkpoint.generation.is_multilingual else None
+    audios = [noise(seed, 30_000 + 9_000 * seed) for seed in range(4)]
+    limits = [24, 17, 9, 15]
+    plain = [DecodeOptions(language=language, max_tokens=limit, timestamps=limit != 9) for limit in limits]
+    wanted = [tokens_of(done) for done in await decode_alone(random_runner, *zip(audios, plain, strict=True))]
+    for _ in range(12):
+        drafts = []
+        for own in wanted:
+            draft = own[: r.randrange(len(own) + 1)] + [r.randrange(vocab_size) for _ in range(r.randrange(12))]
+            drafts.append(tuple(token for token in draft if token != eot))
+        options = [replace(each, draft=draft) for each, draft in zip(plain, drafts, strict=True)]
+        decoded = await decode(random_runner, *zip(audios, options, strict=True))
+        assert [tokens_of(done) for done in decoded] == wanted

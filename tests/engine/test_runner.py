@@ -75,7 +75,7 @@ def test_reused_slot_remembers_nothing(random_runner: Runner):
 
     def decode(slot: int, seed: int, n_steps: int) -> list[int]:
         runner.encode([noise(seed)], [slot])
-        tokens = [runner.prefill([slot], [prompt], [True], [Draw()])[0].first.token]
+        tokens = [runner.prefill([slot], [prompt], [True], [Draw()])[0].samples[0].token]
         return tokens + [runner.step()[slot].token for _ in range(n_steps)]
 
     first, second, third = (runner.slots.allocate() for _ in range(3))
@@ -127,7 +127,7 @@ def test_bfloat16_hears_the_same_words(demo, demo_runner: Runner):
     for runner in (demo_runner, Runner(demo, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
         slot = runner.slots.allocate()
         runner.encode([audio], [slot])
-        tokens = [runner.prefill([slot], [prompt], [False], [Draw()])[0].first.token]
+        tokens = [runner.prefill([slot], [prompt], [False], [Draw()])[0].samples[0].token]
         while tokens[-1] != tokenizer.eot:
             tokens.append(runner.step()[slot].token)
         runner.release(slot)
