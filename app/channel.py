@@ -272,6 +272,7 @@ class Channel:
             end,
             samples,
             stabilizer.tokens,
+            stabilizer.draft,
             stabilizer.stable,
             stabilizer.heard_until,
             window.speech,
@@ -297,7 +298,8 @@ class Channel:
         window.replaced_job = window.interim_job
         window.interim_end = self.position
         window.interim_has_started = False
-        options = self.finals.interim_options(window.utterance, window.stabilizer.tokens)
+        stabilizer = window.stabilizer
+        options = self.finals.reading_options(window.utterance, stabilizer.tokens, stabilizer.draft)
         samples = self._buffer.view(window.start, self.position).copy()
         window.interim_job = self._session.submit(self.number, api.Priority.INTERIM, samples, options)
 

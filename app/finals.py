@@ -73,6 +73,8 @@ class FinalWindow:
     samples: Samples
     prefix: tuple[int, ...]
     """Tokens of the text that was shown as stable: the final text begins with it."""
+    draft: tuple[int, ...]
+    """Tokens that the last interim had behind them."""
     stable: str
     """That text."""
     stable_until: int
@@ -179,13 +181,16 @@ class Finals:
         self._advance()
         return True
 
-    def interim_options(self, utterance: Utterance, prefix: tuple[int, ...]) -> api.DecodeOptions:
-        """How a window of this utterance that still grows is to be decoded now."""
+    def reading_options(
+        self, utterance: Utterance, prefix: tuple[int, ...], draft: tuple[int, ...]
+    ) -> api.DecodeOptions:
+        """How a window of this utterance is to be decoded."""
         return api.DecodeOptions(
             self._options.language,
             self._options.task,
             previous_text=self._text_before(utterance) or utterance.prompt,
             prefix=prefix,
+            draft=draft,
             hotwords=self._options.hotwords,
         )
 
@@ -237,7 +242,7 @@ class Finals:
             if window.job is None:
                 if n_in_flight >= self._options.max_in_flight or self._needs_text_of(previous, window):
                     return
-                options = self.interim_options(window.utterance, window.prefix)
+                options = self.reading_options(window.utterance, window.prefix, window.draft)
                 options = replace(options, word_times=self._options.words, sampling=self._options.sampling)
                 window.job = self._session.submit(self._channel, api.Priority.FINAL, window.samples, options)
             n_in_flight += 1

@@ -24,6 +24,8 @@ class Stabilizer:
         """What later decodes must begin with."""
         self.stable = ""
         self.tail = ""
+        self.draft: tuple[int, ...] = ()
+        """What the last hypothesis had behind `tokens`: the next one is likely to begin with it."""
         self.heard_until = 0
         """Position on the timeline before which all stable words were spoken, as they were read from audio that ended
         there."""
@@ -52,7 +54,8 @@ class Stabilizer:
             self.tokens += tuple(token for piece in fresh[:n_taken] for token in piece.tokens)
             self.stable += "".join(piece.text for piece in fresh[:n_taken])
             self.heard_until = self._previous_end
-            words = words[agreed:]
+            fresh, words = fresh[n_taken:], words[agreed:]
+        self.draft = tuple(token for piece in fresh for token in piece.tokens)
         self.tail = "".join(piece.text for piece in words)
         self._previous = words
         self._previous_end = audio_end

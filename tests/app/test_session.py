@@ -1,5 +1,6 @@
 """The session core: promises of the design as properties, and the answers to single commands."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
-from tests.fakes import MODEL, LevelDetector, pcm, said, silence, speech, word
+from tests.fakes import MODEL, LevelDetector, decode, pcm, said, silence, speech, word
 
 
 @st.composite
@@ -368,6 +369,19 @@ def test_interims_grow_and_a_waiting_one_is_replaced() -> None:
     n_before = len(bench.waiting)
     bench.hear(speech([1] * 10), answer=False)
     assert len(bench.waiting) == n_before
+
+
+def test_every_reading_carries_the_last_one_as_prefix_and_draft() -> None:
+    """The final too; the engine then has little left to decode."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1, 2, 3, 4, 5, 6, 7, 8]), silence(0.8))))
+    assert bench.windows[-1].priority is api.Priority.FINAL
+    assert not bench.windows[0].options.draft
+    for last, window in itertools.pairwise(bench.windows):
+        done = decode(last)[-1]
+        assert isinstance(done, api.DoneEvent)
+        tokens = tuple(token for piece in done.pieces for token in piece.tokens)
+        assert window.options.prefix + window.options.draft == tokens
 
 
 def test_no_interims_when_they_were_not_asked_for() -> None:

@@ -68,3 +68,12 @@ def test_stable_text_only_grows(tails: list[list[str]]) -> None:
         assert stabilizer.stable.startswith(before)
         assert stabilizer.stable == "".join(f" {chr(token)}" for token in stabilizer.tokens)
         assert stabilizer.stable + stabilizer.tail == "".join(p.text for p in forced + pieces(" ".join(tail)))
+
+
+def test_the_draft_is_what_the_last_hypothesis_had_behind_the_stable_text() -> None:
+    """Timestamps included, so that both together are its tokens."""
+    stabilizer = Stabilizer()
+    for text in ("<0.0> it is easy to <1.0>", "<0.0> it is easy to tell <1.2>", "<0.0> it is easy to tell her"):
+        stabilizer.update(pieces(text), 100, 30.0)
+        assert stabilizer.tokens + stabilizer.draft == tuple(t for piece in pieces(text) for t in piece.tokens)
+    assert stabilizer.stable == " it is easy to tell"
