@@ -143,6 +143,11 @@ class Finals:
         return len(self._windows)
 
     @property
+    def n_to_decode(self) -> int:
+        """Those that wait for the engine; the others have heard nothing, and each of them follows one of these."""
+        return sum(window.needs_decoding for window in self._windows)
+
+    @property
     def oldest(self) -> FinalWindow | None:
         return self._windows[0] if self._windows else None
 

@@ -131,8 +131,12 @@ class Session:
 
     @property
     def backlog(self) -> int:
-        """Windows of all channels that have ended and are not done; the shell stops reading when they are many."""
-        return sum(len(channel.finals) for channel in self._channels)
+        """Windows of all channels that have ended and wait for the engine; the shell stops reading when they are many.
+
+        Those that heard nothing wait only for the ones before them. As none follows another, they at most double what is
+        held.
+        """
+        return sum(channel.finals.n_to_decode for channel in self._channels)
 
     # What happens to it.
 
@@ -319,7 +323,7 @@ class Session:
             for channel, n_finals in zip(self._channels, self._markers[0].finals, strict=True)
         ):
             self.send(events.Flushed(self._markers.popleft().id))
-        if self.is_stopping and not self.backlog:
+        if self.is_stopping and not any(channel.finals for channel in self._channels):
             self._finish()
 
     def _finish(self) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app import events
 from app.audio import Samples
+from app.driver import MAX_BACKLOG
 from app.endpointing import Endpointer
 from app.errors import BadStart, LimitExceeded
 from app.session import MAX_PENDING_FLUSHES, Session
@@ -112,6 +113,25 @@ def test_windows_without_context_run_side_by_side() -> None:
     bench.stop()
     check_promises(bench)
     assert bench.text() == said(words)
+
+
+def test_windows_without_speech_are_no_backlog() -> None:
+    """Utterances that end just past 20 s leave one each behind, and as many others run as without them; what is held is
+    bounded all the same."""
+    config = replace(CONFIG, context="none", max_finals_in_flight=MAX_BACKLOG)
+    bench = Bench(replace(START, interim=False, endpointing=events.Endpointing(silence_ms=700)), config)
+    words, samples = long_talk(20_300 // 280)
+    turn = np.concatenate((samples, silence(1.0)))
+    n_turns = 0
+    while bench.session.backlog < MAX_BACKLOG:
+        bench.hear(turn, answer=False)
+        n_turns += 1
+    finals = bench.session._channels[0].finals
+    assert len(bench.waiting) == MAX_BACKLOG
+    assert MAX_BACKLOG < len(finals) <= 2 * MAX_BACKLOG
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words * n_turns)
 
 
 def test_an_utterance_is_ended_when_it_grows_too_long() -> None:

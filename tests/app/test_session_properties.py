@@ -143,6 +143,7 @@ class WildBench(Bench):
         assert len(self.waiting) <= MAX_JOBS * n_channels
         assert len(session._markers) <= MAX_PENDING_FLUSHES
         for channel in session._channels:
+            assert len(channel.finals) <= 2 * channel.finals.n_to_decode
             assert channel._buffer.end - channel._buffer.start <= MAX_SAMPLES_HELD
             assert len(channel._buffer._samples) <= 4 * MAX_SAMPLES_HELD
 
