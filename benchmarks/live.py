@@ -266,6 +266,10 @@ def _engine(counters: Counters) -> dict[str, Any]:
         "windows_superseded": counters.value("tutti_engine_windows_total", how="superseded"),
         "windows_cancelled": counters.value("tutti_engine_windows_total", how="cancelled"),
         "tokens": counters.value("tutti_engine_tokens_total"),
+        "draft_tokens": {
+            verdict: counters.value("tutti_engine_draft_tokens_total", verdict=verdict)
+            for verdict in ("accepted", "rejected")
+        },
         "audio_s": counters.value("tutti_engine_audio_seconds_total"),
         "loop_lag_p99_s": counters.quantile("tutti_loop_lag_seconds", 0.99),
     }

@@ -53,12 +53,23 @@ ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "server RSS MiB": lambda level: number(level["server"]["rss_mib"], 0),
     "windows per encoder call": lambda level: number(level["engine"]["encode_batch"]),
     "sequences per decode step": lambda level: number(level["engine"]["decode_batch"]),
+    "decode steps per audio s": lambda level: _steps(level),
+    "the same without drafts": lambda level: _steps(level, with_drafts=False),
     "queue of finals, mean/p95": lambda level: _queue(level["engine"]["final_queue_s"]),
     "queue of interims, mean/p95": lambda level: _queue(level["engine"]["interim_queue_s"]),
     "generator late, p99/max ms": lambda level: _late(level["generator"]["late_s"]),
     "generator cores": lambda level: number(level["generator"]["cores"]),
     "other processes' cores": lambda level: number(level["others_cores"]),
 }
+
+
+def _steps(level: dict[str, Any], *, with_drafts: bool = True) -> str:
+    """Of each sequence; the first token of a window and the right ones of a draft take no step of their own."""
+    engine = level["engine"]
+    if engine["tokens"] is None:
+        return report.NOTHING
+    n_steps = engine["tokens"] - engine["windows_done"] - with_drafts * engine["draft_tokens"]["accepted"]
+    return number(n_steps / level["audio_s"], 1)
 
 
 def _queue(wait: dict[str, float | None]) -> str:
