@@ -131,10 +131,10 @@ class Session:
 
     @property
     def backlog(self) -> int:
-        """Windows of all channels that have ended and wait for the engine; the shell stops reading when they are many.
+        """Windows of all channels that have ended and wait for the engine; when they are many the shell stops reading.
 
-        Those that heard nothing wait only for the ones before them. As none follows another, they at most double what is
-        held.
+        Those that heard nothing wait only for the ones before them. As none follows another, they at most double what
+        is held.
         """
         return sum(channel.finals.n_to_decode for channel in self._channels)
 
