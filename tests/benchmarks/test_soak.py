@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import tutti
 from app.settings import Settings
 from benchmarks import soak
 from benchmarks.server import RunningServer
@@ -22,16 +21,16 @@ AUDIO = np.concatenate((silence(0.3), speech(WORDS), silence(0.7)))
 LOOP_S = len(AUDIO) / 16_000
 
 
-async def soaked(n_loops: int, period_s: float, transcriber: FakeTranscriber, **options: object) -> tuple[dict, list]:
+async def soaked(n_loops: int, period_s: float, transcriber: FakeTranscriber, endpointing="vad") -> tuple[dict, list]:
     """So many rounds of the same words, a hundred times as fast as they are spoken; what was told meanwhile."""
-    plan = soak.Plan(AUDIO, n_loops * LOOP_S, 100.0, period_s, tutti.SessionOptions(**options))  # type: ignore[typeddict-item]
+    plan = soak.Plan(AUDIO, n_loops * LOOP_S, 100.0, period_s, endpointing=endpointing)
     told: list[dict] = []
     async with asyncio.timeout(30), running(Settings(port=0, max_ahead_s=600.0), transcriber) as server:
         return await soak.soak(RunningServer(server.http, os.getpid()), plan, told.append), told
 
 
 @pytest.mark.parametrize("endpointing", ["vad", "manual"])
-async def test_every_period_has_a_row(endpointing: str) -> None:
+async def test_every_period_has_a_row(endpointing) -> None:
     """Each with what it took; together they hold all of the audio and all of its words."""
     result, told = await soaked(24, 6 * LOOP_S, FakeTranscriber(), endpointing=endpointing)
     assert result["failure"] is None
