@@ -10,7 +10,7 @@ from typing import Literal, Protocol, assert_never
 
 from app import events
 from app.audio import Samples
-from app.coverage import UNCOVERED_SAMPLES, Missed, Span, duration, missed, repeats, uncovered
+from app.coverage import UNCOVERED_SAMPLES, Missed, Span, duration, missed, repeats, spoken_until, uncovered
 from app.gate import Gate
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -98,6 +98,8 @@ class FinalWindow:
     n_redecodes: int = 0
     is_looping: bool = False
     """A reading of it repeated itself."""
+    is_led: bool = False
+    """Its reading had a text before it or a prefix, which may have led it astray."""
 
     @property
     def stable_left(self) -> str:
@@ -249,6 +251,7 @@ class Finals:
                     return
                 options = self.reading_options(window.utterance, window.prefix, window.draft)
                 options = replace(options, word_times=self._options.words, sampling=self._options.sampling)
+                window.is_led = bool(options.previous_text or options.prefix)
                 window.job = self._session.submit(self._channel, api.Priority.FINAL, window.samples, options)
             n_in_flight += 1
             previous = window
@@ -263,7 +266,7 @@ class Finals:
         while window.events and not window.redecode:
             event = window.events[0]
             if isinstance(event, api.DoneEvent):
-                if not self._redecode(window, window.end, "", event.language):
+                if self._is_silent(window, event) or not self._redecode(window, window.end, "", event.language):
                     return True
                 continue
             segment = event.segment
@@ -280,7 +283,19 @@ class Finals:
     def _is_speech(self, window: FinalWindow, segment: api.Segment) -> bool:
         gate = self._options.gate
         is_blip = not window.is_marked and gate.is_blip(duration(window.speech) / SAMPLE_RATE, segment.avg_logprob)
-        return not is_blip and gate.is_speech(segment.text, segment.no_speech_prob, segment.avg_logprob)
+        return not (is_blip or self._is_filler(window, segment, window.start)) and gate.is_speech(
+            segment.text, segment.no_speech_prob, segment.avg_logprob
+        )
+
+    def _is_silent(self, window: FinalWindow, done: api.DoneEvent) -> bool:
+        """Whether the model, with nothing to lead it astray, heard nobody in all of the window: it would say the same
+        again, and noise is to cost one reading."""
+        return not (window.covered or window.is_led) and self._options.gate.is_silence(done.no_speech_prob)
+
+    def _is_filler(self, window: FinalWindow, segment: api.Segment, origin: int) -> bool:
+        start, end = (min(origin + round(at_s * SAMPLE_RATE), window.end) for at_s in (segment.start_s, segment.end_s))
+        is_sparse = spoken_until(segment.text, window.speech, start, end) < end
+        return self._options.gate.is_filler(is_sparse, segment.avg_logprob)
 
     def _redecode(self, window: FinalWindow, until: int, text_behind: str, language: str | None) -> bool:
         """Ask the engine once more for speech behind the last segment and before `until`; false if there is no need.
@@ -314,6 +329,7 @@ class Finals:
             return
         for segment in done.segments:
             is_speech = gate.is_speech_after_all(segment.text, segment.no_speech_prob, segment.avg_logprob)
+            is_speech = is_speech and not self._is_filler(window, segment, stretch.start)
             if is_speech and not repeats(segment.text, window.utterance.text, text_behind):
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         left = uncovered(stretch.speech, window.covered, least=1)
@@ -327,6 +343,7 @@ class Finals:
             return
         start = min(max(heard[0] + round(segment.start_s * SAMPLE_RATE), utterance.text_until), heard[1])
         end = max(min(heard[0] + round(segment.end_s * SAMPLE_RATE), heard[1]), start)
+        end = spoken_until(text, window.speech, start, end)
         utterance.text += text
         utterance.text_until = end
         self._text = (self._text + segment.text)[-PROMPT_CHARS:]

@@ -12,7 +12,10 @@ class Gate:
     no_speech_logprob_threshold: float = -0.8
     """… and below this its text has nothing to say against it. The reference has -1, for readings of 30 s."""
     logprob_threshold: float = -1.0
-    """Below this the model does not trust its text."""
+    """Below this the model does not trust its text …"""
+    sure_threshold: float = 0.1
+    """… and it stands only where the model has no more doubt than this that somebody speaks. Not from the reference:
+    chosen on the clips of which `docs/design.md` tells."""
     blip_s: float = 0.6
     """Speech as short as this may be a bleat or a knock …"""
     blip_logprob_threshold: float = -0.6
@@ -21,13 +24,28 @@ class Gate:
     """A reading that compresses better than this repeats itself."""
 
     def is_speech(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
-        """False for text of a window that the model takes for silence, and for punctuation alone."""
+        """False for text of a window that the model takes for silence, and for punctuation alone.
+
+        The less it trusts the text, the surer it must be that somebody speaks.
+        """
         is_doubted = no_speech_prob > self.no_speech_threshold and avg_logprob < self.no_speech_logprob_threshold
-        return not is_doubted and any(map(str.isalnum, text))
+        is_guessed = no_speech_prob > self.sure_threshold and not self.is_trusted(avg_logprob)
+        return not (is_doubted or is_guessed) and any(map(str.isalnum, text))
 
     def is_blip(self, speech_s: float, avg_logprob: float) -> bool:
         """Whether what the detector took for so much speech was too short, and is read too doubtfully, to be any."""
         return speech_s < self.blip_s and avg_logprob < self.blip_logprob_threshold
+
+    def is_filler(self, is_sparse: bool, avg_logprob: float) -> bool:
+        """Whether the text, too short for the speech that it stands for, is only what the model says for want of words.
+
+        The threshold is that of silence: both say that the sound holds no words.
+        """
+        return is_sparse and avg_logprob < self.no_speech_logprob_threshold
+
+    def is_silence(self, no_speech_prob: float) -> bool:
+        """Whether the model thinks that nobody speaks, be there text or none."""
+        return no_speech_prob > self.no_speech_threshold
 
     def is_speech_after_all(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
         """The same where a first reading found nothing: there, either of its doubts is enough."""

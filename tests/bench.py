@@ -67,13 +67,19 @@ class Bench:
         for event in decode(window, lost):
             self.perform(self.session.engine_event(job, event))
 
-    def answer_with(self, *segments: api.Segment, compression_ratio: float = 1.0, is_looping: bool = False) -> None:
+    def answer_with(
+        self,
+        *segments: api.Segment,
+        compression_ratio: float = 1.0,
+        is_looping: bool = False,
+        no_speech_prob: float = 0.0,
+    ) -> None:
         """Let the engine answer the oldest window with these segments."""
         job, _ = self.waiting.popleft()
         for segment in segments:
             self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
         text = "".join(segment.text for segment in segments)
-        done = api.DoneEvent(text, (), segments, "en", 0.0, -0.5, compression_ratio, False, 1, is_looping)
+        done = api.DoneEvent(text, (), segments, "en", no_speech_prob, -0.5, compression_ratio, False, 1, is_looping)
         self.perform(self.session.engine_event(job, done))
 
     def answer_all(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import events
-from app.coverage import MARGIN_SAMPLES, missed, repeats, uncovered
+from app.coverage import LETTER_SAMPLES, MARGIN_SAMPLES, missed, repeats, spoken_until, uncovered
 from app.errors import LimitExceeded
 from app.finals import MAX_REDECODES
 from engine import api
@@ -264,6 +264,46 @@ def test_a_second_reading_that_is_no_gain_is_left_out(again: api.Segment, compre
     assert bench.of(events.Utterance)[0].uncovered
 
 
+def test_a_few_letters_do_not_stand_for_ten_seconds() -> None:
+    """What is left of a loop ends where so few letters may end; the speech behind it is read again, or reported."""
+    bench = heard(40)
+    (window,) = bench.windows
+    bench.answer_with(segment(0.3, len(window.samples) / SAMPLE_RATE, " Ha ha."), is_looping=True)
+    (sent,) = bench.of(events.Segment)
+    assert sent.end_s - sent.start_s == pytest.approx((4 + 1) * LETTER_SAMPLES / SAMPLE_RATE)
+    _, again = bench.windows
+    assert len(again.samples) < len(window.samples) - 2 * SAMPLE_RATE
+    bench.answer_with()
+    check_promises(bench)
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.uncovered[0][0] - sent.end_s < 2 * WORD_S
+    assert utterance.uncovered[-1][1] == pytest.approx(utterance.end_s)
+
+
+def test_a_doubtful_word_over_a_long_sound_is_no_text() -> None:
+    """Nor is it in the second reading. One that the model trusts is kept, and one that is as short as its sound."""
+    bench = heard(20)
+    doubtful = segment(0.3, 5.5, " The", avg_logprob=-0.9)
+    bench.answer_with(doubtful)
+    bench.answer_with(doubtful)
+    assert not bench.of(events.Segment)
+    assert bench.of(events.Utterance)[0].uncovered
+    for kept in (replace(doubtful, avg_logprob=-0.7), replace(doubtful, end_s=1.0)):
+        bench = heard(20)
+        bench.answer_with(kept)
+        assert segments(bench) == ["The"]
+
+
+def test_a_window_in_which_the_model_hears_nobody_is_read_once() -> None:
+    """Noise costs one reading, unless a prompt may have led that astray."""
+    for prompt, n_readings in (("", 1), ("Names: Kowalski.", 2)):
+        bench = heard(20, replace(WITHOUT_INTERIMS, prompt=prompt))
+        bench.answer_with(no_speech_prob=0.9)
+        bench.answer_all()
+        assert len(bench.windows) == n_readings
+        assert bool(bench.of(events.Utterance)[0].uncovered) == (n_readings == 1)
+
+
 def test_a_reading_that_the_gate_drops_is_read_again() -> None:
     """Doubtful text of a whole window counts as none."""
     bench = heard(8)
@@ -320,6 +360,16 @@ def test_audio_around_missed_speech_ends_at_its_neighbours() -> None:
     found = missed([(2 * second, 4 * second)], 0, 10 * second)
     assert found
     assert (found.start, found.end) == (2 * second - MARGIN_SAMPLES, 4 * second + MARGIN_SAMPLES)
+
+
+def test_a_text_ends_where_its_letters_end_at_the_latest() -> None:
+    """Only speech counts: a word and one after a long pause may stand for all between. Any script has letters."""
+    speech_spans = [(0, 4 * LETTER_SAMPLES), (20 * LETTER_SAMPLES, 30 * LETTER_SAMPLES)]
+    assert spoken_until(" So.", speech_spans, 0, 4 * LETTER_SAMPLES) == 3 * LETTER_SAMPLES
+    assert spoken_until(" Well, so.", speech_spans, 0, 22 * LETTER_SAMPLES) == 22 * LETTER_SAMPLES
+    assert spoken_until(" Well, so.", speech_spans, 0, 30 * LETTER_SAMPLES) == 23 * LETTER_SAMPLES
+    assert spoken_until("你好", speech_spans, LETTER_SAMPLES, 30 * LETTER_SAMPLES) == 4 * LETTER_SAMPLES
+    assert spoken_until("7", [], 5, 10) == 10
 
 
 def test_pieces_of_speech_between_two_segments_are_missed_together() -> None:
