@@ -58,7 +58,7 @@ def spoken_until(text: str, speech: list[Span], start: int, end: int) -> int:
         start: where the text begins and
         end: ends, as the model has it.
     """
-    left, until = (len(_letters(text)) + 1) * LETTER_SAMPLES, start
+    left, until = (n_letters(text) + 1) * LETTER_SAMPLES, start
     for span_start, span_end in within(speech, start, end):
         if span_end - span_start > left:
             return span_start + left if left else until
@@ -79,6 +79,11 @@ def repeats(text: str, before: str, behind: str) -> bool:
     """Whether a text only says again how the one before it ends, or how the one behind it begins."""
     letters = _letters(text)
     return _letters(before).endswith(letters) or _letters(behind).startswith(letters)
+
+
+def n_letters(text: str) -> int:
+    """Letters and figures."""
+    return len(_letters(text))
 
 
 def _letters(text: str) -> str:

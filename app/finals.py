@@ -10,7 +10,7 @@ from typing import Literal, Protocol, assert_never
 
 from app import events
 from app.audio import Samples
-from app.coverage import UNCOVERED_SAMPLES, Missed, Span, duration, missed, repeats, spoken_until, uncovered
+from app.coverage import UNCOVERED_SAMPLES, Missed, Span, duration, missed, n_letters, repeats, spoken_until, uncovered
 from app.gate import Gate
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -283,7 +283,7 @@ class Finals:
     def _is_speech(self, window: FinalWindow, segment: api.Segment) -> bool:
         gate = self._options.gate
         is_blip = not window.is_marked and gate.is_blip(duration(window.speech) / SAMPLE_RATE, segment.avg_logprob)
-        return not (is_blip or self._is_filler(window, segment, window.start)) and gate.is_speech(
+        return not (is_blip or self._misfits(window, segment, window.start)) and gate.is_speech(
             segment.text, segment.no_speech_prob, segment.avg_logprob
         )
 
@@ -292,10 +292,15 @@ class Finals:
         again, and noise is to cost one reading."""
         return not (window.covered or window.is_led) and self._options.gate.is_silence(done.no_speech_prob)
 
-    def _is_filler(self, window: FinalWindow, segment: api.Segment, origin: int) -> bool:
+    def _misfits(self, window: FinalWindow, segment: api.Segment, origin: int) -> bool:
+        """Whether there is far less or far more text than its time, counted from `origin`, can hold."""
+        gate = self._options.gate
         start, end = (min(origin + round(at_s * SAMPLE_RATE), window.end) for at_s in (segment.start_s, segment.end_s))
         is_sparse = spoken_until(segment.text, window.speech, start, end) < end
-        return self._options.gate.is_filler(is_sparse, segment.avg_logprob)
+        length_s = segment.end_s - segment.start_s
+        return gate.is_filler(is_sparse, segment.avg_logprob) or gate.is_crammed(
+            n_letters(segment.text), length_s, segment.avg_logprob
+        )
 
     def _redecode(self, window: FinalWindow, until: int, text_behind: str, language: str | None) -> bool:
         """Ask the engine once more for speech behind the last segment and before `until`; false if there is no need.
@@ -329,7 +334,7 @@ class Finals:
             return
         for segment in done.segments:
             is_speech = gate.is_speech_after_all(segment.text, segment.no_speech_prob, segment.avg_logprob)
-            is_speech = is_speech and not self._is_filler(window, segment, stretch.start)
+            is_speech = is_speech and not self._misfits(window, segment, stretch.start)
             if is_speech and not repeats(segment.text, window.utterance.text, text_behind):
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         left = uncovered(stretch.speech, window.covered, least=1)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+# Timestamps are this far off at times: a short word may be given no time at all.
+TIMESTAMP_SLACK_S = 0.3
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -20,6 +23,9 @@ class Gate:
     """Speech as short as this may be a bleat or a knock …"""
     blip_logprob_threshold: float = -0.6
     """… and is one if the model trusts its text less than this."""
+    fastest_letters_per_s: float = 30.0
+    """Nobody speaks faster, but readings at high temperatures do. Of real speech that the model trusts, the fastest
+    measured has 20."""
     compression_ratio_threshold: float = 2.4
     """A reading that compresses better than this repeats itself."""
 
@@ -42,6 +48,13 @@ class Gate:
         The threshold is that of silence: both say that the sound holds no words.
         """
         return is_sparse and avg_logprob < self.no_speech_logprob_threshold
+
+    def is_crammed(self, n_letters: int, length_s: float, avg_logprob: float) -> bool:
+        """Whether more letters than anybody could say are made up for so little sound; what the model trusts may be
+        a recording played faster."""
+        return n_letters > self.fastest_letters_per_s * (length_s + TIMESTAMP_SLACK_S) and not self.is_trusted(
+            avg_logprob
+        )
 
     def is_silence(self, no_speech_prob: float) -> bool:
         """Whether the model thinks that nobody speaks, be there text or none."""

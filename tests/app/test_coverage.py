@@ -294,6 +294,20 @@ def test_a_doubtful_word_over_a_long_sound_is_no_text() -> None:
         assert segments(bench) == ["The"]
 
 
+def test_more_letters_than_anybody_could_say_are_no_text() -> None:
+    """Readings at high temperatures go on and on. What the model trusts is kept: a recording may be played faster."""
+    crammed = segment(0.3, 0.9, " Good affordhood of September and Herdaff starts", avg_logprob=-1.1)
+    bench = heard(20)
+    bench.answer_with(crammed)
+    bench.answer_with(crammed)
+    assert not bench.of(events.Segment)
+    assert bench.of(events.Utterance)[0].uncovered
+    for kept in (replace(crammed, avg_logprob=-0.9), replace(crammed, end_s=2.4)):
+        bench = heard(20)
+        bench.answer_with(kept)
+        assert segments(bench) == [kept.text.strip()]
+
+
 def test_a_window_in_which_the_model_hears_nobody_is_read_once() -> None:
     """Noise costs one reading, unless a prompt may have led that astray."""
     for prompt, n_readings in (("", 1), ("Names: Kowalski.", 2)):
