@@ -23,7 +23,7 @@ def test_the_interim_line_is_redrawn_with_a_dim_tail() -> None:
     """On a terminal the line is cleared and written again, below the final ones."""
     lines = CaptionLines(1, columns=80)
     assert lines.add(Interim(0, 0, 0.1, 1.0, "Hello.", " How")) == f"{CLEAR_LINE}Hello.\x1b[2m How\x1b[0m"
-    assert lines.add(SEGMENT) == f"{CLEAR_LINE}[    0.12 →     1.50] Hello.\n"
+    assert lines.add(SEGMENT) == f"{CLEAR_LINE}[    0.12 →     1.50] Hello.\n\x1b[2mHow\x1b[0m"
     assert lines.add(Interim(0, 0, 0.1, 1.0, "", " How")) == f"{CLEAR_LINE}\x1b[2mHow\x1b[0m"
     assert lines.note("late") == f"{CLEAR_LINE}late\n\x1b[2mHow\x1b[0m"
 
