@@ -263,9 +263,7 @@ class Connection:
                 arrived = self._arrivals.at(event.end_s)
                 if arrived is not None:
                     self._metrics.final_latency_s.observe(now - arrived)
-                self._metrics.uncovered_s_total.inc(sum(end - start for start, end in event.uncovered))
-                self._metrics.redecodes_total.inc(event.n_redecodes)
-                self._metrics.recovered_s_total.inc(event.recovered_s)
+                self._metrics.count_coverage(event)
 
     def _first_text(self, utterance: int, now: float) -> None:
         arrived = self._awaiting_text.pop(utterance, None)

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app import events
 from app.errors import CLOSE_CODES
 from engine import api
 
@@ -68,6 +69,12 @@ class Metrics:
             registry=self.registry,
         )
         self.registry.register(_EngineCollector(transcriber))
+
+    def count_coverage(self, utterance: events.Utterance) -> None:
+        """How much of its speech has no text, and what reading it again gave; for live speech and files alike."""
+        self.uncovered_s_total.inc(sum(end - start for start, end in utterance.uncovered))
+        self.redecodes_total.inc(utterance.n_redecodes)
+        self.recovered_s_total.inc(utterance.recovered_s)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -97,12 +97,18 @@ async def _transcribe(service: Service, form: FormData) -> Response:
     best_of = int(_number(form, "best_of", 1, 1, MAX_BEST_OF))
     hotwords = _hotwords(form)
     transcript = Transcript()
+
+    def take(event: events.Event) -> None:
+        transcript.take(event)
+        if isinstance(event, events.Utterance):
+            service.metrics.count_coverage(event)
+
     try:
         async with aclosing(decode_file(file.file)) as audio:
             await transcribe(
                 service.transcriber,
                 audio,
-                transcript.take,
+                take,
                 session_id=f"file_{token_hex(8)}",
                 config=service.session_config,
                 language=_text(form, "language") or None,

@@ -65,6 +65,16 @@ async def test_verbose_json_has_every_field_that_clients_read(serve) -> None:
     }
 
 
+async def test_speech_that_was_read_again_is_counted(serve) -> None:
+    """Files count in the same metrics as live speech."""
+    server = await serve(FakeTranscriber(lost=range(4)))
+    response = await post(server.http, wav(TALK[: 2 * 16_000]))
+    assert response.json()["text"] == said([1, 2, 3, 4])
+    assert server.metric("tutti_redecodes_total") == 1
+    assert server.metric("tutti_recovered_seconds_total") == pytest.approx(1.04, abs=0.05)
+    assert server.metric("tutti_uncovered_seconds_total") == 0
+
+
 async def test_text_is_plain(serve) -> None:
     server = await serve()
     response = await post(server.http, wav(TALK), {"response_format": "text"})
