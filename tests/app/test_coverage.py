@@ -406,3 +406,8 @@ def test_repeats_are_found_in_any_script_and_spelling() -> None:
     assert repeats(" to the end.", "It goes on to the End", "")
     assert repeats("你好", "", "你好。再见")
     assert not repeats(" the end is near", "to the end", "of it")
+    assert repeats(
+        " A Oliver Bennett, apartment nine.", "Send it to Oliver Bennett, apartment nine.", " Harbor Street."
+    )
+    assert repeats(" Harbour street", "apartment nine.", " Harbor Street.")
+    assert not repeats(" four nine", "three, four five", "")
