@@ -4,7 +4,7 @@ A sans-I/O part of the session core: it counts samples, takes decoded audio and 
 session. Windows that have ended go to `app/finals.py`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import assert_never
 
@@ -24,7 +24,7 @@ from app.endpointing import (
 )
 from app.finals import FinalOptions, Finals, FinalWindow, SessionPort, Utterance
 from app.interims import InterimSchedule
-from app.stabilizer import Stabilizer
+from app.stabilizer import MakePolicy, Stabilizer
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
@@ -57,6 +57,7 @@ class ChannelOptions:
     """The same for the first utterance, where it is not empty: what was said before a reconnect."""
     interim_samples: int | None
     """Least audio between two interims; `None` for no interims."""
+    make_policy: MakePolicy
     finals: FinalOptions
 
 
@@ -67,7 +68,7 @@ class _OpenWindow:
     utterance: Utterance
     start: int
     speech: list[Span]
-    stabilizer: Stabilizer = field(default_factory=Stabilizer)
+    stabilizer: Stabilizer
     interim_job: int | None = None
     replaced_job: int | None = None
     """A reading that `interim_job` has replaced in the queue, until the engine says so."""
@@ -200,7 +201,10 @@ class Channel:
         self._session.send(events.SpeechStarted(utterance.number, self.number, at_s))
         if self._interims:
             self._interims.begin(utterance_start)
-        return _OpenWindow(utterance, window_start, speech)
+        return _OpenWindow(utterance, window_start, speech, self._stabilizer())
+
+    def _stabilizer(self) -> Stabilizer:
+        return Stabilizer(self._options.make_policy())
 
     def _end(self, window: _OpenWindow) -> None:
         self._note_speech(window)
@@ -245,7 +249,7 @@ class Channel:
         window.speech = before
         self._close_window(window, cut, is_last)
         if not is_last:
-            self._open = _OpenWindow(window.utterance, cut, behind)
+            self._open = _OpenWindow(window.utterance, cut, behind, self._stabilizer())
             if self._interims:
                 self._interims.go_on(self.position)
         elif self._endpointer.pause_samples and not behind and not self._is_manual:
@@ -300,6 +304,7 @@ class Channel:
         window.interim_has_started = False
         stabilizer = window.stabilizer
         options = self.finals.reading_options(window.utterance, stabilizer.tokens, stabilizer.draft)
+        options = replace(options, attention_times=stabilizer.needs_attention)
         samples = self._buffer.view(window.start, self.position).copy()
         window.interim_job = self._session.submit(self.number, api.Priority.INTERIM, samples, options)
 

@@ -27,6 +27,7 @@ from app.errors import (
 )
 from app.finals import Context, FinalOptions
 from app.gate import Gate
+from app.stabilizer import Agreement, MakePolicy
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineError, EngineOverloaded
@@ -53,6 +54,8 @@ class SessionConfig:
     """Of finals; interims and second readings are greedy."""
     gate: Gate = field(default_factory=Gate)
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
+    make_policy: MakePolicy = Agreement
+    """What makes the text of interims stable."""
 
 
 class _State(Enum):
@@ -268,6 +271,7 @@ class Session:
             prompt=start.prompt,
             first_prompt=start.resume.prompt if start.resume else "",
             interim_samples=interim_samples if start.interim else None,
+            make_policy=self._config.make_policy,
             finals=FinalOptions(
                 start.language,
                 start.task,

@@ -9,6 +9,7 @@ from typing import Any
 from app.errors import SettingsError
 from app.events import Limits
 from app.session import SessionConfig
+from app.stabilizer import POLICIES
 
 ENV_PREFIX = "TUTTI_"
 
@@ -46,6 +47,11 @@ class Settings:
     interim_interval_ms: int = _setting(
         350, "Least audio between two interims of an utterance; more where the engine is slow to answer."
     )
+    stability: str = _setting(
+        "agreement",
+        "What makes text of an interim stable. agreement: the next one says the same; attention: the model looked at "
+        "audio well before the end as it wrote it.",
+    )
     max_message_kb: int = _setting(1024, "Largest WebSocket message, in KiB.")
     max_ahead_s: float = _setting(60.0, "How far a client's audio may run ahead of the clock.")
     idle_timeout_s: float = _setting(60.0, "A session that sends nothing for so long is closed.")
@@ -80,6 +86,7 @@ class Settings:
             "at least 100 (milliseconds)",
             self.interim_interval_ms,
         )
+        _require(self.stability in POLICIES, "stability", f"one of {', '.join(POLICIES)}", self.stability)
         levels = ("debug", "info", "warning", "error")
         _require(self.log_level in levels, "log_level", f"one of {', '.join(levels)}", self.log_level)
         if self.api_keys and not self.keys:
@@ -100,7 +107,9 @@ class Settings:
 
     @property
     def session_config(self) -> SessionConfig:
-        return SessionConfig(limits=self.limits, interim_interval_ms=self.interim_interval_ms)
+        return SessionConfig(
+            limits=self.limits, interim_interval_ms=self.interim_interval_ms, make_policy=POLICIES[self.stability]
+        )
 
 
 def check_environment(environment: Mapping[str, str]) -> None:

@@ -59,30 +59,14 @@ class PrefillAttention:
     def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
         self._cache = cache
         self._rows = cache.rows(slots)
-        self._cross = _CrossAttention(cache, slots)
+        self.cross = CrossAttention(cache, slots)
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
         self._cache.self_attention[layer, :, self._rows, :, : query.shape[2]] = keys_values
         return F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], is_causal=True)
 
     def cross_attention(self, layer: int, query: Tensor) -> Tensor:
-        return self._cross(layer, query)
-
-
-class AlignmentAttention(PrefillAttention):
-    """Prefill over whole transcripts that keeps what the alignment heads look at."""
-
-    def __init__(self, cache: KVCache, slots: Sequence[int], heads: Sequence[tuple[int, int]]) -> None:
-        """`heads`: (layer, head)."""
-        super().__init__(cache, slots)
-        self._heads = heads
-        self.weights: list[Tensor] = []
-        """`(rows, tokens, n_states)` for each head, in the order of layers."""
-
-    def cross_attention(self, layer: int, query: Tensor) -> Tensor:
-        for head in (head for at, head in self._heads if at == layer):
-            self.weights.append(self._cross.weights(layer, head, query))
-        return super().cross_attention(layer, query)
+        return self.cross(layer, query)
 
 
 class DecodeAttention:
@@ -106,7 +90,7 @@ class DecodeAttention:
         if is_ragged:
             columns = torch.arange(n_positions, device=cache.device)
             self._mask = (columns <= positions[:, None])[:, None, None, :]  # (rows, 1, 1, positions)
-        self._cross = _CrossAttention(cache, range(n_rows))
+        self.cross = CrossAttention(cache, range(n_rows))
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
         buffer = self._cache.self_attention[layer]
@@ -116,10 +100,10 @@ class DecodeAttention:
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask)
 
     def cross_attention(self, layer: int, query: Tensor) -> Tensor:
-        return self._cross(layer, query)
+        return self.cross(layer, query)
 
 
-class _CrossAttention:
+class CrossAttention:
     """Rows against the encoder states of their slots, masked only where these differ in number.
 
     Rows that nobody uses take part in whatever lies there.
@@ -147,3 +131,26 @@ class _CrossAttention:
             scores = scores.masked_fill(~self._mask[:, 0], float("-inf"))
         weights: Tensor = scores.softmax(dim=-1)
         return weights
+
+
+class WatchedAttention:
+    """Another plan, of which is kept what the alignment heads look at."""
+
+    def __init__(self, plan: PrefillAttention | DecodeAttention, heads: Sequence[tuple[int, int]]) -> None:
+        """`heads`: (layer, head)."""
+        self._plan = plan
+        self._heads = heads
+        self._weights: list[Tensor] = []
+
+    @property
+    def weights(self) -> Tensor:
+        """`(rows, heads, tokens, n_states)`, the heads in the order of their layers."""
+        return torch.stack(self._weights, dim=1)
+
+    def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
+        return self._plan.self_attention(layer, query, keys_values)
+
+    def cross_attention(self, layer: int, query: Tensor) -> Tensor:
+        for head in (head for at, head in self._heads if at == layer):
+            self._weights.append(self._plan.cross.weights(layer, head, query))
+        return self._plan.cross_attention(layer, query)

@@ -4,7 +4,7 @@ Knows nothing of requests, queues or text; whoever calls it does so from one thr
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.alignment import Alignment, token_starts_s
-from engine.api import WINDOW_SAMPLES
-from engine.attention import AlignmentAttention, DecodeAttention, PrefillAttention
+from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.attention import DecodeAttention, DecoderAttention, PrefillAttention, WatchedAttention
 from engine.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
@@ -40,6 +40,8 @@ class Sample:
 
     token: int
     logprob: float
+    attended_s: float | None = None
+    """How far into the window the alignment heads looked, if its slot is watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Runner:
         self._tokens = torch.zeros(config.n_slots, dtype=torch.long, device=self.device)
         self._positions = torch.zeros(config.n_slots, dtype=torch.long, device=self.device)
         self._rule_state = RuleState.blank(config.n_slots, self._first_timestamp, self.device)
+        self._watched: dict[int, int] = {}
+        """Encoder states that hold audio, by slot, where it is to be told what the alignment heads look at."""
         self._running: dict[int, int] = {}
         """Position of the last token of each running slot: the host's copy of `_positions`."""
 
@@ -174,10 +178,14 @@ class Runner:
         n_tokens = max(map(len, sequences))
         tokens = torch.tensor([row + (0,) * (n_tokens - len(row)) for row in sequences], device=self.device)
         positions = torch.arange(n_tokens, device=self.device)
-        hidden = self.model.decoder(tokens, positions, PrefillAttention(self._cache, slots))
         for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
             self._hotwords.begin(slot, prompt.hotwords, prompt.prefix)
             self._sampler.begin(slot, draw)
+            self._watched.pop(slot, None)
+            if draw.watched_samples:
+                self._watched[slot] = max(1, draw.watched_samples // _STATE_SAMPLES)
+        attention = self._watching(PrefillAttention(self._cache, slots), slots)
+        hidden = self.model.decoder(tokens, positions, attention)
 
         # A place is where a token is sampled: behind the prompt, and behind each token of its draft.
         places = [(row, at) for row, prompt in enumerate(prompts) for at in range(len(prompt.draft) + 1)]
@@ -192,8 +200,9 @@ class Runner:
         self._hotwords.apply(torch.tensor(owners, device=self.device), logits)
         for rule in self._rules:
             rule.apply(logits, state)
-        host = self._to_host(*self._sampler.sample(owners, logits))
-        sampled = [Sample(int(token), logprob) for token, logprob in host]
+        tokens_found, logprobs = self._sampler.sample(owners, logits)
+        host = self._to_host(tokens_found, logprobs, *self._attended(attention, owners, each, ends))
+        sampled = [_sample(*row) for row in host]
 
         sots = torch.tensor([prompt.sot_index for prompt in prompts], device=self.device)
         sot_logits = self.model.decoder.logits(hidden[torch.arange(len(slots), device=self.device), sots])
@@ -236,13 +245,15 @@ class Runner:
         attention = DecodeAttention(
             self._cache, n_rows, positions, n_positions=max(at) + 1, is_ragged=min(at) != max(at)
         )
-        hidden = self.model.decoder(self._tokens[:n_rows, None], positions[:, None], attention)
+        watching = self._watching(attention, self._running)
+        hidden = self.model.decoder(self._tokens[:n_rows, None], positions[:, None], watching)
         sampled, logprobs = self._sample(self.model.decoder.logits(hidden[:, 0]), n_rows)
+        each = torch.arange(n_rows, device=self.device)
         # A row that nobody uses walks on with the others, up to the last position.
         positions.add_(1).clamp_(max=self.checkpoint.model.max_target_positions - 1)
         self._running = {slot: position + 1 for slot, position in self._running.items()}
-        host = self._to_host(sampled, logprobs)
-        return {slot: Sample(int(host[slot][0]), host[slot][1]) for slot in self._running}
+        host = self._to_host(sampled, logprobs, *self._attended(watching, range(n_rows), each, torch.zeros_like(each)))
+        return {slot: _sample(*host[slot]) for slot in self._running}
 
     @torch.inference_mode()
     def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
@@ -253,9 +264,9 @@ class Runner:
         sequences = [(*each.control, *each.tokens) for each in transcripts]
         n_tokens = max(map(len, sequences))
         tokens = torch.tensor([row + (0,) * (n_tokens - len(row)) for row in sequences], device=self.device)
-        attention = AlignmentAttention(self._cache, slots, self.checkpoint.generation.alignment_heads)
+        attention = WatchedAttention(PrefillAttention(self._cache, slots), self.checkpoint.generation.alignment_heads)
         hidden = self.model.decoder(tokens, torch.arange(n_tokens, device=self.device), attention)
-        weights = torch.stack(attention.weights, dim=1)  # (rows, heads, tokens, states)
+        weights = attention.weights
         alignments = []
         for row, each in enumerate(transcripts):
             begin, end = len(each.control), len(each.control) + len(each.tokens)
@@ -269,10 +280,34 @@ class Runner:
     def release(self, slot: int) -> None:
         """Free a slot, at any stage of its life."""
         self._running.pop(slot, None)
+        self._watched.pop(slot, None)
         self._cache.forget(slot)
         self._hotwords.end(slot)
         self._sampler.end(slot)
         self.slots.free(slot)
+
+    def _watching(self, plan: PrefillAttention | DecodeAttention, slots: Iterable[int]) -> DecoderAttention:
+        """The plan, watched if any of its slots is."""
+        if self._watched.keys().isdisjoint(slots):
+            return plan
+        return WatchedAttention(plan, self.checkpoint.generation.alignment_heads)
+
+    def _attended(
+        self, attention: DecoderAttention, slots: Sequence[int], rows: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, ...]:
+        """For each of some tokens, `rows` and `tokens` of the pass, the state behind the one most looked at; -1 where
+        its slot is not watched. Nothing if none is.
+
+        Source of the idea: Papi, Turchi, Negri, "AlignAtt: Using Attention-based Audio-Translation Alignments as a
+        Guide for Simultaneous Speech Translation", 2023.
+        """
+        if not isinstance(attention, WatchedAttention):
+            return ()
+        looks = attention.weights[rows, :, tokens].mean(dim=1)  # (tokens, states)
+        n_states = torch.tensor([self._watched.get(slot, 0) for slot in slots], device=self.device)
+        holds_audio = torch.arange(looks.shape[1], device=self.device) < n_states[:, None]
+        most = looks.masked_fill(~holds_audio, -1.0).argmax(dim=-1)
+        return (torch.where(n_states > 0, most + 1, -1),)
 
     def _sample(self, logits: Tensor, n_rows: int) -> tuple[Tensor, Tensor]:
         """Sample `(n_rows, vocab_size)` under the rules; the tokens become the rows' next input."""
@@ -295,6 +330,11 @@ class Runner:
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def _sample(token: float, logprob: float, state: float = -1) -> Sample:
+    """From a row of numbers on the host."""
+    return Sample(int(token), logprob, None if state < 0 else state * _STATE_SAMPLES / SAMPLE_RATE)
 
 
 def load_runner(config: EngineConfig) -> Runner:

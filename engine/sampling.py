@@ -15,6 +15,8 @@ class Draw:
     """0 is the likeliest token always."""
     seed: int = 0
     """The same seed draws the same tokens, whoever shares the batch."""
+    watched_samples: int = 0
+    """Say of each token where in so much audio the alignment heads looked; 0 for not."""
 
 
 class Sampler:

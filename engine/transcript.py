@@ -4,12 +4,12 @@ Plain Python; knows nothing of tensors or threads.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from engine.alignment import Alignment
-from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, TextEvent, Word
+from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, TextEvent, Word
 from engine.readings import Outcome
 from engine.tokenizer import CharacterDecoder, Tokenizer
 
@@ -44,6 +44,8 @@ class Transcript:
         self._tokens: list[int] = []
         self._text_tokens: list[int] = []
         self._logprobs: list[float] = []
+        self._attended_s: list[float | None] = []
+        """Of every token."""
         self._text = ""
         self._is_looping = False
         self._segments: list[Segment] = []
@@ -75,13 +77,14 @@ class Transcript:
             _mean(self._logprobs), compression_ratio(self._text), self._info.no_speech_prob, self._is_looping
         )
 
-    def push(self, token: int, logprob: float | None) -> list[EngineEvent]:
+    def push(self, token: int, logprob: float | None, attended_s: float | None = None) -> list[EngineEvent]:
         """Take the next token; `logprob` is `None` where the prefix forced it."""
         if logprob is not None:
             self._logprobs.append(logprob)
         if token == self._tokenizer.eot:
             return []
         self._tokens.append(token)
+        self._attended_s.append(attended_s)
         self._segment_tokens.append(token)
         if logprob is not None:
             self._segment_logprobs.append(logprob)
@@ -96,6 +99,7 @@ class Transcript:
         """Take back the last text tokens, which only repeat others, as far as the open segment holds them."""
         while n_text_tokens and self._segment_logprobs:
             token = self._tokens.pop()
+            self._attended_s.pop()
             self._segment_tokens.pop()
             self._segment_logprobs.pop()
             self._logprobs.pop()
@@ -124,7 +128,7 @@ class Transcript:
             events += [SegmentEvent(segment, self._info.language) for segment in self._segments]
         done = DoneEvent(
             text=self._text,
-            pieces=tuple(self._tokenizer.split(self._tokens, self._info.language)),
+            pieces=tuple(self._pieces()),
             segments=tuple(self._segments),
             language=self._info.language,
             no_speech_prob=self._info.no_speech_prob,
@@ -137,6 +141,13 @@ class Transcript:
             language_probabilities=self._info.language_probabilities,
         )
         return [*events, done]
+
+    def _pieces(self) -> Iterator[Piece]:
+        at = 0
+        for piece in self._tokenizer.split(self._tokens, self._info.language):
+            begin, at = at, at + len(piece.tokens)
+            looks_s = [look_s for look_s in self._attended_s[begin:at] if look_s is not None]
+            yield replace(piece, attended_s=max(looks_s)) if looks_s else piece
 
     def _grow(self, text: str) -> list[EngineEvent]:
         self._text += text

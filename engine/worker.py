@@ -248,7 +248,7 @@ class Worker:
             list(requests),
             prompts,
             [request.window.options.timestamps for request in requests.values()],
-            [Draw(attempt.temperature, attempt.seed) for attempt in attempts],
+            [_draw(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)],
         )
         n_accepted = sum(len(result.samples) - 1 for result in prefilled)
         self.stats.prefilled(len(requests), sum(len(prompt.draft) for prompt in prompts), n_accepted)
@@ -289,7 +289,7 @@ class Worker:
 
     def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> bool:
         """Take a sampled token; the last one ends the reading, and so does a loop. Whether it did."""
-        self._push(request, transcript.push(sample.token, sample.logprob))
+        self._push(request, transcript.push(sample.token, sample.logprob, sample.attended_s))
         eot = self._runner.checkpoint.tokenizer.eot
         is_ended = sample.token == eot
         # Only more text makes a loop: a forced prefix that repeats itself may still come to its end.
@@ -384,6 +384,11 @@ class Worker:
         error = EngineFailed(f"the engine has died: {self._failure!r}")
         error.__cause__ = self._failure
         return error
+
+
+def _draw(request: Request, attempt: Attempt) -> Draw:
+    window = request.window
+    return Draw(attempt.temperature, attempt.seed, len(window.samples) if window.options.attention_times else 0)
 
 
 def _draft(request: Request, attempt: Attempt) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Words get the times that transformers gives them, whatever their neighbours."""
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -134,3 +135,31 @@ async def test_segments_with_words_come_at_the_end(short_runner: Runner):
     done = events[-1]
     assert isinstance(done, DoneEvent)
     assert tuple(event.segment for event in events if isinstance(event, SegmentEvent)) == done.segments
+
+
+async def test_attention_tells_roughly_when_a_word_begins(short_runner: Runner):
+    """Alone or among others, with and without a draft; nobody else is told."""
+    samples = read_clip("train")
+    plain = DecodeOptions(language="en", attention_times=True)
+    timed = DecodeOptions(language="en", word_times=True)
+    async with start_engine(short_runner, max_encode_batch=4, max_wait_ms=60_000) as engine:
+
+        async def read(options: DecodeOptions, n_samples: int = len(samples)) -> DoneEvent:
+            done = (await collect(engine, Window(samples[:n_samples], str(options), options=options)))[-1]
+            assert isinstance(done, DoneEvent)
+            return done
+
+        alone, reference, _, cut = await asyncio.gather(
+            read(plain), read(timed), read(replace(plain, language=None)), read(plain, 40_000)
+        )
+        draft = tuple(token for piece in alone.pieces for token in piece.tokens)
+        drafted, untold, *_ = await asyncio.gather(
+            read(replace(plain, draft=draft)), read(DecodeOptions(language="en")), read(timed), read(plain, 20_000)
+        )
+    words = [piece for piece in alone.pieces if piece.at_s is None]
+    assert [piece.attended_s for piece in drafted.pieces] == [piece.attended_s for piece in alone.pieces]
+    assert all(piece.attended_s is None for piece in untold.pieces)
+    starts = [word.start_s for segment in reference.segments for word in segment.words or ()]
+    off = [abs((piece.attended_s or 0.0) - start) for piece, start in zip(words, starts, strict=True)]
+    assert np.median(off) < 0.3
+    assert all(0 < (piece.attended_s or 0) <= 2.5 for piece in cut.pieces)

@@ -1,0 +1,210 @@
+"""Which policy makes text stable soonest and best: live sessions in audio time, with an engine that takes no time.
+
+    python -m benchmarks.stability --audio FOLDER
+
+Every reading is answered before the next sample comes, so that what is measured is the policy alone, whatever else
+the machine does: the same run gives the same figures.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app import events
+from app.session import Session, SessionConfig
+from app.stabilizer import ATTENTION_DISTANCE_S, Agreement, Attention, MakePolicy
+from benchmarks import audio, machine, report
+from benchmarks.captions import Caption, WordDelays, measure_words, spoken_words
+from benchmarks.report import Table, number, percent
+from benchmarks.scoring import WordErrors, word_errors, word_summary
+from engine.api import SAMPLE_RATE, Transcriber
+from engine.config import EngineConfig
+from engine.engine import Engine
+
+CHUNK_SAMPLES = SAMPLE_RATE // 10
+TAIL_S = 2.0
+START = events.Start(audio=events.AudioFormat("pcm_f32le"), language="en")
+
+
+@dataclass(slots=True)
+class Found:
+    """What a policy did. Seconds of audio."""
+
+    delays: WordDelays = field(default_factory=WordDelays)
+    errors: WordErrors = field(default_factory=WordErrors)
+    n_readings: int = 0
+
+
+class Captions:
+    """The text of a session as its events make it grow."""
+
+    def __init__(self) -> None:
+        self.seen: list[Caption] = []
+        self._ended: dict[int, str] = {}
+        self._open: dict[int, tuple[str, str]] = {}
+        """Segments so far, and what an interim shows behind them: what is stable of it, and all."""
+
+    def take(self, at_s: float, event: events.Event) -> None:
+        match event:
+            case events.Interim():
+                said = self._ended.get(event.utterance, "")
+                self._open[event.utterance] = (said + event.stable, said + event.stable + event.tail)
+            case events.Segment():
+                self._ended[event.utterance] = self._ended.get(event.utterance, "") + event.text
+                self._open[event.utterance] = (self._ended[event.utterance],) * 2
+            case events.Utterance():
+                self._ended[event.utterance] = event.text
+                self._open[event.utterance] = (event.text, event.text)
+            case _:
+                return
+        stable, shown = (
+            " ".join(texts) for texts in zip(*(each for _, each in sorted(self._open.items())), strict=True)
+        )
+        self.seen.append(Caption(at_s, shown, stable))
+
+    @property
+    def text(self) -> str:
+        return " ".join(text for _, text in sorted(self._ended.items()))
+
+
+async def listen(engine: Transcriber, recording: audio.Recording, config: SessionConfig) -> Found:
+    """One session, whose readings are answered at once."""
+    session, captions, found = Session("bench", engine.info, config), Captions(), Found()
+    waiting: deque[events.Effect] = deque(session.receive(START))
+
+    async def perform() -> None:
+        while waiting:
+            match waiting.popleft():
+                case events.Send(event):
+                    captions.take(session.now_s, event)
+                case events.Submit(job, window):
+                    found.n_readings += 1
+                    async with engine.submit(window) as answers:
+                        async for answer in answers:
+                            waiting.extend(session.engine_event(job, answer))
+                case _:
+                    pass
+
+    samples = recording.samples.astype("<f4")
+    for at in range(0, len(samples), CHUNK_SAMPLES):
+        waiting.extend(session.receive(events.Audio(samples[at : at + CHUNK_SAMPLES].tobytes())))
+        await perform()
+    waiting.extend(session.receive(events.Stop()))
+    await perform()
+    found.delays = measure_words(captions.seen, spoken_words(recording.said), 0.0)
+    found.errors = word_errors(recording.text, captions.text)
+    return found
+
+
+async def compare(
+    recordings: list[audio.Recording], policies: dict[str, MakePolicy], interval_ms: int, model: str
+) -> list[dict[str, Any]]:
+    """The same recordings under each policy, side by side."""
+    rows = []
+    config = EngineConfig(model=model, device="cpu", max_wait_ms=0, n_threads=2)
+    async with Engine.start(config) as engine:
+        for name, make_policy in policies.items():
+            session_config = SessionConfig(interim_interval_ms=interval_ms, make_policy=make_policy)
+            total = Found()
+            for found in [await listen(engine, recording, session_config) for recording in recordings]:
+                total.delays.add(found.delays)
+                total.errors += found.errors
+                total.n_readings += found.n_readings
+            rows.append(_row(name, total, sum(each.audio_s for each in recordings)))
+    return rows
+
+
+def _row(name: str, found: Found, audio_s: float) -> dict[str, Any]:
+    return {
+        "policy": name,
+        "audio_s": audio_s,
+        "words": found.errors.words,
+        "wer": found.errors.rate,
+        "missing": found.errors.missing_rate,
+        "word_shown_s": word_summary(found.delays.shown_s),
+        "word_stable_s": word_summary(found.delays.stable_s),
+        "revised_per_word": found.delays.n_revised / found.errors.words,
+        "taken_back": found.delays.n_taken_back,
+        "readings_per_s": found.n_readings / audio_s,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    heading = ("policy", "stable p50/p95 s", "shown p50/p95 s", "WER %", "missing %", "revised %", "readings per s")
+    return Table(
+        "Stable text, in audio time",
+        heading,
+        [
+            (
+                row["policy"],
+                _both(row["word_stable_s"]),
+                _both(row["word_shown_s"]),
+                percent(row["wer"]),
+                percent(row["missing"]),
+                percent(row["revised_per_word"]),
+                number(row["readings_per_s"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _both(seconds: dict[str, Any]) -> str:
+    return f"{number(seconds['p50'])}/{number(seconds['p95'])}"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--audio", "folder", type=click.Path(path_type=Path), help="Folder with a manifest.jsonl.")
+@click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
+@click.option("--seconds", default=60.0, show_default=True, help="Length of a recording.")
+@click.option("--recordings", "most", default=8, show_default=True, help="How many.")
+@click.option(
+    "--distances",
+    default=f"0.3,{ATTENTION_DISTANCE_S},0.8",
+    show_default=True,
+    help="Distances from the end of the audio, in seconds, for the attention policy.",
+)
+@click.option("--interval-ms", default=350, show_default=True, help="Least audio between two readings.")
+@click.option("--model", default="tutti-demo", show_default=True)
+@click.option(
+    "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/stability.json"), show_default=True
+)
+@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+def main(
+    folder: Path | None,
+    kind: str,
+    seconds: float,
+    most: int,
+    distances: str,
+    interval_ms: int,
+    model: str,
+    path: Path,
+    markdown: bool,
+) -> None:
+    """Compare the policies of `--stability` on the same recordings."""
+    if folder:
+        recordings = [piece for each in audio.load_folder(folder, kind, "") for piece in audio.cut(each, seconds)]
+    else:
+        recordings = audio.load_bundled(seconds, most)
+    recordings = [audio.with_silence(each, TAIL_S) for each in recordings[:most]]
+    policies: dict[str, MakePolicy] = {"agreement": Agreement}
+    for distance in distances.split(","):
+        policies[f"attention, {distance} s"] = partial(Attention, float(distance))
+    rows = asyncio.run(compare(recordings, policies, interval_ms, model))
+    result = {
+        "benchmark": "stability",
+        "schema": 1,
+        **machine.describe(),
+        "audio": str(folder or "bundled"),
+        "rows": rows,
+    }
+    report.show([table(rows)], result, as_markdown=markdown, path=path)
+
+
+if __name__ == "__main__":
+    main()
