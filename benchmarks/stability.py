@@ -55,8 +55,11 @@ class Captions:
                 said = self._ended.get(event.utterance, "")
                 self._open[event.utterance] = (said + event.stable, said + event.stable + event.tail)
             case events.Segment():
-                self._ended[event.utterance] = self._ended.get(event.utterance, "") + event.text
-                self._open[event.utterance] = (self._ended[event.utterance],) * 2
+                said = self._ended[event.utterance] = self._ended.get(event.utterance, "") + event.text
+                before = self._open.get(event.utterance, ("", ""))
+                # What was shown behind it stays there until a reader is told otherwise.
+                stable, shown = (text if text.startswith(said) else said for text in before)
+                self._open[event.utterance] = (stable, shown)
             case events.Utterance():
                 self._ended[event.utterance] = event.text
                 self._open[event.utterance] = (event.text, event.text)
@@ -115,11 +118,11 @@ async def compare(
                 total.delays.add(found.delays)
                 total.errors += found.errors
                 total.n_readings += found.n_readings
-            rows.append(_row(name, total, sum(each.audio_s for each in recordings)))
+            rows.append(row(name, total, sum(each.audio_s for each in recordings)))
     return rows
 
 
-def _row(name: str, found: Found, audio_s: float) -> dict[str, Any]:
+def row(name: str, found: Found, audio_s: float) -> dict[str, Any]:
     return {
         "policy": name,
         "audio_s": audio_s,

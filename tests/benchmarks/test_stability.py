@@ -1,0 +1,61 @@
+"""Policies of stable text, compared in audio time."""
+
+import math
+
+import numpy as np
+
+from app import events
+from app.session import SessionConfig
+from app.stabilizer import Agreement
+from benchmarks.audio import Recording, Said
+from benchmarks.stability import Captions, listen, row, table
+from engine import api
+from engine.api import SAMPLE_RATE
+from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
+
+AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4, 5, 6]), silence(1.0)))
+MADE_UP = Recording("made up", AUDIO, said([1, 2, 3, 4, 5, 6]), (Said(said([1, 2, 3, 4, 5, 6]), ((0.3, 1.98),)),))
+
+
+async def test_words_are_timed_in_audio_time() -> None:
+    """Every run gives the same; the last word waits for the endpoint, the others for a second reading."""
+    config = SessionConfig(make_detector=LevelDetector, make_policy=Agreement)
+    first, again = [await listen(FakeTranscriber(), MADE_UP, config) for _ in range(2)]
+    assert first == again
+    # "w1" is two words to the normaliser.
+    assert (first.errors.words, first.errors.rate, first.delays.n_taken_back) == (12, 0.0, 0)
+    assert all(
+        0 <= seen <= stable < 1.0 for seen, stable in zip(first.delays.seen_s, first.delays.stable_s, strict=True)
+    )
+    assert first.n_readings > 4
+
+
+def test_captions_grow_with_the_events() -> None:
+    """A segment does not hide what an interim showed behind it; utterances stand in their order."""
+    captions = Captions()
+    segment = api.Segment(0.0, 1.0, "one two", (), 0.0, 1.0, 0.0)
+    captions.take(1.0, events.Interim(0, 0, 0.0, 1.0, "one", " two three"))
+    captions.take(2.0, events.Segment(0, 0, 0, 0.0, 1.0, "one two", "en", segment, 0.0))
+    captions.take(3.0, events.Interim(1, 0, 2.0, 3.0, "", "four"))
+    captions.take(4.0, events.Utterance(0, 0, 0.0, 1.0, "one two five", (), 1.0, (1.0,)))
+    shown = [(each.at, each.stable.strip(), each.shown.strip()) for each in captions.seen]
+    assert shown == [
+        (1.0, "one", "one two three"),
+        (2.0, "one two", "one two three"),
+        (3.0, "one two", "one two three four"),
+        (4.0, "one two five", "one two five four"),
+    ]
+    assert captions.text == "one two five"
+
+
+async def test_words_that_never_came_stand_in_no_percentile() -> None:
+    """They are told beside them."""
+    audio_s = len(AUDIO) / SAMPLE_RATE
+    config = SessionConfig(make_detector=LevelDetector)
+    longer = Recording("more", AUDIO, MADE_UP.text + " w9", (*MADE_UP.said, Said("w9", ((2.0, 2.2),))))
+    found = await listen(FakeTranscriber(), longer, config)
+    assert found.delays.shown_s[-1] == math.inf
+    assert found.errors.missing_rate == 1 / 7
+    shown = row("agreement", found, audio_s)
+    assert shown["word_shown_s"]["never"] == 1
+    assert table([shown]).rows[0][0] == "agreement"
