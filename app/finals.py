@@ -299,7 +299,7 @@ class Finals:
         is_sparse = spoken_until(segment.text, window.speech, start, end) < end
         length_s = segment.end_s - segment.start_s
         return gate.is_filler(is_sparse, segment.avg_logprob) or gate.is_crammed(
-            n_letters(segment.text), length_s, segment.avg_logprob
+            n_letters(segment.text), length_s, segment.avg_logprob, segment.compression_ratio
         )
 
     def _redecode(self, window: FinalWindow, until: int, text_behind: str, language: str | None) -> bool:

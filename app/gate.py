@@ -24,8 +24,11 @@ class Gate:
     blip_logprob_threshold: float = -0.6
     """… and is one if the model trusts its text less than this."""
     fastest_letters_per_s: float = 30.0
-    """Nobody speaks faster, but readings at high temperatures do. Of real speech that the model trusts, the fastest
-    measured has 20."""
+    """Nobody speaks faster, but readings at high temperatures do."""
+    repetitive_ratio: float = 1.8
+    """A segment that compresses better than this says the same several times …"""
+    repetitive_letters_per_s: float = 20.0
+    """… and was not said so often if it is so fast: of real speech that the model trusts, the fastest has as much."""
     compression_ratio_threshold: float = 2.4
     """A reading that compresses better than this repeats itself."""
 
@@ -49,12 +52,13 @@ class Gate:
         """
         return is_sparse and avg_logprob < self.no_speech_logprob_threshold
 
-    def is_crammed(self, n_letters: int, length_s: float, avg_logprob: float) -> bool:
-        """Whether more letters than anybody could say are made up for so little sound; what the model trusts may be
-        a recording played faster."""
-        return n_letters > self.fastest_letters_per_s * (length_s + TIMESTAMP_SLACK_S) and not self.is_trusted(
-            avg_logprob
-        )
+    def is_crammed(self, n_letters: int, length_s: float, avg_logprob: float, compression_ratio: float) -> bool:
+        """Whether more letters than anybody could say are made up for so little sound. Other text that the model trusts
+        may be a recording played faster."""
+        is_repetitive = compression_ratio > self.repetitive_ratio
+        fastest = self.repetitive_letters_per_s if is_repetitive else self.fastest_letters_per_s
+        is_too_much = n_letters > fastest * (length_s + TIMESTAMP_SLACK_S)
+        return is_too_much and (is_repetitive or not self.is_trusted(avg_logprob))
 
     def is_silence(self, no_speech_prob: float) -> bool:
         """Whether the model thinks that nobody speaks, be there text or none."""

@@ -308,6 +308,18 @@ def test_more_letters_than_anybody_could_say_are_no_text() -> None:
         assert segments(bench) == [kept.text.strip()]
 
 
+def test_a_phrase_is_not_said_more_often_than_its_time_allows() -> None:
+    """However sure the model is: "in meeting" eight times in 1.4 s is a loop, three times in 3 s are not."""
+    loop = api.Segment(0.3, 1.7, " In meeting," * 8, (1,), -0.3, 3.8, 0.0)
+    bench = heard(20)
+    bench.answer_with(loop)
+    bench.answer_with()
+    assert not bench.of(events.Segment)
+    bench = heard(20)
+    bench.answer_with(replace(loop, end_s=5.0))
+    assert len(bench.of(events.Segment)) == 1
+
+
 def test_a_window_in_which_the_model_hears_nobody_is_read_once() -> None:
     """Noise costs one reading, unless a prompt may have led that astray."""
     for prompt, n_readings in (("", 1), ("Names: Kowalski.", 2)):
