@@ -36,10 +36,8 @@ class Outcome:
         if self.no_speech_prob > sampling.no_speech_threshold and self.avg_logprob < sampling.logprob_threshold:
             # Nobody speaks; reading on would only make words up.
             return True
-        return not self.is_repetitive(sampling) and self.avg_logprob >= sampling.logprob_threshold
-
-    def is_repetitive(self, sampling: Sampling) -> bool:
-        return self.is_looping or self.compression_ratio > sampling.compression_ratio_threshold
+        is_repetitive = self.is_looping or self.compression_ratio > sampling.compression_ratio_threshold
+        return not is_repetitive and self.avg_logprob >= sampling.logprob_threshold
 
 
 class Readings(Generic[Reading]):
@@ -93,5 +91,6 @@ class Readings(Generic[Reading]):
         return Attempt(self._sampling.temperatures[self._at], seed, self._has_previous_text)
 
     def _likeliest(self, readings: list[tuple[Outcome, Reading]]) -> tuple[Outcome, Reading]:
-        sampling = self._sampling
-        return max(readings, key=lambda each: (not each[0].is_repetitive(sampling), each[0].avg_logprob))
+        # A loop was cut to its first round, which is better than what is drawn at high temperatures.
+        most = self._sampling.compression_ratio_threshold
+        return max(readings, key=lambda each: (each[0].compression_ratio <= most, each[0].avg_logprob))

@@ -56,7 +56,13 @@ def test_without_a_good_reading_the_likeliest_counts_that_does_not_repeat_itself
     """Not the last one, which is the wildest."""
     worse = Outcome(-2.0, 1.5, 0.01, False)
     assert read(sampling(), REPETITIVE, DOUBTFUL, worse)[0] == 1
-    assert read(sampling(), REPETITIVE, LOOPING, REPETITIVE)[0] == 0
+    assert read(sampling(), REPETITIVE, DOUBTFUL, REPETITIVE)[0] == 1
+
+
+def test_a_loop_that_was_cut_is_better_than_doubtful_readings() -> None:
+    """Its first round stands; only a good reading is better."""
+    assert read(sampling(), LOOPING, DOUBTFUL, DOUBTFUL)[0] == 0
+    assert read(sampling(), LOOPING, DOUBTFUL, GOOD)[0] == 2
 
 
 def test_best_of_takes_the_likeliest_reading_of_a_temperature():
