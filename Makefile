@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test serve lint types bench clean
+.PHONY: setup demo test parity serve lint types bench clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,10 @@ serve: setup
 
 test: setup
 	$(VENV)/bin/python -m pytest
+
+# Hundreds of generated cases, beside those of `make test`: ours against transformers, and windows among others.
+parity: setup
+	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/test_batch_invariance.py
 
 lint: setup
 	$(VENV)/bin/ruff format --check .

@@ -1,8 +1,9 @@
 """Small random Whisper checkpoints, saved by transformers, with vocabularies of their own."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -32,7 +33,10 @@ class Shape:
     max_target_positions: int = 448
     suppress: tuple[int, ...] | None = (1, 2, 7)
     begin_suppress: tuple[int, ...] | None = (220,)
+    suppress_end_at_begin: bool = True
+    """Where there is a list of what may not come first, the end is on it."""
     max_initial_timestamp_index: int | None = 50
+    alignment_heads: tuple[tuple[int, int], ...] | None = None
 
 
 SHAPES = (
@@ -43,6 +47,34 @@ SHAPES = (
         "few-positions", max_target_positions=40, suppress=None, begin_suppress=None, max_initial_timestamp_index=None
     ),
 )
+
+
+def vary(shape: Shape, rng: Random) -> Shape:
+    """The same shape with other lists of what is never sampled and not first, another first time, other heads."""
+    tokenizer = make_tokenizer(shape)
+    ids: Any = tokenizer.token_to_id
+    text, n_tokens = range(256), tokenizer.get_vocab_size()
+    control = range(ids("<|startoftranscript|>"), n_tokens - N_TIMES)
+    times = range(n_tokens - N_TIMES + 2, n_tokens)  # without the first two: something must be left to begin with
+    suppress = rng.choice(
+        [
+            None,
+            (),
+            tuple(control),
+            (*rng.sample(text, 40), *control),
+            tuple(rng.sample(text, 200)),
+            (*rng.sample(text, 20), *rng.sample(times, 700)),
+        ]
+    )
+    heads = [(layer, head) for layer in range(shape.decoder_layers) for head in range(shape.heads)]
+    return replace(
+        shape,
+        suppress=suppress,
+        begin_suppress=rng.choice([None, (), (220,), (*rng.sample(text, 100), *rng.sample(times, 40))]),
+        suppress_end_at_begin=rng.random() < 0.5,
+        max_initial_timestamp_index=rng.choice([None, 0, 1, 50, 1500]),
+        alignment_heads=rng.choice([None, tuple(rng.sample(heads, rng.randint(1, len(heads))))]),
+    )
 
 
 def make_tokenizer(shape: Shape) -> Tokenizer:
@@ -64,7 +96,9 @@ def make_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> Path:
     tokenizer = make_tokenizer(shape)
     ids: Any = tokenizer.token_to_id
     eot, sot = ids("<|endoftext|>"), ids("<|startoftranscript|>")
-    begin_suppress = None if shape.begin_suppress is None else [*shape.begin_suppress, eot]
+    begin_suppress = None if shape.begin_suppress is None else list(shape.begin_suppress)
+    if begin_suppress is not None and shape.suppress_end_at_begin:
+        begin_suppress.append(eot)
     config = WhisperConfig(
         vocab_size=tokenizer.get_vocab_size(),
         num_mel_bins=shape.n_mels,
@@ -92,6 +126,7 @@ def make_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> Path:
         "lang_to_id": {f"<|{code}|>": ids(f"<|{code}|>") for code in shape.languages},
         "task_to_id": {"transcribe": ids("<|transcribe|>"), "translate": ids("<|translate|>")},
     }
+    heads = {} if shape.alignment_heads is None else {"alignment_heads": [list(head) for head in shape.alignment_heads]}
     model.generation_config = GenerationConfig(
         bos_token_id=eot,
         eos_token_id=eot,
@@ -105,6 +140,7 @@ def make_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> Path:
         begin_suppress_tokens=begin_suppress,
         max_length=shape.max_target_positions,
         **(languages if shape.is_multilingual else {}),
+        **heads,
     )
     model.save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -1,13 +1,17 @@
 """The reference: transformers, one window at a time, with its own logits processors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.generation import GenerateEncoderDecoderOutput
 from transformers.generation.logits_process import (
     LogitsProcessor,
@@ -15,6 +19,45 @@ from transformers.generation.logits_process import (
     SuppressTokensLogitsProcessor,
     WhisperTimeStampLogitsProcessor,
 )
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.whisper.generation_whisper import _median_filter
+
+FIRST_BONUS, NEXT_BONUS = 2.0, 5.0
+"""Of hotwords; written down here again, so that a change of the engine's is noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A window decoded greedily."""
+
+    tokens: list[int]
+    """Behind the control tokens: the forced prefix included, the end token not."""
+    logprobs: list[float]
+    """Of the sampled tokens under all rules, that of the end token included."""
+    margins: list[float]
+    """How far each sampled token was from being another one, in logits."""
+    is_ended: bool
+    """By the end token, not by a limit."""
+
+
+class HotwordBonus(LogitsProcessor):
+    """The bonus of hotwords, from all that was written, hotword by hotword and place by place."""
+
+    def __init__(self, hotwords: Sequence[Sequence[int]], begin_index: int) -> None:
+        self._hotwords = hotwords
+        self._begin_index = begin_index
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        bonuses = torch.zeros_like(scores)
+        for hotword in self._hotwords:
+            n_written = 0
+            for token in input_ids[0, self._begin_index :].tolist():
+                is_next = n_written < len(hotword) and token == hotword[n_written]
+                n_written = n_written + 1 if is_next else int(token == hotword[0])
+            if n_written < len(hotword):
+                awaited, bonus = hotword[n_written], NEXT_BONUS if n_written else FIRST_BONUS
+                bonuses[0, awaited] = max(bonuses[0, awaited].item(), bonus)
+        return scores + bonuses
 
 
 class Reference:
@@ -23,6 +66,132 @@ class Reference:
     def __init__(self, folder: Path) -> None:
         self.model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
         self._extractor = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}
+
+    @property
+    def languages(self) -> dict[str, int]:
+        """Token ids by code; empty for an English-only checkpoint."""
+        listed = getattr(self.model.generation_config, "lang_to_id", None) or {}
+        return {key.strip("<|>"): token for key, token in listed.items()}
+
+    def encode_text(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode_text(self, tokens: Sequence[int]) -> str:
+        """A timestamp ends a character that is not whole yet."""
+        first = self.model.generation_config.no_timestamps_token_id + 1
+        times = [at for at, token in enumerate(tokens) if token >= first]
+        parts = [tokens[begin:end] for begin, end in pairwise([0, *times, len(tokens)])]
+        return "".join(b"".join(map(self._token_bytes, part)).decode(errors="replace") for part in parts)
+
+    def control(
+        self,
+        *,
+        language: str | None,
+        task: str,
+        timestamps: bool,
+        previous_text: str = "",
+        hotwords: Sequence[str] = (),
+    ) -> list[int]:
+        """The tokens before the output, as `_prepare_decoder_input_ids` lays them out; hotwords stand before the text.
+
+        Of the text its last tokens are kept, of the hotwords the first ones.
+        """
+        config = self.model.generation_config
+        n_most = self.model.config.max_target_positions // 2 - 1
+        listed = self.encode_text(" " + ", ".join(word.strip() for word in hotwords))[: n_most // 2] if hotwords else []
+        said = self.encode_text(" " + previous_text.strip()) if previous_text.strip() else []
+        said = said[max(0, len(said) - (n_most - len(listed))) :]
+        tokens = [config.prev_sot_token_id, *listed, *said] if listed or said else []
+        tokens.append(config.decoder_start_token_id)
+        if language is not None and config.is_multilingual:
+            tokens += [config.lang_to_id[f"<|{language}|>"], config.task_to_id[task]]
+        return tokens if timestamps else [*tokens, config.no_timestamps_token_id]
+
+    def sot_index(self, control: Sequence[int]) -> int:
+        """Where `<|startoftranscript|>` stands."""
+        return list(control).index(self.model.generation_config.decoder_start_token_id)
+
+    @torch.inference_mode()
+    def states(self, samples: NDArray[np.float32]) -> BaseModelOutput:
+        """Encoder states, to be used several times."""
+        states: BaseModelOutput = self.model.model.encoder(self.features(samples))
+        return states
+
+    @torch.inference_mode()
+    def language_probabilities(self, states: BaseModelOutput) -> dict[str, float]:
+        """As `detect_language` compares them, behind `<|startoftranscript|>` alone."""
+        start = torch.tensor([[self.model.generation_config.decoder_start_token_id]])
+        logits = self.model(encoder_outputs=states, decoder_input_ids=start).logits[0, -1]
+        probabilities = logits[list(self.languages.values())].softmax(dim=-1).tolist()
+        return dict(zip(self.languages, probabilities, strict=True))
+
+    @torch.inference_mode()
+    def probabilities(self, states: BaseModelOutput, tokens: Sequence[int]) -> Tensor:
+        """What the model expects behind each token, before any rule: `(tokens, vocab_size)`."""
+        logits = self.model(encoder_outputs=states, decoder_input_ids=torch.tensor([list(tokens)])).logits[0]
+        probabilities: Tensor = logits.softmax(dim=-1)
+        return probabilities
+
+    @torch.inference_mode()
+    def decode(
+        self,
+        states: BaseModelOutput,
+        control: Sequence[int],
+        *,
+        max_tokens: int,
+        timestamps: bool,
+        prefix: Sequence[int] = (),
+        hotwords: Sequence[str] = (),
+        is_enough: Callable[[list[int]], bool] = lambda _: False,
+    ) -> Decoded:
+        """The first pass of `generate`. `is_enough` is asked after every sampled token whether to stop.
+
+        `generate` itself may start again where the last segment ended, so it is not used for this.
+        """
+        config, begin = self.model.generation_config, len(control)
+        bonus = HotwordBonus([self.encode_text(" " + word.strip()) for word in hotwords], begin)
+        suppressing, times = self._processors(begin, timestamps)
+        tokens = new = torch.tensor([[*control, *prefix]])
+        cache = None
+        logprobs: list[float] = []
+        margins: list[float] = []
+        is_ended = False
+        while tokens.shape[1] < begin + max_tokens and not is_ended:
+            output = self.model(encoder_outputs=states, decoder_input_ids=new, past_key_values=cache, use_cache=True)
+            logits, cache = bonus(tokens, output.logits[:, -1]), output.past_key_values
+            for processor in suppressing:
+                logits = processor(tokens, logits)
+            margin = float("inf")
+            for processor in times:
+                margin = self._margin_of_times(tokens, logits, begin)
+                logits = processor(tokens, logits)
+            new = logits.argmax(dim=-1, keepdim=True)
+            best, second = logits[0].topk(2).values.tolist()
+            margins.append(min(margin, best - second))
+            logprobs.append(logits.log_softmax(dim=-1).gather(1, new).item())
+            is_ended = new.item() == config.eos_token_id
+            if not is_ended:
+                tokens = torch.cat((tokens, new), dim=1)
+                if is_enough(tokens[0, begin:].tolist()):
+                    break
+        return Decoded(tokens[0, begin:].tolist(), logprobs, margins, is_ended)
+
+    def _margin_of_times(self, tokens: Tensor, logits: Tensor, begin_index: int) -> float:
+        """How far all timestamps together are from being as likely as the likeliest text."""
+        config = self.model.generation_config
+        pairs = WhisperTimeStampLogitsProcessor(config, begin_index, _detect_timestamp_from_logprob=False)
+        first = config.no_timestamps_token_id + 1
+        allowed = pairs(tokens, logits)[0]
+        apart = (allowed[first:].logsumexp(dim=-1) - allowed[:first].amax()).abs().item()
+        return apart if np.isfinite(apart) else float("inf")
+
+    def _token_bytes(self, token: int) -> bytes:
+        if token >= self.model.generation_config.eos_token_id:
+            return b""
+        return bytes(self._bytes[character] for character in self._tokenizer.id_to_token(token) or "")
 
     def features(self, samples: NDArray[np.float32]) -> Tensor:
         """`(1, n_mels, 3000)`."""
@@ -45,25 +214,10 @@ class Reference:
         timestamps: bool,
         prefix: Sequence[int] = (),
     ) -> list[int]:
-        """The first pass of `generate`: tokens behind the control tokens, the forced prefix included, without the end.
-
-        `generate` itself may start again where the last segment ended, so it is not used for this.
-        """
-        states = self.model.model.encoder(self.features(samples))
-        processors = self._processors(len(control), timestamps)
-        tokens = new = torch.tensor([[*control, *prefix]])
-        cache = None
-        while tokens.shape[1] < len(control) + max_tokens:
-            output = self.model(encoder_outputs=states, decoder_input_ids=new, past_key_values=cache, use_cache=True)
-            logits, cache = output.logits[:, -1], output.past_key_values
-            for processor in processors:
-                logits = processor(tokens, logits)
-            new = logits.argmax(dim=-1, keepdim=True)
-            if new.item() == self.model.generation_config.eos_token_id:
-                break
-            tokens = torch.cat((tokens, new), dim=1)
-        sampled: list[int] = tokens[0, len(control) :].tolist()
-        return sampled
+        """The tokens of `decode`."""
+        return self.decode(
+            self.states(samples), control, max_tokens=max_tokens, timestamps=timestamps, prefix=prefix
+        ).tokens
 
     @torch.inference_mode()
     def detect_language(self, samples: NDArray[np.float32]) -> int:
@@ -76,31 +230,75 @@ class Reference:
         control: Sequence[int],
         tokens: Sequence[int],
         heads: Sequence[tuple[int, int]],
+        states: BaseModelOutput | None = None,
     ) -> list[float]:
         """When `generate` says that each token of its output was said, for an output that is known already."""
-        before = self.model.config._attn_implementation
-        self.model.set_attn_implementation("eager")  # the others do not tell their weights
-        output = self.model(
-            self.features(samples), decoder_input_ids=torch.tensor([[*control, *tokens]]), output_attentions=True
-        )
-        self.model.set_attn_implementation(before)
+        cross_attentions = self._cross_attentions(states or self.states(samples), [*control, *tokens])
         generated = GenerateEncoderDecoderOutput(
             sequences=torch.tensor([[*control, *tokens, 0]]),  # type: ignore[arg-type]
-            cross_attentions=(output.cross_attentions,),
+            cross_attentions=(cross_attentions,),
         )
         n_frames = torch.tensor([len(samples) // 160])
         found = self.model._extract_token_timestamps(generated, heads, num_frames=n_frames, num_input_ids=len(control))
         starts_s: list[float] = found[0, len(control) : -1].tolist()
         return starts_s
 
-    def _processors(self, begin_index: int, timestamps: bool) -> list[LogitsProcessor]:
-        """In the order of `WhisperGenerationMixin._retrieve_logit_processors`."""
+    @torch.inference_mode()
+    def path_losses(
+        self,
+        samples: NDArray[np.float32],
+        control: Sequence[int],
+        tokens: Sequence[int],
+        heads: Sequence[tuple[int, int]],
+        states: BaseModelOutput,
+    ) -> NDArray[np.float64]:
+        """How much less the best path of `token_starts_s` would weigh, had a token to begin at a frame of 20 ms.
+
+        Returns:
+            `(tokens, frames)`; 0 on the best path, and close to 0 where rounding decides.
+        """
+        attentions = self._cross_attentions(states, [*control, *tokens])
+        n_frames = max(1, len(samples) // 320)
+        chosen = torch.stack([attentions[layer][0, head, len(control) :, :n_frames] for layer, head in heads])
+        deviation = chosen.std(dim=-2, keepdim=True, unbiased=False).clamp_min(1e-10)
+        scaled = (chosen - chosen.mean(dim=-2, keepdim=True)) / deviation
+        weights = _median_filter(scaled, self.model.config.median_filter_width).mean(dim=0).double().numpy()
+        until, since = _best_until(weights), _best_until(weights[::-1, ::-1])[::-1, ::-1]
+        arrival = np.full_like(weights, -np.inf)
+        arrival[0, 0] = 0.0
+        arrival[1:] = until[:-1]
+        arrival[1:, 1:] = np.maximum(until[:-1, 1:], until[:-1, :-1])
+        losses: NDArray[np.float64] = until[-1, -1] - (arrival + since)
+        return losses
+
+    def _cross_attentions(self, states: BaseModelOutput, tokens: Sequence[int]) -> tuple[Tensor, ...]:
+        """Of each layer, `(1, heads, tokens, states)`."""
+        before = self.model.config._attn_implementation
+        self.model.set_attn_implementation("eager")  # the others do not tell their weights
+        output = self.model(
+            encoder_outputs=states, decoder_input_ids=torch.tensor([list(tokens)]), output_attentions=True
+        )
+        self.model.set_attn_implementation(before)
+        attentions: tuple[Tensor, ...] = output.cross_attentions
+        return attentions
+
+    def _processors(self, begin_index: int, timestamps: bool) -> tuple[list[LogitsProcessor], list[LogitsProcessor]]:
+        """Those that suppress tokens and those of timestamps, in the order of `_retrieve_logit_processors`."""
         config = self.model.generation_config
-        processors: list[LogitsProcessor] = []
+        suppressing: list[LogitsProcessor] = []
         if config.begin_suppress_tokens is not None:
-            processors.append(SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, begin_index))
+            suppressing.append(SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, begin_index))
         if config.suppress_tokens is not None:
-            processors.append(SuppressTokensLogitsProcessor(config.suppress_tokens))
-        if timestamps:
-            processors.append(WhisperTimeStampLogitsProcessor(config, begin_index))
-        return processors
+            suppressing.append(SuppressTokensLogitsProcessor(config.suppress_tokens))
+        return suppressing, [WhisperTimeStampLogitsProcessor(config, begin_index)] if timestamps else []
+
+
+def _best_until(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The most that a path from the first token and frame to each entry weighs."""
+    best = np.full((weights.shape[0] + 1, weights.shape[1] + 1), -np.inf)
+    best[0, 0] = 0.0
+    for token, row in enumerate(weights.tolist()):
+        for frame, weight in enumerate(row):
+            before = max(best[token, frame], best[token, frame + 1], best[token + 1, frame])
+            best[token + 1, frame + 1] = before + weight
+    return best[1:, 1:]
