@@ -15,8 +15,8 @@ WORDS_KEPT_BACK = 1
 # A timestamp may lie this far behind the end of the audio. One that lies farther was made up, and what follows it is
 # not read: once stable, it would leave no room for the times of the words still to come.
 TIMESTAMP_SLACK_S = 0.2
-# What is looked at as a word begins lies at its beginning, so this is the length of most words and a little more.
-ATTENTION_DISTANCE_S = 0.5
+# What is looked at as a word is begun lies near its beginning; chosen with `benchmarks.stability`.
+ATTENTION_DISTANCE_S = 0.3
 
 
 class StabilityPolicy(Protocol):

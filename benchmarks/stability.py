@@ -17,7 +17,7 @@ import click
 
 from app import events
 from app.session import Session, SessionConfig
-from app.stabilizer import ATTENTION_DISTANCE_S, Agreement, Attention, MakePolicy
+from app.stabilizer import Agreement, Attention, MakePolicy
 from benchmarks import audio, machine, report
 from benchmarks.captions import Caption, WordDelays, measure_words, spoken_words
 from benchmarks.report import Table, number, percent
@@ -164,11 +164,12 @@ def _both(seconds: dict[str, Any]) -> str:
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--audio", "folder", type=click.Path(path_type=Path), help="Folder with a manifest.jsonl.")
 @click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
+@click.option("--match", default="", help="Use only files with this in their name.")
 @click.option("--seconds", default=60.0, show_default=True, help="Length of a recording.")
 @click.option("--recordings", "most", default=8, show_default=True, help="How many.")
 @click.option(
     "--distances",
-    default=f"0.3,{ATTENTION_DISTANCE_S},0.8",
+    default="0.2,0.3,0.5",
     show_default=True,
     help="Distances from the end of the audio, in seconds, for the attention policy.",
 )
@@ -181,6 +182,7 @@ def _both(seconds: dict[str, Any]) -> str:
 def main(
     folder: Path | None,
     kind: str,
+    match: str,
     seconds: float,
     most: int,
     distances: str,
@@ -191,7 +193,7 @@ def main(
 ) -> None:
     """Compare the policies of `--stability` on the same recordings."""
     if folder:
-        recordings = [piece for each in audio.load_folder(folder, kind, "") for piece in audio.cut(each, seconds)]
+        recordings = [piece for each in audio.load_folder(folder, kind, match) for piece in audio.cut(each, seconds)]
     else:
         recordings = audio.load_bundled(seconds, most)
     recordings = [audio.with_silence(each, TAIL_S) for each in recordings[:most]]
