@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 
-from engine.api import DecodeOptions, DoneEvent, Window
+from engine.api import DecodeOptions, DoneEvent, Sampling, Window
 from engine.config import EngineConfig
 from engine.engine import Engine
 
@@ -60,3 +60,36 @@ async def test_alone_is_as_among_many_on_the_gpu() -> None:
     names = [NAMES[index % 3] for index in range(64)]
     together = await transcribe(config, names)
     assert [done.pieces for done in together] == [alone[name] for name in names]
+
+
+async def test_options_mix_on_the_gpu():
+    """Drafts, draws, hotwords, word times, looks and detected languages in one batch give what each gives alone."""
+    config = EngineConfig(device="cuda", dtype="float32", n_slots=16, max_encode_batch=16, max_wait_ms=50)
+    drawn = Sampling((0.8,), best_of=2, seed=3)
+    options = [
+        DecodeOptions(language="en"),
+        DecodeOptions(),
+        DecodeOptions(language="en", timestamps=False, hotwords=("platform", "Okonkwo")),
+        DecodeOptions(language="en", word_times=True),
+        DecodeOptions(language="en", attention_times=True, previous_text="We are at the station."),
+        DecodeOptions(language="en", sampling=drawn),
+        DecodeOptions(language="en", sampling=Sampling((0.0, 0.4), logprob_threshold=0.0)),
+    ]
+
+    async def decode(engine: Engine, name: str, own: DecodeOptions) -> DoneEvent:
+        async with engine.submit(Window(read(name), f"{name} {own}", options=own)) as events:
+            return [event async for event in events][-1]  # type: ignore[return-value]
+
+    async with Engine.start(config) as engine:
+        jobs = [(name, own) for own in options for name in NAMES]
+        alone = [await decode(engine, *job) for job in jobs]
+        together = await asyncio.gather(*(decode(engine, *job) for job in jobs))
+        assert [done.pieces for done in together] == [done.pieces for done in alone]
+        greedy = alone[: len(NAMES)]
+        drafts = [tuple(token for piece in done.pieces for token in piece.tokens) for done in greedy]
+        drafted = [
+            await decode(engine, name, DecodeOptions(language="en", draft=(*draft[:6], 300, *draft[6:])))
+            for name, draft in zip(NAMES, drafts, strict=True)
+        ]
+        assert [done.pieces for done in drafted] == [done.pieces for done in greedy]
+        assert [done.n_steps for done in drafted] == [done.n_steps - 6 for done in greedy]
