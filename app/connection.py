@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app import events
+from app.admission import FinalWaits
 from app.dialects import native
 from app.driver import SessionDriver
 from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, SessionError
@@ -89,6 +90,7 @@ class Connection:
         transcriber: api.Transcriber,
         settings: Settings,
         metrics: Metrics,
+        final_waits: FinalWaits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._websocket = websocket
@@ -96,6 +98,7 @@ class Connection:
         self._transcriber = transcriber
         self._settings = settings
         self._metrics = metrics
+        self._final_waits = final_waits
         self._clock = clock
         self._outbox = Outbox()
         self._close: events.Close | None = None
@@ -124,9 +127,14 @@ class Connection:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            deadline_s = self._settings.final_deadline_s
             self._driver = SessionDriver(
-                self._session, self._transcriber, tasks, self._on_event, self._on_close, deadline_s
+                self._session,
+                self._transcriber,
+                tasks,
+                self._on_event,
+                self._on_close,
+                self._settings.final_deadline_s,
+                self._final_waits.note,
             )
             reader = tasks.create_task(self._read())
             writer = tasks.create_task(self._write())

@@ -26,14 +26,17 @@ class SessionDriver:
         on_event: Callable[[events.Event], None],
         on_close: Callable[[events.Close], None],
         window_deadline_s: float | None = None,
+        on_final_wait: Callable[[float], None] | None = None,
     ) -> None:
         """
         Args:
+            on_final_wait: told how many seconds each final waited for the engine.
             window_deadline_s: how long the engine may take with a window, its time in the queue included; `None` where
                 nobody waits for it live.
         """
         self.session = session
         self._window_deadline_s = window_deadline_s
+        self._on_final_wait = on_final_wait
         self._transcriber = transcriber
         self._tasks = tasks
         self._on_event = on_event
@@ -76,11 +79,17 @@ class SessionDriver:
         if task:
             task.cancel()
 
+    def _note_wait(self, window: api.Window, event: api.EngineEvent) -> None:
+        is_final = window.priority is api.Priority.FINAL
+        if self._on_final_wait and is_final and isinstance(event, api.StartedEvent):
+            self._on_final_wait(event.queued_s)
+
     async def _run(self, job: int, window: api.Window) -> None:
         try:
             async with asyncio.timeout(self._window_deadline_s) as deadline:
                 async with self._transcriber.submit(window) as engine_events:
                     async for event in engine_events:
+                        self._note_wait(window, event)
                         self.perform(self.session.engine_event(job, event))
         except EngineError as error:
             self.perform(self.session.engine_error(job, error))

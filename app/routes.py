@@ -57,7 +57,9 @@ async def stream(websocket: WebSocket) -> None:
         await websocket.send_denial_response(error.response())
         return
     session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
-    connection = Connection(websocket, session, service.transcriber, service.settings, service.metrics)
+    connection = Connection(
+        websocket, session, service.transcriber, service.settings, service.metrics, service.final_waits
+    )
     try:
         with service.admitted_session(connection):
             await websocket.accept(native.SUBPROTOCOL if offered else None)

@@ -6,8 +6,9 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NoReturn, Protocol
 
+from app.admission import FinalWaits
 from app.errors import CLOSE_OVERLOADED, LimitExceeded
 from app.metrics import Metrics
 from app.session import SessionConfig
@@ -29,6 +30,7 @@ class Service:
         self.session_config = session_config
         self.transcriber = transcriber
         self.metrics = Metrics(transcriber)
+        self.final_waits = FinalWaits()
         self.is_draining = False
         self.started = int(time.time())
         self._connections: set[Drainable] = set()
@@ -48,9 +50,13 @@ class Service:
         """A place among the live sessions.
 
         Raises:
-            LimitExceeded: there is none left, or the server is going down.
+            LimitExceeded: there is none left, the engine does not keep up with those there are, or the server is going
+                down.
         """
         self._check_room(len(self._connections), self.settings.max_sessions, "sessions")
+        wait_s = self.final_waits.mean_s
+        if wait_s > self.settings.max_final_wait_s:
+            self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
         self._connections.add(connection)
         self.metrics.sessions.inc()
         self.metrics.sessions_total.inc()
@@ -91,9 +97,11 @@ class Service:
             self.metrics.refused_total.labels("draining").inc()
             raise LimitExceeded("draining", "the server is going down; try another", CLOSE_OVERLOADED)
         if n_now >= limit:
-            self.metrics.refused_total.labels("overloaded").inc()
-            message = f"no room: {n_now} {what} of {limit} are open; try again in {RETRY_AFTER_S} s"
-            raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
+            self._refuse(f"no room: {n_now} {what} of {limit} are open; try again in {RETRY_AFTER_S} s")
+
+    def _refuse(self, message: str) -> NoReturn:
+        self.metrics.refused_total.labels("overloaded").inc()
+        raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
 
     def _note_gone(self) -> None:
         if not self._connections and not self._n_uploads:

@@ -42,6 +42,9 @@ class Settings:
         5.0, "How long the batcher waits for more windows before it encodes fewer than a full batch."
     )
     max_sessions: int = _setting(32, "Live sessions at the same time; one more is told to come back later.")
+    max_final_wait_s: float = _setting(
+        1.0, "No more live sessions are taken in while finals wait longer than this for the engine, on average of 10 s."
+    )
     max_uploads: int = _setting(8, "File transcriptions at the same time; one more is told to come back later.")
     max_upload_mb: int = _setting(512, "Largest file for transcription, in megabytes.")
     interim_interval_ms: int = _setting(
@@ -70,6 +73,7 @@ class Settings:
             "slots",
             "max_encode_batch",
             "max_sessions",
+            "max_final_wait_s",
             "max_uploads",
             "max_upload_mb",
             "max_message_kb",

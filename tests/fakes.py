@@ -7,7 +7,7 @@ say exactly which words a window holds, and tells a word that was cut in two fro
 import asyncio
 from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -166,6 +166,8 @@ class FakeTranscriber:
     """Windows wait for `release`."""
     lost: Container[int] = ()
     """Places of the words that the first window passes over."""
+    queued_s: float = 0.0
+    """What windows are told to have waited."""
     windows: list[api.Window] = field(default_factory=list)
     n_open: int = 0
     opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -192,7 +194,7 @@ class FakeTranscriber:
         if self.holds:
             await self._released.wait()
         for event in decode(window, self.lost if window is self.windows[0] else ()):
-            yield event
+            yield replace(event, queued_s=self.queued_s) if isinstance(event, api.StartedEvent) else event
 
     def stats(self) -> api.EngineStats:
         e = EMPTY_HISTOGRAM

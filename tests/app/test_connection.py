@@ -10,6 +10,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.admission import LEAST_WAITS
 from app.driver import MAX_BACKLOG
 from app.outbox import MAX_WAITING
 from engine.errors import EngineFailed
@@ -288,6 +289,24 @@ async def test_one_more_session_is_told_when_to_come_back(serve) -> None:
                 pass
     assert refused.value.response.status_code == 503
     assert int(refused.value.response.headers["retry-after"]) > 0
+    assert server.metric("tutti_refused_total", reason="overloaded") == 1
+
+
+async def test_newcomers_are_refused_while_finals_wait_long(serve) -> None:
+    """Whoever is in stays, and is what tells how it goes."""
+    server = await serve(max_final_wait_s=1.5)
+    server.transcriber.queued_s = 2.0
+    async with session(server.stream) as socket:
+        for _ in range(LEAST_WAITS):
+            await socket.send(pcm(TURN))
+        await say(socket, {"type": "flush", "id": 1})
+        while (await hear(socket))["type"] != "flushed":
+            pass
+        with pytest.raises(InvalidStatus) as refused:
+            async with session(server.stream):
+                pass
+        assert refused.value.response.status_code == 503
+        assert b"2.0 s" in refused.value.response.body
     assert server.metric("tutti_refused_total", reason="overloaded") == 1
 
 
