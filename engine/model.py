@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from engine.attention import DecoderAttention, encoder_attention
 from engine.checkpoint import ModelConfig
+from engine.linear import Linear, Product
 from engine.packing import Run, pack
 
 
@@ -21,6 +22,13 @@ class Whisper(nn.Module):
         super().__init__()
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
+
+    def pack(self) -> None:
+        """Once the weights are read: lay them out for the kernels of this machine."""
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.pack()
+        self.decoder.pack()
 
 
 class Encoder(nn.Module):
@@ -79,6 +87,11 @@ class Decoder(nn.Module):
         self.embed_positions = nn.Embedding(config.max_target_positions, config.d_model)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.layer_norm = nn.LayerNorm(config.d_model)
+        self._projection = Product()
+
+    def pack(self) -> None:
+        """Lay out the projection to the vocabulary, which is the embedding."""
+        self._projection.pack(self.embed_tokens.weight)
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: DecoderAttention) -> Tensor:
         """`(rows, tokens)` and their positions (`(rows, tokens)` or `(tokens,)`) to `(rows, tokens, d_model)`."""
@@ -90,7 +103,7 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`(..., d_model)` to `(..., vocab_size)` float32; the projection is the token embedding."""
-        return F.linear(hidden, self.embed_tokens.weight).float()
+        return self._projection(hidden, self.embed_tokens.weight, None).float()
 
     def cross_keys_values(self, layer: int, states: Tensor) -> Tensor:
         """A layer's keys and values of packed encoder states: `(states, 2, heads, head_dim)`."""
@@ -124,8 +137,8 @@ class SelfAttention(nn.Module):
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.qkv_proj = Linear(d_model, 3 * d_model)
+        self.out_proj = Linear(d_model, d_model)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`(batch, tokens, d_model)` to queries `(batch, heads, tokens, head_dim)` and, stacked, keys and values."""
@@ -143,9 +156,9 @@ class CrossAttention(nn.Module):
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.kv_proj = nn.Linear(d_model, 2 * d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.q_proj = Linear(d_model, d_model)
+        self.kv_proj = Linear(d_model, 2 * d_model)
+        self.out_proj = Linear(d_model, d_model)
 
     def project(self, x: Tensor) -> Tensor:
         query: Tensor = self.q_proj(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
@@ -162,15 +175,15 @@ class CrossAttention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, d_model: int, ffn_dim: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(d_model, ffn_dim)
-        self.fc2 = nn.Linear(ffn_dim, d_model)
+        self.fc1 = Linear(d_model, ffn_dim)
+        self.fc2 = Linear(ffn_dim, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
+        out: Tensor = self.fc2(self.fc1(x, with_gelu=True))
         return out
 
 
-def _merge(heads: Tensor, projection: nn.Linear) -> Tensor:
+def _merge(heads: Tensor, projection: Linear) -> Tensor:
     """`(batch, heads, tokens, head_dim)` to `(batch, tokens, d_model)`."""
     out: Tensor = projection(heads.transpose(1, 2).flatten(2))
     return out

@@ -39,6 +39,7 @@ def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
     for problem, names in (("missing", missing), ("wrong", misshapen), ("left over", list(published))):
         if names:
             raise CheckpointError(f"{checkpoint.folder}: weights {problem}: {_enumerate(names)}")
+    model.pack()
     return model
 
 
