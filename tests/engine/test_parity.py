@@ -191,7 +191,8 @@ async def test_drafts_change_nothing(demo_runner: Runner, timestamps: bool, n_fo
             assert done.n_steps == len(rest) - n_right
 
 
-async def test_random_models_are_not_led_astray_by_drafts(random_runner: Runner):
+@pytest.mark.parametrize("n_rounds", [12, pytest.param(250, marks=pytest.mark.thorough)])
+async def test_random_models_are_not_led_astray_by_drafts(random_runner: Runner, n_rounds: int):
     """Drafts of other windows, of noise, with times that go back: each gives what no draft gives, in a mixed batch."""
     vocab_size, eot = random_runner.checkpoint.model.vocab_size, random_runner.checkpoint.tokenizer.eot
     r = random.Random(2)
@@ -200,7 +201,7 @@ async def test_random_models_are_not_led_astray_by_drafts(random_runner: Runner)
     limits = [24, 17, 9, 15]
     plain = [DecodeOptions(language=language, max_tokens=limit, timestamps=limit != 9) for limit in limits]
     wanted = [tokens_of(done) for done in await decode_alone(random_runner, *zip(audios, plain, strict=True))]
-    for _ in range(12):
+    for _ in range(n_rounds):
         drafts = []
         for own in wanted:
             draft = own[: r.randrange(len(own) + 1)] + [r.randrange(vocab_size) for _ in range(r.randrange(12))]
