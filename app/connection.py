@@ -1,10 +1,13 @@
-"""One client's WebSocket: reads messages into a session, writes its events, and owns every wall-clock limit."""
+"""One client's WebSocket: reads messages into a session, writes its events, and owns every wall-clock limit.
+
+A dialect translates; all dialects share what is here.
+"""
 
 import asyncio
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -12,7 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app import events
 from app.admission import FinalWaits
-from app.dialects import native
+from app.dialects.dialect import Dialect, Read
 from app.driver import SessionDriver
 from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, SessionError
 from app.metrics import Metrics
@@ -23,8 +26,6 @@ from engine import api
 
 # Audio is taken in by pieces that last this long, so that a large message does not hold up the event loop.
 PIECE_S = 0.5
-# Text messages are short; only audio may be as large as the operator's limit.
-MAX_TEXT_CHARS = 65_536
 # How fast, in times the clock, a client that is ahead gets its room back; so a replay may run at this pace.
 MAX_PACE = 1.5
 # After a reconnect a client replays what was not final: an utterance at its longest and a window more.
@@ -86,6 +87,7 @@ class Connection:
     def __init__(
         self,
         websocket: WebSocket,
+        dialect: Dialect,
         session: Session,
         transcriber: api.Transcriber,
         settings: Settings,
@@ -94,6 +96,7 @@ class Connection:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._websocket = websocket
+        self._dialect = dialect
         self._session = session
         self._transcriber = transcriber
         self._settings = settings
@@ -131,7 +134,7 @@ class Connection:
                 self._session,
                 self._transcriber,
                 tasks,
-                self._on_event,
+                self._put,
                 self._on_close,
                 self._settings.final_deadline_s,
                 self._final_waits.note,
@@ -156,23 +159,23 @@ class Connection:
     async def _read(self) -> None:
         assert self._driver
         pace = _Pace()
+        await self._take(self._dialect.open(), pace)
         while not self._session.is_closed:
             try:
-                message = await self._receive()
-                if isinstance(message, str):
-                    self._read_text(message)
-                else:
-                    await self._read_audio(message, pace)
+                await self._take(self._dialect.read(await self._receive()), pace)
             except WebSocketDisconnect:
                 return
             except LimitExceeded as error:
                 # What was heard before is made final; what still comes is not heard.
                 self._driver.perform(self._session.end(error))
+            except SessionError as error:
+                self._driver.perform(self._session.fail(error))
             # Let others have their turn, also when a client's messages come faster than they are read.
             await asyncio.sleep(0)
 
     async def _receive(self) -> str | bytes:
-        timeout_s = None if self._session.is_stopping else self._settings.idle_timeout_s
+        allowed_s = self._dialect.idle_timeout_s or self._settings.idle_timeout_s
+        timeout_s = None if self._session.is_stopping else allowed_s
         try:
             async with asyncio.timeout(timeout_s):
                 message = await self._websocket.receive()
@@ -181,24 +184,26 @@ class Connection:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
         content: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
-        limit = self._session.limits.max_message_bytes if isinstance(content, bytes) else MAX_TEXT_CHARS
+        limit = self._session.limits.max_message_bytes if isinstance(content, bytes) else self._dialect.max_text_chars
         if len(content) > limit:
             unit = "bytes of audio" if isinstance(content, bytes) else "characters of text"
             raise LimitExceeded("too_big", f"expected at most {limit} {unit}, got {len(content)}", CLOSE_TOO_BIG)
         return content
 
-    def _read_text(self, text: str) -> None:
+    async def _take(self, items: Iterable[Read], pace: _Pace) -> None:
         assert self._driver
-        try:
-            command, notices = native.decode(text)
-        except SessionError as error:
-            self._driver.perform(self._session.fail(error))
-            return
-        for notice in notices:
-            self._driver.perform([events.Send(notice)])
-        self._driver.receive(command)
+        for item in items:
+            match item:
+                case events.Audio(data):
+                    await self._take_audio(data, pace)
+                case events.Notice():
+                    self._driver.perform([events.Send(item)])
+                case events.Reply():
+                    self._put(item)
+                case _:
+                    self._driver.receive(item)
 
-    async def _read_audio(self, data: bytes, pace: _Pace) -> None:
+    async def _take_audio(self, data: bytes, pace: _Pace) -> None:
         assert self._driver
         ahead_s = pace.add(self._session.duration_s(data), self._clock())
         limit_s = self._session.limits.max_ahead_s
@@ -219,7 +224,7 @@ class Connection:
 
     # Writing.
 
-    def _on_event(self, event: events.Event) -> None:
+    def _put(self, event: events.Event | events.Reply) -> None:
         assert self._driver
         try:
             self._outbox.put(event)
@@ -232,10 +237,15 @@ class Connection:
 
     async def _write(self) -> None:
         while (event := await self._outbox.get()) is not None:
-            self._measure(event)
+            if isinstance(event, events.Reply):
+                messages: Iterable[str] = (event.text,)
+            else:
+                self._measure(event)
+                messages = self._dialect.write(event)
             try:
-                async with asyncio.timeout(self._settings.send_timeout_s):
-                    await self._websocket.send_text(native.encode(event))
+                for message in messages:
+                    async with asyncio.timeout(self._settings.send_timeout_s):
+                        await self._websocket.send_text(message)
             except TimeoutError:
                 self._log.warning("the client did not read for %g s", self._settings.send_timeout_s)
                 self._close = events.Close(CLOSE_POLICY, "slow_reader")
@@ -246,6 +256,7 @@ class Connection:
         await self._close_socket(self._close or events.Close(CLOSE_OUR_FAULT, ""))
 
     async def _close_socket(self, close: events.Close) -> None:
+        close = self._dialect.close(close)
         with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
             async with asyncio.timeout(self._settings.send_timeout_s):
                 await self._websocket.close(close.code, close.reason)

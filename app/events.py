@@ -213,6 +213,13 @@ class Stopped:
     words: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A dialect's own answer to its client, as it goes out; it keeps its place among the events."""
+
+    text: str
+
+
 Event = Started | SpeechStarted | Interim | Segment | Utterance | Flushed | Lag | Notice | Failure | Stopped
 
 

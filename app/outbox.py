@@ -14,11 +14,11 @@ class Outbox:
     """A queue of events with one reader. After `close` the reader gets what is left, then `None`."""
 
     def __init__(self) -> None:
-        self._events: deque[events.Event] = deque()
+        self._events: deque[events.Event | events.Reply] = deque()
         self._changed = asyncio.Event()
         self._is_closed = False
 
-    def put(self, event: events.Event) -> None:
+    def put(self, event: events.Event | events.Reply) -> None:
         """Queue an event; an interim or a lag that still waits makes way for the newer one.
 
         Raises:
@@ -37,7 +37,7 @@ class Outbox:
         self._is_closed = True
         self._changed.set()
 
-    async def get(self) -> events.Event | None:
+    async def get(self) -> events.Event | events.Reply | None:
         """The next event; `None` when there is none left and the outbox is closed. Cancelling loses nothing."""
         while not self._events:
             if self._is_closed:

@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from secrets import token_hex
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -11,12 +10,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from app import metrics
-from app.connection import Connection
 from app.dialects import native
 from app.errors import LimitExceeded
+from app.live import serve
 from app.rest import RequestError, create_transcription
 from app.service import RETRY_AFTER_S, Service
-from app.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -56,17 +54,11 @@ async def stream(websocket: WebSocket) -> None:
         error = RequestError(400, f"subprotocol: expected {native.SUBPROTOCOL}, got {', '.join(offered)}")
         await websocket.send_denial_response(error.response())
         return
-    session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
-    connection = Connection(
-        websocket, session, service.transcriber, service.settings, service.metrics, service.final_waits
-    )
-    try:
-        with service.admitted_session(connection):
-            await websocket.accept(native.SUBPROTOCOL if offered else None)
-            await connection.serve()
-    except LimitExceeded as error:
-        refusal = RequestError(503, error.message, code=error.code)
-        await websocket.send_denial_response(refusal.response())
+    await serve(websocket, native.Native(), native.SUBPROTOCOL if offered else None, _refuse)
+
+
+def _refuse(error: LimitExceeded) -> Response:
+    return RequestError(503, error.message, code=error.code).response()
 
 
 async def transcriptions(request: Request) -> Response:

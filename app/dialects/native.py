@@ -2,11 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 
 from app import events
 from app.audio import BYTES_PER_SAMPLE
+from app.dialects.dialect import Read
 from app.errors import BadMessage, BadStart, SessionError
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
@@ -25,6 +26,30 @@ MAX_FROM_S = 10_000_000
 # What is said about unknown keys is bounded, whatever a client sends.
 MAX_NOTICES = 20
 MAX_KEY_CHARS = 80
+# Text messages are short; only audio may be as large as the operator's limit.
+MAX_TEXT_CHARS = 65_536
+
+
+class Native:
+    """The protocol as a connection speaks it."""
+
+    idle_timeout_s = None
+    max_text_chars = MAX_TEXT_CHARS
+
+    def open(self) -> Iterable[Read]:
+        return ()
+
+    def read(self, message: str | bytes) -> Iterable[Read]:
+        if isinstance(message, bytes):
+            return (events.Audio(message),)
+        command, notices = decode(message)
+        return (*notices, command)
+
+    def write(self, event: events.Event) -> Iterable[str]:
+        return (encode(event),)
+
+    def close(self, close: events.Close) -> events.Close:
+        return close
 
 
 def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:

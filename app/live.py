@@ -1,0 +1,31 @@
+"""A WebSocket becomes a session: the same steps for every dialect."""
+
+from collections.abc import Callable
+from secrets import token_hex
+
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from app.connection import Connection
+from app.dialects.dialect import Dialect
+from app.errors import LimitExceeded
+from app.service import Service
+from app.session import Session
+
+Refuse = Callable[[LimitExceeded], Response]
+"""Why there is no room, as an answer before the upgrade."""
+
+
+async def serve(websocket: WebSocket, dialect: Dialect, subprotocol: str | None, refuse: Refuse) -> None:
+    """Accept a WebSocket and serve a session in this dialect, unless there is no room: `refuse` makes the answer."""
+    service: Service = websocket.app.state.service
+    session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
+    connection = Connection(
+        websocket, dialect, session, service.transcriber, service.settings, service.metrics, service.final_waits
+    )
+    try:
+        with service.admitted_session(connection):
+            await websocket.accept(subprotocol)
+            await connection.serve()
+    except LimitExceeded as error:
+        await websocket.send_denial_response(refuse(error))
