@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-import av
 import httpx
 import numpy as np
 import pytest
@@ -15,14 +13,9 @@ from app.main import Server, bind, build_app
 from app.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
+from tests.recordings import AUDIO, TEXTS, encoded, read, words
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-AUDIO = Path(__file__).parent / "audio"
-TEXTS = {
-    "hello": "Hello everyone, and welcome to the morning meeting.",
-    "train": "The next train to the city leaves from platform seven at a quarter past nine.",
-}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -40,25 +33,6 @@ async def address() -> AsyncIterator[str]:
         assert (stats.running, stats.waiting_finals, stats.waiting_interims) == (0, 0, 0)
 
 
-def read(name: str) -> np.ndarray:
-    """A recording of `tests/audio` as 16 kHz int16 samples."""
-    with av.open(AUDIO / f"{name}.flac") as container:
-        return np.concatenate([frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)])
-
-
-def encoded(samples: np.ndarray, encoding: str, sample_rate: int) -> bytes:
-    """The same sound in another encoding, by FFmpeg."""
-    codec = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "mulaw": "pcm_mulaw", "alaw": "pcm_alaw"}[encoding]
-    stream = av.CodecContext.create(codec, "w")
-    stream.sample_rate, stream.layout = sample_rate, "mono"
-    stream.format = "flt" if encoding == "pcm_f32le" else "s16"
-    resampler = av.AudioResampler(stream.format, "mono", sample_rate)
-    frame = av.AudioFrame.from_ndarray(samples[None], "s16", "mono")
-    frame.sample_rate = 16_000
-    frames = [*resampler.resample(frame), *resampler.resample(None)]
-    return b"".join(bytes(packet) for each in frames for packet in stream.encode(each))
-
-
 async def listen(address: str, audio: bytes, **options: object) -> list[tutti.Event]:
     """Everything that the service says of this audio."""
     async with tutti.connect(f"ws://{address}", language="en", **options) as session:
@@ -69,10 +43,6 @@ async def listen(address: str, audio: bytes, **options: object) -> list[tutti.Ev
 
 def text(events: list[tutti.Event], channel: int = 0) -> str:
     return " ".join(e.text for e in events if isinstance(e, tutti.Utterance) and e.channel == channel and e.text)
-
-
-def words(said: str) -> list[str]:
-    return said.lower().replace(",", "").replace(".", "").split()
 
 
 @pytest.mark.parametrize(

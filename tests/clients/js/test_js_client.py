@@ -1,18 +1,15 @@
 """The JavaScript client's own checks, and that the page serves what they checked."""
 
-import os
-import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.node import require_node
+
 REPOSITORY = Path(__file__).parents[3]
 CLIENT = REPOSITORY / "clients" / "js"
 PAGE_MODULES = REPOSITORY / "app" / "static" / "tutti"
-# What the tools in package.json need.
-OLDEST_NODE = (20, 19)
 COMMAND_TIMEOUT_S = 300
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
@@ -28,25 +25,10 @@ def run(*command: str) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def packages() -> None:
     """Node.js with the client's development packages; skips without Node.js unless it is required."""
-    problem = node_problem()
-    if problem is not None:
-        if os.environ.get("TUTTI_REQUIRE_NODE") == "1":
-            pytest.fail(problem)
-        pytest.skip(problem)
+    require_node()
     if not (CLIENT / "node_modules").exists():
         # Not `npm ci`: it wants every optional binary of other platforms in the lock file.
         run("npm", "install", "--no-save", "--no-audit", "--no-fund")
-
-
-def node_problem() -> str | None:
-    wanted = ".".join(map(str, OLDEST_NODE))
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        return f"Node.js {wanted} or newer with npm is not installed: see https://nodejs.org"
-    said = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S).stdout
-    version = re.match(r"v(\d+)\.(\d+)", said)
-    if version is None or tuple(map(int, version.groups())) < OLDEST_NODE:
-        return f"Node.js {wanted} or newer is needed, this is {said.strip()}"
-    return None
 
 
 @pytest.mark.parametrize("script", ["check", "lint", "test"])
