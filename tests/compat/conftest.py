@@ -1,0 +1,162 @@
+"""Real servers on loopback ports, around one engine with the embedded model, for clients of any kind.
+
+They run on an event loop in a thread of its own, so that a test may use a client that blocks.
+"""
+
+import asyncio
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.main import Server, bind, build_app
+from app.service import Service
+from app.settings import Settings
+from engine.config import EngineConfig
+from engine.engine import Engine
+from tests.node import require_node
+
+KEY = "sk-a-key-for-tests"
+JS = Path(__file__).parent / "js"
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 30
+NPM_TIMEOUT_S = 300
+SCRIPT_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that is up."""
+
+    address: str
+    """Host and port."""
+    service: Service
+
+    @property
+    def http(self) -> str:
+        return f"http://{self.address}"
+
+    @property
+    def ws(self) -> str:
+        return f"ws://{self.address}"
+
+
+class Host:
+    """The thread that servers run in."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="servers")
+        self._thread.start()
+        self._stack = AsyncExitStack()
+        self._engine = self._run(self._stack.enter_async_context(_engine()), START_TIMEOUT_S)
+
+    def start(self, **values: object) -> tuple[Running, AsyncExitStack]:
+        """A server with these settings; `stop` takes the stack."""
+        return self._run(self._start(Settings(**{"port": 0, "max_ahead_s": 600.0, **values})), START_TIMEOUT_S)
+
+    def stop(self, stack: AsyncExitStack) -> None:
+        self._run(stack.aclose(), STOP_TIMEOUT_S)
+
+    def close(self) -> None:
+        try:
+            self.stop(self._stack)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(STOP_TIMEOUT_S)
+            self._loop.close()
+
+    def _run(self, work: Any, timeout_s: float) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    async def _start(self, settings: Settings) -> tuple[Running, AsyncExitStack]:
+        stack = AsyncExitStack()
+        return await stack.enter_async_context(_running(settings, self._engine)), stack
+
+
+@asynccontextmanager
+async def _engine() -> Any:
+    async with Engine.start(EngineConfig()) as engine:
+        yield engine
+        stats = engine.stats()
+        assert (stats.running, stats.waiting_finals, stats.waiting_interims) == (0, 0, 0), "windows were left open"
+
+
+@asynccontextmanager
+async def _running(settings: Settings, engine: Engine) -> Any:
+    app = build_app(settings, engine)
+    server = Server(app, settings)
+    with bind(settings) as listener:
+        serving = asyncio.create_task(server.serve([listener]))
+        yield Running(f"127.0.0.1:{listener.getsockname()[1]}", app.state.service)
+        server.stop()
+        await serving
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[Host]:
+    """At the end the engine must have let go of every window."""
+    host = Host()
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="session")
+def server(host: Host) -> Iterator[Running]:
+    """A server that asks nobody for a key."""
+    running, stack = host.start()
+    yield running
+    host.stop(stack)
+
+
+@pytest.fixture(scope="session")
+def locked_server(host: Host) -> Iterator[Running]:
+    """A server that asks for `KEY`."""
+    running, stack = host.start(api_keys=KEY)
+    yield running
+    host.stop(stack)
+
+
+@pytest.fixture
+def start_server(host: Host) -> Iterator[Callable[..., Running]]:
+    """Start a server with other settings, for one test."""
+    stacks: list[AsyncExitStack] = []
+
+    def start(**values: object) -> Running:
+        running, stack = host.start(**values)
+        stacks.append(stack)
+        return running
+
+    yield start
+    for stack in stacks:
+        host.stop(stack)
+
+
+@pytest.fixture(scope="session")
+def node() -> Callable[..., Any]:
+    """Run a script of `tests/compat/js`, which is given its arguments as one JSON object and prints another one.
+
+    A test that uses it is marked `node`, and is given the time that `npm ci` takes (`timeout`).
+    """
+    require_node()
+    if not (JS / "node_modules").exists():
+        _command("npm", "ci", "--no-audit", "--no-fund", timeout_s=NPM_TIMEOUT_S)
+
+    def run(script: str, **arguments: object) -> Any:
+        return json.loads(_command("node", script, json.dumps(arguments), timeout_s=SCRIPT_TIMEOUT_S))
+
+    return run
+
+
+def _command(*command: str, timeout_s: float) -> str:
+    """Its standard output; the test fails with all that it printed."""
+    done = subprocess.run(command, cwd=JS, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command[:2])}\n{done.stdout}{done.stderr}", pytrace=False)
+    return done.stdout

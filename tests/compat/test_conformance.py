@@ -1,0 +1,64 @@
+"""The table of what works is what the tests say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.compat.conformance import Claim, approximated, refused, supported
+from tests.compat.table import HEAD, page
+
+REPOSITORY = Path(__file__).parents[2]
+COMMAND_TIMEOUT_S = 60
+
+
+def test_the_page_is_up_to_date() -> None:
+    """`docs/compatibility.md` is what the marks of the tests make; `python -m tests.compat.table` writes it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.compat.table", "--check"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+    )
+    assert done.returncode == 0, f"run `python -m tests.compat.table`\n{done.stdout}{done.stderr}"
+
+
+def test_a_row_is_made_of_each_option() -> None:
+    """Once, however many tests show it, under the heading of its dialect."""
+    marks = [
+        supported("openai-rest", "file"),
+        supported("openai-rest", "file"),
+        refused("twilio", "mark", how="a warning | in the log"),
+        approximated("openai-rest", "prompt", how="the last 224 tokens count"),
+    ]
+    assert page({mark.args[0] for mark in marks}) == HEAD + (
+        "\n## OpenAI REST\n\n"
+        "| option | | how |\n"
+        "|---|---|---|\n"
+        "| `file` | supported |  |\n"
+        "| `prompt` | approximated | the last 224 tokens count |\n"
+        "\n## Twilio media streams\n\n"
+        "| option | | how |\n"
+        "|---|---|---|\n"
+        "| `mark` | refused | a warning \\| in the log |\n"
+    )
+
+
+def test_tests_may_not_contradict_each_other() -> None:
+    claims = {Claim("twilio", "mark", "supported"), Claim("twilio", "mark", "refused", "how")}
+    with pytest.raises(ValueError, match="different things"):
+        page(claims)
+
+
+def test_a_mark_names_a_dialect_an_option_and_how() -> None:
+    with pytest.raises(ValueError, match="expected one of openai-rest, "):
+        supported("openai", "file")
+    with pytest.raises(ValueError, match="how it is refused"):
+        refused("openai-rest", "file", how="")
+
+
+def test_the_lock_file_names_no_registry() -> None:
+    """Anybody's registry can be used: the lock file has versions and hashes, no addresses of packages."""
+    assert '"resolved"' not in (Path(__file__).parent / "js" / "package-lock.json").read_text()
