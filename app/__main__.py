@@ -21,6 +21,7 @@ from app.errors import MediaError, SessionError, SettingsError
 from app.main import Server, bind, build_app
 from app.settings import ENV_PREFIX, Settings, check_environment
 from app.terminal import FORMATS, print_transcript
+from app.tls import load_tls
 from engine import api
 from engine.config import EngineConfig
 from engine.errors import EngineError
@@ -71,11 +72,12 @@ def serve(**values: Any) -> None:
 
 
 async def _serve(settings: Settings) -> None:
+    tls = load_tls(settings)
     with bind(settings) as listener:
         async with _start_engine(settings) as engine:
             port = listener.getsockname()[1]
             _console().print(_banner(settings, engine.info, port))
-            await Server(build_app(settings, engine), settings).serve([listener])
+            await Server(build_app(settings, engine), settings, tls).serve([listener])
 
 
 @cli.command()
@@ -223,13 +225,14 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 def _banner(settings: Settings, info: api.ModelInfo, port: int) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    secure = "s" if settings.is_encrypted else ""
     lines = [
         f"[bold]tutti[/] {version('tutti-server')} · model [bold]{info.name}[/] "
         f"({info.n_parameters / 1e6:.1f} M parameters, {info.dtype} on {info.device})",
-        f"  captions   http://{host}:{port}/",
-        f"  live       ws://{host}:{port}/v1/stream",
-        f"  files      http://{host}:{port}/v1/audio/transcriptions",
-        f"  metrics    http://{host}:{port}/metrics",
+        f"  captions   http{secure}://{host}:{port}/",
+        f"  live       ws{secure}://{host}:{port}/v1/stream",
+        f"  files      http{secure}://{host}:{port}/v1/audio/transcriptions",
+        f"  metrics    http{secure}://{host}:{port}/metrics",
     ]
     if info.name == EMBEDDED_MODEL:
         lines.append(

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import FrameType
@@ -66,7 +67,7 @@ class _WebSocketProtocol(WebSocketsSansIOProtocol):
 class Server(uvicorn.Server):
     """Uvicorn, but the first signal to stop lets the sessions finish; a second one does not."""
 
-    def __init__(self, app: Starlette, settings: Settings) -> None:
+    def __init__(self, app: Starlette, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -79,6 +80,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=5,
+                ssl_context_factory=(lambda config, default: tls) if tls else None,
             )
         )
         self._service: Service = app.state.service

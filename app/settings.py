@@ -25,6 +25,8 @@ class Settings:
 
     host: str = _setting("127.0.0.1", "Address to listen on. A public one needs API keys, or --allow-anyone.")
     port: int = _setting(8000, "Port to listen on; 0 takes a free one.")
+    tls_cert: str = _setting("", "PEM file with the certificate and its chain; serves https and wss instead.")
+    tls_key: str = _setting("", "PEM file with the certificate's private key, without a passphrase.")
     api_keys: str = _setting("", "Keys that clients must show, separated by commas. Empty: nobody is asked.")
     allow_anyone: bool = _setting(False, "Serve a public address without keys.")
     model: str = _setting(
@@ -67,6 +69,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)
+        if bool(self.tls_cert) != bool(self.tls_key):
+            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            raise SettingsError(f"{missing}: expected a file, as {given} is set, got nothing")
         for name in ("threads", "max_wait_ms"):
             _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
         for name in (
@@ -104,6 +109,10 @@ class Settings:
     @property
     def keys(self) -> frozenset[str]:
         return frozenset(key.strip() for key in self.api_keys.split(",") if key.strip())
+
+    @property
+    def is_encrypted(self) -> bool:
+        return bool(self.tls_cert)
 
     @property
     def limits(self) -> Limits:

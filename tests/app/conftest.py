@@ -11,6 +11,7 @@ from app.main import Server, bind, build_app
 from app.service import Service
 from app.session import SessionConfig
 from app.settings import Settings
+from app.tls import load_tls
 from tests.fakes import FakeTranscriber, LevelDetector
 
 
@@ -42,7 +43,7 @@ class Running:
 async def running(settings: Settings, transcriber: FakeTranscriber) -> AsyncIterator[Running]:
     config = SessionConfig(limits=settings.limits, make_detector=LevelDetector)
     app = build_app(settings, transcriber, config)
-    server = Server(app, settings)
+    server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         task = asyncio.create_task(server.serve([listener]))
         yield Running(f"127.0.0.1:{listener.getsockname()[1]}", app.state.service, server, transcriber, task)

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
@@ -79,6 +80,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("source", metavar="FILE|-|mic", help="a WAV file, - for raw audio on standard input, or mic")
     parser.add_argument("--url", default=DEFAULT_URL, help="of the server (default: %(default)s)")
     parser.add_argument("--api-key", help="default: TUTTI_API_KEY from the environment")
+    parser.add_argument("--ca-file", metavar="PEM", help="certificates to trust on wss:// instead of the system's")
     parser.add_argument("--language", help='code such as "en" (default: detected for every utterance)')
     parser.add_argument("--task", choices=["transcribe", "translate"], default="transcribe")
     parser.add_argument("--prompt", default="", help="text the speech may follow on from, or names it may contain")
@@ -106,7 +108,18 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("--rate and --channels: expected a number above 0")
 
 
+def _read_ca_file(path: str | None) -> ssl.SSLContext | None:
+    if path is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        # An `SSLError` is one, too: the file is there, but holds no certificate.
+        raise BadOption("ca_file", f"a file with certificates ({error.strerror or error})", path) from error
+
+
 async def _run(args: argparse.Namespace) -> None:
+    tls = _read_ca_file(args.ca_file)
     async with AsyncExitStack() as stack:
         chunks, format = await _open_source(args, stack)
         session = await stack.enter_async_context(
@@ -119,6 +132,7 @@ async def _run(args: argparse.Namespace) -> None:
                 task=args.task,
                 prompt=args.prompt,
                 interim=args.json or sys.stdout.isatty(),
+                ssl=tls,
                 api_key=args.api_key or os.environ.get("TUTTI_API_KEY") or None,
             )
         )
