@@ -24,6 +24,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "build" in service]
 PROMETHEUS = yaml.safe_load((REPOSITORY / "deploy/prometheus/prometheus.yml").read_text())
 DASHBOARD = json.loads((REPOSITORY / "deploy/grafana/dashboards/tutti.json").read_text())
+NGINX = (REPOSITORY / "deploy/nginx/tutti.conf").read_text()
 OPERATIONS = (REPOSITORY / "docs/operations.md").read_text()
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 # What the server gives open requests after the sessions are gone, `timeout_graceful_shutdown` in app/main.py.
@@ -277,6 +278,41 @@ def test_prometheus_finds_the_service() -> None:
     assert [str(discovery["port"])] == arguments_of("EXPOSE")
     assert scrape.get("metrics_path", "/metrics") in {getattr(route, "path", "") for route in routes()}
     assert "./deploy/prometheus:/etc/prometheus:ro" in SERVICES["prometheus"]["volumes"]
+
+
+# The reverse proxy.
+
+
+def directives(name: str) -> list[str]:
+    """What nginx is told under this name, anywhere."""
+    text = re.sub(r"#.*", "", NGINX)
+    return [" ".join(value.split()) for value in re.findall(rf"(?:^|[\s{{;]){name}\s+([^;{{]+)[;{{]", text)]
+
+
+def test_the_proxy_passes_websockets_on_to_the_port_that_is_served() -> None:
+    """An upgrade needs HTTP/1.1 and both headers; without one, connections are closed as usual."""
+    assert directives("proxy_pass") == [f"http://{name}" for name in directives("upstream")]
+    assert directives("server")[0] == f"127.0.0.1:{Settings().port}"
+    assert directives("proxy_http_version") == ["1.1"]
+    headers = dict(value.split(None, 1) for value in directives("proxy_set_header"))
+    assert headers["Upgrade"] == "$http_upgrade"
+    assert headers["Connection"] == "$connection_upgrade"
+    assert directives("default") == ["upgrade"] and directives('""') == ["close"]
+
+
+def test_the_proxy_holds_nothing_back() -> None:
+    """Events and uploads pass as they come, for as long as our own limits allow, up to the size that we take."""
+    assert directives("proxy_buffering") == directives("proxy_request_buffering") == ["off"]
+    for name in ("proxy_read_timeout", "proxy_send_timeout"):
+        (value,) = directives(name)
+        assert value.endswith("h") and int(value[:-1]) * 3600 > Settings().idle_timeout_s
+    (size,) = directives("client_max_body_size")
+    assert size.endswith("m") and int(size[:-1]) << 20 > Settings().max_upload_mb * 1_000_000
+
+
+def test_the_proxy_shows_no_metrics() -> None:
+    assert re.search(r"location /metrics \{\s*deny all;\s*\}", NGINX)
+    assert "/metrics" in {getattr(route, "path", "") for route in routes()}
 
 
 # The operator's page.
