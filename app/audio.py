@@ -67,7 +67,7 @@ class Resampler:
 
 
 class AudioDecoder:
-    """Bytes of interleaved channels to one array of 16 kHz samples per channel.
+    """Bytes of interleaved channels to one array of 16 kHz samples per channel that is heard.
 
     Bytes that do not yet make a sample of every channel are kept for the next call.
     """
@@ -75,9 +75,10 @@ class AudioDecoder:
     def __init__(self, audio: AudioFormat) -> None:
         self._encoding = audio.encoding
         self._channels = audio.channels
+        self._is_mixed = audio.is_mixed
         self._frame_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
         self.bytes_per_s = self._frame_bytes * audio.sample_rate
-        self._resamplers = [Resampler(audio.sample_rate) for _ in range(audio.channels)]
+        self._resamplers = [Resampler(audio.sample_rate) for _ in range(audio.n_heard)]
         self._rest = b""
 
     @property
@@ -90,6 +91,8 @@ class AudioDecoder:
         n_whole = len(data) - len(data) % self._frame_bytes
         self._rest = data[n_whole:]
         frames = decode_samples(data[:n_whole], self._encoding).reshape(-1, self._channels)
+        if self._is_mixed:
+            frames = frames.mean(axis=1, keepdims=True)
         return [
             resampler.process(np.ascontiguousarray(frames[:, channel]))
             for channel, resampler in enumerate(self._resamplers)

@@ -369,6 +369,7 @@ class Channel:
                 seconds(window.interim_end),
                 stable,
                 tail,
+                done.avg_logprob,
             )
         )
 

@@ -7,17 +7,19 @@ import asyncio
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app import events
 from app.admission import FinalWaits
+from app.audio import Samples
+from app.container import ContainerDecoder
 from app.dialects.dialect import Dialect, Read
 from app.driver import SessionDriver
-from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, SessionError
+from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, MediaError, SessionError
 from app.metrics import Metrics
 from app.outbox import Outbox
 from app.session import Session
@@ -106,6 +108,7 @@ class Connection:
         self._outbox = Outbox()
         self._close: events.Close | None = None
         self._driver: SessionDriver | None = None
+        self._media: ContainerDecoder | None = None
         self._arrivals = _Arrivals()
         self._awaiting_text: dict[int, float] = {}
         self._log = _Log(logger, {"session": session.id})
@@ -124,6 +127,8 @@ class Connection:
             code = str(CLOSE_OUR_FAULT)
             await self._close_socket(events.Close(CLOSE_OUR_FAULT, "internal_error"))
         finally:
+            if self._media is not None:
+                self._media.close()
             self._metrics.closed_total.labels(code).inc()
             audio_s = self._session.audio_s
             self._log.info("closed with %s after %.1f s, %.1f s of audio", code, self._clock() - started, audio_s)
@@ -198,8 +203,13 @@ class Connection:
                     await self._take_audio(data, pace)
                 case events.Notice():
                     self._driver.perform([events.Send(item)])
+                case events.Media(data):
+                    await self._take_media(data, pace)
                 case events.Reply():
                     self._put(item)
+                case events.Stop():
+                    await self._end_media(pace)
+                    self._driver.receive(item)
                 case _:
                     self._driver.receive(item)
 
@@ -220,7 +230,26 @@ class Connection:
             self._driver.receive(events.Audio(piece))
             self._metrics.audio_s_total.inc(self._session.duration_s(piece))
             self._arrivals.note(self._session.now_s, self._clock())
+            for reply in self._dialect.heard(self._session.now_s):
+                self._put(reply)
             await asyncio.sleep(0)
+
+    async def _take_media(self, data: bytes, pace: _Pace) -> None:
+        if self._media is None:
+            self._media = ContainerDecoder(self._session.n_channels)
+        await self._take_decoded(self._media.decode(data), pace)
+
+    async def _end_media(self, pace: _Pace) -> None:
+        if self._media is not None:
+            await self._take_decoded(self._media.finish(), pace)
+
+    async def _take_decoded(self, decoded: AsyncGenerator[Samples], pace: _Pace) -> None:
+        try:
+            async with aclosing(decoded) as pieces:
+                async for samples in pieces:
+                    await self._take_audio(samples.tobytes(), pace)
+        except MediaError as error:
+            raise SessionError("bad_media", str(error), CLOSE_POLICY) from error
 
     # Writing.
 

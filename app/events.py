@@ -4,6 +4,7 @@ All of it is independent of any wire format; dialects translate. Times are secon
 first sample, or since `Resume.from_s` for a resumed one.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,6 +22,13 @@ class AudioFormat:
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = 16_000
     channels: int = 1
+    is_mixed: bool = False
+    """The channels are mixed into one before they are heard."""
+
+    @property
+    def n_heard(self) -> int:
+        """Channels that are transcribed, each on its own."""
+        return 1 if self.is_mixed else self.channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,11 @@ class Resume:
     """One time for all channels, or one for each: the newest `Utterance.resume_from_s`."""
     prompt: str = ""
     """Text before that moment."""
+
+
+def confidence(avg_logprob: float) -> float:
+    """The probability of a token, on geometric average, in thousandths."""
+    return round(min(math.exp(avg_logprob), 1.0), 3)
 
 
 # Commands: what a client says.
@@ -77,6 +90,8 @@ class Audio:
 @dataclass(frozen=True, slots=True)
 class Flush:
     id: FlushId
+    channel: int | None = None
+    """`None`: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +152,8 @@ class Interim:
     end_s: float
     stable: str
     tail: str
+    avg_logprob: float = 0.0
+    """Of the whole reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +181,12 @@ class Segment:
     window_start_s: float
     words: tuple[Word, ...] = ()
     """Where they were asked for."""
+    goes_on: bool = False
+    """The utterance has a window behind this segment's, so that this is hardly its last."""
+
+    @property
+    def confidence(self) -> float:
+        return confidence(self.source.avg_logprob)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +234,14 @@ class Stopped:
     audio_s: float
     speech_s: float
     words: int
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """The next bytes of a container (WAV, Ogg, WebM, ...) on its way in; the shell makes `Audio` of the started format
+    of it, which is 16 kHz `pcm_f32le`."""
+
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)

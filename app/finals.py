@@ -366,6 +366,7 @@ class Finals:
                 segment,
                 self._session.seconds(heard[0]),
                 self._words(segment, heard, (start, end)),
+                not window.is_last,
             )
         )
 

@@ -1,6 +1,6 @@
 """A WebSocket becomes a session: the same steps for every dialect."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 
 from starlette.responses import Response
@@ -16,8 +16,18 @@ Refuse = Callable[[LimitExceeded], Response]
 """Why there is no room, as an answer before the upgrade."""
 
 
-async def serve(websocket: WebSocket, dialect: Dialect, subprotocol: str | None, refuse: Refuse) -> None:
-    """Accept a WebSocket and serve a session in this dialect, unless there is no room: `refuse` makes the answer."""
+async def serve(
+    websocket: WebSocket,
+    dialect: Dialect,
+    subprotocol: str | None,
+    refuse: Refuse,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Accept a WebSocket and serve a session in this dialect, unless there is no room: `refuse` makes the answer.
+
+    Args:
+        headers: sent with the upgrade.
+    """
     service: Service = websocket.app.state.service
     session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
     connection = Connection(
@@ -25,7 +35,9 @@ async def serve(websocket: WebSocket, dialect: Dialect, subprotocol: str | None,
     )
     try:
         with service.admitted_session(connection):
-            await websocket.accept(subprotocol)
+            await websocket.accept(
+                subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+            )
             await connection.serve()
     except LimitExceeded as error:
         await websocket.send_denial_response(refuse(error))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterator
-from typing import IO
+from typing import IO, Protocol
 
 import av
 import numpy as np
@@ -12,17 +12,29 @@ from app.errors import MediaError
 from engine.api import SAMPLE_RATE
 
 PIECE_SAMPLES = 10 * SAMPLE_RATE
+# What arrives live is not to wait until FFmpeg has guessed at its bit rate: its defaults held a WAV back for 5 s.
+PROBE_BYTES = 4096
+PROBE_US = 100_000
 
 
-async def decode_file(file: IO[bytes]) -> AsyncGenerator[Samples, None]:
-    """The file's first audio stream, channels mixed down, as float32 pieces of at most 10 s. Decodes in threads.
+class Source(Protocol):
+    """What a container is read from; without `seek` it is read from the beginning to the end."""
+
+    def read(self, n: int, /) -> bytes: ...
+
+
+async def decode_file(file: IO[bytes], channels: int | None = None) -> AsyncGenerator[Samples, None]:
+    """The file's first audio stream as float32 pieces of about 10 s. Decodes in threads.
 
     Packets that are damaged are passed over, as FFmpeg's own programs do.
 
+    Args:
+        channels: as many as the file has, to get them interleaved; `None` to have them mixed down.
+
     Raises:
-        MediaError: it holds no audio that can be decoded.
+        MediaError: it holds no audio that can be decoded, or not so many channels.
     """
-    pieces = _pieces(file)
+    pieces = _pieces(file, channels)
     reading: asyncio.Future[Samples | None] | None = None
     try:
         while True:
@@ -49,21 +61,35 @@ def duration_s(file: IO[bytes]) -> float | None:
         file.seek(0)
 
 
-def _open(file: IO[bytes]) -> av.container.InputContainer:
+def n_channels(file: IO[bytes]) -> int:
+    """Of the file's first audio stream; 1 if it cannot be read. Leaves it at its beginning."""
+    try:
+        with _open(file) as container:
+            return container.streams.audio[0].channels if container.streams.audio else 1
+    except av.FFmpegError:
+        return 1
+    finally:
+        file.seek(0)
+
+
+def _open(file: Source) -> av.container.InputContainer:
     """Open the container for reading what is in it, and nothing that it names.
 
     Some formats, SDP among them, are lists of addresses; an upload must not make us listen or fetch.
     """
-    return av.open(file, mode="r", metadata_errors="ignore", options={"protocol_whitelist": "none"})
+    options = {"protocol_whitelist": "none"}
+    if not hasattr(file, "seek"):
+        options |= {"probesize": str(PROBE_BYTES), "analyzeduration": str(PROBE_US)}
+    return av.open(file, mode="r", metadata_errors="ignore", options=options)
 
 
-def _pieces(file: IO[bytes]) -> Generator[Samples, None, None]:
+def _pieces(file: Source, channels: int | None) -> Generator[Samples, None, None]:
     """Collects decoded frames, which last some 20 ms each, into pieces worth handing to another thread."""
     held: list[Samples] = []
     n_held = 0
-    for samples in _samples(file):
+    for samples in decoded(file, channels):
         held.append(samples)
-        n_held += len(samples)
+        n_held += len(samples) // (channels or 1)
         if n_held >= PIECE_SAMPLES:
             yield np.concatenate(held)
             held, n_held = [], 0
@@ -71,14 +97,20 @@ def _pieces(file: IO[bytes]) -> Generator[Samples, None, None]:
         yield np.concatenate(held)
 
 
-def _samples(file: IO[bytes]) -> Generator[Samples, None, None]:
-    """Decoded frames at 16 kHz; a stream that changes its rate or channels on the way gets another resampler."""
+def decoded(file: Source, channels: int | None = None) -> Generator[Samples, None, None]:
+    """Decoded frames at 16 kHz, arguments and errors as for `decode_file`.
+
+    A stream that changes its rate or channels on the way gets another resampler.
+    """
     resampler: av.AudioResampler | None = None
     layout: tuple[object, ...] = ()
     for frame in _frames(file):
         if resampler is None or layout != (frame.sample_rate, frame.layout.name, frame.format.name):
             yield from _resampled(resampler, None)
-            resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
+            if channels is not None and frame.layout.nb_channels != channels:
+                raise MediaError(f"audio: expected {channels} channels, got {frame.layout.nb_channels}")
+            heard = "mono" if channels is None else frame.layout
+            resampler = av.AudioResampler(format="flt", layout=heard, rate=SAMPLE_RATE)
             layout = (frame.sample_rate, frame.layout.name, frame.format.name)
         yield from _resampled(resampler, frame)
     yield from _resampled(resampler, None)
@@ -90,7 +122,7 @@ def _resampled(resampler: av.AudioResampler | None, frame: av.AudioFrame | None)
             yield resampled.to_ndarray()[0]
 
 
-def _frames(file: IO[bytes]) -> Generator[av.AudioFrame, None, None]:
+def _frames(file: Source) -> Generator[av.AudioFrame, None, None]:
     n_frames, damage = 0, ""
     try:
         with _open(file) as container:

@@ -70,7 +70,7 @@ class _State(Enum):
 
 @dataclass(slots=True)
 class _Marker:
-    """A flush that waits until every channel has done what it had heard before it."""
+    """A flush that waits until its channels have done what they had heard before it."""
 
     id: events.FlushId
     finals: list[int]
@@ -112,6 +112,11 @@ class Session:
     @property
     def limits(self) -> events.Limits:
         return self._config.limits
+
+    @property
+    def n_channels(self) -> int:
+        """Transcribed, each on its own; 0 before the session has started."""
+        return len(self._channels)
 
     @property
     def audio_s(self) -> float:
@@ -241,8 +246,8 @@ class Session:
                 if self._state is _State.OPEN:
                     assert self._decoder
                     self._take(self._decoder.decode(command.data))
-            case events.Flush(id=flush_id):
-                self._flush(flush_id)
+            case events.Flush():
+                self._flush(command)
             case events.Stop():
                 if self._state is _State.OPEN:
                     self._state = _State.STOPPING
@@ -259,7 +264,7 @@ class Session:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         self.is_resumed = start.resume is not None
         self.max_utterance_s = start.endpointing.max_utterance_s
-        n_channels = start.audio.channels
+        n_channels = start.audio.n_heard
         from_s = start.resume.from_s if start.resume else (0.0,)
         if len(from_s) not in (1, n_channels):
             raise BadStart("resume.from_s", f"a number, or a list of {n_channels}, one for each channel", list(from_s))
@@ -300,12 +305,14 @@ class Session:
             self._next_lag = position + LAG_EVERY_SAMPLES
             self.send(events.Lag(round(behind / SAMPLE_RATE, 3)))
 
-    def _flush(self, flush_id: events.FlushId) -> None:
+    def _flush(self, flush: events.Flush) -> None:
         if len(self._markers) >= MAX_PENDING_FLUSHES:
             raise LimitExceeded("too_many_flushes", f"flush: {MAX_PENDING_FLUSHES} flushes wait for their answers")
-        for channel in self._channels:
+        flushed = [channel for channel in self._channels if flush.channel in (None, channel.number)]
+        for channel in flushed:
             channel.flush()
-        self._markers.append(_Marker(flush_id, [channel.finals.n_added for channel in self._channels]))
+        finals = [channel.finals.n_added if channel in flushed else 0 for channel in self._channels]
+        self._markers.append(_Marker(flush.id, finals))
         self._answer()
 
     def _finish_audio(self) -> None:

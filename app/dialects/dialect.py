@@ -9,7 +9,7 @@ from typing import Protocol
 
 from app import events
 
-Read = events.Command | events.Notice | events.Reply
+Read = events.Command | events.Notice | events.Media | events.Reply
 """What a message comes to: something for the session, or something that the dialect itself answers."""
 
 
@@ -38,6 +38,10 @@ class Dialect(Protocol):
 
     def write(self, event: events.Event) -> Iterable[str]:
         """An event as text messages: none where this dialect has no word for it."""
+        ...
+
+    def heard(self, until_s: float) -> Iterable[events.Reply]:
+        """What the time alone brings about, once audio up to `until_s` on the session's timeline has been taken in."""
         ...
 
     def close(self, close: events.Close) -> events.Close:

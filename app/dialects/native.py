@@ -1,7 +1,6 @@
 """The native protocol, `tutti.v1`: JSON text to commands, events to JSON text. See docs/protocol.md."""
 
 import json
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 
@@ -47,6 +46,9 @@ class Native:
 
     def write(self, event: events.Event) -> Iterable[str]:
         return (encode(event),)
+
+    def heard(self, until_s: float) -> Iterable[events.Reply]:
+        return ()
 
     def close(self, close: events.Close) -> events.Close:
         return close
@@ -284,7 +286,7 @@ def _wire(event: events.Event) -> dict[str, Any]:
                     {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
                     for word in event.words
                 ],
-                "confidence": round(min(math.exp(event.source.avg_logprob), 1.0), 3),
+                "confidence": event.confidence,
                 "language": event.language,
             }
         case events.Utterance():

@@ -88,6 +88,11 @@ def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms:
     check_promises(bench)
     assert bench.text() == said(words)
     assert len([w for w in bench.windows if w.priority is api.Priority.FINAL]) >= 4
+    # Whether a segment may be its utterance's last is said as it comes.
+    segments = bench.of(events.Segment)
+    last = {segment.utterance: segment.id for segment in segments}
+    assert any(segment.goes_on for segment in segments)
+    assert all(not segment.goes_on for segment in segments if segment.id == last[segment.utterance])
 
 
 def test_a_window_knows_the_text_before_it() -> None:
@@ -270,6 +275,30 @@ def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
     bench.answer_all()
     assert bench.text() == said([1, 2, 3, 4])
     assert bench.events[-1] == events.Flushed("turn")
+
+
+def test_flush_of_a_channel_leaves_the_others_alone() -> None:
+    """It is answered while they still speak."""
+    both = np.repeat(speech([1, 2, 3, 4]), 2)
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench.hear(both)
+    bench.give(events.Flush("left", 0))
+    bench.answer_all()
+    assert bench.events[-1] == events.Flushed("left")
+    assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0]
+    bench.give(events.Flush("all"))
+    bench.answer_all()
+    assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0, 1]
+
+
+def test_channels_may_be_heard_as_one() -> None:
+    """Mixed before they are heard: there is one transcript, of channel 0."""
+    both = np.stack((speech([3, 5]), speech([3, 5])), axis=1).reshape(-1)
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2, is_mixed=True)))
+    bench.hear(both, n_channels=2)
+    bench.stop()
+    assert bench.text(0) == said([3, 5])
+    assert {utterance.channel for utterance in bench.of(events.Utterance)} == {0}
 
 
 MANUAL = replace(START, endpointing=events.Endpointing("manual", max_utterance_s=10))
