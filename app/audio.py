@@ -59,10 +59,18 @@ class Resampler:
             None if sample_rate == SAMPLE_RATE else soxr.ResampleStream(sample_rate, SAMPLE_RATE, 1, dtype="float32")
         )
 
-    def process(self, samples: Samples, is_last: bool = False) -> Samples:
+    def drain(self) -> Samples:
+        """The samples still held back, as if no more came; more may come."""
+        if self._stream is None:
+            return np.zeros(0, dtype=np.float32)
+        held: Samples = self._stream.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
+        self._stream.clear()
+        return held
+
+    def process(self, samples: Samples) -> Samples:
         if self._stream is None:
             return samples
-        resampled: Samples = self._stream.resample_chunk(samples, last=is_last)
+        resampled: Samples = self._stream.resample_chunk(samples)
         return resampled
 
 
@@ -98,9 +106,9 @@ class AudioDecoder:
             for channel, resampler in enumerate(self._resamplers)
         ]
 
-    def finish(self) -> list[Samples]:
+    def drain(self) -> list[Samples]:
         """The samples still inside the resamplers."""
-        return [resampler.process(np.zeros(0, dtype=np.float32), is_last=True) for resampler in self._resamplers]
+        return [resampler.drain() for resampler in self._resamplers]
 
 
 class SampleBuffer:

@@ -22,7 +22,7 @@ from app.endpointing import (
     SpeechEnded,
     quietest,
 )
-from app.finals import FinalOptions, Finals, FinalWindow, SessionPort, Utterance
+from app.finals import Asked, FinalOptions, Finals, FinalWindow, SessionPort, Utterance
 from app.interims import InterimSchedule
 from app.stabilizer import MakePolicy, Stabilizer
 from engine import api
@@ -37,8 +37,8 @@ LEAST_PAUSE_MS = 60
 QUIET_SPAN_SAMPLES = 60 * SAMPLE_RATE // 1000
 # Gaps of the detected speech from this length on are silence; shorter ones lie between words.
 SPEECH_GAP_SAMPLES = SAMPLE_RATE // 5
-# In manual mode an utterance begins once there is so much audio for it: what the resampler still held when the last one
-# was flushed is none.
+# In manual mode an utterance begins once there is so much audio for it: the rest of a frame that was left when the last
+# one was flushed is none.
 MANUAL_SAMPLES = SAMPLE_RATE // 10
 # Audio kept while nobody speaks: the pre-roll of speech that the detector has yet to announce.
 IDLE_SAMPLES = PRE_ROLL_SAMPLES + ONSET_WINDOW * FRAME_SAMPLES
@@ -58,7 +58,17 @@ class ChannelOptions:
     interim_samples: int | None
     """Least audio between two interims; `None` for no interims."""
     make_policy: MakePolicy
+    asked: Asked
     finals: FinalOptions
+
+    @property
+    def is_manual(self) -> bool:
+        return self.endpointing.mode == "manual"
+
+    @property
+    def silence_samples(self) -> int:
+        """What ends an utterance; in manual mode more than a window holds, as none does."""
+        return WINDOW_SAMPLES if self.is_manual else self.endpointing.silence_ms * SAMPLE_RATE // 1000
 
 
 @dataclass(slots=True)
@@ -92,10 +102,9 @@ class Channel:
         self._session = session
         self._options = options
         endpointing = options.endpointing
-        self._is_manual = endpointing.mode == "manual"
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s)
-        silence_samples = WINDOW_SAMPLES if self._is_manual else endpointing.silence_ms * SAMPLE_RATE // 1000
-        self._interims = InterimSchedule(options.interim_samples, silence_samples) if options.interim_samples else None
+        interim_samples = options.interim_samples
+        self._interims = InterimSchedule(interim_samples, options.silence_samples) if interim_samples else None
         self._read_until = 0
         """Behind the audio of the newest interim that was answered."""
         self._buffer = SampleBuffer()
@@ -115,14 +124,35 @@ class Channel:
         while self._buffer.end - self.position >= FRAME_SAMPLES:
             self._frame(self._endpointer.take(self._buffer.view(self.position, self.position + FRAME_SAMPLES)))
 
-    def flush(self) -> None:
+    def flush(self, flush_id: events.FlushId | None = None) -> None:
         """End the open utterance now, and one that has begun without having been announced."""
         began = self._endpointer.flush()
         if began:
             self._speech_began(began)
         self._endpointer.end()
         if self._open:
-            self._end(self._open)
+            self._end(self._open, flush_id)
+
+    def discard(self) -> None:
+        """Forget all audio that is not part of an utterance that has ended."""
+        if self._open:
+            self._note_speech(self._open)
+            self._close_window(self._open, self.position, is_last=True, is_discarded=True)
+            self._open = None
+        self._endpointer.forget()
+        self._last_cut = max(self._last_cut, self.position)
+        self._buffer.forget_before(self.position)
+
+    def configure(self, options: ChannelOptions) -> None:
+        """Hear utterances from the next one on in another way; another mode ends the open one first."""
+        if options.is_manual != self._options.is_manual:
+            self.flush()
+            self._last_cut = max(self._last_cut, self._buffer.start)
+        self._options = options
+        self._prompt = options.prompt
+        self._endpointer.adjust(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
+        if self._interims:
+            self._interims.adjust(options.silence_samples)
 
     def finish(self) -> None:
         """No more audio: look at the last, incomplete frame too, then flush."""
@@ -135,6 +165,8 @@ class Channel:
         """No more text will come: end what was announced with what there is."""
         window, self._open = self._open, None
         ended = self._ended(window, self.position, _NO_SAMPLES, is_last=True) if window else None
+        if window:
+            self._send_endpoint(window, self.position)
         self.finals.abandon(ended, acknowledged)
 
     @property
@@ -164,13 +196,13 @@ class Channel:
         return max(self.position - IDLE_SAMPLES, self._last_cut)
 
     def _frame(self, change: SpeechBegan | SpeechEnded | None) -> None:
-        if self._is_manual and not self._open and self.position - self._last_cut >= MANUAL_SAMPLES:
+        if self._options.is_manual and not self._open and self.position - self._last_cut >= MANUAL_SAMPLES:
             self._open = self._announce(self._last_cut, self._last_cut, [])
         match change:
             case SpeechBegan():
                 self._speech_began(change)
             case SpeechEnded():
-                if self._open and not self._is_manual:
+                if self._open and not self._options.is_manual:
                     self._end(self._open)
             case None:
                 pass
@@ -189,16 +221,18 @@ class Channel:
     def _speech_began(self, began: SpeechBegan) -> None:
         if self._open:
             self._open.speech.append((max(began.at, self._open.start), self._endpointer.speech_until))
-        elif not self._is_manual:
+        elif not self._options.is_manual:
             window_start = max(began.at - PRE_ROLL_SAMPLES, self._last_cut, self._buffer.start)
             speech_start = max(began.at, window_start)
             self._open = self._announce(speech_start, window_start, [(speech_start, speech_start)])
 
     def _announce(self, utterance_start: int, window_start: int, speech: list[Span]) -> _OpenWindow:
-        utterance = Utterance(self._session.next_utterance(), utterance_start, self._prompt, text_until=window_start)
+        number, asked = self._session.next_utterance(), self._options.asked
+        utterance = Utterance(number, utterance_start, self._prompt, asked, text_until=window_start)
         self._prompt = self._options.prompt
         at_s = self._session.seconds(utterance_start)
-        self._session.send(events.SpeechStarted(utterance.number, self.number, at_s))
+        is_detected = not self._options.is_manual
+        self._session.send(events.SpeechStarted(utterance.number, self.number, at_s, is_detected))
         if self._interims:
             self._interims.begin(utterance_start)
         return _OpenWindow(utterance, window_start, speech, self._stabilizer())
@@ -206,9 +240,9 @@ class Channel:
     def _stabilizer(self) -> Stabilizer:
         return Stabilizer(self._options.make_policy())
 
-    def _end(self, window: _OpenWindow) -> None:
+    def _end(self, window: _OpenWindow, flush_id: events.FlushId | None = None) -> None:
         self._note_speech(window)
-        self._close_window(window, self.position, is_last=True)
+        self._close_window(window, self.position, is_last=True, flush_id=flush_id)
         self._open = None
 
     def _note_speech(self, window: _OpenWindow) -> None:
@@ -252,23 +286,40 @@ class Channel:
             self._open = _OpenWindow(window.utterance, cut, behind, self._stabilizer())
             if self._interims:
                 self._interims.go_on(self.position)
-        elif self._endpointer.pause_samples and not behind and not self._is_manual:
+        elif self._endpointer.pause_samples and not behind and not self._options.is_manual:
             # Nobody is speaking; the next utterance begins when somebody does.
             self._endpointer.end()
             self._open = None
         else:
-            self._open = self._announce(cut, cut, behind or ([] if self._is_manual else [(cut, cut)]))
+            self._open = self._announce(cut, cut, behind or ([] if self._options.is_manual else [(cut, cut)]))
 
-    def _close_window(self, window: _OpenWindow, end: int, is_last: bool) -> None:
+    def _close_window(
+        self,
+        window: _OpenWindow,
+        end: int,
+        is_last: bool,
+        flush_id: events.FlushId | None = None,
+        is_discarded: bool = False,
+    ) -> None:
         for job in (window.interim_job, window.replaced_job):
             if job is not None:
                 self._session.cancel(job)
-        samples = self._buffer.view(window.start, end).copy()
+        samples = _NO_SAMPLES if is_discarded else self._buffer.view(window.start, end).copy()
         self._last_cut = end
         self._buffer.forget_before(end)
-        self.finals.add(self._ended(window, end, samples, is_last))
+        if is_last:
+            self._send_endpoint(window, end, flush_id, is_discarded)
+        self.finals.add(self._ended(window, end, samples, is_last, is_discarded))
 
-    def _ended(self, window: _OpenWindow, end: int, samples: Samples, is_last: bool) -> FinalWindow:
+    def _send_endpoint(
+        self, window: _OpenWindow, end: int, flush_id: events.FlushId | None = None, is_discarded: bool = False
+    ) -> None:
+        end_s = self._session.seconds(end)
+        self._session.send(events.Endpoint(window.utterance.number, self.number, end_s, flush_id, is_discarded))
+
+    def _ended(
+        self, window: _OpenWindow, end: int, samples: Samples, is_last: bool, is_discarded: bool = False
+    ) -> FinalWindow:
         stabilizer = window.stabilizer
         return FinalWindow(
             window.utterance,
@@ -281,7 +332,8 @@ class Channel:
             stabilizer.heard_until,
             window.speech,
             is_last,
-            is_marked=self._is_manual,
+            is_marked=self._options.is_manual,
+            is_discarded=is_discarded,
         )
 
     # Interims.

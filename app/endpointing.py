@@ -64,8 +64,7 @@ class Endpointer:
 
     def __init__(self, detector: SpeechDetector, silence_ms: int, min_utterance_s: float = 0.0) -> None:
         self._detector = detector
-        self._silence_samples = silence_ms * SAMPLE_RATE // 1000
-        self._min_samples = round(min_utterance_s * SAMPLE_RATE)
+        self.adjust(silence_ms, min_utterance_s)
         self._began = 0
         self._recent: deque[bool] = deque(maxlen=ONSET_WINDOW)
         self.position = 0
@@ -94,6 +93,16 @@ class Endpointer:
             return None
         return self._end()
 
+    def adjust(self, silence_ms: int, min_utterance_s: float) -> None:
+        """End speech in another way from now on."""
+        self._silence_samples = silence_ms * SAMPLE_RATE // 1000
+        self._min_samples = round(min_utterance_s * SAMPLE_RATE)
+
+    def forget(self) -> None:
+        """Whatever was said, nobody is speaking: only what still comes may be speech."""
+        self.is_speaking = False
+        self._recent.clear()
+
     def flush(self) -> SpeechBegan | None:
         """Speech that has begun but was not announced yet, as when a short word is followed by a flush at once."""
         if self.is_speaking or sum(self._recent) < ONSET_VOICED_AT_FLUSH:
@@ -113,8 +122,7 @@ class Endpointer:
         return SpeechBegan(self._began)
 
     def _end(self) -> SpeechEnded:
-        self.is_speaking = False
-        self._recent.clear()
+        self.forget()
         return SpeechEnded(self.speech_until)
 
 

@@ -95,6 +95,27 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True)
+class Discard:
+    """Forget the audio of the open utterance: it ends with the text that was stable. Those that have ended stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Hear utterances from the next one on in another way; the fields are those of `Start`.
+
+    Audio and endpointing change at once. Another mode of endpointing ends the open utterance first.
+    """
+
+    audio: AudioFormat
+    """With as many channels as before."""
+    language: str | None
+    endpointing: Endpointing
+    prompt: str
+    hotwords: tuple[str, ...]
+    words: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Keepalive:
     pass
 
@@ -104,7 +125,7 @@ class Stop:
     pass
 
 
-Command = Start | Audio | Flush | Keepalive | Stop
+Command = Start | Audio | Flush | Discard | Configure | Keepalive | Stop
 
 
 # Events: what the session says.
@@ -140,6 +161,22 @@ class SpeechStarted:
     utterance: int
     channel: int
     at_s: float
+    is_detected: bool = True
+    """False in mode `manual`, where an utterance begins with the first audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """No more audio belongs to an utterance that was announced; its text may still come. One for each, before its
+    `Utterance`."""
+
+    utterance: int
+    channel: int
+    end_s: float
+    """Where its audio ends, the silence that showed the end included."""
+    flush: FlushId | None = None
+    """The flush that ended it, if one did."""
+    is_discarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +245,8 @@ class Utterance:
     """Stretches of speech without text that were read again; for the operator, not for the client."""
     recovered_s: float = 0.0
     """Speech that has text thanks to them."""
+    is_complete: bool = True
+    """False where the session had to end, or the client discarded its audio, before all of it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +290,7 @@ class Reply:
     text: str
 
 
-Event = Started | SpeechStarted | Interim | Segment | Utterance | Flushed | Lag | Notice | Failure | Stopped
+Event = Started | SpeechStarted | Endpoint | Interim | Segment | Utterance | Flushed | Lag | Notice | Failure | Stopped
 
 
 # Effects: what the session asks its shell to do, in order.

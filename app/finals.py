@@ -45,6 +45,7 @@ class Utterance:
     start: int
     prompt: str
     """Shown to the model while there is no text of its own."""
+    asked: "Asked"
     text: str = ""
     text_until: int = 0
     """Position where its last segment ended."""
@@ -84,6 +85,8 @@ class FinalWindow:
     """The utterance ends with it."""
     is_marked: bool = False
     """The client says that it is speech: it is read even where the detector heard none."""
+    is_discarded: bool = False
+    """The client wants no text of it but what was stable."""
     n_given_chars: int = 0
     """How much of its text has been handed out."""
     job: int | None = None
@@ -109,20 +112,26 @@ class FinalWindow:
     @property
     def needs_decoding(self) -> bool:
         """A window that begins in a pause may end without having heard anything."""
-        return bool(self.is_marked or self.speech or self.prefix)
+        return not self.is_discarded and bool(self.is_marked or self.speech or self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How the client wants an utterance to be read."""
+
+    language: str | None
+    task: api.Task
+    hotwords: tuple[str, ...] = ()
+    words: bool = False
+    """Find out when every word was said."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalOptions:
-    language: str | None
-    task: api.Task
     max_in_flight: int
     """Windows that the engine is asked for at the same time."""
     context: Context
     gate: Gate
-    hotwords: tuple[str, ...] = ()
-    words: bool = False
-    """Find out when every word was said."""
     sampling: api.Sampling = field(default_factory=api.Sampling)
 
 
@@ -146,8 +155,9 @@ class Finals:
 
     @property
     def n_to_decode(self) -> int:
-        """Those that wait for the engine; the others have heard nothing, and each of them follows one of these."""
-        return sum(window.needs_decoding for window in self._windows)
+        """Those that wait for the engine, or were discarded while one before them does; the others have heard nothing,
+        and each of them follows one of these."""
+        return sum(window.needs_decoding or window.is_discarded for window in self._windows)
 
     @property
     def oldest(self) -> FinalWindow | None:
@@ -193,12 +203,12 @@ class Finals:
     ) -> api.DecodeOptions:
         """How a window of this utterance is to be decoded."""
         return api.DecodeOptions(
-            self._options.language,
-            self._options.task,
+            utterance.asked.language,
+            utterance.asked.task,
             previous_text=self._text_before(utterance) or utterance.prompt,
             prefix=prefix,
             draft=draft,
-            hotwords=self._options.hotwords,
+            hotwords=utterance.asked.hotwords,
         )
 
     def _text_before(self, utterance: Utterance) -> str:
@@ -226,7 +236,7 @@ class Finals:
                 self._send_stable(window)
             window.utterance.uncovered += uncovered(window.speech, window.covered, least=1)
             if window.is_last:
-                self._send_utterance(window.utterance, window.speech, acknowledged)
+                self._send_utterance(window, acknowledged, is_complete=False)
 
     def _advance(self) -> None:
         """Submit what may run; hand out the events of the oldest window, and of the next ones while they are done."""
@@ -250,7 +260,7 @@ class Finals:
                 if n_in_flight >= self._options.max_in_flight or self._needs_text_of(previous, window):
                     return
                 options = self.reading_options(window.utterance, window.prefix, window.draft)
-                options = replace(options, word_times=self._options.words, sampling=self._options.sampling)
+                options = replace(options, word_times=window.utterance.asked.words, sampling=self._options.sampling)
                 window.is_led = bool(options.previous_text or options.prefix)
                 window.job = self._session.submit(self._channel, api.Priority.FINAL, window.samples, options)
             n_in_flight += 1
@@ -313,11 +323,9 @@ class Finals:
         if not stretch or window.stable_left or window.n_redecodes >= MAX_REDECODES:
             return False
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
+        asked = window.utterance.asked
         options = api.DecodeOptions(
-            self._options.language or language,
-            self._options.task,
-            hotwords=self._options.hotwords,
-            word_times=self._options.words,
+            asked.language or language, asked.task, hotwords=asked.hotwords, word_times=asked.words
         )
         job = self._session.submit(self._channel, api.Priority.FINAL, samples, options)
         window.redecode = _Redecode(job, stretch, text_behind)
@@ -374,7 +382,7 @@ class Finals:
         """Hand out what was shown as stable, for want of a final reading of it."""
         end_s = (window.stable_until - window.start) / SAMPLE_RATE
         segment = api.Segment(0.0, end_s, window.stable_left, (), 0.0, 1.0, 0.0)
-        self._send_segment(window, segment, self._options.language, (window.start, window.end))
+        self._send_segment(window, segment, window.utterance.asked.language, (window.start, window.end))
 
     def _words(self, segment: api.Segment, heard: Span, sent: Span) -> tuple[events.Word, ...]:
         """Their times on the session's timeline, inside the segment as it is sent."""
@@ -389,6 +397,8 @@ class Finals:
 
     def _finish(self, window: FinalWindow) -> None:
         self.speech_samples += duration(window.speech)
+        if window.is_discarded and window.stable_left:
+            self._send_stable(window)
         if window.needs_decoding and (window.is_looping or not window.covered):
             # What misled one reading must not mislead the next. Source: openai/whisper, whisper/transcribe.py,
             # `prompt_reset_since`, which goes by the temperature that a reading took.
@@ -396,11 +406,13 @@ class Finals:
         least = UNCOVERED_SAMPLES if window.covered else 1
         window.utterance.uncovered += uncovered(window.speech, window.covered, least)
         if window.is_last:
-            self._send_utterance(window.utterance, window.speech, self._session.acknowledged())
+            self._send_utterance(window, self._session.acknowledged(), is_complete=not window.is_discarded)
 
-    def _send_utterance(self, utterance: Utterance, last_speech: list[Span], acknowledged: tuple[float, ...]) -> None:
+    def _send_utterance(self, last: FinalWindow, acknowledged: tuple[float, ...], is_complete: bool) -> None:
+        """End the utterance of its last window."""
+        utterance = last.utterance
         seconds = self._session.seconds
-        end = max(last_speech[-1][1] if last_speech else utterance.start, utterance.text_until)
+        end = max(last.speech[-1][1] if last.speech else utterance.start, utterance.text_until)
         self._session.send(
             events.Utterance(
                 utterance.number,
@@ -413,6 +425,7 @@ class Finals:
                 acknowledged,
                 utterance.n_redecodes,
                 utterance.recovered_samples / SAMPLE_RATE,
+                is_complete,
             )
         )
 

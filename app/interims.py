@@ -32,6 +32,10 @@ class InterimSchedule:
         self._asked_since: int | None = None
         self._took = 0
 
+    def adjust(self, silence_samples: int) -> None:
+        """Another silence ends an utterance from now on."""
+        self._silence = silence_samples
+
     def begin(self, speech_start: int) -> None:
         """A window opens whose utterance has just begun."""
         self._next = speech_start + FIRST_SAMPLES

@@ -6,7 +6,7 @@ it was cut. Its shell, `app/driver.py`, performs the effects.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import assert_never
 
@@ -20,12 +20,13 @@ from app.errors import (
     CLOSE_OUR_FAULT,
     CLOSE_OVERLOADED,
     CLOSE_POLICY,
+    BadMessage,
     BadStart,
     LimitExceeded,
     SessionError,
     WrongState,
 )
-from app.finals import Context, FinalOptions
+from app.finals import Asked, Context, FinalOptions
 from app.gate import Gate
 from app.stabilizer import Agreement, MakePolicy
 from engine import api
@@ -86,6 +87,8 @@ class Session:
         self._state = _State.NEW
         self._effects: list[events.Effect] = []
         self._channels: list[Channel] = []
+        self._options: ChannelOptions | None = None
+        self._audio: events.AudioFormat | None = None
         self._decoder: AudioDecoder | None = None
         self._from_s = 0.0
         self.is_resumed = False
@@ -236,10 +239,14 @@ class Session:
                 self._start(command)
             case events.Keepalive():
                 pass
-            case events.Audio() | events.Flush() | events.Stop() if self._state is _State.NEW:
+            case events.Audio() | events.Flush() | events.Discard() | events.Configure() | events.Stop() if (
+                self._state is _State.NEW
+            ):
                 name = type(command).__name__.lower()
                 raise WrongState("not_started", f"{name}: expected start first", CLOSE_POLICY)
-            case events.Audio() | events.Flush() | events.Stop() if self._state is _State.STOPPING:
+            case events.Audio() | events.Flush() | events.Discard() | events.Configure() | events.Stop() if (
+                self._state is _State.STOPPING
+            ):
                 name = type(command).__name__.lower()
                 raise WrongState("audio_after_stop", f"{name}: nothing is taken after stop")
             case events.Audio():
@@ -248,6 +255,12 @@ class Session:
                     self._take(self._decoder.decode(command.data))
             case events.Flush():
                 self._flush(command)
+            case events.Discard():
+                if self._state is _State.OPEN:
+                    self._discard()
+            case events.Configure():
+                if self._state is _State.OPEN:
+                    self._configure(command)
             case events.Stop():
                 if self._state is _State.OPEN:
                     self._state = _State.STOPPING
@@ -257,9 +270,8 @@ class Session:
                 assert_never(command)
 
     def _start(self, start: events.Start) -> None:
-        if start.language is not None and start.language not in self._model.languages:
-            known = ", ".join(self._model.languages) or "none: this model knows one language only"
-            raise BadStart("language", f"null or one of the model's languages ({known})", start.language)
+        if not self._knows(start.language):
+            raise BadStart("language", self._known_languages, start.language)
         if start.task not in self._model.tasks:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         self.is_resumed = start.resume is not None
@@ -271,24 +283,18 @@ class Session:
         self._from_s = min(from_s)
         done_until = [round((each - self._from_s) * SAMPLE_RATE) for each in from_s] * (n_channels // len(from_s))
         interim_samples = self._config.interim_interval_ms * SAMPLE_RATE // 1000
-        options = ChannelOptions(
+        self._options = options = ChannelOptions(
             endpointing=start.endpointing,
             prompt=start.prompt,
             first_prompt=start.resume.prompt if start.resume else "",
             interim_samples=interim_samples if start.interim else None,
             make_policy=self._config.make_policy,
+            asked=Asked(start.language, start.task, start.hotwords, start.words),
             finals=FinalOptions(
-                start.language,
-                start.task,
-                self._config.max_finals_in_flight,
-                self._config.context,
-                self._config.gate,
-                start.hotwords,
-                start.words,
-                self._config.sampling,
+                self._config.max_finals_in_flight, self._config.context, self._config.gate, self._config.sampling
             ),
         )
-        self._decoder = AudioDecoder(start.audio)
+        self._audio, self._decoder = start.audio, AudioDecoder(start.audio)
         self._channels = [
             Channel(number, self, self._config.make_detector(), options, done_until[number])
             for number in range(n_channels)
@@ -308,20 +314,57 @@ class Session:
     def _flush(self, flush: events.Flush) -> None:
         if len(self._markers) >= MAX_PENDING_FLUSHES:
             raise LimitExceeded("too_many_flushes", f"flush: {MAX_PENDING_FLUSHES} flushes wait for their answers")
+        assert self._decoder
+        self._take(self._decoder.drain())
         flushed = [channel for channel in self._channels if flush.channel in (None, channel.number)]
         for channel in flushed:
-            channel.flush()
+            channel.flush(flush.id)
         finals = [channel.finals.n_added if channel in flushed else 0 for channel in self._channels]
         self._markers.append(_Marker(flush.id, finals))
         self._answer()
 
-    def _finish_audio(self) -> None:
+    def _discard(self) -> None:
+        assert self._decoder
+        self._take(self._decoder.drain())
+        for channel in self._channels:
+            channel.discard()
+
+    def _configure(self, wanted: events.Configure) -> None:
+        assert self._decoder and self._options and self._audio
+        if not self._knows(wanted.language):
+            raise BadMessage("bad_message", f"{self._known_languages} as language", wanted.language)
+        if wanted.audio.n_heard != self._audio.n_heard:
+            raise BadMessage("bad_message", f"{self._audio.n_heard} channels, as before", wanted.audio.n_heard)
+        if wanted.audio != self._audio:
+            self._drain_decoder()
+            self._audio, self._decoder = wanted.audio, AudioDecoder(wanted.audio)
+        self.max_utterance_s = wanted.endpointing.max_utterance_s
+        asked = Asked(wanted.language, self._options.asked.task, wanted.hotwords, wanted.words)
+        self._options = replace(
+            self._options, endpointing=wanted.endpointing, prompt=wanted.prompt, first_prompt="", asked=asked
+        )
+        for channel in self._channels:
+            channel.configure(self._options)
+
+    def _knows(self, language: str | None) -> bool:
+        return language is None or language in self._model.languages
+
+    @property
+    def _known_languages(self) -> str:
+        known = ", ".join(self._model.languages) or "none: this model knows one language only"
+        return f"null or one of the model's languages ({known})"
+
+    def _drain_decoder(self) -> None:
+        """No more audio of this format follows."""
         assert self._decoder
         if self._decoder.n_rest_bytes:
             n_rest = self._decoder.n_rest_bytes
             message = f"audio: expected whole samples of every channel, got {n_rest} bytes more at the end; left out"
             self.send(events.Failure("incomplete_sample", message, is_fatal=False))
-        self._take(self._decoder.finish())
+        self._take(self._decoder.drain())
+
+    def _finish_audio(self) -> None:
+        self._drain_decoder()
         for channel in self._channels:
             channel.finish()
 

@@ -101,6 +101,7 @@ def check_promises(bench: Bench) -> None:
     """What must hold of the events of any session that has ended."""
     shown: dict[int, str] = {}
     ended: dict[int, str] = {}
+    endpoints: dict[int, events.Endpoint] = {}
     final_until = 0.0
     last_end: dict[int, float] = {}
     texts: dict[int, str] = {}
@@ -109,8 +110,11 @@ def check_promises(bench: Bench) -> None:
             case events.SpeechStarted(utterance=number):
                 assert number not in shown
                 shown[number] = texts[number] = ""
+            case events.Endpoint(utterance=number):
+                assert number in shown and number not in endpoints
+                endpoints[number] = event
             case events.Interim(utterance=number):
-                assert number not in ended
+                assert number not in ended and number not in endpoints
                 stable = texts[number] + event.stable
                 assert stable.startswith(shown[number]), "stable text was taken back"
                 shown[number] = stable
@@ -122,7 +126,9 @@ def check_promises(bench: Bench) -> None:
                 last_end[event.channel] = event.end_s
             case events.Utterance(utterance=number):
                 assert number not in ended
+                assert event.end_s <= endpoints[number].end_s
                 assert event.text == texts[number]
+                assert not (endpoints[number].is_discarded and event.is_complete)
                 assert event.text.startswith(shown[number]), "the final does not begin with the stable text"
                 assert event.final_until_s >= final_until
                 final_until = event.final_until_s

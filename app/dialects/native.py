@@ -45,7 +45,8 @@ class Native:
         return (*notices, command)
 
     def write(self, event: events.Event) -> Iterable[str]:
-        return (encode(event),)
+        # That an utterance has ended is told with its text.
+        return () if isinstance(event, events.Endpoint) else (encode(event),)
 
     def heard(self, until_s: float) -> Iterable[events.Reply]:
         return ()
@@ -85,7 +86,22 @@ def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
             raise BadMessage("unknown_type", "a type of start, flush, keepalive or stop", other)
 
 
-def encode(event: events.Event) -> str:
+Told = (
+    events.Started
+    | events.SpeechStarted
+    | events.Interim
+    | events.Segment
+    | events.Utterance
+    | events.Flushed
+    | events.Lag
+    | events.Notice
+    | events.Failure
+    | events.Stopped
+)
+"""The events that the protocol has a word for."""
+
+
+def encode(event: Told) -> str:
     """An event as a text frame."""
     return json.dumps(_wire(event), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -246,7 +262,7 @@ def _number(low: float, high: float) -> Callable[[Any], bool]:
     return is_valid
 
 
-def _wire(event: events.Event) -> dict[str, Any]:
+def _wire(event: Told) -> dict[str, Any]:
     match event:
         case events.Started(session_id, model, limits, notices):
             return {

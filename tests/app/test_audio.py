@@ -41,13 +41,13 @@ def test_any_cutting_resamples_to_the_same_samples(encoding, sample_rate, channe
     if encoding == "pcm_f32le":
         data = np.random.default_rng(seed).uniform(-1, 1, 4000 * channels).astype("<f4").tobytes()
     whole = AudioDecoder(audio)
-    expected = [np.concatenate(pair) for pair in zip(whole.decode(data), whole.finish(), strict=True)]
+    expected = [np.concatenate(pair) for pair in zip(whole.decode(data), whole.drain(), strict=True)]
     pieces, decoder, at = [[] for _ in range(channels)], AudioDecoder(audio), 0
     for size in [*cuts, n_bytes]:
         for channel, samples in enumerate(decoder.decode(data[at : at + size])):
             pieces[channel].append(samples)
         at += size
-    for channel, samples in enumerate(decoder.finish()):
+    for channel, samples in enumerate(decoder.drain()):
         pieces[channel].append(samples)
     for got, want in zip(pieces, expected, strict=True):
         np.testing.assert_allclose(np.concatenate(got), want, atol=1e-6)
@@ -58,9 +58,22 @@ def test_a_tone_keeps_its_pitch_when_resampled() -> None:
     """One second of 440 Hz at 44.1 kHz is one second of 440 Hz at 16 kHz."""
     tone = np.sin(2 * np.pi * 440 * np.arange(44100) / 44100).astype("<f4")
     decoder = AudioDecoder(AudioFormat("pcm_f32le", 44100, 1))
-    samples = np.concatenate([decoder.decode(tone.tobytes())[0], decoder.finish()[0]])
+    samples = np.concatenate([decoder.decode(tone.tobytes())[0], decoder.drain()[0]])
     assert len(samples) == 16000
     assert np.argmax(np.abs(np.fft.rfft(samples))) == 440
+
+
+@given(
+    sample_rate=st.sampled_from([8000, 16000, 24000, 44100]),
+    parts=st.lists(st.integers(0, 2000), min_size=1, max_size=8),
+)
+def test_draining_loses_no_time(sample_rate: int, parts: list[int]) -> None:
+    """After each drain all that was heard is there, to the sample, and more may come."""
+    decoder, n_in, n_out = AudioDecoder(AudioFormat("pcm_s16le", sample_rate)), 0, 0
+    for number, n_samples in enumerate(parts, 1):
+        n_in += n_samples
+        n_out += len(decoder.decode(bytes(2 * n_samples))[0]) + len(decoder.drain()[0])
+        assert abs(n_out - n_in * 16000 / sample_rate) <= number
 
 
 @given(sizes=st.lists(st.integers(0, 5000), max_size=30), keep=st.integers(0, 8000))

@@ -301,6 +301,129 @@ def test_channels_may_be_heard_as_one() -> None:
     assert {utterance.channel for utterance in bench.of(events.Utterance)} == {0}
 
 
+def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
+    """By silence, by a flush that it names, and by the end of the session."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1, 2]), silence(1.0), speech([3, 4]))), answer=False)
+    bench.give(events.Flush("turn"))
+    bench.hear(speech([5, 6]), answer=False)
+    bench.give(events.Stop())
+    endpoints = bench.of(events.Endpoint)
+    assert [endpoint.flush for endpoint in endpoints] == [None, "turn", None]
+    assert [round(endpoint.end_s, 1) for endpoint in endpoints] == [1.0, 2.1, 2.7]
+    assert not bench.of(events.Utterance)
+    bench.answer_all()
+    check_promises(bench)
+
+
+def test_a_flush_hears_what_the_resampler_held_back() -> None:
+    """The last sound of a turn belongs to it, also at other rates."""
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 48_000)))
+    bench.give(events.Audio(pcm(np.repeat(speech([1, 2], gap_samples=0), 3))))
+    bench.give(events.Flush(1))
+    (endpoint,) = bench.of(events.Endpoint)
+    assert endpoint.end_s == 0.4
+
+
+@pytest.mark.parametrize("mode", ["vad", "manual"])
+def test_discarding_forgets_the_open_utterance_alone(mode) -> None:
+    """What has ended is still read; what is discarded keeps the text that was stable, and is not read again."""
+    bench = Bench(replace(START, endpointing=events.Endpointing(mode, max_utterance_s=10)))
+    bench.hear(speech([1, 2]), answer=False)
+    bench.give(events.Flush(1))
+    bench.hear(speech([3, 4]), answer=False)
+    bench.give(events.Discard())
+    bench.hear(speech([5, 6]), answer=False)
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said([1, 2, 5, 6])
+    first, discarded, last = bench.of(events.Utterance)
+    assert (first.is_complete, discarded.is_complete, last.is_complete) == (True, False, True)
+    assert discarded.uncovered == ((discarded.start_s, discarded.end_s),)
+    assert [endpoint.is_discarded for endpoint in bench.of(events.Endpoint)] == [False, True, False]
+    heard_until = {1: 0.56, 2: 1.12}
+    assert last.start_s == pytest.approx(heard_until[2])
+
+
+def test_discarding_keeps_what_was_shown_as_stable() -> None:
+    """Append-only holds for what nobody will read any more, too."""
+    bench = Bench()
+    bench.hear(speech(range(1, 12)))
+    stable = bench.of(events.Interim)[-1].stable
+    assert stable
+    bench.give(events.Discard())
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.text == stable and not utterance.is_complete and not bench.waiting
+    bench.stop()
+    check_promises(bench)
+
+
+def test_discarding_forgets_speech_that_was_not_announced_yet() -> None:
+    bench = Bench()
+    bench.hear(np.concatenate((silence(1.0), speech([1])[: SAMPLE_RATE // 10])))
+    bench.give(events.Discard())
+    bench.hear(np.concatenate((silence(0.1), speech([2, 3]), silence(1.0))))
+    bench.stop()
+    (started,) = bench.of(events.SpeechStarted)
+    assert bench.text() == said([2, 3]) and started.at_s == 1.2
+
+
+CHANGED = events.Configure(
+    START.audio, "de", events.Endpointing(silence_ms=1500), prompt="Two.", hotwords=("Kowalski",), words=True
+)
+
+
+def test_a_change_is_for_utterances_to_come() -> None:
+    """The open one is read as it began; audio and endpointing change at once."""
+    bench = Bench(replace(START, language="en", prompt="One.", interim=False))
+    bench.hear(speech([1, 2]), answer=False)
+    bench.give(CHANGED)
+    bench.hear(np.concatenate((silence(1.0), speech([3]), silence(2.0), speech([4]), silence(2.0))), answer=False)
+    options = [window.options for window in bench.windows]
+    assert [each.language for each in options] == ["en", "de"]
+    assert [each.previous_text for each in options] == ["One.", "Two."]
+    assert [each.hotwords for each in options] == [(), ("Kowalski",)]
+    assert [each.word_times for each in options] == [False, True]
+    bench.stop()
+    assert [event.text for event in bench.of(events.Utterance)] == [said([1, 2, 3]), said([4])]
+
+
+def test_another_encoding_goes_on_where_the_last_one_ended() -> None:
+    """Time counts audio, not bytes."""
+    bench = Bench()
+    bench.hear(speech([1, 2]))
+    bench.give(replace(CHANGED, audio=events.AudioFormat("pcm_f32le", 48_000)))
+    bench.give(events.Audio(pcm(np.repeat(speech([3, 4], gap_samples=0), 3))))
+    bench.stop()
+    check_promises(bench)
+    assert bench.of(events.Stopped)[0].audio_s == pytest.approx(0.56 + 0.4)
+
+
+@pytest.mark.parametrize(("before", "after"), [("vad", "manual"), ("manual", "vad")])
+def test_another_mode_ends_the_open_utterance(before, after) -> None:
+    bench = Bench(replace(START, endpointing=events.Endpointing(before, max_utterance_s=10)))
+    bench.hear(speech([1, 2]))
+    bench.give(replace(CHANGED, endpointing=events.Endpointing(after)))
+    bench.hear(np.concatenate((silence(0.2), speech([3]))))
+    bench.stop()
+    check_promises(bench)
+    assert [event.text for event in bench.of(events.Utterance)] == [said([1, 2]), said([3])]
+    assert [event.is_detected for event in bench.of(events.SpeechStarted)] == [before == "vad", after == "vad"]
+
+
+@pytest.mark.parametrize(
+    "change", [replace(CHANGED, language="xx"), replace(CHANGED, audio=events.AudioFormat(channels=2))]
+)
+def test_a_change_that_cannot_be_is_refused_and_changes_nothing(change: events.Configure) -> None:
+    bench = Bench()
+    bench.give(change)
+    (failure,) = bench.of(events.Failure)
+    assert failure.code == "bad_message" and not failure.is_fatal
+    bench.hear(speech([1, 2]))
+    bench.stop()
+    assert bench.text() == said([1, 2])
+
+
 MANUAL = replace(START, endpointing=events.Endpointing("manual", max_utterance_s=10))
 
 

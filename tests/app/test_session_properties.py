@@ -170,6 +170,13 @@ def sound(chance: random.Random) -> Samples:
             return speech(chance.choices(range(81), k=chance.randrange(1, 9)))
 
 
+def reconfigured(start: events.Start, chance: random.Random) -> events.Configure:
+    """Other endpointing, language and words, with the same audio."""
+    endpointing = events.Endpointing(chance.choice(["vad", "manual"]), chance.choice([100, 500]), max_utterance_s=10)
+    language = chance.choice([None, "de"])
+    return events.Configure(start.audio, language, endpointing, "Before.", (), chance.choice([True, False]))
+
+
 def spoken(samples: Samples) -> list[Span]:
     """What any detector must take for speech: stretches of sound too long for a click, those with short gaps joined."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], (samples > 0).astype(int), [0]))))
@@ -227,6 +234,8 @@ def check_order(bench: Bench) -> None:
     min_utterance_s=st.sampled_from([0.0, 0.0, 1.5]),
     ending=st.sampled_from(["stop", "drain", "limit", "stop then drain", "engine failed", "session failed"]),
     words=st.booleans(),
+    discards=st.booleans(),
+    reconfigures=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
 def test_promises_hold_whatever_the_engine_does(
@@ -238,6 +247,8 @@ def test_promises_hold_whatever_the_engine_does(
     min_utterance_s: float,
     ending: str,
     words: bool,
+    discards: bool,
+    reconfigures: bool,
 ) -> None:
     """Append-only, nothing lost, every end and every flush told once, and bounded, at each moment."""
     start = replace(
@@ -266,6 +277,12 @@ def test_promises_hold_whatever_the_engine_does(
         if chance.random() < 0.25:
             bench.flush()
             bench.check_bounds()
+        if discards and chance.random() < 0.25:
+            bench.give(events.Discard())
+            bench.check_bounds()
+        if reconfigures and chance.random() < 0.25:
+            bench.give(reconfigured(start, chance))
+            bench.check_bounds()
     is_failure = ending.endswith("failed")
     match ending:
         case "stop":
@@ -293,8 +310,8 @@ def test_promises_hold_whatever_the_engine_does(
     assert len(bench.closes) == 1 and not bench.session._job_channel
     if ending == "stop":
         assert isinstance(bench.events[-1], events.Stopped)
-    # A flush may cut a word so short that what is left of it is none.
-    if not bench.n_flushed:
+    # A flush may cut a word so short that what is left of it is none, and what is discarded is not looked for.
+    if not (bench.n_flushed or discards or reconfigures):
         for channel, parts in enumerate(heard):
             check_coverage(bench, channel, np.concatenate(parts))
 
