@@ -18,6 +18,9 @@ CLOSE_DRAINING = 1012
 CLOSE_OVERLOADED = 1013
 CLOSE_CODES = (CLOSE_DONE, CLOSE_POLICY, CLOSE_TOO_BIG, CLOSE_OUR_FAULT, CLOSE_DRAINING, CLOSE_OVERLOADED)
 
+RETRY_AFTER_S = 5
+"""When a client that was refused for want of room is told to try again."""
+
 
 class SessionError(Exception):
     """Base: carries a stable code, a sentence, and the close code if the session cannot go on."""

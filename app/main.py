@@ -9,10 +9,12 @@ from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app.errors import SettingsError
-from app.routes import routes
+from app.request_ids import RequestIds
+from app.routes import not_found, routes
 from app.service import Service
 from app.session import SessionConfig
 from app.settings import Settings
@@ -36,7 +38,12 @@ def build_app(
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
 
-    app = Starlette(routes=routes(), lifespan=lifespan)
+    app = Starlette(
+        routes=routes(),
+        middleware=[Middleware(RequestIds)],
+        exception_handlers={404: not_found, 405: not_found},
+        lifespan=lifespan,
+    )
     app.state.service = Service(settings, transcriber, session_config or settings.session_config)
     return app
 

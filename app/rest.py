@@ -15,10 +15,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Message
 
 from app import events
+from app.envelope import RequestError
 from app.errors import LimitExceeded, MediaError, SessionError
 from app.languages import NAMES
 from app.media import decode_file
-from app.service import RETRY_AFTER_S, Service
+from app.service import Service
 from app.settings import Settings
 from app.transcription import Transcript, transcribe
 from engine.api import MAX_BEST_OF, MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -43,23 +44,6 @@ KNOWN_FIELDS = {
 IGNORED_HEADER = "x-tutti-ignored"
 MAX_HEADER_CHARS = 500
 MAX_FIELDS = 100
-
-
-class RequestError(Exception):
-    """A request that is refused, in the terms of OpenAI's error envelope."""
-
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.param = param
-        self.code = code
-
-    def response(self) -> Response:
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        headers = {"retry-after": str(RETRY_AFTER_S)} if self.status in (429, 503) else {}
-        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-        return JSONResponse({"error": error}, self.status, headers)
 
 
 async def create_transcription(request: Request) -> Response:

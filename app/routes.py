@@ -3,18 +3,21 @@
 import logging
 from pathlib import Path
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from app import metrics
 from app.dialects import native
-from app.errors import LimitExceeded
+from app.envelope import RequestError, bearer_key, unauthorized
+from app.errors import RETRY_AFTER_S, LimitExceeded
 from app.live import serve
-from app.rest import RequestError, create_transcription
-from app.service import RETRY_AFTER_S, Service
+from app.models import list_models, retrieve_model
+from app.rest import create_transcription
+from app.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,8 @@ def routes() -> list[BaseRoute]:
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
         WebSocketRoute("/v1/stream", stream),
         Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
-        Route("/v1/models", models),
+        Route("/v1/models", list_models),
+        Route("/v1/models/{name:path}", retrieve_model),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", show_metrics),
@@ -48,7 +52,7 @@ async def stream(websocket: WebSocket) -> None:
     offered = websocket.scope.get("subprotocols", [])
     if not service.is_allowed(_key(websocket.headers.get("authorization"), offered)):
         service.metrics.refused_total.labels("unauthorized").inc()
-        await websocket.send_denial_response(_unauthorized().response())
+        await websocket.send_denial_response(unauthorized().response())
         return
     if offered and native.SUBPROTOCOL not in offered:
         error = RequestError(400, f"subprotocol: expected {native.SUBPROTOCOL}, got {', '.join(offered)}")
@@ -63,27 +67,10 @@ def _refuse(error: LimitExceeded) -> Response:
 
 async def transcriptions(request: Request) -> Response:
     service: Service = request.app.state.service
-    if not service.is_allowed(_key(request.headers.get("authorization"))):
+    if not service.is_allowed(bearer_key(request.headers.get("authorization"))):
         service.metrics.refused_total.labels("unauthorized").inc()
-        return _unauthorized().response()
+        return unauthorized().response()
     return await create_transcription(request)
-
-
-async def models(request: Request) -> Response:
-    """The one model served, in the shape of OpenAI's list."""
-    service: Service = request.app.state.service
-    if not service.is_allowed(_key(request.headers.get("authorization"))):
-        return _unauthorized().response()
-    info = service.transcriber.info
-    model = {
-        "id": info.name,
-        "object": "model",
-        "created": service.started,
-        "owned_by": "tutti",
-        "languages": list(info.languages),
-        "tasks": list(info.tasks),
-    }
-    return JSONResponse({"object": "list", "data": [model]})
 
 
 async def page(request: Request) -> Response:
@@ -110,13 +97,17 @@ async def show_metrics(request: Request) -> Response:
     return Response(service.metrics.render(), media_type=metrics.CONTENT_TYPE)
 
 
-def _key(authorization: str | None, subprotocols: list[str] | None = None) -> str | None:
+async def not_found(request: Request, error: Exception) -> Response:
+    """What no route serves, or not with this method, told as OpenAI's clients read it."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail.lower()}"
+    response = RequestError(error.status_code, message, code=error.detail.lower().replace(" ", "_")).response()
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _key(authorization: str | None, subprotocols: list[str]) -> str | None:
     if authorization:
-        scheme, _, value = authorization.partition(" ")
-        return value.strip() if scheme.lower() == "bearer" else None
-    offered = (each for each in subprotocols or () if each.startswith(KEY_SUBPROTOCOL))
+        return bearer_key(authorization)
+    offered = (each for each in subprotocols if each.startswith(KEY_SUBPROTOCOL))
     return next((each.removeprefix(KEY_SUBPROTOCOL) for each in offered), None)
-
-
-def _unauthorized() -> RequestError:
-    return RequestError(401, "a valid API key is needed: Authorization: Bearer KEY", code="invalid_api_key")

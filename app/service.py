@@ -9,15 +9,13 @@ from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
 from app.admission import FinalWaits
-from app.errors import CLOSE_OVERLOADED, LimitExceeded
+from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.metrics import Metrics
 from app.session import SessionConfig
 from app.settings import Settings
 from engine import api
 
 logger = logging.getLogger(__name__)
-
-RETRY_AFTER_S = 5
 
 
 class Drainable(Protocol):

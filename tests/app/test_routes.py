@@ -1,9 +1,13 @@
 """Health, metrics, models and the page."""
 
+from dataclasses import replace
+
 import httpx
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
-from tests.fakes import FakeTranscriber
+from tests.fakes import MODEL, FakeTranscriber
 
 
 async def get(url: str, **options) -> httpx.Response:
@@ -54,4 +58,48 @@ async def test_the_page_is_served_with_all_it_needs(serve, path: str) -> None:
 
 async def test_unknown_paths_are_not_found(serve) -> None:
     server = await serve()
-    assert (await get(f"{server.http}/v2/nothing")).status_code == 404
+    response = await get(f"{server.http}/v2/nothing")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+
+
+async def test_other_methods_are_named(serve) -> None:
+    server = await serve()
+    response = await get(f"{server.http}/v1/audio/transcriptions")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert response.json()["error"]["code"] == "method_not_allowed"
+
+
+async def test_a_model_is_found_by_its_name(serve) -> None:
+    """Names of the hub have a slash, which clients escape."""
+    server = await serve(FakeTranscriber(info=replace(MODEL, name="openai/whisper-small")), api_keys="k")
+    headers = {"Authorization": "Bearer k"}
+    response = await get(f"{server.http}/v1/models/openai%2Fwhisper-small", headers=headers)
+    assert response.json()["id"] == "openai/whisper-small"
+    missing = await get(f"{server.http}/v1/models/whisper-1", headers=headers)
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+    assert (await get(f"{server.http}/v1/models/whisper-1")).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/models", "/v1/audio/transcriptions", "/v2/nothing"])
+async def test_every_answer_has_an_id_of_its_own(serve, path: str) -> None:
+    server = await serve()
+    first, second = [(await get(server.http + path)).headers["x-request-id"] for _ in range(2)]
+    assert first.startswith("req_") and first != second
+
+
+async def test_a_refused_socket_has_an_id(serve) -> None:
+    server = await serve(api_keys="k")
+    with pytest.raises(InvalidStatus) as raised:
+        await connect(server.stream)
+    assert raised.value.response.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_route_that_fails_is_answered(serve) -> None:
+    """With a server error that names the request, and nothing of its insides; the server goes on."""
+    server = await serve()
+    del server.service.started
+    response = await get(f"{server.http}/v1/models")
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["code"]) == (500, "server_error", "internal_error")
+    assert response.headers["x-request-id"] in error["message"] and "started" not in error["message"]
+    assert (await get(f"{server.http}/healthz")).status_code == 200
