@@ -12,6 +12,7 @@ from typing import Self
 from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, SupersededEvent, Window
 from engine.config import EngineConfig
 from engine.errors import EngineError
+from engine.models import known_model
 from engine.runner import Runner, load_runner
 from engine.validate import check_window, tasks
 from engine.worker import Item, Request, Worker
@@ -142,13 +143,16 @@ def _close(loaded: "asyncio.Future[Engine]") -> None:
 
 def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
     generation = runner.checkpoint.generation
+    known = known_model(runner.checkpoint.name)
+    is_english = not generation.is_multilingual or (known is not None and known.is_english)
+    can_translate = known is None or known.can_translate
     return ModelInfo(
         name=runner.checkpoint.name,
         device=runner.device.type,
         dtype=str(runner.dtype).removeprefix("torch."),
         is_multilingual=generation.is_multilingual,
-        languages=tuple(generation.languages) if generation.is_multilingual else ("en",),
-        tasks=tasks(runner.checkpoint),
+        languages=("en",) if is_english else tuple(generation.languages),
+        tasks=tuple(task for task in tasks(runner.checkpoint) if task != "translate" or can_translate),
         n_parameters=runner.n_parameters,
         n_slots=config.n_slots,
         max_encode_batch=config.max_encode_batch,

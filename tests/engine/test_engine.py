@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from itertools import chain, count, cycle, repeat
 
 import numpy as np
@@ -419,12 +420,28 @@ async def test_options_that_the_model_cannot_follow_are_refused(
 
 async def test_info_describes_what_is_loaded(runner: FakeRunner):
     """Name, languages in the checkpoint's order, tasks, and the sizes that limit batches."""
+    runner.checkpoint = replace(runner.checkpoint, name="somebody/whisper")
     async with start_engine(runner, max_encode_batch=3) as engine:
         info = engine.info
-    assert (info.name, info.device, info.dtype) == ("tutti-demo", "cpu", "float32")
+    assert (info.name, info.device, info.dtype) == ("somebody/whisper", "cpu", "float32")
     assert (info.is_multilingual, info.languages[:3], len(info.languages)) == (True, ("en", "zh", "de"), 100)
     assert info.tasks == ("transcribe", "translate")
     assert (info.n_slots, info.max_encode_batch) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_languages", "tasks"),
+    [
+        ("tutti-demo", 1, ("transcribe",)),
+        ("openai/whisper-large-v3-turbo", 100, ("transcribe",)),
+        ("openai/whisper-large-v3", 100, ("transcribe", "translate")),
+    ],
+)
+async def test_info_names_no_more_than_the_model_was_trained_for(runner: FakeRunner, name, n_languages, tasks):
+    """A vocabulary may hold languages and tasks that the weights know nothing of."""
+    runner.checkpoint = replace(runner.checkpoint, name=name)
+    async with start_engine(runner) as engine:
+        assert (len(engine.info.languages), engine.info.tasks) == (n_languages, tasks)
 
 
 async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:
