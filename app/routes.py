@@ -16,7 +16,7 @@ from app.envelope import RequestError, bearer_key, unauthorized
 from app.errors import RETRY_AFTER_S, LimitExceeded
 from app.live import serve
 from app.models import list_models, retrieve_model
-from app.rest import create_transcription
+from app.rest import FileEndpoint
 from app.service import Service
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,8 @@ def routes() -> list[BaseRoute]:
         Route("/", page),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
         WebSocketRoute("/v1/stream", stream),
-        Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
+        Route("/v1/audio/transcriptions", FileEndpoint("transcribe"), methods=["POST"]),
+        Route("/v1/audio/translations", FileEndpoint("translate"), methods=["POST"]),
         Route("/v1/models", list_models),
         Route("/v1/models/{name:path}", retrieve_model),
         Route("/healthz", healthz),
@@ -63,14 +64,6 @@ async def stream(websocket: WebSocket) -> None:
 
 def _refuse(error: LimitExceeded) -> Response:
     return RequestError(503, error.message, code=error.code).response()
-
-
-async def transcriptions(request: Request) -> Response:
-    service: Service = request.app.state.service
-    if not service.is_allowed(bearer_key(request.headers.get("authorization"))):
-        service.metrics.refused_total.labels("unauthorized").inc()
-        return unauthorized().response()
-    return await create_transcription(request)
 
 
 async def page(request: Request) -> Response:

@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from app import events
 from app.media import decode_file, duration_s
 from app.session import SessionConfig
-from app.transcription import Transcript, transcribe
+from app.transcript import Transcript
+from app.transcription import transcribe
 from engine import api
 
 FORMATS = ("text", "segments", "json")

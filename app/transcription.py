@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from app import events
 from app.audio import Samples
 from app.driver import MAX_BACKLOG, SessionDriver
 from app.errors import CLOSE_DONE, MediaError, SessionError
-from app.languages import WITHOUT_SPACES
 from app.session import Session, SessionConfig
 from engine import api
 
@@ -17,35 +16,6 @@ from engine import api
 FILE_ENDPOINTING = events.Endpointing(silence_ms=700, max_utterance_s=300.0)
 
 RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-
-
-@dataclass(slots=True)
-class Transcript:
-    """What a transcription collects from its events."""
-
-    segments: list[events.Segment] = field(default_factory=list)
-    utterances: list[str] = field(default_factory=list)
-    uncovered: list[tuple[float, float]] = field(default_factory=list)
-    """Stretches of detected speech without text."""
-    audio_s: float = 0.0
-
-    def take(self, event: events.Event) -> None:
-        match event:
-            case events.Segment():
-                self.segments.append(event)
-            case events.Utterance():
-                self.utterances += [event.text] if event.text else []
-                self.uncovered += event.uncovered
-            case events.Stopped():
-                self.audio_s = event.audio_s
-
-    @property
-    def language(self) -> str | None:
-        return next((segment.language for segment in self.segments if segment.language), None)
-
-    @property
-    def text(self) -> str:
-        return ("" if self.language in WITHOUT_SPACES else " ").join(self.utterances)
 
 
 def sampling(temperature: float, best_of: int) -> api.Sampling:
@@ -72,6 +42,7 @@ async def transcribe(
     temperature: float = 0.0,
     best_of: int = 1,
     carries_context: bool = False,
+    endpointing: events.Endpointing = FILE_ENDPOINTING,
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
     """Transcribe mono float32 samples at 16 kHz; events are handed out as they come, `Stopped` last.
@@ -137,7 +108,7 @@ async def transcribe(
                 language=language,
                 task=task,
                 interim=False,
-                endpointing=FILE_ENDPOINTING,
+                endpointing=endpointing,
                 prompt=prompt,
                 hotwords=hotwords,
                 words=words,

@@ -53,7 +53,8 @@ class Job:
 def tutti_files(job: Job) -> Iterator[Transcribe]:
     """One file after the other, as `tutti transcribe` and uploads are: with the detector, sessions and windows."""
     from app.session import SessionConfig
-    from app.transcription import Transcript, transcribe
+    from app.transcript import Transcript
+    from app.transcription import transcribe
 
     with _tutti(job) as (engine, run):
 

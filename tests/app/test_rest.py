@@ -2,16 +2,23 @@
 
 import asyncio
 import io
+import json
+import math
+import socket
 import wave
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 
 import httpx
 import numpy as np
 import pytest
 
+from engine import api
 from engine.api import Sampling
 from engine.errors import EngineFailed, EngineOverloaded
-from tests.fakes import FakeTranscriber, said, silence, speech
+from tests.fakes import MODEL, FakeTranscriber, said, silence, speech
 
+SILENCE = "chunking_strategy[silence_duration_ms]"
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(4.0), speech([5, 6, 7]), silence(0.5)))
 
 
@@ -25,10 +32,59 @@ def wav(samples: np.ndarray, sample_rate: int = 16_000) -> bytes:
     return file.getvalue()
 
 
-async def post(url: str, content: bytes = b"", data: dict | None = None, headers: dict | None = None) -> httpx.Response:
+def multipart(file: bytes, fields: dict[str, str], is_first: bool = False) -> tuple[bytes, str]:
+    """The body and its content type, without a library's opinion about the order."""
+    parts = [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
+    about = (
+        b'Content-Disposition: form-data; name="file"; filename="a"\r\nContent-Type: application/octet-stream\r\n\r\n'
+    )
+    parts.insert(0 if is_first else len(parts), about + file)
+    return b"".join(b"--b\r\n" + part + b"\r\n" for part in parts) + b"--b--\r\n", "multipart/form-data; boundary=b"
+
+
+@dataclass
+class HoldingTranscriber(FakeTranscriber):
+    """Holds every window but the first until it is released."""
+
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        if window is not self.windows[0]:
+            self.held.set()
+            await self._released.wait()
+        async for event in super()._events(window):
+            yield event
+
+
+class FailingTranscriber(FakeTranscriber):
+    """Dies at the second window, once the first one is done."""
+
+    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        if window is not self.windows[0]:
+            await self._released.wait()
+            raise EngineFailed("gone")
+        async for event in super()._events(window):
+            yield event
+        self.release()
+
+
+async def post(
+    url: str,
+    content: bytes = b"",
+    data: dict | None = None,
+    headers: dict | None = None,
+    path: str = "/v1/audio/transcriptions",
+) -> httpx.Response:
     async with httpx.AsyncClient(timeout=20) as client:
         files = {"file": ("speech", content, "application/octet-stream")} if content else None
-        return await client.post(f"{url}/v1/audio/transcriptions", data=data or {}, files=files, headers=headers or {})
+        return await client.post(url + path, data=data or {}, files=files, headers=headers or {})
+
+
+def sse(response: httpx.Response) -> list[dict]:
+    """The events of a streamed answer, without pings."""
+    frames = response.text.split("\n\n")
+    assert frames.pop() == ""
+    return [json.loads(each.removeprefix("data: ")) for each in frames if not each.startswith(":")]
 
 
 async def test_json_is_the_text(serve) -> None:
@@ -38,7 +94,10 @@ async def test_json_is_the_text(serve) -> None:
     assert response.json() == {
         "text": said([1, 2, 3, 4, 5, 6, 7]),
         "usage": {"type": "duration", "seconds": round(len(TALK) / 16000)},
+        "languages": [{"code": "en"}],
     }
+    assert response.headers["x-tutti-model"] == "fake"
+    assert "x-tutti-ignored" not in response.headers
 
 
 async def test_verbose_json_has_every_field_that_clients_read(serve) -> None:
@@ -82,6 +141,186 @@ async def test_text_is_plain(serve) -> None:
     assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
 
 
+@pytest.mark.parametrize(
+    ("response_format", "media_type", "beginning"),
+    [
+        ("srt", "text/plain; charset=utf-8", "1\n00:00:00,300 --> 00:00:01,340\nw1 w2 w3 w4\n\n2\n00:00:05,"),
+        ("vtt", "text/vtt; charset=utf-8", "WEBVTT\n\n00:00:00.300 --> 00:00:01.340\nw1 w2 w3 w4\n\n00:00:05."),
+    ],
+)
+async def test_subtitles(serve, response_format: str, media_type: str, beginning: str) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"response_format": response_format})
+    assert response.headers["content-type"] == media_type
+    assert response.text.startswith(beginning)
+    assert response.text.endswith("\nw5 w6 w7\n\n")
+
+
+async def test_subtitles_of_silence_have_no_cues(serve) -> None:
+    server = await serve()
+    assert (await post(server.http, wav(silence(1.0)), {"response_format": "srt"})).text == ""
+    assert (await post(server.http, wav(silence(1.0)), {"response_format": "vtt"})).text == "WEBVTT\n\n"
+
+
+@pytest.mark.parametrize("response_format", ["json", "text", None])
+async def test_a_stream_tells_text_as_it_becomes_final(serve, response_format: str | None) -> None:
+    """Deltas that add up to the text of the one last event, which has the usage."""
+    server = await serve()
+    data = {"stream": "true"} | ({"response_format": response_format} if response_format else {})
+    response = await post(server.http, wav(TALK), data)
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert "x-tutti-ignored" not in response.headers
+    *deltas, done = sse(response)
+    assert [delta["delta"] for delta in deltas] == ["w1 w2 w3 w4", " w5 w6 w7"]
+    assert {delta["type"] for delta in deltas} == {"transcript.text.delta"}
+    n_states = round(len(TALK) / 16_000 * 50)
+    assert done == {
+        "type": "transcript.text.done",
+        "text": said([1, 2, 3, 4, 5, 6, 7]),
+        "usage": {
+            "type": "tokens",
+            "input_tokens": pytest.approx(n_states, abs=1),
+            "input_token_details": {"audio_tokens": pytest.approx(n_states, abs=1)},
+            "output_tokens": 7,
+            "total_tokens": pytest.approx(n_states + 7, abs=1),
+        },
+        "languages": [{"code": "en"}],
+    }
+
+
+async def test_a_stream_of_silence_is_done_at_once(serve) -> None:
+    server = await serve()
+    (done,) = sse(await post(server.http, wav(silence(1.0)), {"stream": "true"}))
+    assert (done["type"], done["text"]) == ("transcript.text.done", "")
+
+
+async def test_a_stream_has_no_times(serve) -> None:
+    """Formats that are made of them stream text as the others do, and are named."""
+    server = await serve()
+    data = {"stream": "1", "response_format": "verbose_json", "timestamp_granularities[]": "word"}
+    response = await post(server.http, wav(TALK), data)
+    assert sse(response)[-1]["text"] == said([1, 2, 3, 4, 5, 6, 7])
+    assert response.headers["x-tutti-ignored"] == "response_format, timestamp_granularities"
+
+
+async def test_text_is_streamed_before_the_file_is_done(serve) -> None:
+    """The first delta comes while the second window is held by the engine."""
+    transcriber = HoldingTranscriber()
+    server = await serve(transcriber)
+    files = {"file": ("speech", wav(TALK))}
+    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
+        url = f"{server.http}/v1/audio/transcriptions"
+        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
+            lines = response.aiter_lines()
+            assert json.loads((await anext(lines)).removeprefix("data: "))["delta"] == said([1, 2, 3, 4])
+            await transcriber.held.wait()
+            transcriber.release()
+            rest = [line async for line in lines if line]
+    assert len(rest) == 2
+
+
+async def test_a_failure_in_the_middle_ends_the_stream(serve) -> None:
+    """In OpenAI's envelope, which its clients raise."""
+    server = await serve(FailingTranscriber())
+    response = await post(server.http, wav(TALK), {"stream": "true"})
+    assert response.status_code == 200
+    delta, failure = sse(response)
+    assert delta["delta"] == said([1, 2, 3, 4])
+    assert (failure["error"]["type"], failure["error"]["code"]) == ("server_error", "engine_failed")
+
+
+@pytest.mark.parametrize("content", [b"this is no audio", wav(silence(0.0))])
+async def test_what_fails_before_the_first_event_is_no_stream(serve, content: bytes) -> None:
+    server = await serve()
+    response = await post(server.http, content, {"stream": "true"})
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_file")
+
+
+async def test_a_waiting_stream_is_kept_alive(serve, monkeypatch) -> None:
+    """By comments, which clients pass over."""
+    monkeypatch.setattr("app.rest.PING_EVERY_S", 0.01)
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
+        url, files = f"{server.http}/v1/audio/transcriptions", {"file": ("speech", wav(TALK))}
+        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
+            lines = response.aiter_lines()
+            assert (await anext(lines)).startswith(":")
+            transcriber.release()
+            said_lines = [line async for line in lines if line.startswith("data: ")]
+    assert len(said_lines) == 3
+
+
+async def test_logprobs_are_those_of_words(serve) -> None:
+    """They add up to the text, in one piece and streamed."""
+    server = await serve()
+    body = (await post(server.http, wav(TALK), {"include[]": "logprobs"})).json()
+    assert "".join(each["token"] for each in body["logprobs"]) == body["text"]
+    assert {each["logprob"] for each in body["logprobs"]} == {round(math.log(0.75), 4)}
+    assert bytes(body["logprobs"][-1]["bytes"]) == b" w7"
+    *deltas, done = sse(await post(server.http, wav(TALK), {"include": "logprobs", "stream": "true"}))
+    for delta in deltas:
+        assert "".join(each["token"] for each in delta["logprobs"]) == delta["delta"]
+    assert done["logprobs"] == body["logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "language", "ignored"),
+    [
+        ({"language": "German"}, "de", None),
+        ({"language": "DE"}, "de", None),
+        ({"languages[]": "de"}, "de", None),
+        ({"languages": ["de", "en"]}, None, "languages"),
+        ({"language": "en", "languages[]": "de"}, "en", "languages"),
+    ],
+)
+async def test_languages(serve, asked: dict, language: str | None, ignored: str | None) -> None:
+    """A code or a name; of several possible ones none is preferred."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), asked)
+    assert response.headers.get("x-tutti-ignored") == ignored
+    assert {window.options.language for window in server.transcriber.windows} == {language}
+
+
+@pytest.mark.parametrize(
+    ("asked", "n_segments", "ignored"),
+    [
+        ({}, 1, None),
+        ({"chunking_strategy": "auto"}, 1, None),
+        ({"chunking_strategy[type]": "server_vad", "chunking_strategy[silence_duration_ms]": "300"}, 2, None),
+        ({"chunking_strategy": '{"type": "server_vad", "silence_duration_ms": 300}'}, 2, None),
+        (
+            {"chunking_strategy[type]": "server_vad", "chunking_strategy[threshold]": "0.4"},
+            1,
+            "chunking_strategy[threshold]",
+        ),
+    ],
+)
+async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve, asked, n_segments, ignored) -> None:
+    server = await serve()
+    talk = np.concatenate((speech(range(8)), silence(0.4), speech(range(8)), silence(0.2)))
+    response = await post(server.http, wav(talk), asked)
+    assert response.headers.get("x-tutti-ignored") == ignored
+    assert len(server.transcriber.windows) == n_segments
+
+
+async def test_a_model_that_translates_does(serve) -> None:
+    transcriber = FakeTranscriber(info=replace(MODEL, tasks=("transcribe", "translate")))
+    server = await serve(transcriber)
+    data = {"response_format": "verbose_json"}
+    body = (await post(server.http, wav(TALK), data, path="/v1/audio/translations")).json()
+    assert (body["task"], body["language"]) == ("translate", "english")
+    assert {window.options.task for window in transcriber.windows} == {"translate"}
+
+
+async def test_a_model_that_cannot_translate_says_so(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), path="/v1/audio/translations")
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (400, "model", "unsupported_task")
+    assert server.transcriber.windows == []
+
+
 async def test_a_long_file_comes_out_whole_and_in_order(serve) -> None:
     """Three minutes are cut into windows that are decoded side by side."""
     server = await serve()
@@ -99,8 +338,8 @@ async def test_silence_has_no_text(serve) -> None:
 async def test_what_is_not_honoured_is_named(serve) -> None:
     """A field that changes nothing here is told in a header, not swallowed."""
     server = await serve()
-    response = await post(server.http, wav(TALK), {"include[]": "logprobs", "chunking_strategy": "auto"})
-    assert response.headers["x-tutti-ignored"] == "chunking_strategy, include[]"
+    response = await post(server.http, wav(TALK), {"vad_filter": "true", "languages[]": ["en", "de"], "größe": "2"})
+    assert response.headers["x-tutti-ignored"] == "gr??e, languages, vad_filter"
 
 
 @pytest.mark.parametrize(("asked", "shown"), [("true", "w1 w2 w3 w4"), ("False", ""), (None, "")])
@@ -154,8 +393,20 @@ async def test_words_and_segments_are_timed_where_asked_for(serve, granularities
     ("content", "data", "param"),
     [
         (b"", {"model": "whisper-1"}, None),
-        (wav(TALK), {"response_format": "srt"}, "response_format"),
-        (wav(TALK), {"stream": "true"}, "stream"),
+        (wav(TALK), {"file": "twice"}, "file"),
+        (wav(TALK), {"response_format": "sub"}, "response_format"),
+        (wav(TALK), {"response_format": "diarized_json"}, "response_format"),
+        (wav(TALK), {"stream": "maybe"}, "stream"),
+        (wav(TALK), {"include[]": "everything"}, "include"),
+        (wav(TALK), {"include[]": "logprobs", "response_format": "text"}, "include"),
+        (wav(TALK), {"known_speaker_names[]": ["agent", "customer"]}, "known_speaker_names"),
+        (wav(TALK), {"chunking_strategy": "none"}, "chunking_strategy"),
+        (wav(TALK), {"chunking_strategy": "{"}, "chunking_strategy"),
+        (wav(TALK), {"chunking_strategy[type]": "client"}, "chunking_strategy[type]"),
+        (wav(TALK), {"chunking_strategy": '{"type": "server_vad", "silence_duration_ms": 9}'}, SILENCE),
+        (wav(TALK), {"language": ["en", "de"]}, "language"),
+        (wav(TALK), {"prompt": "a" * 10_001}, "prompt"),
+        (wav(TALK), {"keywords[]": ["a" * 48]}, "keywords"),
         (wav(TALK), {"timestamp_granularities[]": "word"}, "timestamp_granularities"),
         (
             wav(TALK),
@@ -214,21 +465,100 @@ async def test_too_many_uploads_are_told_to_come_back(serve) -> None:
     first = asyncio.create_task(post(server.http, wav(TALK)))
     await transcriber.opened.wait()
     refused = await post(server.http, wav(TALK))
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+    assert refused.json()["error"]["type"] == "rate_limit_error"
     transcriber.release()
     assert (await first).status_code == 200
 
 
-async def test_a_client_that_goes_away_ends_the_work(serve) -> None:
+@pytest.mark.parametrize("stream", ["true", "false"])
+async def test_a_client_that_goes_away_ends_the_work(serve, stream: str) -> None:
     """Its windows are withdrawn, and its place is free again."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
-    upload = asyncio.create_task(post(server.http, wav(TALK)))
+    upload = asyncio.create_task(post(server.http, wav(TALK), {"stream": stream}))
     async with asyncio.timeout(10):
         await transcriber.opened.wait()
         upload.cancel()
         await server.service._all_gone.wait()
     assert transcriber.n_open == 0
+
+
+async def test_a_client_that_leaves_a_stream_ends_the_work(serve) -> None:
+    transcriber = HoldingTranscriber()
+    server = await serve(transcriber)
+    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
+        url, files = f"{server.http}/v1/audio/transcriptions", {"file": ("speech", wav(TALK))}
+        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
+            await anext(response.aiter_lines())
+            await transcriber.held.wait()
+        await server.service._all_gone.wait()
+    assert transcriber.n_open == 0
+
+
+async def test_a_client_that_does_not_read_is_cut_off(serve) -> None:
+    """It holds neither windows nor a place."""
+    server = await serve(FakeTranscriber(), send_timeout_s=0.2)
+    words = wav(speech([index % 80 for index in range(400)] * 12))
+    body, content_type = multipart(words, {"stream": "true", "include[]": "logprobs"})
+    head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, _, port = server.address.partition(":")
+        client.connect((host, int(port)))
+        await asyncio.to_thread(client.sendall, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        async with asyncio.timeout(20):
+            await server.service._all_gone.wait()
+
+
+async def test_a_refused_client_reads_why(serve) -> None:
+    """It is let finish sending, so that it finds an answer and not a broken connection."""
+    server = await serve(api_keys="secret", max_upload_mb=2)
+    large = wav(silence(200))
+    assert (await post(server.http, large)).status_code == 401
+    headers = {"Authorization": "Bearer secret"}
+    assert (await post(server.http, large, headers=headers)).status_code == 413
+    assert (await post(server.http, wav(silence(1)), headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", b"{}"),
+        ("application/x-www-form-urlencoded", b"file=1"),
+        ("multipart/form-data", b"--x"),
+        ("multipart/form-data; boundary=x", b"no form at all"),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nab',
+        ),
+    ],
+)
+async def test_what_is_no_form_is_refused(serve, content_type: str, body: bytes) -> None:
+    """Forms that break off among them."""
+    server = await serve()
+    async with httpx.AsyncClient() as client:
+        url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+        response = await client.post(url, content=body, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].split(":")[0] in ("body", "file")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_chunked", [True, False])
+async def test_multipart_in_every_shape(serve, is_first: bool, is_chunked: bool) -> None:
+    """The file before or behind the other fields; the length told or not."""
+    server = await serve()
+    body, content_type = multipart(wav(TALK), {"response_format": "text"}, is_first=is_first)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(body), 10_007):
+            yield body[at : at + 10_007]
+
+    async with httpx.AsyncClient(timeout=20) as client:
+        url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+        response = await client.post(url, content=pieces() if is_chunked else body, headers=headers)
+    assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
 
 
 async def test_a_key_is_needed_where_keys_are_set(serve) -> None:

@@ -18,7 +18,8 @@ from app.audio import Samples
 from app.driver import MAX_BACKLOG
 from app.errors import MediaError, SessionError
 from app.session import SessionConfig
-from app.transcription import Transcript, transcribe
+from app.transcript import Transcript
+from app.transcription import transcribe
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineFailed

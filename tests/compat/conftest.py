@@ -26,6 +26,7 @@ KEY = "sk-a-key-for-tests"
 JS = Path(__file__).parent / "js"
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
+IDLE_TIMEOUT_S = 20
 NPM_TIMEOUT_S = 300
 SCRIPT_TIMEOUT_S = 60
 
@@ -37,6 +38,11 @@ class Running:
     address: str
     """Host and port."""
     service: Service
+    loop: asyncio.AbstractEventLoop
+
+    def wait_until_idle(self) -> None:
+        """Until every session and upload is over."""
+        asyncio.run_coroutine_threadsafe(self.service._all_gone.wait(), self.loop).result(IDLE_TIMEOUT_S)
 
     @property
     def http(self) -> str:
@@ -94,7 +100,7 @@ async def _running(settings: Settings, engine: Engine) -> Any:
     server = Server(app, settings)
     with bind(settings) as listener:
         serving = asyncio.create_task(server.serve([listener]))
-        yield Running(f"127.0.0.1:{listener.getsockname()[1]}", app.state.service)
+        yield Running(f"127.0.0.1:{listener.getsockname()[1]}", app.state.service, asyncio.get_running_loop())
         server.stop()
         await serving
 

@@ -1,24 +1,332 @@
 """OpenAI's own SDKs for Python and JavaScript, and file transcription over HTTP."""
 
+import asyncio
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
 import openai
 import pytest
 
-from tests.compat.conformance import supported
-from tests.compat.conftest import NPM_TIMEOUT_S, Running
-from tests.recordings import AUDIO, TEXTS
+from tests.app.test_rest import wav
+from tests.compat.conformance import approximated, refused, supported
+from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
+from tests.recordings import AUDIO, TEXTS, read, words
+
+TRAIN = AUDIO / "train.flac"
+SEGMENT_FIELDS = {
+    "id": int,
+    "seek": int,
+    "start": float,
+    "end": float,
+    "text": str,
+    "tokens": list,
+    "temperature": float,
+    "avg_logprob": float,
+    "compression_ratio": float,
+    "no_speech_prob": float,
+}
+CUE = r"(\d\d:\d\d:\d\d)[,.](\d{3}) --> (\d\d:\d\d:\d\d)[,.](\d{3})\n"
+
+
+@pytest.fixture(scope="module")
+def client(server: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
+        yield client
+
+
+def create(client: openai.OpenAI, **options: Any) -> Any:
+    return client.audio.transcriptions.create(**{"model": "whisper-1", "file": TRAIN, **options})
+
+
+# What is transcribed.
 
 
 @supported("openai-rest", "file")
-def test_a_file_is_transcribed(server: Running) -> None:
-    client = openai.OpenAI(base_url=f"{server.http}/v1", api_key="any")
-    with client, (AUDIO / "train.flac").open("rb") as file:
-        assert client.audio.transcriptions.create(model="whisper-1", file=file).text == TEXTS["train"]
+@approximated("openai-rest", "model", how="any name is taken; the one model served answers, named in `x-tutti-model`")
+@supported("openai-rest", "response_format=json")
+def test_a_file_is_transcribed(client: openai.OpenAI) -> None:
+    """With every field of the typed model, and the request's id."""
+    done = client.audio.transcriptions.with_raw_response.create(model="gpt-4o-transcribe", file=TRAIN)
+    assert done.headers["x-tutti-model"] == "tutti-demo"
+    assert "x-tutti-ignored" not in done.headers
+    answer = done.parse()
+    assert answer.text == TEXTS["train"]
+    assert (answer.usage.type, answer.usage.seconds) == ("duration", 5)
+    assert [each.code for each in answer.languages] == ["en"]
+    assert answer._request_id == done.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("shape", ["open file", "bytes", "stream", "named", "typed"])
+@supported("openai-rest", "file")
+def test_every_way_to_give_a_file(client: openai.OpenAI, shape: str) -> None:
+    """Names and types are not believed: what it is, its bytes say."""
+    content = TRAIN.read_bytes()
+    with TRAIN.open("rb") as opened:
+        given = {
+            "open file": opened,
+            "bytes": content,
+            "stream": io.BytesIO(content),
+            "named": ("speech.mp3", content),
+            "typed": ("speech", content, "video/mp4"),
+        }
+        assert create(client, file=given[shape]).text == TEXTS["train"]
+
+
+@supported("openai-rest", "response_format=text")
+def test_text(client: openai.OpenAI) -> None:
+    assert create(client, response_format="text") == TEXTS["train"] + "\n"
+
+
+@supported("openai-rest", "response_format=srt")
+@supported("openai-rest", "response_format=vtt")
+@pytest.mark.parametrize(("response_format", "head"), [("srt", "1\n"), ("vtt", "WEBVTT\n\n")])
+def test_subtitles(client: openai.OpenAI, response_format: str, head: str) -> None:
+    answer = create(client, response_format=response_format)
+    assert re.fullmatch(f"{head}{CUE}{re.escape(TEXTS['train'])}\n\n", answer)
+
+
+@supported("openai-rest", "response_format=verbose_json")
+@supported("openai-rest", "timestamp_granularities[]=segment")
+@supported("openai-rest", "timestamp_granularities[]=word")
+def test_verbose_json(client: openai.OpenAI) -> None:
+    """Every field that the typed model requires is there and of its type."""
+    answer = create(client, response_format="verbose_json", timestamp_granularities=["word", "segment"])
+    assert (answer.text, answer.language, answer.usage.type) == (TEXTS["train"], "english", "duration")
+    assert 4.0 < answer.duration < 6.0
+    for segment in answer.segments:
+        for name, kind in SEGMENT_FIELDS.items():
+            assert isinstance(getattr(segment, name), kind), name
+    assert "".join(segment.text for segment in answer.segments) == TEXTS["train"]
+    assert [word.word for word in answer.words] == TEXTS["train"].split()
+    times = [time for word in answer.words for time in (word.start, word.end)]
+    assert times == sorted(times) and times[-1] <= answer.duration
+
+
+@refused("openai-rest", "response_format=diarized_json", how="400: speakers are not told apart")
+@refused("openai-rest", "known_speaker_names[]", how="400: speakers are not told apart")
+@refused("openai-rest", "known_speaker_references[]", how="400: speakers are not told apart")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"response_format": "diarized_json"},
+        {"known_speaker_names": ["agent"]},
+        {"known_speaker_references": ["data:audio/wav;base64,AAAA"]},
+    ],
+)
+def test_speakers_are_not_told_apart(client: openai.OpenAI, options: dict[str, Any]) -> None:
+    with pytest.raises(openai.BadRequestError, match="does not tell speakers apart") as raised:
+        create(client, **options)
+    assert raised.value.param == next(iter(options))
+
+
+@supported("openai-rest", "language")
+@approximated("openai-rest", "languages[]", how="one is the language; among several it is detected, and they are named")
+def test_languages(client: openai.OpenAI) -> None:
+    """In a language of the model; others are refused, since nothing good would come of them."""
+    assert create(client, language="en").text == TEXTS["train"]
+    assert create(client, languages=["en"]).text == TEXTS["train"]
+    several = client.audio.transcriptions.with_raw_response.create(model="m", file=TRAIN, languages=["en", "de"])
+    assert several.headers["x-tutti-ignored"] == "languages"
+    with pytest.raises(openai.BadRequestError) as raised:
+        create(client, language="fr")
+    assert raised.value.param == "language"
+
+
+@supported("openai-rest", "prompt")
+@supported("openai-rest", "keywords[]")
+@supported("openai-rest", "temperature")
+def test_what_the_model_is_shown(client: openai.OpenAI) -> None:
+    done = client.audio.transcriptions.with_raw_response.create(
+        model="m", file=TRAIN, prompt="At the station.", keywords=["platform", "quarter"], temperature=0.0
+    )
+    assert "x-tutti-ignored" not in done.headers
+    assert words(done.parse().text)[-3:] == ["quarter", "past", "nine"]
+
+
+@approximated("openai-rest", "include[]=logprobs", how="one for each word, by the mean probability of its tokens")
+def test_logprobs(client: openai.OpenAI) -> None:
+    answer = create(client, include=["logprobs"])
+    assert "".join(each.token for each in answer.logprobs) == answer.text
+    assert all(-5.0 < each.logprob <= 0.0 for each in answer.logprobs)
+    assert bytes(int(byte) for each in answer.logprobs for byte in each.bytes).decode() == answer.text
+
+
+@approximated(
+    "openai-rest", "chunking_strategy=auto", how="audio is always cut at pauses; its loudness is left as it is"
+)
+@approximated(
+    "openai-rest",
+    "chunking_strategy=server_vad",
+    how="`silence_duration_ms` from 100; `threshold` and `prefix_padding_ms` are named in `x-tutti-ignored`",
+)
+def test_chunking(client: openai.OpenAI) -> None:
+    assert create(client, chunking_strategy="auto").text == TEXTS["train"]
+    strategy = {"type": "server_vad", "silence_duration_ms": 400, "threshold": 0.6}
+    done = client.audio.transcriptions.with_raw_response.create(model="m", file=TRAIN, chunking_strategy=strategy)
+    assert done.headers["x-tutti-ignored"] == "chunking_strategy[threshold]"
+    assert done.parse().text == TEXTS["train"]
+
+
+def test_silence_has_no_text(client: openai.OpenAI) -> None:
+    quiet = wav(np.zeros(16_000, dtype=np.float32))
+    assert create(client, file=quiet).text == ""
+    assert create(client, file=quiet, response_format="verbose_json").segments == []
+
+
+@approximated("openai-rest", "stream", how="text is told with every segment; the usage counts 50 audio tokens a second")
+def test_a_stream(client: openai.OpenAI) -> None:
+    """Deltas, then exactly one last event with all that its typed model has."""
+    train, hello = (read(name).astype(np.float32) / 32768 for name in ("train", "hello"))
+    both = wav(np.concatenate((train, np.zeros(32_000, dtype=np.float32), hello)))
+    *deltas, done = list(create(client, file=both, stream=True, include=["logprobs"]))
+    assert len(deltas) >= 2
+    assert {each.type for each in deltas} == {"transcript.text.delta"}
+    assert "".join(each.delta for each in deltas) == done.text
+    assert done.type == "transcript.text.done"
+    assert done.text.startswith(TEXTS["train"]) and words(done.text)[-2:] == ["morning", "meeting"]
+    assert done.usage.total_tokens == done.usage.input_tokens + done.usage.output_tokens
+    assert done.usage.output_tokens > 20
+    assert "".join(each.token for each in done.logprobs) == done.text
+
+
+def test_many_at_once(server: Running) -> None:
+    """The asynchronous client; nobody's text depends on the others."""
+
+    async def work() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
+            calls = (client.audio.transcriptions.create(model="m", file=AUDIO / f"{name}.flac") for name in names)
+            texts = [answer.text for answer in await asyncio.gather(*calls)]
+            stream = await client.audio.transcriptions.create(model="m", file=TRAIN, stream=True)
+            return [*texts, [event async for event in stream][-1].text]
+
+    names = ["train", "hello", "train", "call"]
+    heard = asyncio.run(work())
+    assert heard[0] == heard[2] == heard[4] == TEXTS["train"]
+    assert "address on my account" in heard[3]
+
+
+# What is refused.
+
+
+def test_a_bad_request_is_explained(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        create(client, file=b"this is no audio")
+    error = raised.value
+    assert (error.code, error.param, error.type) == ("invalid_file", "file", "invalid_request_error")
+    assert error.request_id and error.request_id.startswith("req_")
+    assert "expected audio" in error.message
+
+
+@pytest.mark.parametrize("n_bytes", [100, 20_000_000])
+def test_a_wrong_key_is_told(locked_server: Running, n_bytes: int) -> None:
+    """Also to a client that is still sending a large file."""
+    with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key="wrong", max_retries=0) as client:
+        with pytest.raises(openai.AuthenticationError) as raised:
+            create(client, file=bytes(n_bytes))
+        assert raised.value.code == "invalid_api_key"
+        with pytest.raises(openai.AuthenticationError):
+            client.models.list()
+    with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key=KEY, max_retries=0) as client:
+        assert create(client).text == TEXTS["train"]
+
+
+@supported("openai-rest", "GET /v1/models")
+@supported("openai-rest", "GET /v1/models/{model}")
+def test_models(client: openai.OpenAI) -> None:
+    (model,) = client.models.list()
+    assert (model.id, model.object, model.owned_by) == ("tutti-demo", "model", "tutti")
+    assert model.created > 0
+    assert client.models.retrieve("tutti-demo") == model
+    with pytest.raises(openai.NotFoundError) as raised:
+        client.models.retrieve("openai/whisper-small")
+    assert raised.value.code == "model_not_found"
+
+
+def test_a_file_that_is_too_large_is_told(start_server: Callable[..., Running]) -> None:
+    server = start_server(max_upload_mb=1)
+    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
+        with pytest.raises(openai.APIStatusError) as raised:
+            create(client, file=bytes(20_000_000))
+    assert (raised.value.status_code, raised.value.code) == (413, "too_large")
+
+
+def test_no_room_is_tried_again(start_server: Callable[..., Running]) -> None:
+    """The client waits for as long as it is told, and is served once there is room."""
+    server = start_server(max_uploads=1)
+    waits: list[str] = []
+    place = server.service.admitted_upload()
+
+    def note(response: httpx.Response) -> None:
+        if response.status_code == 429:
+            waits.append(response.headers["retry-after"])
+            # Here it is not waited for.
+            response.headers["retry-after-ms"] = "1"
+            if len(waits) == 2:
+                place.__exit__(None, None, None)
+
+    place.__enter__()
+    http_client = openai.DefaultHttpxClient(event_hooks={"response": [note]})
+    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any", http_client=http_client) as client:
+        with pytest.raises(openai.RateLimitError) as raised:
+            create(client.with_options(max_retries=0))
+        assert raised.value.code == "overloaded"
+        assert create(client).text == TEXTS["train"]
+    assert waits == ["5", "5"]
+
+
+@refused("openai-rest", "POST /v1/audio/translations", how="400 where the model cannot, as the embedded one; else done")
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+def test_translation_is_refused_by_a_model_that_cannot(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="translate") as raised:
+        client.audio.translations.create(model="whisper-1", file=TRAIN)
+    assert (raised.value.code, raised.value.param) == ("unsupported_task", "model")
+
+
+def test_leaving_a_stream_frees_its_place(server: Running) -> None:
+    """The upload is over soon after the client has closed it."""
+    content = wav(np.tile(read("train").astype(np.float32) / 32768, 8))
+    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
+        stream = create(client, file=content, stream=True)
+        next(iter(stream))
+        stream.close()
+    server.wait_until_idle()
+
+
+# JavaScript.
 
 
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
-def test_javascript(server: Running, node) -> None:
+def test_javascript(server: Running, locked_server: Running, node: Callable[..., Any]) -> None:
     """A read stream goes out chunked, with the file first and without a length."""
-    call = {"path": str(AUDIO / "train.flac"), "params": {"model": "whisper-1"}}
-    (done,) = node("transcribe.mjs", baseURL=f"{server.http}/v1", apiKey="any", calls=[call])
-    assert done["answer"]["text"] == TEXTS["train"]
+
+    def call(**params: Any) -> dict[str, Any]:
+        return {"path": str(TRAIN), "params": {"model": "whisper-1", **params}}
+
+    calls = [
+        call(),
+        call(response_format="verbose_json", timestamp_granularities=["word", "segment"]),
+        call(response_format="srt"),
+        call(stream=True),
+        call(chunking_strategy={"type": "server_vad", "silence_duration_ms": 400}, keywords=["platform"]),
+        call(language="fr"),
+    ]
+    plain, verbose, srt, stream, tuned, refusal = node(
+        "transcribe.mjs", baseURL=f"{server.http}/v1", apiKey="any", calls=calls
+    )
+    assert plain["answer"]["text"] == verbose["answer"]["text"] == tuned["answer"]["text"] == TEXTS["train"]
+    assert plain["requestId"].startswith("req_")
+    assert set(verbose["answer"]["segments"][0]) == set(SEGMENT_FIELDS)
+    assert [word["word"] for word in verbose["answer"]["words"]] == TEXTS["train"].split()
+    assert re.fullmatch(f"1\n{CUE}{re.escape(TEXTS['train'])}\n\n", srt["answer"])
+    *deltas, done = stream["events"]
+    assert "".join(each["delta"] for each in deltas) == done["text"] == TEXTS["train"]
+    assert refusal["error"]["name"] == "BadRequestError"
+    assert (refusal["error"]["status"], refusal["error"]["param"]) == (400, "language")
+    (unknown,) = node("transcribe.mjs", baseURL=f"{locked_server.http}/v1", apiKey="wrong", calls=[call()])
+    assert (unknown["error"]["name"], unknown["error"]["code"]) == ("AuthenticationError", "invalid_api_key")
+    assert unknown["error"]["requestID"].startswith("req_")
