@@ -12,11 +12,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from app import events
 from app.media import decode_file, duration_s
 from app.session import SessionConfig
+from app.subtitles import cues, srt, vtt
 from app.transcript import Transcript
 from app.transcription import transcribe
 from engine import api
 
-FORMATS = ("text", "segments", "json")
+FORMATS = ("text", "segments", "json", "srt", "vtt")
 # Containers round the length that they name, or estimate it; more missing than this share of it is worth a word.
 MISSING_SHARE = 0.05
 
@@ -72,6 +73,7 @@ async def print_transcript(
                 config=config,
                 language=language,
                 prompt=prompt,
+                words=output in ("srt", "vtt"),
                 temperature=temperature,
                 carries_context=carries_context,
                 on_progress=show_progress,
@@ -89,6 +91,9 @@ async def print_transcript(
             "uncovered": transcript.uncovered,
         }
         out.print(json.dumps(body, ensure_ascii=False, indent=2), markup=False)
+    elif output in ("srt", "vtt"):
+        write = srt if output == "srt" else vtt
+        out.print(write(cues(transcript.segments)), markup=False, end="")
     audio_s = transcript.audio_s
     if length_s and audio_s < length_s * (1 - MISSING_SHARE):
         err.print(

@@ -63,6 +63,16 @@ async def test_a_file_that_is_shorter_than_it_says_is_noted(capsys: pytest.Captu
     assert err.startswith("The audio ends at 00:4") and "lasts 01:22" in err
 
 
+@pytest.mark.parametrize(("output", "n_lines"), [("srt", 4), ("vtt", 3)])
+async def test_subtitles_are_printed_as_they_are(output: str, n_lines: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cues of words at their times, and no line that belongs to no cue."""
+    await show(wav(SAMPLES), output)
+    head, *made, end = capsys.readouterr().out.removeprefix("WEBVTT\n\n").split("\n\n")
+    assert [len(cue.splitlines()) + 1 for cue in (head, *made)] == [n_lines] * (len(made) + 1)
+    assert end == ""
+    assert " ".join(cue.splitlines()[-1] for cue in (head, *made)) == said(WORDS)
+
+
 @pytest.mark.parametrize("carries_context", [False, True])
 async def test_context_is_shown_where_it_is_asked_for(carries_context: bool) -> None:
     transcriber = await show(wav(SAMPLES), carries_context=carries_context)
