@@ -75,7 +75,8 @@ class Checkpoint:
     """A checkpoint folder, read and checked, without its weights."""
 
     name: str
-    folder: Path
+    folder: Path | None
+    """`None` where the weights are random."""
     model: ModelConfig
     generation: GenerationConfig
     tokenizer: Tokenizer

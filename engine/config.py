@@ -6,6 +6,7 @@ from typing import Literal, get_args, get_type_hints
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 AudioContext = Literal["auto", "full"]
+Kernels = Literal["auto", "torch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class EngineConfig:
     """Of weights and caches; `auto` is float32 on the CPU and bfloat16 on CUDA. float16 needs CUDA."""
     audio_context: AudioContext = "auto"
     """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that."""
+    kernels: Kernels = "auto"
+    """`auto` takes the fused kernels where there are any for the device and the dtype, `torch` never."""
+    cuda_graphs: bool = True
+    """Whether the fused passes are captured and replayed; else every kernel is launched by itself."""
+    steps_ahead: bool = True
+    """On a GPU, launch a decode step before the tokens of the last one are read."""
     n_threads: int | None = None
     """CPU threads of one tensor operation; `None` is one per core."""
     n_slots: int = 32
@@ -41,7 +48,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(EngineConfig)
-        for name in ("device", "dtype", "audio_context"):
+        for name in ("device", "dtype", "audio_context", "kernels"):
             choices = get_args(hints[name])
             self._require(name, getattr(self, name) in choices, "one of " + ", ".join(choices))
         self._require("model", bool(self.model), "a name or a folder")

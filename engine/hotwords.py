@@ -49,6 +49,11 @@ class Hotwords:
             self._slots.remove(slot)
             self._tokens[slot] = -1
 
+    @property
+    def are_any(self) -> bool:
+        """Some slot has hotwords."""
+        return bool(self._slots)
+
     def apply(self, rows: Rows, logits: Tensor) -> None:
         """Add the bonus to `logits`, `(rows, vocab_size)`, in place."""
         if not self._slots:

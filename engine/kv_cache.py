@@ -30,7 +30,10 @@ class KVCache:
         self.cross_attention = _zeros((*shape, model.max_source_positions, head_dim), device, dtype)
         self.encoder_lengths = [0] * n_slots
         """Encoder states of each slot's window; 0 for a slot without one."""
+        self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
+        """The same, on the device."""
         self.device = device
+        self.dtype = dtype
 
     def rows(self, slots: Sequence[int]) -> Rows:
         """Index of `slots` in the buffers."""
@@ -46,11 +49,17 @@ class KVCache:
             values = run.unpack(keys_values).permute(2, 0, 3, 1, 4)  # (2, windows, heads, states, head_dim)
             self.cross_attention[layer, :, self.rows(own), :, : run.n_states] = values
             for slot in own:
-                self.encoder_lengths[slot] = run.n_states
+                self.set_length(slot, run.n_states)
+
+    def set_length(self, slot: int, n_states: int) -> None:
+        """Say how many encoder states a slot holds."""
+        if self.encoder_lengths[slot] != n_states:
+            self.encoder_lengths[slot] = n_states
+            self.lengths[slot] = n_states
 
     def forget(self, slot: int) -> None:
         """The slot's window is over: its length no longer counts. Its keys and values stay where they are."""
-        self.encoder_lengths[slot] = 0
+        self.set_length(slot, 0)
 
 
 def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -49,13 +49,13 @@ class Encoder(nn.Module):
         Returns:
             `(states, d_model)`.
         """
-        x = pack([self._embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
+        x = pack([self.embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
         for layer in self.layers:
             x = layer(x, runs)
         states: Tensor = self.layer_norm(x)
         return states
 
-    def _embed(self, features: Tensor) -> Tensor:
+    def embed(self, features: Tensor) -> Tensor:
         """`(batch, n_mels, n_frames)` to `(batch, n_frames / 2, d_model)`."""
         x = F.gelu(self.conv1(features))
         x = F.gelu(self.conv2(x)).transpose(1, 2)

@@ -38,17 +38,19 @@ class RuleState:
     ) -> "RuleState":
         """The state of rows that begin with these forced prefixes."""
         times = [[token for token in prefix if token >= first_time] for prefix in prefixes]
-
-        def tensor(values: list[bool] | list[int]) -> Tensor:
-            return torch.tensor(values, device=device)
-
-        return cls(
-            tensor(list(with_timestamps)),
-            tensor([len(prefix) == 0 for prefix in prefixes]),
-            tensor([len(prefix) > 0 and prefix[-1] >= first_time for prefix in prefixes]),
-            tensor([len(prefix) < 2 or prefix[-2] >= first_time for prefix in prefixes]),
-            tensor([row[-1] if row else first_time - 1 for row in times]),
-        )
+        # One transfer for all of it.
+        values = torch.tensor(
+            [
+                list(with_timestamps),
+                [len(prefix) == 0 for prefix in prefixes],
+                [len(prefix) > 0 and prefix[-1] >= first_time for prefix in prefixes],
+                [len(prefix) < 2 or prefix[-2] >= first_time for prefix in prefixes],
+                [row[-1] if row else first_time - 1 for row in times],
+            ],
+            dtype=torch.long,
+        ).to(device, non_blocking=True)
+        with_timestamps_, is_at_begin, last_is_time, second_last_is_time = values[:4].bool()
+        return cls(with_timestamps_, is_at_begin, last_is_time, second_last_is_time, values[4])
 
     @classmethod
     def blank(cls, n_rows: int, first_time: int, device: torch.device) -> "RuleState":

@@ -4,9 +4,10 @@ Knows nothing of requests, queues or text; whoever calls it does so from one thr
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,18 +16,24 @@ from torch import Tensor
 
 from engine.alignment import Alignment, token_starts_s
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
-from engine.attention import DecodeAttention, DecoderAttention, PrefillAttention, WatchedAttention
 from engine.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.features import HOP_SAMPLES, log_mel, mel_filters
 from engine.hotwords import Hotwords
 from engine.kv_cache import KVCache, SlotAllocator
+from engine.model import Whisper
 from engine.packing import find_runs
+from engine.passes import Passes, PlainPasses, n_rows_held, n_rows_of
 from engine.prompt import Prompt
+from engine.random_model import PREFIX, random_checkpoint
 from engine.rules import RuleState, make_rules
-from engine.sampling import Draw, Sampler
+from engine.sampling import Draw, Sampler, greedy
+from engine.staging import HostRows, Staging, to_host
 from engine.weights import load_model
+
+if TYPE_CHECKING:
+    from engine.graphs import GraphedPasses
 
 _STATE_SAMPLES = 2 * HOP_SAMPLES
 """An encoder state stands for two frames."""
@@ -68,8 +75,8 @@ class Transcribed:
 class Runner:
     """A loaded model with its slots.
 
-    A slot's life: `slots.allocate`, `encode`, (`detect_languages`,) `prefill`, any number of `step`s, (`align`,)
-    `release`.
+    A slot's life: `slots.allocate`, `encode`, (`detect_languages`,) `prefill`, any number of `launch`es and `collect`s,
+    (`align`,) `release`.
     """
 
     @torch.inference_mode()
@@ -82,21 +89,36 @@ class Runner:
         self.device, self.dtype = pick_device_and_dtype(config)
         self.model = load_model(checkpoint, self.device, self.dtype)
         self.slots = SlotAllocator(config.n_slots)
-        self._cache = KVCache(checkpoint.model, config.n_slots, self.device, self.dtype)
+        self._max_encode_batch = config.max_encode_batch
         self._audio_context = checkpoint.generation.audio_context if config.audio_context == "auto" else None
         self._filters = mel_filters(checkpoint.model.n_mels).to(self.device)
         self._rules = make_rules(checkpoint, self.device)
-        self._hotwords = Hotwords(config.n_slots, self.device)
         self._sampler = Sampler(self.device)
         self._languages = list(checkpoint.generation.languages)
         self._language_ids = torch.tensor(
             list(checkpoint.generation.languages.values()), dtype=torch.long, device=self.device
         )
         self._first_timestamp = checkpoint.tokenizer.first_timestamp
+        is_fused = can_fuse(self.device, self.dtype) and config.kernels != "torch"
+        n_rows = n_rows_held(config.n_slots) if is_fused else config.n_slots
+        # The last slot is nobody's: it fills up the rows of a graph.
+        self._cache = KVCache(checkpoint.model, config.n_slots + is_fused, self.device, self.dtype)
+        self._hotwords = Hotwords(n_rows, self.device)
         # Per slot: the last token, where it will stand, and what the rules know.
-        self._tokens = torch.zeros(config.n_slots, dtype=torch.long, device=self.device)
-        self._positions = torch.zeros(config.n_slots, dtype=torch.long, device=self.device)
-        self._rule_state = RuleState.blank(config.n_slots, self._first_timestamp, self.device)
+        self._tokens = torch.zeros(n_rows, dtype=torch.long, device=self.device)
+        self._positions = torch.zeros(n_rows, dtype=torch.long, device=self.device)
+        self._rule_state = RuleState.blank(n_rows, self._first_timestamp, self.device)
+        self._plain = PlainPasses(self.model, self._cache, self._tokens, self._positions)
+        self._passes: Passes = self._plain
+        self._graphed: GraphedPasses | None = None
+        if is_fused:
+            self._graphed = make_graphed_passes(
+                self.model, self._cache, self._tokens, self._positions, config.n_slots, config.cuda_graphs
+            )
+            self._passes = self._graphed
+        self.n_ahead = 1 if self.device.type == "cuda" and config.steps_ahead else 0
+        """Steps that are launched before the tokens of the one before them are read."""
+        self._staging = Staging(self.device)
         self._watched: dict[int, int] = {}
         """Encoder states that hold audio, by slot, where it is to be told what the alignment heads look at."""
         self._running: dict[int, int] = {}
@@ -112,13 +134,17 @@ class Runner:
         silence = np.zeros(WINDOW_SAMPLES, np.float32)
         slot = self.slots.allocate()
         elapsed_s = 0.0
+        if self._graphed:
+            model = self.checkpoint.model
+            features = (model.n_mels, 2 * model.max_source_positions)
+            self._graphed.capture(self._sample_greedily, max_windows=self._max_encode_batch, features=features)
         for _ in range(2):
             start_s = time.perf_counter()
             self.encode([silence], [slot])
             self._synchronize()
             elapsed_s = time.perf_counter() - start_s
         self.prefill([slot], [Prompt((self.checkpoint.tokenizer.sot,), 0, 0)], [True], [Draw()])
-        self.step()
+        self.collect(self.launch())
         self.release(slot)
         return elapsed_s
 
@@ -126,15 +152,9 @@ class Runner:
     def encode(self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int]) -> None:
         """Hear windows of up to 30 s in one encoder call and write their cross-attention keys and values."""
         n_states = [self.n_states(len(samples)) for samples in windows]
-        padded = np.zeros((len(windows), max(n_states) * _STATE_SAMPLES), np.float32)
-        for row, samples in zip(padded, windows, strict=True):
-            row[: len(samples)] = samples
-        features = log_mel(torch.from_numpy(padded).to(self.device), self._filters)
-        runs = find_runs(n_states)
-        states = self.model.encoder(features.to(self.dtype), runs)
-        for layer in range(self.checkpoint.model.decoder_layers):
-            keys_values = self.model.decoder.cross_keys_values(layer, states)
-            self._cache.write_cross_attention(layer, slots, keys_values, runs)
+        samples = self._staging.padded(windows, max(n_states) * _STATE_SAMPLES)
+        features = log_mel(samples, self._filters).to(self.dtype)
+        self._passes.encode(features, slots, find_runs(n_states))
 
     def n_states(self, n_samples: int) -> int:
         """Encoder states of a window with so much audio: all of a full window's, unless the checkpoint takes less."""
@@ -155,10 +175,8 @@ class Runner:
 
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
-        tokens = torch.full((len(slots), 1), self.checkpoint.tokenizer.sot, device=self.device)
-        positions = torch.zeros(1, dtype=torch.long, device=self.device)
-        hidden = self.model.decoder(tokens, positions, PrefillAttention(self._cache, slots))
-        rows = self.model.decoder.logits(hidden[:, 0])[:, self._language_ids].softmax(dim=-1).tolist()
+        hidden = self._passes.read([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
+        rows = self._passes.logits(hidden[:, 0])[:, self._language_ids].softmax(dim=-1).tolist()
         return [dict(zip(self._languages, row, strict=True)) for row in rows]
 
     @torch.inference_mode()
@@ -175,17 +193,17 @@ class Runner:
         slot that runs already begins anew.
         """
         sequences = [prompt.tokens + prompt.draft for prompt in prompts]
-        n_tokens = max(map(len, sequences))
-        tokens = torch.tensor([row + (0,) * (n_tokens - len(row)) for row in sequences], device=self.device)
-        positions = torch.arange(n_tokens, device=self.device)
         for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
             self._hotwords.begin(slot, prompt.hotwords, prompt.prefix)
             self._sampler.begin(slot, draw)
             self._watched.pop(slot, None)
             if draw.watched_samples:
                 self._watched[slot] = max(1, draw.watched_samples // _STATE_SAMPLES)
-        attention = self._watching(PrefillAttention(self._cache, slots), slots)
-        hidden = self.model.decoder(tokens, positions, attention)
+        looks: Tensor | None = None
+        if self._watched.keys().isdisjoint(slots):
+            hidden = self._passes.read(sequences, slots)
+        else:
+            hidden, looks = self._plain.read_watched(sequences, slots, self.checkpoint.generation.alignment_heads)
 
         # A place is where a token is sampled: behind the prompt, and behind each token of its draft.
         places = [(row, at) for row, prompt in enumerate(prompts) for at in range(len(prompt.draft) + 1)]
@@ -193,27 +211,29 @@ class Runner:
         state = RuleState.begin(
             written, [with_timestamps[row] for row, _ in places], self._first_timestamp, self.device
         )
-        each = torch.tensor([row for row, _ in places], device=self.device)
-        ends = torch.tensor([len(prompts[row].tokens) + at - 1 for row, at in places], device=self.device)
-        logits = self.model.decoder.logits(hidden[each, ends])
         owners = [slots[row] for row, _ in places]
-        self._hotwords.apply(torch.tensor(owners, device=self.device), logits)
+        ends = [len(prompts[row].tokens) + at - 1 for row, at in places]
+        each, at_end, owner = self._on_device([row for row, _ in places], ends, owners)
+        logits = self._passes.logits(hidden[each, at_end])
+        self._hotwords.apply(owner, logits)
         for rule in self._rules:
             rule.apply(logits, state)
-        tokens_found, logprobs = self._sampler.sample(owners, logits)
-        host = self._to_host(tokens_found, logprobs, *self._attended(attention, owners, each, ends))
-        sampled = [_sample(*row) for row in host]
+        columns = [*self._sampler.sample(owners, logits)]
+        if looks is not None:
+            columns.append(self._attended(looks[each, :, at_end], owners))
 
-        sots = torch.tensor([prompt.sot_index for prompt in prompts], device=self.device)
-        sot_logits = self.model.decoder.logits(hidden[torch.arange(len(slots), device=self.device), sots])
-        no_speech_probs = sot_logits.softmax(dim=-1)[:, self.checkpoint.tokenizer.no_speech].tolist()
+        row, sot = self._on_device(range(len(slots)), [prompt.sot_index for prompt in prompts])
+        sot_logits = self._passes.logits(hidden[row, sot])
+        no_speech = sot_logits.softmax(dim=-1)[:, self.checkpoint.tokenizer.no_speech]
+        *own_columns, no_speech_probs = to_host([*columns, no_speech])
+        sampled = [_sample(*own) for own in zip(*own_columns, strict=True)]
         found: list[Prefilled] = []
-        for row, prompt in enumerate(prompts):
+        for prompt, no_speech_prob in zip(prompts, no_speech_probs, strict=True):
             own = sampled[: len(prompt.draft) + 1]
             del sampled[: len(own)]
             pairs = zip(prompt.draft, own, strict=False)
             n_right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].token, pairs))
-            found.append(Prefilled(tuple(own[: n_right + 1]), no_speech_probs[row]))
+            found.append(Prefilled(tuple(own[: n_right + 1]), no_speech_prob))
         self._go_on(slots, prompts, with_timestamps, [each.samples for each in found])
         return found
 
@@ -225,35 +245,42 @@ class Runner:
         sampled: Sequence[Sequence[Sample]],
     ) -> None:
         """Have slots run behind what was prefilled and sampled."""
-        rows = self._cache.rows(slots)
         new = [tuple(sample.token for sample in own) for own in sampled]
         lengths = [len(prompt.tokens) + len(own) - 1 for prompt, own in zip(prompts, new, strict=True)]
         written = [prompt.prefix + own for prompt, own in zip(prompts, new, strict=True)]
-        last = torch.tensor([own[-1] for own in new], device=self.device)
+        rows, last, positions = self._on_device(slots, [own[-1] for own in new], lengths)
         self._tokens[rows] = last
-        self._positions[rows] = torch.tensor(lengths, device=self.device)
+        self._positions[rows] = positions
         self._rule_state.store(rows, RuleState.begin(written, with_timestamps, self._first_timestamp, self.device))
         self._hotwords.after(rows, last)
         self._running.update(zip(slots, lengths, strict=True))
 
+    def _on_device(self, *columns: Sequence[int]) -> Tensor:
+        """Numbers for the device in one transfer, `(columns, numbers)`."""
+        return torch.tensor([list(column) for column in columns]).to(self.device, non_blocking=True)
+
     @torch.inference_mode()
-    def step(self) -> dict[int, Sample]:
-        """One more token for every running slot."""
-        n_rows = self.slots.n_rows
-        positions = self._positions[:n_rows]
-        at = self._running.values()
-        attention = DecodeAttention(
-            self._cache, n_rows, positions, n_positions=max(at) + 1, is_ragged=min(at) != max(at)
-        )
-        watching = self._watching(attention, self._running)
-        hidden = self.model.decoder(self._tokens[:n_rows, None], positions[:, None], watching)
-        sampled, logprobs = self._sample(self.model.decoder.logits(hidden[:, 0]), n_rows)
-        each = torch.arange(n_rows, device=self.device)
-        # A row that nobody uses walks on with the others, up to the last position.
-        positions.add_(1).clamp_(max=self.checkpoint.model.max_target_positions - 1)
+    def launch(self) -> "Step":
+        """Begin one more token for every running slot; `collect` waits for it."""
+        n_rows = n_rows_of(self._running)
+        looks: Tensor | None = None
+        if self._watched.keys().isdisjoint(self._running):
+            logits = self._passes.step(self._running)
+        else:
+            logits, looks = self._plain.step_watched(self._running, self.checkpoint.generation.alignment_heads)
         self._running = {slot: position + 1 for slot, position in self._running.items()}
-        host = self._to_host(sampled, logprobs, *self._attended(watching, range(n_rows), each, torch.zeros_like(each)))
-        return {slot: _sample(*host[slot]) for slot in self._running}
+        captured = None
+        if self._graphed and looks is None and not (self._hotwords.are_any or self._sampler.draws_any):
+            captured = self._graphed.sample(n_rows)
+        columns = [*(captured or self._sample(logits, logits.shape[0]))]
+        if looks is not None:
+            columns.append(self._attended(looks[:, :, 0], range(n_rows)))
+        return Step(tuple(self._running), self._staging.to_host([column[:n_rows] for column in columns]))
+
+    def collect(self, step: "Step") -> dict[int, Sample]:
+        """The tokens of a step, by slot."""
+        host = step.rows.read()
+        return {slot: _sample(*host[slot]) for slot in step.slots}
 
     @torch.inference_mode()
     def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
@@ -262,21 +289,18 @@ class Runner:
         The slots must still hold their windows, and must not be stepped afterwards.
         """
         sequences = [(*each.control, *each.tokens) for each in transcripts]
-        n_tokens = max(map(len, sequences))
-        tokens = torch.tensor([row + (0,) * (n_tokens - len(row)) for row in sequences], device=self.device)
-        attention = WatchedAttention(PrefillAttention(self._cache, slots), self.checkpoint.generation.alignment_heads)
-        hidden = self.model.decoder(tokens, torch.arange(n_tokens, device=self.device), attention)
-        weights = attention.weights
+        hidden, weights = self._plain.read_watched(sequences, slots, self.checkpoint.generation.alignment_heads)
         alignments = []
         for row, each in enumerate(transcripts):
             begin, end = len(each.control), len(each.control) + len(each.tokens)
-            probabilities = self.model.decoder.logits(hidden[row, begin - 1 : end - 1]).softmax(dim=-1)
-            said = probabilities.gather(1, tokens[row, begin:end, None])[:, 0]
+            probabilities = self._plain.logits(hidden[row, begin - 1 : end - 1]).softmax(dim=-1)
+            said = probabilities.gather(1, torch.tensor(each.tokens, device=self.device)[:, None])[:, 0]
             n_states = max(1, each.n_samples // _STATE_SAMPLES)
             starts_s = token_starts_s(weights[row, :, begin:end, :n_states].cpu().numpy())
             alignments.append(Alignment(starts_s, tuple(said.tolist())))
         return alignments
 
+    @torch.inference_mode()
     def release(self, slot: int) -> None:
         """Free a slot, at any stage of its life."""
         self._running.pop(slot, None)
@@ -286,50 +310,52 @@ class Runner:
         self._sampler.end(slot)
         self.slots.free(slot)
 
-    def _watching(self, plan: PrefillAttention | DecodeAttention, slots: Iterable[int]) -> DecoderAttention:
-        """The plan, watched if any of its slots is."""
-        if self._watched.keys().isdisjoint(slots):
-            return plan
-        return WatchedAttention(plan, self.checkpoint.generation.alignment_heads)
+    def _attended(self, looks: Tensor, slots: Sequence[int]) -> Tensor:
+        """For each of some tokens the state behind the one most looked at, `(tokens,)`; -1 if its slot is not watched.
 
-    def _attended(
-        self, attention: DecoderAttention, slots: Sequence[int], rows: Tensor, tokens: Tensor
-    ) -> tuple[Tensor, ...]:
-        """For each of some tokens, `rows` and `tokens` of the pass, the state behind the one most looked at; -1 where
-        its slot is not watched. Nothing if none is.
+        Args:
+            looks: `(tokens, heads, states)`.
 
         Source of the idea: Papi, Turchi, Negri, "AlignAtt: Using Attention-based Audio-Translation Alignments as a
         Guide for Simultaneous Speech Translation", 2023.
         """
-        if not isinstance(attention, WatchedAttention):
-            return ()
-        looks = attention.weights[rows, :, tokens].mean(dim=1)  # (tokens, states)
         n_states = torch.tensor([self._watched.get(slot, 0) for slot in slots], device=self.device)
-        holds_audio = torch.arange(looks.shape[1], device=self.device) < n_states[:, None]
-        most = looks.masked_fill(~holds_audio, -1.0).argmax(dim=-1)
-        return (torch.where(n_states > 0, most + 1, -1),)
+        holds_audio = torch.arange(looks.shape[2], device=self.device) < n_states[:, None]
+        most = looks.mean(dim=1).masked_fill(~holds_audio, -1.0).argmax(dim=-1)
+        return torch.where(n_states > 0, most + 1, -1)
 
     def _sample(self, logits: Tensor, n_rows: int) -> tuple[Tensor, Tensor]:
         """Sample `(n_rows, vocab_size)` under the rules; the tokens become the rows' next input."""
-        rows = slice(0, n_rows)
-        state = self._rule_state.select(rows)
-        self._hotwords.apply(rows, logits)
-        for rule in self._rules:
-            rule.apply(logits, state)
-        tokens, logprobs = self._sampler.sample(range(n_rows), logits)
-        self._tokens[rows] = tokens
-        self._hotwords.after(rows, tokens)
-        self._rule_state.store(rows, state.after(tokens, self._first_timestamp))
+        self._hotwords.apply(slice(0, n_rows), logits)
+        tokens, logprobs = self._sample_greedily(logits, n_rows, self._sampler)
+        self._hotwords.after(slice(0, n_rows), tokens)
         return tokens, logprobs
 
-    def _to_host(self, *columns: Tensor) -> list[list[float]]:
-        """The one place where a step waits for the device. Token ids are exact in float32."""
-        host: list[list[float]] = torch.stack([column.float() for column in columns], dim=1).tolist()
-        return host
+    def _sample_greedily(self, logits: Tensor, n_rows: int, sampler: Sampler | None = None) -> tuple[Tensor, Tensor]:
+        """The same where no row has hotwords, nor a draw unless a sampler is given. The host knows nothing of it."""
+        rows = slice(0, n_rows)
+        state = self._rule_state.select(rows)
+        for rule in self._rules:
+            rule.apply(logits, state)
+        tokens, logprobs = sampler.sample(range(n_rows), logits) if sampler else greedy(logits)
+        self._tokens[rows] = tokens
+        self._rule_state.store(rows, state.after(tokens, self._first_timestamp))
+        # A row that nobody uses walks on with the others, up to the last position.
+        self._positions[rows].add_(1).clamp_(max=self.checkpoint.model.max_target_positions - 1)
+        return tokens, logprobs
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that was launched."""
+
+    slots: tuple[int, ...]
+    """That took part."""
+    rows: HostRows
 
 
 def _sample(token: float, logprob: float, state: float = -1) -> Sample:
@@ -345,7 +371,23 @@ def load_runner(config: EngineConfig) -> Runner:
     """
     if config.n_threads is not None:
         torch.set_num_threads(config.n_threads)
-    return Runner(read_checkpoint(config.model), config)
+    is_random = config.model.startswith(PREFIX)
+    return Runner(random_checkpoint(config.model) if is_random else read_checkpoint(config.model), config)
+
+
+def make_graphed_passes(
+    model: Whisper, cache: KVCache, tokens: Tensor, positions: Tensor, nobody: int, with_graphs: bool
+) -> "GraphedPasses":
+    # Imported here because it needs Triton, which comes with PyTorch for CUDA only.
+    from engine.graphs import GraphedPasses
+
+    return GraphedPasses(model, cache, tokens, positions, nobody=nobody, with_graphs=with_graphs)
+
+
+def can_fuse(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the fused kernels are for this: an NVIDIA GPU of compute capability 8.0 or later, in 16 bits."""
+    is_16_bit = dtype in (torch.bfloat16, torch.float16)
+    return device.type == "cuda" and is_16_bit and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def pick_device_and_dtype(config: EngineConfig) -> tuple[torch.device, torch.dtype]:

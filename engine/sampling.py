@@ -36,6 +36,11 @@ class Sampler:
     def end(self, slot: int) -> None:
         self._draws.pop(slot, None)
 
+    @property
+    def draws_any(self) -> bool:
+        """Some slot is not greedy."""
+        return bool(self._draws)
+
     def sample(self, slots: Sequence[int], logits: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and their log-probabilities, `(rows,)` each, from `(rows, vocab_size)`; row `i` is of `slots[i]`.
 
@@ -50,6 +55,14 @@ class Sampler:
                 wanted = logits.clone() if wanted is logits else wanted
                 noise = torch.empty_like(logits[row]).exponential_(generator=generator)
                 wanted[row] = logits[row] / temperature - noise.log()
-        tokens = wanted.argmax(dim=-1)
-        logprobs = logits.gather(1, tokens[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
-        return tokens, logprobs
+        return _with_logprobs(wanted.argmax(dim=-1), logits)
+
+
+def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The likeliest token of each row and its log-probability, `(rows,)` each, from `(rows, vocab_size)`."""
+    return _with_logprobs(logits.argmax(dim=-1), logits)
+
+
+def _with_logprobs(tokens: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    logprobs = logits.gather(1, tokens[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
+    return tokens, logprobs

@@ -11,6 +11,7 @@ from torch import Tensor
 from engine.checkpoint import Checkpoint
 from engine.errors import CheckpointError
 from engine.model import Whisper, build
+from engine.random_model import fill
 
 _MOST_NAMES_SHOWN = 8
 
@@ -21,8 +22,12 @@ def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
     Raises:
         CheckpointError: weights are missing, left over or of other shapes; names them.
     """
-    published = {name.removeprefix("model."): tensor for name, tensor in read_weights(checkpoint.folder)}
     model = build(checkpoint.model, device, dtype)
+    if checkpoint.folder is None:
+        fill(model)
+        model.pack()
+        return model
+    published = {name.removeprefix("model."): tensor for name, tensor in read_weights(checkpoint.folder)}
     missing: list[str] = []
     misshapen: list[str] = []
     for name, target in model.state_dict().items():

@@ -7,6 +7,7 @@ import itertools
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from engine.errors import EngineError, EngineFailed
 from engine.loops import repeated_tokens
 from engine.prompt import build_prompt
 from engine.readings import Attempt, Readings
-from engine.runner import Runner, Sample, Transcribed
+from engine.runner import Runner, Sample, Step, Transcribed
 from engine.sampling import Draw
 from engine.stats import StatsRecorder
 from engine.transcript import Transcript, TranscriptInfo
@@ -127,6 +128,8 @@ class Worker:
         """By slot: to be read once more. Empty between two steps."""
         self._unaligned: dict[int, tuple[Request, Read]] = {}
         """By slot: decoded, but for the times of its words. Empty between two steps."""
+        self._in_flight: deque[tuple[Step, dict[int, Transcript | None]]] = deque()
+        """Steps that were launched and not yet read, with whose readings they are, by slot."""
         self._window_encode_s = window_encode_s
         self._owed_s = 0.0
 
@@ -191,6 +194,9 @@ class Worker:
             self._admit(batch)
         if self._running:
             self._decode()
+        else:
+            # What is under way belongs to nobody any more.
+            self._in_flight.clear()
         self._hand_out()
 
     def _take(self) -> list[Request]:
@@ -217,6 +223,7 @@ class Worker:
         self._hand_out()
         new = {slot: request for slot, request in self._running.items() if request.transcript is None}
         self._runner.encode([request.window.samples for request in new.values()], list(new))
+        self._collect(leave=0)
         self._drop_cancelled()
         new = {slot: request for slot, request in new.items() if slot in self._running}
         if new:
@@ -276,16 +283,24 @@ class Worker:
     def _decode(self) -> None:
         """One token for all that run."""
         start_s = time.monotonic()
-        samples = self._runner.step()
+        step = self._runner.launch()
+        self._in_flight.append((step, {slot: self._running[slot].transcript for slot in step.slots}))
+        self._collect(leave=self._runner.n_ahead)
         elapsed_s = time.monotonic() - start_s
-        self.stats.stepped(len(samples), elapsed_s)
+        self.stats.stepped(len(step.slots), elapsed_s)
         self._owed_s -= elapsed_s
-        for slot, sample in samples.items():
-            request = self._running[slot]
-            assert request.transcript is not None
-            request.n_steps += 1
-            self._advance(slot, request, request.transcript, sample)
-        self._end_readings()
+
+    def _collect(self, leave: int) -> None:
+        """Take the tokens of launched steps, except of so many of the last."""
+        while len(self._in_flight) > leave:
+            step, transcripts = self._in_flight.popleft()
+            for slot, sample in self._runner.collect(step).items():
+                request, transcript = self._running.get(slot), transcripts[slot]
+                # Else the reading came to its end while this step was under way.
+                if request is not None and transcript is not None and request.transcript is transcript:
+                    request.n_steps += 1
+                    self._advance(slot, request, transcript, sample)
+            self._end_readings()
 
     def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> bool:
         """Take a sampled token; the last one ends the reading, and so does a loop. Whether it did."""

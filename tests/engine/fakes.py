@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -40,10 +41,17 @@ class Gate:
         self._opened.set()
 
 
+@dataclass(frozen=True, slots=True)
+class FakeStep:
+    slots: tuple[int, ...]
+    samples: dict[int, Sample]
+
+
 class FakeRunner:
     """Stands in for `engine.runner.Runner`."""
 
-    def __init__(self, checkpoint: Checkpoint, script: Script, n_slots: int = 4) -> None:
+    def __init__(self, checkpoint: Checkpoint, script: Script, n_slots: int = 4, n_ahead: int = 0) -> None:
+        self.n_ahead = n_ahead
         self.checkpoint = checkpoint
         self.device, self.dtype = torch.device("cpu"), torch.float32
         self.n_parameters = 0
@@ -96,10 +104,16 @@ class FakeRunner:
             self._running[slot] = self._script(self._heard[slot])
         return [Prefilled((Sample(next(self._running[slot]), self.logprob),), 0.25) for slot in slots]
 
-    def step(self) -> dict[int, Sample]:
+    def launch(self) -> FakeStep:
         self._enter("step")
         self.n_steps += 1
-        return {slot: Sample(next(tokens), self.logprob) for slot, tokens in self._running.items()}
+        eot = self.checkpoint.tokenizer.eot
+        samples = {slot: Sample(next(tokens, eot), self.logprob) for slot, tokens in self._running.items()}
+        return FakeStep(tuple(samples), samples)
+
+    def collect(self, step: FakeStep) -> dict[int, Sample]:
+        self._enter("collect")
+        return step.samples
 
     def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
         """Every token is said a tenth of a second after the one before."""

@@ -23,7 +23,7 @@ from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
 from engine.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.rules import RuleState
-from engine.runner import Runner, Sample
+from engine.runner import Runner, Step
 from engine.sampling import Sampler
 from engine.validate import check_window
 from engine.worker import Item, Request, Worker
@@ -47,9 +47,9 @@ class StagedRunner(Runner):
 
     before_step: Callable[[], None]
 
-    def step(self) -> dict[int, Sample]:
+    def launch(self) -> Step:
         self.before_step()
-        return super().step()
+        return super().launch()
 
 
 class MarginRunner(StagedRunner):

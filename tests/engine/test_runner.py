@@ -76,7 +76,7 @@ def test_reused_slot_remembers_nothing(random_runner: Runner):
     def decode(slot: int, seed: int, n_steps: int) -> list[int]:
         runner.encode([noise(seed)], [slot])
         tokens = [runner.prefill([slot], [prompt], [True], [Draw()])[0].samples[0].token]
-        return tokens + [runner.step()[slot].token for _ in range(n_steps)]
+        return tokens + [runner.collect(runner.launch())[slot].token for _ in range(n_steps)]
 
     first, second, third = (runner.slots.allocate() for _ in range(3))
     fresh = decode(third, seed=1, n_steps=8)
@@ -103,10 +103,10 @@ def test_rows_that_nobody_uses_do_no_harm(random_runner: Runner):
     runner.prefill([idle, used], [prompt] * 2, [True] * 2, [Draw()] * 2)
     runner.release(idle)
     for _ in range(2 * runner.checkpoint.model.max_target_positions // 3):
-        runner.step()
+        runner.collect(runner.launch())
     runner.prefill([used], [prompt], [True], [Draw()])
     for _ in range(2 * runner.checkpoint.model.max_target_positions // 3):
-        assert np.isfinite(runner.step()[used].logprob)
+        assert np.isfinite(runner.collect(runner.launch())[used].logprob)
     runner.release(used)
 
 
@@ -129,7 +129,7 @@ def test_bfloat16_hears_the_same_words(demo, demo_runner: Runner):
         runner.encode([audio], [slot])
         tokens = [runner.prefill([slot], [prompt], [False], [Draw()])[0].samples[0].token]
         while tokens[-1] != tokenizer.eot:
-            tokens.append(runner.step()[slot].token)
+            tokens.append(runner.collect(runner.launch())[slot].token)
         runner.release(slot)
         texts.append(tokenizer.decode(tokens))
     assert texts[0] == texts[1] == " Hello everyone, and welcome to the morning meeting."

@@ -1,0 +1,310 @@
+"""How many windows the engine transcribes per second, beside what the device's arithmetic and memory allow.
+
+    python -m benchmarks.engine_throughput --models random:large-v3,random:turbo --concurrency 1,64
+
+Requests of `--audio-s` of noise, each in a full 30 s window, of exactly `--tokens` tokens, through the engine's own
+interface: so many at any time. With `--stages` the parts are timed alone too, with `--ablation` the engine is run
+without each of its means in turn.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks import machine, report
+from benchmarks.report import NOTHING, Table, number
+from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, EngineStats, Window
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.prompt import Prompt
+from engine.runner import Runner, load_runner
+from engine.sampling import Draw
+
+SCHEMA = 1
+FLOPS = 690e12
+BYTES_PER_S = 4.43e12
+"""What an NVIDIA H200 sustains in bfloat16 products and in reading memory, as measured on one."""
+REPEATS = 5
+MOST_ENCODED = 16
+"""Windows in one encoder call where stages are timed."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "without CUDA graphs": {"cuda_graphs": False},
+    "without fused kernels and graphs": {"kernels": "torch"},
+    "without batched encoder": {"max_encode_batch": 1},
+    "without steps ahead": {"steps_ahead": False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is asked of the engine."""
+
+    audio_s: float
+    n_tokens: int
+
+    def window(self, index: int) -> Window:
+        """Noise: as loud as speech, and different every time."""
+        samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
+        options = DecodeOptions(language="en", timestamps=False, max_tokens=self.n_tokens)
+        return Window(samples, f"s{index}", options=options)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How the engine bore so many requests at any time."""
+
+    concurrency: int
+    requests_per_s: float
+    p50_s: float
+    p95_s: float
+    wrong_length: int
+    """Requests that did not get the tokens asked for."""
+    decode_batch: float
+    encode_batch: float
+    encode_share: float
+    """Of the time, in encoder calls with the prefill behind them …"""
+    decode_share: float
+    """… and in decode steps."""
+
+
+def floor_s(runner: Runner, concurrency: int, work: Work) -> float:
+    """Seconds of a request at the least: arithmetic of the encoder, bytes of the decoder."""
+    model, n_states = runner.checkpoint.model, runner.checkpoint.model.max_source_positions
+    d, ffn = model.d_model, model.encoder_ffn_dim
+    layer = 2 * n_states * (4 * d * d + 2 * d * ffn) + 4 * n_states**2 * d
+    convolutions = 2 * 2 * n_states * model.n_mels * 3 * d + 2 * n_states * d * 3 * d
+    cross = model.decoder_layers * 2 * n_states * d * 2 * d
+    weights = model.decoder_layers * (6 * d * d + 2 * d * model.decoder_ffn_dim) + model.vocab_size * d
+    keys_values = model.decoder_layers * 2 * n_states * d
+    step_s = 2 * (weights + concurrency * keys_values) / BYTES_PER_S
+    encode_s = (model.encoder_layers * layer + convolutions + cross) / FLOPS
+    return encode_s + work.n_tokens * step_s / concurrency
+
+
+async def put_under_load(engine: Engine, concurrency: int, n_requests: int, work: Work) -> Load:
+    windows = [work.window(index) for index in range(min(n_requests, 4 * concurrency))]
+    latencies: list[float] = []
+    n_wrong = 0
+    order = iter(range(n_requests))
+
+    async def client() -> None:
+        nonlocal n_wrong
+        for index in order:
+            start_s = time.perf_counter()
+            async with engine.submit(windows[index % len(windows)]) as events:
+                async for event in events:
+                    if isinstance(event, DoneEvent):
+                        n_wrong += event.n_steps + 1 != work.n_tokens or event.is_looping
+            latencies.append(time.perf_counter() - start_s)
+
+    before, start_s = engine.stats(), time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(concurrency)))
+    elapsed_s, after = time.perf_counter() - start_s, engine.stats()
+    return Load(
+        concurrency,
+        n_requests / elapsed_s,
+        statistics.median(latencies),
+        sorted(latencies)[int(0.95 * len(latencies))],
+        n_wrong,
+        _mean(before, after, "decode_batch"),
+        _mean(before, after, "encode_batch"),
+        (after.encode_s.total - before.encode_s.total) / elapsed_s,
+        (after.step_s.total - before.step_s.total) / elapsed_s,
+    )
+
+
+def _mean(before: EngineStats, after: EngineStats, name: str) -> float:
+    first, last = getattr(before, name), getattr(after, name)
+    count = sum(last.counts) - sum(first.counts)
+    return (last.total - first.total) / count if count else 0.0
+
+
+def time_stages(runner: Runner, work: Work) -> list[tuple[str, int, float]]:
+    """(stage, windows or rows, milliseconds), each alone and waited for."""
+    window = work.window(0).samples
+    token = runner.checkpoint.tokenizer.sot
+    found = []
+
+    def median_ms(body: Callable[[], object]) -> float:
+        times = []
+        for _ in range(REPEATS + 1):
+            runner._synchronize()
+            start_s = time.perf_counter()
+            body()
+            runner._synchronize()
+            times.append(time.perf_counter() - start_s)
+        return 1000 * statistics.median(times[1:])
+
+    for size in (size for size in (1, 2, 4, 8, 16, 32, 64) if size <= runner.slots.n_free):
+        slots = [runner.slots.allocate() for _ in range(size)]
+        for first in range(0, size, MOST_ENCODED):
+            part = slots[first : first + MOST_ENCODED]
+            encode_ms = median_ms(partial(runner.encode, [window] * len(part), part))
+        if size <= MOST_ENCODED:
+            found.append(("encode", size, encode_ms))
+        prompts, draws = [Prompt((token,) * 4, 0, 0)] * size, [Draw()] * size
+        prefill = partial(runner.prefill, slots, prompts, [False] * size, draws)
+        found.append(("prefill", size, median_ms(prefill)))
+        found.append(("step", size, median_ms(lambda: [runner.collect(runner.launch()) for _ in range(10)]) / 10))
+        found.append(("steps ahead", size, median_ms(lambda: _collected(runner, 10)) / 10))
+        for slot in slots:
+            runner.release(slot)
+    return found
+
+
+def _collected(runner: Runner, n_steps: int) -> None:
+    for step in [runner.launch() for _ in range(n_steps)]:
+        runner.collect(step)
+
+
+@asynccontextmanager
+async def started(config: EngineConfig) -> AsyncIterator[tuple[Engine, Runner]]:
+    runners: list[Runner] = []
+
+    def load(own: EngineConfig) -> Runner:
+        runners.append(load_runner(own))
+        return runners[0]
+
+    async with Engine.start(config, load) as engine:
+        yield engine, runners[0]
+
+
+async def measure(config: EngineConfig, concurrencies: list[int], work: Work, per_client: int) -> list[dict[str, Any]]:
+    rows = []
+    async with started(config) as (engine, runner):
+        for concurrency in concurrencies:
+            await put_under_load(engine, concurrency, 2 * concurrency, work)
+            n_requests = max(per_client * concurrency, 24)
+            load = await put_under_load(engine, concurrency, n_requests, work)
+            floor = 1 / floor_s(runner, concurrency, work)
+            fields = {name: getattr(load, name) for name in Load.__slots__}
+            rows.append({"model": config.model, "floor_requests_per_s": floor, **fields})
+    return rows
+
+
+def describe_device(config: EngineConfig) -> dict[str, Any]:
+    import torch
+
+    if not torch.cuda.is_available() or config.device == "cpu":
+        return {"device": "cpu"}
+    return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--models", default="random:large-v3,random:turbo", show_default=True)
+@click.option("--concurrency", default="1,64", show_default=True, help="Requests at any time.")
+@click.option("--audio-s", default=7.0, show_default=True, help="Of a request, in a window of 30 s.")
+@click.option("--tokens", default=24, show_default=True, help="Of a request.")
+@click.option("--requests", default=8, show_default=True, help="Of each client.")
+@click.option("--slots", default=64, show_default=True)
+@click.option("--max-encode-batch", default=16, show_default=True)
+@click.option("--device", default="auto", show_default=True)
+@click.option("--dtype", default="auto", show_default=True)
+@click.option("--stages", is_flag=True, help="Time encoder, prefill and steps alone.")
+@click.option("--ablation", is_flag=True, help="Run without each of the engine's means in turn.")
+@click.option("--markdown", is_flag=True)
+@click.option("--json", "json_path", default="build/bench/engine_throughput.json", type=Path, show_default=True)
+def main(
+    models: str,
+    concurrency: str,
+    audio_s: float,
+    tokens: int,
+    requests: int,
+    slots: int,
+    max_encode_batch: int,
+    device: str,
+    dtype: str,
+    stages: bool,
+    ablation: bool,
+    markdown: bool,
+    json_path: Path,
+) -> None:
+    """Measure the engine."""
+    work, concurrencies = Work(audio_s, tokens), [int(each) for each in concurrency.split(",")]
+    result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "loads": [], "stages": [], "ablation": []}
+    for model in models.split(","):
+        config = EngineConfig(
+            model=model,
+            device=device,  # type: ignore[arg-type]  # checked by the config
+            dtype=dtype,  # type: ignore[arg-type]
+            n_slots=slots,
+            max_encode_batch=max_encode_batch,
+            audio_context="full",
+        )
+        result["machine"] |= describe_device(config)
+        if stages:
+            runner = load_runner(config)
+            start_s = time.perf_counter()
+            runner.warm_up()
+            result["stages"] += [
+                {"model": model, "stage": "warm up", "size": 1, "ms": 1000 * (time.perf_counter() - start_s)}
+            ]
+            result["stages"] += [
+                {"model": model, "stage": stage, "size": size, "ms": ms}
+                for stage, size, ms in time_stages(runner, work)
+            ]
+            del runner
+        result["loads"] += asyncio.run(measure(config, concurrencies, work, requests))
+        if ablation:
+            for name, changes in VARIANTS.items():
+                rows = asyncio.run(measure(replace(config, **changes), concurrencies, work, requests))
+                result["ablation"] += [{"variant": name, **row} for row in rows]
+    report.show(_tables(result), result, as_markdown=markdown, path=json_path)
+
+
+def _tables(result: dict[str, Any]) -> list[Table]:
+    device = result["machine"]["device"]
+    tables = [
+        Table(
+            f"Requests per second, {device}",
+            ("", "concurrent", "req/s", "floor", "of floor", "p50 s", "p95 s", "decode\nbatch", "encode\nbatch",
+             "encode %", "decode %", "wrong\nlength"),
+            [_row("", row) for row in result["loads"]],
+        )
+    ]  # fmt: skip
+    if result["ablation"]:
+        columns = ("", "concurrent", "req/s")
+        rows = [
+            (f"{row['model']} {row['variant']}", str(row["concurrency"]), number(row["requests_per_s"], 1))
+            for row in result["ablation"]
+        ]
+        tables.append(Table("What each means is worth", columns, rows))
+    if result["stages"]:
+        columns = ("", "size", "ms", "ms each")
+        rows = [
+            (f"{row['model']} {row['stage']}", str(row["size"]), number(row["ms"], 2), number(row["ms"] / row["size"]))
+            for row in result["stages"]
+        ]
+        tables.append(Table("Parts alone", columns, rows))
+    return tables
+
+
+def _row(variant: str, row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        f"{row['model']}{variant}",
+        str(row["concurrency"]),
+        number(row["requests_per_s"], 1),
+        number(row["floor_requests_per_s"], 0),
+        number(row["requests_per_s"] / row["floor_requests_per_s"]),
+        number(row["p50_s"], 3),
+        number(row["p95_s"], 3),
+        number(row["decode_batch"], 1),
+        number(row["encode_batch"], 1),
+        number(100 * row["encode_share"], 0),
+        number(100 * row["decode_share"], 0),
+        str(row["wrong_length"]) or NOTHING,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The passes of an NVIDIA GPU, in 16 bits: fused kernels, captured as CUDA graphs wherever shapes come back.
+
+A graph is captured for a number of rows; fewer rows are filled up with a slot that nobody owns and that holds nothing.
+Everything that changes from replay to replay lies in tensors on the device.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from engine.fused import FusedDecoder, FusedEncoder
+from engine.kv_cache import KVCache
+from engine.model import Whisper
+from engine.packing import Run
+from engine.passes import ROWS, least, n_rows_of, pad
+
+T = TypeVar("T")
+
+READ_ROWS = (1, 2, 4, 8, 16)
+READ_TOKENS = (4, 8, 16, 32)
+"""Prompts with their drafts: rows and tokens for which there is a graph."""
+ENCODE_WINDOWS = (1, 2, 4)
+"""Full windows for which there is a graph; more keep the GPU busy without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured(Generic[T]):
+    """A graph and where its results lie after a replay."""
+
+    graph: torch.cuda.CUDAGraph
+    out: T
+
+    def replay(self) -> T:
+        self.graph.replay()
+        return self.out
+
+
+class GraphPool:
+    """Captures graphs that share their memory: they are replayed one after another, on one stream."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+        self.n_graphs = 0
+        self.seconds = 0.0
+
+    def capture(self, body: Callable[[], T]) -> Captured[T]:
+        start_s = time.perf_counter()
+        # Once without capturing: kernels are compiled, and libraries allocate their workspaces.
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            body()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            out = body()
+        self._pool = graph.pool()
+        self.n_graphs += 1
+        self.seconds += time.perf_counter() - start_s
+        return Captured(graph, out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    tokens: Tensor
+    slots: Tensor
+    hidden: Captured[Tensor]
+
+
+class GraphedPasses:
+    """See `Passes`. `capture` comes first."""
+
+    def __init__(
+        self, model: Whisper, cache: KVCache, tokens: Tensor, positions: Tensor, *, nobody: int, with_graphs: bool
+    ) -> None:
+        """
+        Args:
+            tokens, positions: the last token of every slot and its position, for as many rows as there are slots, and
+                more up to the next of `ROWS`.
+            nobody: a slot that holds nothing.
+        """
+        self._cache = cache
+        self._tokens = tokens
+        self._positions = positions
+        self._nobody = nobody
+        self._with_graphs = with_graphs
+        self._encoder = FusedEncoder(model.encoder)
+        self._decoder = FusedDecoder(model.decoder, cache)
+        self._slots = torch.arange(tokens.shape[0], device=cache.device).clamp_(max=nobody)
+        self._starts = torch.zeros(max(READ_ROWS), dtype=torch.long, device=cache.device)
+        self.pool = GraphPool()
+        self._steps: dict[int, Captured[Tensor]] = {}
+        self._samples: dict[int, Captured[tuple[Tensor, Tensor]]] = {}
+        self._readings: dict[tuple[int, int], _Reading] = {}
+        self._encodings: dict[int, tuple[Tensor, Captured[Tensor]]] = {}
+
+    def capture(
+        self,
+        sample: Callable[[Tensor, int], tuple[Tensor, Tensor]],
+        *,
+        max_windows: int,
+        features: tuple[int, int],
+    ) -> None:
+        """Capture all graphs, the largest first.
+
+        Args:
+            sample: tokens and log-probabilities from logits `(rows, vocab_size)`, which moves the rows on.
+            features: mel bands and frames of a full window.
+        """
+        if not self._with_graphs:
+            return
+        for rows in reversed([each for each in ROWS if each <= self._tokens.shape[0]]):
+            step = self._steps[rows] = self.pool.capture(partial(self._step, rows))
+            self._samples[rows] = self.pool.capture(partial(sample, step.out, rows))
+        most = least(READ_ROWS, max_windows) or READ_ROWS[-1]
+        for rows in reversed([each for each in READ_ROWS if each <= most]):
+            for n_tokens in reversed(READ_TOKENS):
+                self._readings[rows, n_tokens] = self._capture_reading(rows, n_tokens)
+        for windows in reversed([each for each in ENCODE_WINDOWS if each <= max_windows]):
+            held = torch.zeros((windows, *features), device=self._cache.device, dtype=self._cache.dtype)
+            n_states = features[1] // 2
+            runs = [Run(slice(0, windows), windows, n_states, 0)]
+            captured = self.pool.capture(partial(self._encoder, held, runs))
+            self._encodings[windows] = (held, captured)
+
+    def _capture_reading(self, rows: int, n_tokens: int) -> _Reading:
+        device = self._cache.device
+        tokens = torch.zeros((rows, n_tokens), dtype=torch.long, device=device)
+        slots = torch.full((rows,), self._nobody, dtype=torch.long, device=device)
+        hidden = self.pool.capture(partial(self._decoder, tokens, self._starts[:rows], slots))
+        return _Reading(tokens, slots, hidden)
+
+    def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
+        states = self._encode(features, runs)
+        for run in runs:
+            own = slots[run.windows]
+            part = states[run.start : run.start + run.n_windows * run.n_states]
+            self._decoder.write_cross_attention(part, self._to_device(own))
+            for slot in own:
+                self._cache.set_length(slot, run.n_states)
+
+    def _encode(self, features: Tensor, runs: Sequence[Run]) -> Tensor:
+        captured = self._encodings.get(features.shape[0]) if len(runs) == 1 else None
+        if captured is None or 2 * runs[0].n_states != captured[0].shape[2]:
+            return self._encoder(features, runs)
+        captured[0].copy_(features)
+        return captured[1].replay()
+
+    def read(self, tokens: Sequence[Sequence[int]], slots: Sequence[int]) -> Tensor:
+        n_tokens = max(map(len, tokens))
+        rows, length = least(READ_ROWS, len(slots)), least(READ_TOKENS, n_tokens)
+        reading = self._readings.get((rows or 0, length or 0))
+        if reading is None:
+            starts = torch.zeros(len(slots), dtype=torch.long, device=self._cache.device)
+            padded = pad(tokens, n_tokens).to(self._cache.device, non_blocking=True)
+            return self._decoder(padded, starts, self._to_device(slots))
+        filled = [*tokens, *([()] * (reading.tokens.shape[0] - len(slots)))]
+        reading.tokens.copy_(pad(filled, reading.tokens.shape[1]), non_blocking=True)
+        reading.slots.copy_(torch.tensor([*slots, *([self._nobody] * (len(filled) - len(slots)))]), non_blocking=True)
+        return reading.hidden.replay()[: len(slots), :n_tokens]
+
+    def step(self, positions: dict[int, int]) -> Tensor:
+        n_rows = n_rows_of(positions)
+        captured = self._steps.get(least(ROWS, n_rows) or 0)
+        return self._step(n_rows) if captured is None else captured.replay()
+
+    def sample(self, n_rows: int) -> tuple[Tensor, Tensor] | None:
+        """Tokens and log-probabilities from the logits of the last `step`, if that was a graph."""
+        captured = self._samples.get(least(ROWS, n_rows) or 0)
+        return None if captured is None else captured.replay()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self._decoder.logits(hidden)
+
+    def _step(self, rows: int) -> Tensor:
+        tokens, positions = self._tokens[:rows, None], self._positions[:rows]
+        return self._decoder.logits(self._decoder(tokens, positions, self._slots[:rows])[:, 0])
+
+    def _to_device(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers).to(self._cache.device, non_blocking=True)
