@@ -1,12 +1,12 @@
 """The native protocol, `tutti.v1`: JSON text to commands, events to JSON text. See docs/protocol.md."""
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 
 from app import events
 from app.audio import BYTES_PER_SAMPLE
 from app.dialects.dialect import Read
+from app.dialects.text import read_object, write_object
 from app.errors import BadMessage, BadStart, SessionError
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
@@ -62,16 +62,7 @@ def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
         BadMessage: it cannot be read.
         BadStart: it is a `start` with a value that is wrong.
     """
-    try:
-        message = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError:
-        raise BadMessage("bad_json", "a JSON object", text) from None
-    except RecursionError:
-        raise BadMessage("bad_json", "a JSON object of reasonable depth", text) from None
-    if not isinstance(message, dict):
-        raise BadMessage("bad_json", "a JSON object", text)
-    if "\\u" in text and _has_surrogates(message):
-        raise BadMessage("bad_json", "text of whole characters, not half a surrogate pair", text)
+    message = read_object(text)
     match message.pop("type", None):
         case "start":
             return _start(message), ()
@@ -103,7 +94,7 @@ Told = (
 
 def encode(event: Told) -> str:
     """An event as a text frame."""
-    return json.dumps(_wire(event), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return write_object(_wire(event))
 
 
 def _start(message: dict[str, Any]) -> events.Start:
@@ -205,19 +196,6 @@ class _Fields:
 
     def _name(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
-
-
-def _has_surrogates(message: dict[str, Any]) -> bool:
-    """JSON may spell half a character; no UTF-8 can."""
-    try:
-        json.dumps(message, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _is_boolean(value: object) -> bool:
