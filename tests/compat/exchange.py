@@ -1,0 +1,123 @@
+"""Golden exchanges: what a client of a dialect says and what it is answered, with no network and no clock.
+
+A file under `tests/compat/golden/DIALECT/` is a list of steps. The client's are `{"text": message}`, `{"binary": text}`
+and `{"speech": [word, ...], "silence_s": seconds}`, which is the made-up speech of `tests/fakes.py`; between them stand
+the answers, `{"answer": message}` and `{"close": [code, reason]}`. The engine of `tests/fakes.py` answers at once.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app import events
+from app.audio import Samples
+from app.dialects.dialect import Dialect
+from app.errors import LimitExceeded, SessionError
+from app.session import Session, SessionConfig
+from tests.fakes import MODEL, LevelDetector, decode, silence, speech
+
+GOLDEN = Path(__file__).parent / "golden"
+
+Step = dict[str, Any]
+ToMessages = Callable[[Samples], Iterable[str | bytes]]
+"""Audio, 16 kHz, as a client of the dialect sends it."""
+
+
+def golden(dialect: str) -> list[Path]:
+    return sorted((GOLDEN / dialect).glob("*.json"))
+
+
+def replay(path: Path, dialect: Dialect, to_messages: ToMessages, said: list[Step] | None = None) -> None:
+    """Assert that the client's steps of a file get the answers that the file has."""
+    recorded = json.loads(path.read_text())
+    assert exchange(recorded, dialect, to_messages, said) == recorded
+
+
+def record(path: Path, dialect: Dialect, to_messages: ToMessages, said: list[Step] | None = None) -> None:
+    """Write the answers of now into a file. Read what has changed before it is kept."""
+    steps = exchange(json.loads(path.read_text()), dialect, to_messages, said)
+    lines = ",\n".join(json.dumps(step, ensure_ascii=False) for step in steps)
+    path.write_text(f"[\n{lines}\n]\n")
+
+
+def exchange(
+    steps: Iterable[Step], dialect: Dialect, to_messages: ToMessages, said: list[Step] | None = None
+) -> list[Step]:
+    """The client's steps, each followed by its answers.
+
+    Args:
+        said: where the dialect itself puts what it tells others than its client, in steps of its own.
+    """
+    talk = _Talk(dialect, said if said is not None else [])
+    talk.take(dialect.open())
+    for step in steps:
+        match step:
+            case {"text": str(text)}:
+                talk.hear(step, [text])
+            case {"text": message}:
+                talk.hear(step, [json.dumps(message)])
+            case {"binary": text}:
+                talk.hear(step, [text.encode()])
+            case {"speech": words, "silence_s": silence_s}:
+                talk.hear(step, to_messages(np.concatenate((speech(words), silence(silence_s)))))
+    return talk.steps
+
+
+class _Talk:
+    def __init__(self, dialect: Dialect, steps: list[Step]) -> None:
+        self.steps = steps
+        self._dialect = dialect
+        self._session = Session("s_0", MODEL, SessionConfig(make_detector=LevelDetector))
+        self._windows: deque[events.Submit] = deque()
+
+    def hear(self, step: Step, messages: Iterable[str | bytes]) -> None:
+        self.steps.append(step)
+        for message in messages:
+            try:
+                self.take(self._dialect.read(message))
+            except LimitExceeded as error:
+                self._perform(self._session.end(error))
+            except SessionError as error:
+                self._perform(self._session.fail(error))
+
+    def take(self, items: Iterable[events.Command | events.Notice | events.Media | events.Reply]) -> None:
+        for item in items:
+            match item:
+                case events.Reply(text):
+                    self._answer(text)
+                case events.Notice():
+                    self._perform([events.Send(item)])
+                case events.Media():
+                    raise NotImplementedError("containers are decoded by the connection")
+                case _:
+                    self._perform(self._session.receive(item))
+                    if isinstance(item, events.Audio):
+                        self.take(self._dialect.heard(self._session.now_s))
+
+    def _perform(self, effects: list[events.Effect]) -> None:
+        self._carry_out(effects)
+        while self._windows:
+            submitted = self._windows.popleft()
+            for event in decode(submitted.window):
+                self._carry_out(self._session.engine_event(submitted.job, event))
+
+    def _carry_out(self, effects: list[events.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case events.Send(event):
+                    for text in self._dialect.write(event):
+                        self._answer(text)
+                case events.Submit():
+                    self._windows.append(effect)
+                case events.Cancel(job):
+                    self._windows = deque(each for each in self._windows if each.job != job)
+                case events.Close():
+                    close = self._dialect.close(effect)
+                    self.steps.append({"close": [close.code, close.reason]})
+
+    def _answer(self, text: str) -> None:
+        self.steps.append({"answer": json.loads(text)})
