@@ -83,9 +83,9 @@ class FileEndpoint:
         file = _file(form)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
         options = read_options(fields, self.task)
-        headers = {MODEL_HEADER: _header(service.transcriber.info.name)}
+        headers = {MODEL_HEADER: header_value(service.transcriber.info.name)}
         if options.ignored:
-            headers[IGNORED_HEADER] = _header(", ".join(options.ignored))
+            headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
 
         async def run(take: Callable[[events.Event], None]) -> None:
             await _transcribe(service, file, options, request_id(scope), take)
@@ -185,6 +185,6 @@ def _no_room(error: LimitExceeded) -> RequestError:
     return RequestError(429 if error.code == "overloaded" else 503, error.message, code=error.code)
 
 
-def _header(value: str) -> str:
+def header_value(value: str) -> str:
     value = value[:MAX_HEADER_CHARS]
     return "".join(character if character.isprintable() and character.isascii() else "?" for character in value)

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
-from app import metrics
+from app import deepgram, metrics
 from app.dialects import native
 from app.envelope import RequestError, bearer_key, unauthorized
 from app.errors import RETRY_AFTER_S, LimitExceeded
@@ -37,6 +37,8 @@ def routes() -> list[BaseRoute]:
         Route("/", page),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
         WebSocketRoute("/v1/stream", stream),
+        WebSocketRoute("/v1/listen", deepgram.listen_live),
+        Route("/v1/listen", deepgram.listen, methods=["POST"]),
         Route("/v1/audio/transcriptions", FileEndpoint("transcribe"), methods=["POST"]),
         Route("/v1/audio/translations", FileEndpoint("translate"), methods=["POST"]),
         Route("/v1/models", list_models),

@@ -15,6 +15,9 @@ from engine import api
 # of up to 3 s the demo model lost 6.5 s of speech of a 3-minute dialogue; with these none, at two thirds of the speed.
 FILE_ENDPOINTING = events.Endpointing(silence_ms=700, max_utterance_s=300.0)
 
+FLOATS = events.AudioFormat("pcm_f32le")
+"""Mono samples at 16 kHz."""
+
 RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -29,7 +32,7 @@ def sampling(temperature: float, best_of: int) -> api.Sampling:
 
 async def transcribe(
     transcriber: api.Transcriber,
-    audio: AsyncIterator[Samples],
+    audio: AsyncIterator[Samples] | AsyncIterator[bytes],
     on_event: Callable[[events.Event], None],
     *,
     session_id: str,
@@ -43,9 +46,10 @@ async def transcribe(
     best_of: int = 1,
     carries_context: bool = False,
     endpointing: events.Endpointing = FILE_ENDPOINTING,
+    audio_format: events.AudioFormat = FLOATS,
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Transcribe mono float32 samples at 16 kHz; events are handed out as they come, `Stopped` last.
+    """Transcribe samples; events are handed out as they come, `Stopped` last.
 
     Audio is taken as the engine gets on with it, and none is kept, so that a recording may last for hours.
     Cancelling is safe.
@@ -53,6 +57,7 @@ async def transcribe(
     Args:
         temperature: see `sampling`.
         best_of: see `sampling`.
+        audio_format: what the samples or bytes of `audio` are.
         carries_context: show the model the text before a window; its windows are then decoded one after another, not
             side by side.
         on_progress: told, in seconds of audio, how far the text is final and has been handed out, whenever that grows;
@@ -104,7 +109,7 @@ async def transcribe(
         driver = SessionDriver(session, transcriber, tasks, note, note_close)
         driver.receive(
             events.Start(
-                audio=events.AudioFormat("pcm_f32le"),
+                audio=audio_format,
                 language=language,
                 task=task,
                 interim=False,
@@ -115,12 +120,12 @@ async def transcribe(
             )
         )
         try:
-            async for samples in audio:
+            async for piece in audio:
                 await driver.room()
                 if session.is_closed:
                     break
-                driver.receive(events.Audio(samples.astype("<f4").tobytes()))
-                note_final(session.acknowledged()[0])
+                driver.receive(events.Audio(piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()))
+                note_final(min(session.acknowledged()))
             driver.receive(events.Stop())
             await is_closed.wait()
         except MediaError as error:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from starlette.datastructures import FormData
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -17,6 +18,9 @@ from app.settings import Settings
 MAX_FIELDS = 200
 # How long a refused client may go on sending; most read no answer before they are done.
 DISCARD_S = 5.0
+
+
+_Answer = TypeVar("_Answer")
 
 
 class _Parser(MultiPartParser):
@@ -46,7 +50,6 @@ class Upload:
         if not content_type.lower().startswith("multipart/form-data"):
             got = shorten(content_type) if content_type else "no content type"
             raise RequestError(400, f"body: expected multipart/form-data, got {got}")
-        self._check_size(int(self._request.headers.get("content-length", 0)))
         parser = _Parser(
             self._request.headers, self._chunks(lambda: parser.is_whole), max_files=1, max_fields=MAX_FIELDS
         )
@@ -64,7 +67,7 @@ class Upload:
                 while not self._is_whole:
                     self._note(await self._request.receive())
 
-    async def until_disconnected(self, work: Awaitable[None]) -> None:
+    async def until_disconnected(self, work: Awaitable[_Answer]) -> _Answer:
         """Await the work, or cancel it when the client goes away.
 
         Raises:
@@ -76,7 +79,7 @@ class Upload:
             await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 raise ClientDisconnect
-            task.result()
+            return task.result()
         finally:
             for each in (task, watch):
                 each.cancel()
@@ -86,12 +89,18 @@ class Upload:
         while (await self._request.receive())["type"] != "http.disconnect":
             pass
 
-    async def _chunks(self, is_whole: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes; raises like `form`."""
+        self._check_size(int(self._request.headers.get("content-length", 0)))
         while not self._is_whole:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             yield message.get("body", b"")
+
+    async def _chunks(self, is_whole: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+        async for chunk in self.chunks():
+            yield chunk
         if not is_whole():
             raise MultiPartException("it breaks off before its last boundary")
 
