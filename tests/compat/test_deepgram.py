@@ -1,0 +1,271 @@
+"""Deepgram's own SDKs for Python and JavaScript, live and for recordings, with nothing changed but the base URL."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from deepgram import AsyncDeepgramClient, DeepgramClient, DeepgramClientEnvironment
+from deepgram.core.api_error import ApiError
+from deepgram.core.events import EventType
+from deepgram.errors import BadRequestError
+from pydantic import BaseModel
+from websockets.exceptions import InvalidStatus
+
+from tests.compat.agents import run_agent
+from tests.compat.conformance import supported
+from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
+from tests.recordings import AUDIO, TEXTS, encoded, read, words
+
+# The SDK asks the package `websockets` for names that it has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:websockets:DeprecationWarning")
+
+LIVE: dict[str, Any] = {"model": "nova-3", "encoding": "linear16", "sample_rate": 16_000}
+NO_RETRIES: Any = {"max_retries": 0}
+PIECE_BYTES = 3200
+
+
+def environment(server: Running) -> DeepgramClientEnvironment:
+    return DeepgramClientEnvironment(base=server.http, production=server.ws, agent=server.ws, agent_rest=server.http)
+
+
+@contextmanager
+def connected(server: Running, key: str = "any") -> Iterator[DeepgramClient]:
+    with httpx.Client(timeout=30) as http:
+        yield DeepgramClient(api_key=key, environment=environment(server), httpx_client=http)
+
+
+def missing(value: object, path: str = "") -> list[str]:
+    """Fields that the SDK's types require and that did not come; it says nothing of them itself."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        lacks = [f"{path}.{name}" for name, field in fields.items() if field.is_required()]
+        lacks = [name for name in lacks if name.rpartition(".")[2] not in value.model_fields_set]
+        return lacks + [each for name in fields for each in missing(getattr(value, name), f"{path}.{name}")]
+    if isinstance(value, list):
+        return [each for item in value for each in missing(item, f"{path}[]")]
+    return []
+
+
+def transcript(messages: list[Any]) -> str:
+    finals = [message for message in messages if message.type == "Results" and message.is_final]
+    return " ".join(text for each in finals if (text := each.channel.alternatives[0].transcript))
+
+
+def types(messages: list[Any]) -> list[str]:
+    """Without those that come again and again."""
+    return [each.type for at, each in enumerate(messages) if not at or each.type != messages[at - 1].type]
+
+
+def test_the_blocking_client_listens(server: Running) -> None:
+    """Speech, an answer to Finalize, then metadata and a clean close."""
+    messages: list[Any] = []
+    errors: list[object] = []
+    with connected(server) as client:
+        options = {"interim_results": True, "smart_format": True, "vad_events": True, "keyterm": ["platform", "city"]}
+        with client.listen.v1.connect(**LIVE, **options) as connection:
+            connection.on(EventType.MESSAGE, messages.append)
+            connection.on(EventType.ERROR, errors.append)
+            audio = read("train").tobytes()
+            for at in range(0, len(audio), PIECE_BYTES):
+                connection.send_media(audio[at : at + PIECE_BYTES])
+            connection.send_keep_alive()
+            connection.send_finalize()
+            connection.send_close_stream()
+            connection.start_listening()
+    assert errors == []
+    assert [lack for message in messages for lack in missing(message)] == []
+    assert transcript(messages) == TEXTS["train"]
+    assert types(messages) == ["SpeechStarted", "Results", "Metadata"]
+    assert [each.from_finalize for each in messages if each.type == "Results" and each.is_final][-1] is True
+    spoken = next(each for each in messages if each.type == "Results" and each.speech_final)
+    assert [word.punctuated_word for word in spoken.channel.alternatives[0].words] == TEXTS["train"].split()
+    assert [word.word for word in spoken.channel.alternatives[0].words] == words(TEXTS["train"])
+
+
+async def test_the_async_client_listens(server: Running) -> None:
+    """To a telephone call, one side on each channel, without punctuation."""
+    left, right = (encoded(read(name), "mulaw", 8000) for name in ("train", "hello"))
+    # The shorter side ends in silence.
+    call = bytes(byte for pair in zip_longest(left, right, fillvalue=0xFF) for byte in pair)
+    async with httpx.AsyncClient(timeout=30) as http:
+        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
+        options: dict[str, Any] = {"encoding": "mulaw", "sample_rate": 8000, "channels": 2, "multichannel": True}
+        async with client.listen.v1.connect(model="nova-3", **options) as connection:
+            await connection.send_media(call)
+            await connection.send_close_stream()
+            messages = [message async for message in connection]
+    assert [lack for message in messages for lack in missing(message)] == []
+    sides = [
+        [each for each in messages if each.type == "Results" and each.channel_index == [side, 2]] for side in (0, 1)
+    ]
+    assert transcript(sides[0]).split() == words(TEXTS["train"])
+    assert transcript(sides[1]).split()[1:] == words(TEXTS["hello"])[1:]
+
+
+async def test_a_container_is_recognised_as_it_arrives(server: Running) -> None:
+    content = (AUDIO / "train.flac").read_bytes()
+    async with httpx.AsyncClient(timeout=30) as http:
+        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
+        async with client.listen.v1.connect(model="nova-3", punctuate=True) as connection:
+            for at in range(0, len(content), 4096):
+                await connection.send_media(content[at : at + 4096])
+            await connection.send_close_stream()
+            messages = [message async for message in connection]
+    assert transcript(messages) == TEXTS["train"]
+
+
+def test_the_blocking_client_transcribes(server: Running) -> None:
+    with connected(server) as client:
+        answer = client.listen.v1.media.transcribe_file(
+            request=(AUDIO / "train.flac").read_bytes(),
+            model="nova-3",
+            smart_format=True,
+            utterances=True,
+            paragraphs=True,
+        )
+    assert missing(answer) == []
+    (channel,) = answer.results.channels
+    assert channel.alternatives[0].transcript == TEXTS["train"]
+    assert channel.alternatives[0].confidence > 0.5
+    assert " ".join(each.transcript for each in answer.results.utterances) == TEXTS["train"]
+    assert channel.alternatives[0].paragraphs.transcript == TEXTS["train"]
+
+
+async def test_the_async_client_transcribes_what_comes_in_chunks(server: Running) -> None:
+    """And without a header: its encoding is said in the query."""
+    audio = encoded(read("train"), "alaw", 8000)
+
+    async def chunks():
+        for at in range(0, len(audio), 1000):
+            yield audio[at : at + 1000]
+            await asyncio.sleep(0)
+
+    async with httpx.AsyncClient(timeout=30) as http:
+        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
+        answer = await client.listen.v1.media.transcribe_file(
+            request=chunks(),
+            model="nova-3",
+            encoding="alaw",
+            request_options={"additional_query_parameters": {"sample_rate": "8000"}},
+        )
+    assert missing(answer) == []
+    assert answer.results.channels[0].alternatives[0].transcript.split() == words(TEXTS["train"])
+
+
+def test_errors_of_recordings_have_their_classes(locked_server: Running) -> None:
+    with connected(locked_server, KEY) as client:
+        with pytest.raises(BadRequestError) as bad:
+            client.listen.v1.media.transcribe_file(request=b"this is no audio", request_options=NO_RETRIES)
+        assert (bad.value.status_code, bad.value.body["err_code"]) == (400, "Bad Request")
+        with pytest.raises(BadRequestError, match="nothing is fetched"):
+            client.listen.v1.media.transcribe_url(url="https://example.com/a.wav", request_options=NO_RETRIES)
+    with connected(locked_server, "wrong") as client, pytest.raises(ApiError) as unknown:
+        client.listen.v1.media.transcribe_file(request=b"RIFF", request_options=NO_RETRIES)
+    assert (unknown.value.status_code, unknown.value.body["err_code"]) == (401, "INVALID_AUTH")
+
+
+def test_a_server_without_room_says_so(start_server) -> None:
+    """For recordings and live alike; what the SDKs wait for before they try again is in the header."""
+    server = start_server(max_sessions=1, max_uploads=1)
+    with connected(server) as client, server_is_full(server):
+        with pytest.raises(ApiError) as full:
+            client.listen.v1.media.transcribe_file(request=b"RIFF", request_options=NO_RETRIES)
+        assert (full.value.status_code, full.value.headers["retry-after"]) == (429, "5")
+        with pytest.raises(InvalidStatus) as refused, client.listen.v1.connect(**LIVE):
+            pass
+        assert refused.value.response.status_code == 429
+
+
+@contextmanager
+def server_is_full(server: Running) -> Iterator[None]:
+    class Somebody:
+        def drain(self) -> None:
+            pass
+
+    with server.service.admitted_session(Somebody()), server.service.admitted_upload():
+        yield
+
+
+async def test_errors_of_streams_have_their_classes(locked_server: Running) -> None:
+    """The blocking client lets the error of its WebSocket library through."""
+    with connected(locked_server, "wrong") as client:
+        with pytest.raises(InvalidStatus) as refused, client.listen.v1.connect(**LIVE):
+            pass
+    assert refused.value.response.status_code == 401
+    assert refused.value.response.headers["dg-error"]
+    async with httpx.AsyncClient() as http:
+        client = AsyncDeepgramClient(api_key="wrong", environment=environment(locked_server), httpx_client=http)
+        with pytest.raises(ApiError) as unknown:
+            async with client.listen.v1.connect(**LIVE):
+                pass
+        assert unknown.value.status_code == 401
+        client = AsyncDeepgramClient(api_key=KEY, environment=environment(locked_server), httpx_client=http)
+        with pytest.raises(ApiError) as bad:
+            async with client.listen.v1.connect(model="nova-3", encoding="g729"):
+                pass
+        assert bad.value.status_code == 400
+
+
+@pytest.mark.node
+@pytest.mark.timeout(NPM_TIMEOUT_S)
+def test_javascript(locked_server: Running, node, tmp_path: Path) -> None:
+    """A stream that is closed cleanly is not opened again; a recording goes out as it is read."""
+    live = {"model": "nova-3", "encoding": "linear16", "sample_rate": 16000, "interim_results": "true"}
+    call = {
+        "address": locked_server.address,
+        "audio": recording(tmp_path),
+        "live": {**live, "smart_format": "true", "vad_events": "true"},
+        "recording": str(AUDIO / "train.flac"),
+    }
+    done = node("deepgram.mjs", apiKey=KEY, params={"model": "nova-3", "smart_format": True}, **call)
+    messages = done["live"]["messages"]
+    finals = [each for each in messages if each["type"] == "Results" and each["is_final"]]
+    assert " ".join(each["channel"]["alternatives"][0]["transcript"] for each in finals).strip() == TEXTS["train"]
+    assert finals[-1]["from_finalize"] is True
+    assert messages[-1]["type"] == "Metadata"
+    assert (done["live"]["code"], done["live"]["connects"], done["live"]["readyState"]) == (1000, 1, 3)
+    (channel,) = done["recorded"]["answer"]["results"]["channels"]
+    assert channel["alternatives"][0]["transcript"] == TEXTS["train"]
+
+    refused = node("deepgram.mjs", apiKey="wrong", params={"model": "nova-3"}, **call)
+    assert "401" in refused["live"]["refused"]
+    assert refused["recorded"]["error"]["status"] == 401
+    assert refused["recorded"]["error"]["body"]["err_code"] == "INVALID_AUTH"
+    bad = node(
+        "deepgram.mjs", apiKey=KEY, params={"language": "klingon"}, **{**call, "live": {**live, "encoding": "g729"}}
+    )
+    assert "400" in bad["live"]["refused"]
+    assert (bad["recorded"]["error"]["name"], bad["recorded"]["error"]["status"]) == ("BadRequestError", 400)
+
+
+@supported("deepgram-live", "livekit-plugins-deepgram: STT")
+@supported("deepgram-prerecorded", "livekit-plugins-deepgram: STT")
+def test_livekit(locked_server: Running, tmp_path: Path) -> None:
+    """Its speech-to-text class, as it comes."""
+    options = {"api_key": KEY, "base_url": f"{locked_server.http}/v1/listen"}
+    told = run_agent("livekit_deepgram.py", "livekit.plugins.deepgram", path=recording(tmp_path), **options)
+    assert told["recorded"] == TEXTS["train"]
+    finals = [event for event in told["events"] if event["type"] == "final_transcript"]
+    assert [(event["text"], event["n_words"]) for event in finals] == [(TEXTS["train"], len(TEXTS["train"].split()))]
+    kinds = [event["type"] for event in told["events"] if event["type"] != "interim_transcript"]
+    assert kinds == ["start_of_speech", "final_transcript", "end_of_speech"]
+
+
+@supported("deepgram-live", "pipecat-ai: DeepgramSTTService")
+def test_pipecat(locked_server: Running, tmp_path: Path) -> None:
+    """Its service, which says Finalize where a turn ends and waits for the answer."""
+    options = {"api_key": KEY, "base_url": locked_server.http}
+    told = run_agent("pipecat_deepgram.py", "pipecat.services.deepgram", path=recording(tmp_path), **options)
+    assert told["finals"] == [[TEXTS["train"], True]]
+    assert told["errors"] == []
+
+
+def recording(folder: Path) -> str:
+    path = folder / "train.raw"
+    path.write_bytes(read("train").tobytes())
+    return str(path)
