@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app import events
@@ -32,6 +33,8 @@ PIECE_S = 0.5
 MAX_PACE = 1.5
 # After a reconnect a client replays what was not final: an utterance at its longest and a window more.
 REPLAY_EXTRA_S = 30.0
+# Names the flush of a client that says nothing; the dialects that have no flush of their own are told of it as well.
+QUIET = "quiet"
 # How long arrival times of audio are remembered for measuring latency.
 ARRIVALS_KEPT_S = 120.0
 
@@ -96,7 +99,13 @@ class Connection:
         metrics: Metrics,
         final_waits: FinalWaits,
         clock: Callable[[], float] = time.monotonic,
+        flush_after_s: float | None = None,
     ) -> None:
+        """
+        Args:
+            flush_after_s: what a client said is made final once it has sent nothing for so long, for dialects in which
+                it cannot ask for that; `None`: it may go on where it was.
+        """
         self._websocket = websocket
         self._dialect = dialect
         self._session = session
@@ -105,6 +114,7 @@ class Connection:
         self._metrics = metrics
         self._final_waits = final_waits
         self._clock = clock
+        self._flush_after_s = flush_after_s
         self._outbox = Outbox()
         self._close: events.Close | None = None
         self._driver: SessionDriver | None = None
@@ -183,7 +193,7 @@ class Connection:
         timeout_s = None if self._session.is_stopping else allowed_s
         try:
             async with asyncio.timeout(timeout_s):
-                message = await self._websocket.receive()
+                message = await self._next_message()
         except TimeoutError:
             raise LimitExceeded("idle", f"no message for {timeout_s:g} s", CLOSE_POLICY) from None
         if message["type"] == "websocket.disconnect":
@@ -194,6 +204,15 @@ class Connection:
             unit = "bytes of audio" if isinstance(content, bytes) else "characters of text"
             raise LimitExceeded("too_big", f"expected at most {limit} {unit}, got {len(content)}", CLOSE_TOO_BIG)
         return content
+
+    async def _next_message(self) -> Message:
+        if self._flush_after_s is not None and self._session.bytes_per_s and not self._session.is_stopping:
+            assert self._driver
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._flush_after_s):
+                    return await self._websocket.receive()
+            self._driver.receive(events.Flush(QUIET))
+        return await self._websocket.receive()
 
     async def _take(self, items: Iterable[Read], pace: _Pace) -> None:
         assert self._driver

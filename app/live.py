@@ -28,16 +28,42 @@ async def serve(
     Args:
         headers: sent with the upgrade.
     """
+    try:
+        await run(websocket, dialect, subprotocol, headers)
+    except LimitExceeded as error:
+        await websocket.send_denial_response(refuse(error))
+
+
+async def run(
+    websocket: WebSocket,
+    dialect: Dialect,
+    subprotocol: str | None,
+    headers: Mapping[str, str] | None = None,
+    flush_after_s: float | None = None,
+) -> None:
+    """Accept a WebSocket and serve a session in this dialect.
+
+    Args:
+        headers: sent with the upgrade.
+        flush_after_s: see `Connection`.
+
+    Raises:
+        LimitExceeded: there is no room; nothing has been accepted.
+    """
     service: Service = websocket.app.state.service
     session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
     connection = Connection(
-        websocket, dialect, session, service.transcriber, service.settings, service.metrics, service.final_waits
+        websocket,
+        dialect,
+        session,
+        service.transcriber,
+        service.settings,
+        service.metrics,
+        service.final_waits,
+        flush_after_s=flush_after_s,
     )
-    try:
-        with service.admitted_session(connection):
-            await websocket.accept(
-                subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-            )
-            await connection.serve()
-    except LimitExceeded as error:
-        await websocket.send_denial_response(refuse(error))
+    with service.admitted_session(connection):
+        await websocket.accept(
+            subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        )
+        await connection.serve()
