@@ -4,6 +4,8 @@
 PYTHON ?= python3
 # A wheel without CUDA is picked where the package index offers one; set TORCH to another requirement to choose.
 TORCH ?= torch==2.13.0
+# Its client is tested with, from a folder of its own and without the requirements of its server.
+WHISPER_LIVE := whisper-live==0.10.0
 VENV := .venv
 STAMP := $(VENV)/.installed
 
@@ -16,6 +18,8 @@ $(STAMP): pyproject.toml clients/python/pyproject.toml
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e clients/python -e '.[dev]'
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/whisper-live \
+		'$(WHISPER_LIVE)'
 	@touch $@
 
 demo: setup

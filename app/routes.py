@@ -18,6 +18,7 @@ from app.live import serve
 from app.models import list_models, retrieve_model
 from app.rest import FileEndpoint
 from app.service import Service
+from app.whisperlive import whisperlive
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ PAGE_HEADERS = {
 def routes() -> list[BaseRoute]:
     return [
         Route("/", page),
+        WebSocketRoute("/", whisperlive),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
         WebSocketRoute("/v1/stream", stream),
         WebSocketRoute("/v1/listen", deepgram.listen_live),

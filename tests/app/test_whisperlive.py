@@ -1,0 +1,119 @@
+"""WhisperLive's clients at the root of the server: keys, places, and clients that say nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.fakes import pcm, said, silence, speech
+
+OPTIONS = {"uid": "u1", "language": "en", "task": "transcribe", "model": "fake"}
+TURN = pcm(np.concatenate((speech([1, 2, 3]), silence(0.7))))
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+@asynccontextmanager
+async def client(address: str, path: str = "", **options) -> AsyncIterator[ClientConnection]:
+    async with connect(f"ws://{address}{path}", compression=None, **options) as socket:
+        await socket.send(json.dumps(OPTIONS))
+        yield socket
+
+
+async def hear(socket: ClientConnection) -> dict:
+    return json.loads(await socket.recv())
+
+
+async def completed(socket: ClientConnection) -> list[str]:
+    """The texts of the first message with nothing but completed segments."""
+    while True:
+        segments = (await hear(socket)).get("segments", [])
+        if segments and all(segment["completed"] for segment in segments):
+            return [segment["text"] for segment in segments]
+
+
+async def test_the_root_is_a_page_and_a_socket(serve) -> None:
+    server = await serve()
+    async with client(server.address) as socket:
+        assert (await hear(socket))["message"] == "SERVER_READY"
+        await socket.send(TURN)
+        assert await completed(socket) == [f" {said([1, 2, 3])}"]
+        await socket.send(b"END_OF_AUDIO")
+        with pytest.raises(ConnectionClosed):
+            await hear(socket)
+        assert socket.close_code == 1000
+    async with httpx.AsyncClient() as browser:
+        assert (await browser.get(f"{server.http}/")).headers["content-type"].startswith("text/html")
+
+
+async def test_a_client_that_falls_silent_gets_its_last_text(serve) -> None:
+    """It has no word for the end of an utterance, and no silence follows a file."""
+    server = await serve()
+    async with client(server.address) as socket:
+        assert (await hear(socket))["message"] == "SERVER_READY"
+        await socket.send(pcm(speech([1, 2])))
+        assert await completed(socket) == [f" {said([1, 2])}"]
+        await socket.send(TURN)
+        assert await completed(socket) == [f" {said([1, 2])}", f" {said([1, 2, 3])}"]
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("", {"additional_headers": {"Authorization": "Bearer k"}}),
+        ("/?token=k", {}),
+        ("", {"subprotocols": ["bearer", "k"]}),
+    ],
+)
+async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve, path: str, options: dict) -> None:
+    server = await serve(api_keys="k")
+    async with client(server.address, path, **options) as socket:
+        assert (await hear(socket))["message"] == "SERVER_READY"
+        assert socket.subprotocol == ("bearer" if "subprotocols" in options else None)
+
+
+@pytest.mark.parametrize(("path", "options"), [("", {}), ("/?token=x", {}), ("", {"subprotocols": ["bearer", "x"]})])
+async def test_without_a_key_there_is_no_socket(serve, path: str, options: dict) -> None:
+    server = await serve(api_keys="k")
+    with pytest.raises(InvalidStatus) as refused:
+        async with client(server.address, path, **options):
+            pass
+    assert refused.value.response.status_code == 401
+    assert server.metric("tutti_refused_total", reason="unauthorized") == 1
+
+
+@pytest.mark.parametrize("first", [None, "hello", b"\0\0"])
+async def test_one_too_many_is_told_to_wait(serve, first: str | bytes | None) -> None:
+    """By name where it has told it, then left to go by itself."""
+    server = await serve(max_sessions=1)
+    async with client(server.address), connect(f"ws://{server.address}") as late:
+        await late.send(json.dumps(OPTIONS) if first is None else first)
+        told = await hear(late)
+        assert told == {"uid": None if first else "u1", "status": "WAIT", "message": pytest.approx(5 / 60)}
+    assert server.metric("tutti_refused_total", reason="overloaded") == 1
+
+
+async def test_a_draining_server_sends_its_clients_elsewhere(serve) -> None:
+    """With what they said, and without an error, after which they would not come back."""
+    server = await serve()
+    async with client(server.address) as socket:
+        assert (await hear(socket))["message"] == "SERVER_READY"
+        await socket.send(pcm(speech([1, 2])))
+        assert (await hear(socket))["segments"]
+        server.server.stop()
+        assert await completed(socket) == [f" {said([1, 2])}"]
+        assert (await hear(socket))["status"] == "WARNING"
+        assert await hear(socket) == {"uid": "u1", "message": "DISCONNECT"}
+        with pytest.raises(ConnectionClosed):
+            await hear(socket)
+        assert socket.close_code == 1012
