@@ -100,11 +100,14 @@ class Connection:
         final_waits: FinalWaits,
         clock: Callable[[], float] = time.monotonic,
         flush_after_s: float | None = None,
+        last_words: Callable[[], Iterable[Read]] | None = None,
     ) -> None:
         """
         Args:
             flush_after_s: what a client said is made final once it has sent nothing for so long, for dialects in which
                 it cannot ask for that; `None`: it may go on where it was.
+            last_words: what follows when the client leaves, where its results go to others; they are still waited for.
+                `None`: the session ends with it.
         """
         self._websocket = websocket
         self._dialect = dialect
@@ -115,6 +118,9 @@ class Connection:
         self._final_waits = final_waits
         self._clock = clock
         self._flush_after_s = flush_after_s
+        self._last_words = last_words
+        self._is_left = False
+        """The client has gone, and what it said is being made final."""
         self._outbox = Outbox()
         self._close: events.Close | None = None
         self._driver: SessionDriver | None = None
@@ -157,7 +163,7 @@ class Connection:
             reader = tasks.create_task(self._read())
             writer = tasks.create_task(self._write())
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            if self._close is not None:
+            if self._close is not None or self._is_left:
                 # Everything that was said is still delivered; each send has its own time limit.
                 await asyncio.wait((writer,))
             reader.cancel()
@@ -177,7 +183,7 @@ class Connection:
         await self._take(self._dialect.open(), pace)
         while not self._session.is_closed:
             try:
-                await self._take(self._dialect.read(await self._receive()), pace)
+                await self._take(await self._next(), pace)
             except WebSocketDisconnect:
                 return
             except LimitExceeded as error:
@@ -187,6 +193,18 @@ class Connection:
                 self._driver.perform(self._session.fail(error))
             # Let others have their turn, also when a client's messages come faster than they are read.
             await asyncio.sleep(0)
+
+    async def _next(self) -> Iterable[Read]:
+        """What the next message comes to, or the last words of a client that has left."""
+        if self._is_left:
+            raise WebSocketDisconnect
+        try:
+            return self._dialect.read(await self._receive())
+        except WebSocketDisconnect:
+            if self._last_words is None or not self._session.bytes_per_s:
+                raise
+            self._is_left = True
+            return self._last_words()
 
     async def _receive(self) -> str | bytes:
         allowed_s = self._dialect.idle_timeout_s or self._settings.idle_timeout_s

@@ -1,13 +1,13 @@
 """A WebSocket becomes a session: the same steps for every dialect."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from secrets import token_hex
 
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from app.connection import Connection
-from app.dialects.dialect import Dialect
+from app.dialects.dialect import Dialect, Read
 from app.errors import LimitExceeded
 from app.service import Service
 from app.session import Session
@@ -40,12 +40,13 @@ async def run(
     subprotocol: str | None,
     headers: Mapping[str, str] | None = None,
     flush_after_s: float | None = None,
+    last_words: Callable[[], Iterable[Read]] | None = None,
 ) -> None:
     """Accept a WebSocket and serve a session in this dialect.
 
     Args:
         headers: sent with the upgrade.
-        flush_after_s: see `Connection`.
+        flush_after_s, last_words: see `Connection`.
 
     Raises:
         LimitExceeded: there is no room; nothing has been accepted.
@@ -61,6 +62,7 @@ async def run(
         service.metrics,
         service.final_waits,
         flush_after_s=flush_after_s,
+        last_words=last_words,
     )
     with service.admitted_session(connection):
         await websocket.accept(
