@@ -186,6 +186,8 @@ def _settings(values: dict[str, Any]) -> Settings:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     # Every request a line of the library's own would drown ours.
+    for library in ("httpx", "httpcore"):
+        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     return settings
 

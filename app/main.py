@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from types import FrameType
 
 import uvicorn
@@ -34,7 +34,8 @@ def build_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         watch = asyncio.create_task(app.state.service.metrics.watch_loop())
-        yield
+        async with webhook.running() if (webhook := app.state.service.webhook) else nullcontext():
+            yield
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
 

@@ -33,6 +33,11 @@ class Metrics:
             self.refused_total.labels(reason)
         for code in ("client", *map(str, CLOSE_CODES)):
             self.closed_total.labels(code)
+        self.webhook_events_total = Counter(
+            "tutti_webhook_events", "Events of calls that the webhook is done with", ["outcome"], registry=self.registry
+        )
+        for outcome in ("delivered", "refused", "expired", "dropped"):
+            self.webhook_events_total.labels(outcome)
         self.audio_s_total = Counter("tutti_audio_seconds", "Seconds of audio taken in", registry=self.registry)
         self.events_total = Counter("tutti_events", "Events sent to clients", ["type"], registry=self.registry)
         self.first_text_s = Histogram(

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
-from app import deepgram, metrics
+from app import deepgram, metrics, twilio
 from app.dialects import native
 from app.envelope import RequestError, bearer_key, unauthorized
 from app.errors import RETRY_AFTER_S, LimitExceeded
@@ -43,6 +43,9 @@ def routes() -> list[BaseRoute]:
         Route("/v1/listen", deepgram.listen, methods=["POST"]),
         Route("/v1/audio/transcriptions", FileEndpoint("transcribe"), methods=["POST"]),
         Route("/v1/audio/translations", FileEndpoint("translate"), methods=["POST"]),
+        WebSocketRoute("/v1/twilio", twilio.call),
+        WebSocketRoute("/v1/twilio/{token}", twilio.call),
+        WebSocketRoute("/v1/calls/{call_sid}", twilio.listen),
         Route("/v1/models", list_models),
         Route("/v1/models/{name:path}", retrieve_model),
         Route("/healthz", healthz),

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
 from app.admission import FinalWaits
+from app.calls import MAX_SUBSCRIBERS, Calls
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.metrics import Metrics
 from app.session import SessionConfig
 from app.settings import Settings
+from app.webhook import Webhook
 from engine import api
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,16 @@ class Service:
         self.transcriber = transcriber
         self.metrics = Metrics(transcriber)
         self.final_waits = FinalWaits()
+        self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS)
+        self.webhook = (
+            Webhook(
+                settings.webhook_url,
+                settings.webhook_secret,
+                lambda outcome: self.metrics.webhook_events_total.labels(outcome).inc(),
+            )
+            if settings.webhook_url
+            else None
+        )
         self.is_draining = False
         self.started = int(time.time())
         self._connections: set[Drainable] = set()

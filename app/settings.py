@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from app.errors import SettingsError
 from app.events import Limits
@@ -64,6 +65,8 @@ class Settings:
     final_deadline_s: float = _setting(
         30.0, "A live session whose final text takes longer than this is ended, so that the client can go on elsewhere."
     )
+    webhook_url: str = _setting("", "Where what is said of calls (Twilio) is posted to; nowhere if empty.")
+    webhook_secret: str = _setting("", "What these posts are signed with.")
     drain_timeout_s: float = _setting(20.0, "How long a stopping server waits for sessions to get their finals.")
     log_level: str = _setting("info", "debug, info, warning or error.")
 
@@ -72,6 +75,11 @@ class Settings:
         if bool(self.tls_cert) != bool(self.tls_key):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise SettingsError(f"{missing}: expected a file, as {given} is set, got nothing")
+        if bool(self.webhook_url) != bool(self.webhook_secret):
+            given, missing = ("url", "secret") if self.webhook_url else ("secret", "url")
+            raise SettingsError(f"webhook_{missing}: expected text, as webhook_{given} is set, got nothing")
+        if self.webhook_url:
+            _require(_is_address(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
         for name in ("threads", "max_wait_ms"):
             _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
         for name in (
@@ -136,6 +144,14 @@ def check_environment(environment: Mapping[str, str]) -> None:
 def _require(holds: bool, name: str, expected: str, got: object) -> None:
     if not holds:
         raise SettingsError(f"{name}: expected {expected}, got {got!r}")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _is_loopback(host: str) -> bool:

@@ -50,6 +50,23 @@ def test_values_out_of_range_are_named(name: str, value: object) -> None:
         Settings(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"webhook_url": "https://example.org/hook"}, "webhook_secret: expected text, as webhook_url is set"),
+        ({"webhook_secret": "s"}, "webhook_url: expected text, as webhook_secret is set"),
+        ({"webhook_url": "example.org", "webhook_secret": "s"}, "webhook_url: expected an http or https address"),
+        ({"webhook_url": "http://[", "webhook_secret": "s"}, "webhook_url: expected an http or https address"),
+        ({"webhook_url": "ftp://example.org/", "webhook_secret": "s"}, "webhook_url: expected an http or https"),
+    ],
+)
+def test_a_webhook_has_an_address_and_a_secret(values: dict[str, str], said: str) -> None:
+    """Nothing is posted that the receiver cannot check."""
+    with pytest.raises(SettingsError, match=said):
+        Settings(**values)
+    Settings(webhook_url="http://127.0.0.1:9/hook", webhook_secret="s")
+
+
 def test_an_unknown_variable_stops_the_start() -> None:
     check_environment({"TUTTI_PORT": "1", "TUTTI_API_KEY": "of the client", "PATH": ""})
     with pytest.raises(SettingsError, match="TUTTI_PROT"):
