@@ -2,10 +2,13 @@
 
 import base64
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app import events
 from app.dialects.twilio import START_TIMEOUT_S, Call, Twilio
@@ -222,3 +225,25 @@ def test_binary_messages_are_no_audio(dialect: Twilio) -> None:
     read(dialect, begin())
     with pytest.raises(BadMessage, match="text"):
         dialect.read(b"\0")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=8,
+)
+NAMES = ("start", "media", "dtmf", "mark", "stop", "connected")
+
+
+@given(st.sampled_from(NAMES), JSON, st.sampled_from([*begin()["start"], *media("inbound", 0)["media"]]), JSON)
+def test_messages_of_any_kind_are_taken_or_explained(event: str, value: object, field: str, inner: object) -> None:
+    """Before the call and in it; nothing else comes of them."""
+    fields = begin()["start"] | media("inbound", 0)["media"] | {field: inner}
+    for message in ({"event": event, event: value}, {"event": event, event: fields}):
+        for first in ([], [begin()]):
+            dialect = Twilio(FakeLine())
+            for each in first:
+                read(dialect, each)
+            with suppress(SessionError):
+                read(dialect, message)
+            dialect.leave()

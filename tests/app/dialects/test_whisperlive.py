@@ -301,3 +301,23 @@ def test_the_client_keeps_every_segment_once(gaps, n_segments: int, shows: list[
     assert [each["text"] for each in kept] == [f" Word{number}." for number in range(len(gaps))]
     if shown is not None and shows[len(gaps) - 1]:
         assert shown["text"] == kept[-1]["text"], "the client's subtitles would end with what was shown last"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=60),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*DEFAULTS, "audio_format", "colour"]), JSON))
+def test_options_of_any_kind_are_taken_or_explained(options: dict[str, Any]) -> None:
+    """Nothing else comes of them, and what is said of them can be sent."""
+    dialect = WhisperLive()
+    try:
+        (command,) = dialect.read(json.dumps({**DEFAULTS, **options}))
+    except SessionError as error:
+        answers(dialect, events.Failure(error.code, error.message, is_fatal=error.is_fatal))
+    else:
+        assert isinstance(command, events.Start)
+        answers(dialect, replace(STARTED, notices=command.notices), interim("Hello"), segment("Hello.", 0.0, 1.0))
