@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import logging
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -26,6 +28,8 @@ from app.rest import GONE, IGNORED_HEADER, header_value
 from app.service import Service
 from app.transcription import transcribe
 from app.uploads import Upload
+
+logger = logging.getLogger(__name__)
 
 VERSION = version("tutti-server")
 # Names the parameters whose value was replaced, and by what.
@@ -76,9 +80,16 @@ async def listen_live(websocket: WebSocket) -> None:
 
 async def listen(request: Request) -> Response:
     """Transcribe the body. A client that goes away ends the work."""
-    service: Service = request.app.state.service
     id_ = request_id(request.scope)
-    upload = Upload(request, service.settings)
+    upload = Upload(request, request.app.state.service.settings)
+    started = time.monotonic()
+    response = await _listen(request, upload, id_)
+    logger.info("[%s] %s: %d in %.2f s", id_, request.url.path, response.status_code, time.monotonic() - started)
+    return response
+
+
+async def _listen(request: Request, upload: Upload, id_: str) -> Response:
+    service: Service = request.app.state.service
     try:
         _check_key(request, None)
         options = _options(request, is_live=False)

@@ -115,6 +115,7 @@ class Deepgram:
         """Those that have not been answered, oldest first; bounded as in the session."""
         self._n_finalizes = 0
         self._is_closing = False
+        self._has_told_late = False
         self._heard_s = 0.0
         self._sha256 = hashlib.sha256()
 
@@ -153,6 +154,10 @@ class Deepgram:
                 return (_unreadable(f"type: expected {TYPES}, got {shorten(content.get('type'))}", message),)
 
     def _read_audio(self, data: bytes) -> Iterable[Read]:
+        if self._is_closing:
+            # A sender may not know yet what another part of its program has said; it is told once.
+            told, self._has_told_late = self._has_told_late, True
+            return () if told else (_unreadable("audio: nothing is taken after CloseStream", ""),)
         self._sha256.update(data)
         return (events.Audio(data) if self._options.audio else events.Media(data),)
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import threading
 from urllib.parse import urlencode
 
 import httpx
@@ -109,6 +110,30 @@ async def test_what_is_no_container_ends_the_stream(serve) -> None:
         assert (error["type"], error["variant"]) == ("Error", "DATA-0000")
         assert "FFmpeg" in error["description"]
         assert (socket.close_code, socket.close_reason) == (1008, "DATA-0000")
+
+
+async def test_a_container_that_holds_hours_is_heard_at_the_pace_of_speech(serve) -> None:
+    """However few bytes they are."""
+    server = await serve()
+    content = encode("flac", "flac", 16_000, np.zeros(16_000 * 600, np.float32))
+    assert len(content) < 120_000
+    async with connect(live_url(server)) as socket:
+        await socket.send(content)
+        told = await messages(socket)
+        assert (told[-1]["variant"], socket.close_code) == ("too_fast", 1008)
+
+
+async def test_a_container_whose_client_goes_away_is_let_go(serve) -> None:
+    server = await serve()
+    async with connect(live_url(server)) as socket:
+        await socket.send(encode("wav", "pcm_s16le", 16_000, TALK))
+        await socket.send(json.dumps({"type": "Finalize"}))
+        await socket.recv()
+        threads = [thread for thread in threading.enumerate() if thread.name == "container"]
+        assert len(threads) == 1
+    async with asyncio.timeout(10):
+        await server.service._all_gone.wait()
+        await asyncio.to_thread(threads[0].join)
 
 
 async def test_a_container_that_never_came_is_an_empty_stream(serve) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from deepgram import AsyncDeepgramClient, DeepgramClient, DeepgramClientEnvironment
 from deepgram.core.api_error import ApiError
@@ -16,6 +17,7 @@ from deepgram.errors import BadRequestError
 from pydantic import BaseModel
 from websockets.exceptions import InvalidStatus
 
+from tests.app.test_media import encode
 from tests.compat.agents import run_agent
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
@@ -107,8 +109,11 @@ async def test_the_async_client_listens(server: Running) -> None:
     assert transcript(sides[1]).split()[1:] == words(TEXTS["hello"])[1:]
 
 
-async def test_a_container_is_recognised_as_it_arrives(server: Running) -> None:
-    content = (AUDIO / "train.flac").read_bytes()
+@pytest.mark.parametrize(
+    ("container", "codec"), [("webm", "libopus"), ("ogg", "libopus"), ("mp3", "libmp3lame"), ("flac", "flac")]
+)
+async def test_a_container_is_recognised_as_it_arrives(server: Running, container: str, codec: str) -> None:
+    content = encode(container, codec, 48_000, read("train").astype(np.float32) / 32768)
     async with httpx.AsyncClient(timeout=30) as http:
         client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
         async with client.listen.v1.connect(model="nova-3", punctuate=True) as connection:

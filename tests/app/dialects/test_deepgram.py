@@ -145,6 +145,14 @@ def test_a_final_waits_only_where_it_may_be_the_last() -> None:
     assert told(events.Utterance(0, 0, 0.0, 3.0, "one two three", (), 3.0, (3.0,))) == [("three", True)]
 
 
+def test_audio_behind_the_end_is_told_once() -> None:
+    dialect = deepgram()
+    assert list(dialect.read(b"")) == [events.Stop()]
+    (told,) = dialect.read(b"\0\0\0\0")
+    assert isinstance(told, events.Reply) and "after CloseStream" in told.text
+    assert list(dialect.read(b"\0\0\0\0")) == []
+
+
 @pytest.mark.parametrize("content", [{"channel": 1}, {"channel": -1}, {"channel": "0"}, {"channel": True}])
 def test_a_channel_that_is_none_is_explained(content: dict) -> None:
     (reply,) = deepgram().read(json.dumps({"type": "Finalize", **content}))
