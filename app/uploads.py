@@ -37,7 +37,7 @@ class Upload:
         self._request = request
         self._settings = settings
         self._n_received = 0
-        self._is_whole = False
+        self._is_over = False
 
     async def form(self) -> FormData:
         """The multipart form, its file on disk; close it after use.
@@ -60,11 +60,11 @@ class Upload:
 
     async def discard(self) -> None:
         """Read what is still being sent, for a while. A client that finds the connection closed reads no answer."""
-        if self._is_whole or "expect" in self._request.headers:
+        if self._is_over or "expect" in self._request.headers:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_S):
-                while not self._is_whole:
+                while not self._is_over:
                     self._note(await self._request.receive())
 
     async def until_disconnected(self, work: Awaitable[_Answer]) -> _Answer:
@@ -92,7 +92,7 @@ class Upload:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes; raises like `form`."""
         self._check_size(int(self._request.headers.get("content-length", 0)))
-        while not self._is_whole:
+        while not self._is_over:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
@@ -110,6 +110,8 @@ class Upload:
             async with asyncio.timeout(idle_s):
                 message = await self._request.receive()
         except TimeoutError:
+            # It will not say more for being waited for.
+            self._is_over = True
             raise RequestError(408, f"body: nothing came for {idle_s:g} s", code="idle") from None
         self._note(message)
         self._check_size(self._n_received)
@@ -117,7 +119,7 @@ class Upload:
 
     def _note(self, message: Message) -> None:
         self._n_received += len(message.get("body", b""))
-        self._is_whole = not message.get("more_body", False)
+        self._is_over = not message.get("more_body", False)
 
     def _check_size(self, n_bytes: int) -> None:
         limit_mb = self._settings.max_upload_mb

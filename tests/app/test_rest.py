@@ -4,19 +4,25 @@ import asyncio
 import io
 import json
 import math
-import socket
 import wave
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import httpx
 import numpy as np
 import pytest
+from starlette.types import Message
 
+from app.main import build_app
+from app.session import SessionConfig
+from app.settings import Settings
 from engine import api
 from engine.api import Sampling
 from engine.errors import EngineFailed, EngineOverloaded
-from tests.fakes import MODEL, FakeTranscriber, said, silence, speech
+from tests.app.conftest import Running
+from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 
 SILENCE = "chunking_strategy[silence_duration_ms]"
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(4.0), speech([5, 6, 7]), silence(0.5)))
@@ -40,6 +46,29 @@ def multipart(file: bytes, fields: dict[str, str], is_first: bool = False) -> tu
     )
     parts.insert(0 if is_first else len(parts), about + file)
     return b"".join(b"--b\r\n" + part + b"\r\n" for part in parts) + b"--b--\r\n", "multipart/form-data; boundary=b"
+
+
+async def pieces(body: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(body), 10_007):
+        yield body[at : at + 10_007]
+
+
+@asynccontextmanager
+async def raw(
+    server: Running, content_type: str, n_bytes: int, headers: str = ""
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection on which the head of an upload was sent, and nothing of its body."""
+    host, _, port = server.address.partition(":")
+    async with asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n{headers}"
+            writer.write(f"{head}Content-Length: {n_bytes}\r\n\r\n".encode())
+            yield reader, writer
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 @dataclass
@@ -194,15 +223,6 @@ async def test_a_stream_of_silence_is_done_at_once(serve) -> None:
     assert (done["type"], done["text"]) == ("transcript.text.done", "")
 
 
-async def test_a_stream_has_no_times(serve) -> None:
-    """Formats that are made of them stream text as the others do, and are named."""
-    server = await serve()
-    data = {"stream": "1", "response_format": "verbose_json", "timestamp_granularities[]": "word"}
-    response = await post(server.http, wav(TALK), data)
-    assert sse(response)[-1]["text"] == said([1, 2, 3, 4, 5, 6, 7])
-    assert response.headers["x-tutti-ignored"] == "response_format, timestamp_granularities"
-
-
 async def test_text_is_streamed_before_the_file_is_done(serve) -> None:
     """The first delta comes while the second window is held by the engine."""
     transcriber = HoldingTranscriber()
@@ -227,13 +247,6 @@ async def test_a_failure_in_the_middle_ends_the_stream(serve) -> None:
     delta, failure = sse(response)
     assert delta["delta"] == said([1, 2, 3, 4])
     assert (failure["error"]["type"], failure["error"]["code"]) == ("server_error", "engine_failed")
-
-
-@pytest.mark.parametrize("content", [b"this is no audio", wav(silence(0.0))])
-async def test_what_fails_before_the_first_event_is_no_stream(serve, content: bytes) -> None:
-    server = await serve()
-    response = await post(server.http, content, {"stream": "true"})
-    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_file")
 
 
 async def test_a_waiting_stream_is_kept_alive(serve, monkeypatch) -> None:
@@ -264,44 +277,13 @@ async def test_logprobs_are_those_of_words(serve) -> None:
     assert done["logprobs"] == body["logprobs"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "language", "ignored"),
-    [
-        ({"language": "German"}, "de", None),
-        ({"language": "DE"}, "de", None),
-        ({"languages[]": "de"}, "de", None),
-        ({"languages": ["de", "en"]}, None, "languages"),
-        ({"language": "en", "languages[]": "de"}, "en", "languages"),
-    ],
-)
-async def test_languages(serve, asked: dict, language: str | None, ignored: str | None) -> None:
-    """A code or a name; of several possible ones none is preferred."""
+async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve) -> None:
     server = await serve()
-    response = await post(server.http, wav(TALK), asked)
-    assert response.headers.get("x-tutti-ignored") == ignored
-    assert {window.options.language for window in server.transcriber.windows} == {language}
-
-
-@pytest.mark.parametrize(
-    ("asked", "n_segments", "ignored"),
-    [
-        ({}, 1, None),
-        ({"chunking_strategy": "auto"}, 1, None),
-        ({"chunking_strategy[type]": "server_vad", "chunking_strategy[silence_duration_ms]": "300"}, 2, None),
-        ({"chunking_strategy": '{"type": "server_vad", "silence_duration_ms": 300}'}, 2, None),
-        (
-            {"chunking_strategy[type]": "server_vad", "chunking_strategy[threshold]": "0.4"},
-            1,
-            "chunking_strategy[threshold]",
-        ),
-    ],
-)
-async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve, asked, n_segments, ignored) -> None:
-    server = await serve()
-    talk = np.concatenate((speech(range(8)), silence(0.4), speech(range(8)), silence(0.2)))
-    response = await post(server.http, wav(talk), asked)
-    assert response.headers.get("x-tutti-ignored") == ignored
-    assert len(server.transcriber.windows) == n_segments
+    talk = wav(np.concatenate((speech(range(8)), silence(0.4), speech(range(8)), silence(0.2))))
+    await post(server.http, talk)
+    assert len(server.transcriber.windows) == 1
+    await post(server.http, talk, {"chunking_strategy[type]": "server_vad", SILENCE: "300"})
+    assert len(server.transcriber.windows) == 3
 
 
 async def test_a_model_that_translates_does(serve) -> None:
@@ -389,53 +371,26 @@ async def test_words_and_segments_are_timed_where_asked_for(serve, granularities
         assert times == sorted(times) and times[-1] <= body["duration"]
 
 
-@pytest.mark.parametrize(
-    ("content", "data", "param"),
-    [
+async def test_bad_requests_are_explained(serve) -> None:
+    """And the server goes on."""
+    server = await serve()
+    bad = [
         (b"", {"model": "whisper-1"}, None),
         (wav(TALK), {"file": "twice"}, "file"),
-        (wav(TALK), {"response_format": "sub"}, "response_format"),
-        (wav(TALK), {"response_format": "diarized_json"}, "response_format"),
-        (wav(TALK), {"stream": "maybe"}, "stream"),
-        (wav(TALK), {"include[]": "everything"}, "include"),
-        (wav(TALK), {"include[]": "logprobs", "response_format": "text"}, "include"),
-        (wav(TALK), {"known_speaker_names[]": ["agent", "customer"]}, "known_speaker_names"),
-        (wav(TALK), {"chunking_strategy": "none"}, "chunking_strategy"),
-        (wav(TALK), {"chunking_strategy": "{"}, "chunking_strategy"),
-        (wav(TALK), {"chunking_strategy[type]": "client"}, "chunking_strategy[type]"),
-        (wav(TALK), {"chunking_strategy": '{"type": "server_vad", "silence_duration_ms": 9}'}, SILENCE),
-        (wav(TALK), {"language": ["en", "de"]}, "language"),
-        (wav(TALK), {"prompt": "a" * 10_001}, "prompt"),
-        (wav(TALK), {"keywords[]": ["a" * 48]}, "keywords"),
-        (wav(TALK), {"timestamp_granularities[]": "word"}, "timestamp_granularities"),
-        (
-            wav(TALK),
-            {"response_format": "verbose_json", "timestamp_granularities[]": "letter"},
-            "timestamp_granularities",
-        ),
         (wav(TALK), {"language": "klingon"}, "language"),
-        (wav(TALK), {"condition_on_previous_text": "yes"}, "condition_on_previous_text"),
-        (wav(TALK), {"condition_on_previous_text": ""}, "condition_on_previous_text"),
-        (wav(TALK), {"temperature": "1.2"}, "temperature"),
-        (wav(TALK), {"temperature": "warm"}, "temperature"),
-        (wav(TALK), {"temperature": "nan"}, "temperature"),
-        (wav(TALK), {"best_of": "2.5"}, "best_of"),
-        (wav(TALK), {"best_of": "0"}, "best_of"),
-        (wav(TALK), {"hotwords": "a" * 48}, "hotwords"),
-        (wav(TALK), {"hotwords": ",".join("a" * 65)}, "hotwords"),
+        (wav(TALK), {"response_format": "diarized_json"}, "response_format"),
         (wav(TALK)[:20], {}, "file"),
         (wav(silence(0.0)), {}, "file"),
         (b"this is no audio at all", {}, "file"),
-    ],
-)
-async def test_bad_requests_are_explained(serve, content: bytes, data: dict, param: str | None) -> None:
-    server = await serve()
-    response = await post(server.http, content, data)
-    assert response.status_code == 400
-    error = response.json()["error"]
-    assert error["type"] == "invalid_request_error"
-    assert error["param"] == param
-    assert error["message"]
+        (b"this is no audio at all", {"stream": "true"}, "file"),
+    ]
+    for content, data, param in bad:
+        response = await post(server.http, content, data)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert (error["type"], error["param"]) == ("invalid_request_error", param)
+        assert error["message"]
+    assert (await post(server.http, wav(TALK))).status_code == 200
 
 
 async def test_text_instead_of_a_file_is_explained(serve) -> None:
@@ -496,19 +451,32 @@ async def test_a_client_that_leaves_a_stream_ends_the_work(serve) -> None:
     assert transcriber.n_open == 0
 
 
-async def test_a_client_that_does_not_read_is_cut_off(serve) -> None:
+async def test_a_client_that_does_not_read_is_cut_off() -> None:
     """It holds neither windows nor a place."""
-    server = await serve(FakeTranscriber(), send_timeout_s=0.2)
-    words = wav(speech([index % 80 for index in range(400)] * 12))
-    body, content_type = multipart(words, {"stream": "true", "include[]": "logprobs"})
-    head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n"
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        host, _, port = server.address.partition(":")
-        client.connect((host, int(port)))
-        await asyncio.to_thread(client.sendall, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        async with asyncio.timeout(20):
-            await server.service._all_gone.wait()
+    transcriber = HoldingTranscriber()
+    app = build_app(Settings(send_timeout_s=0.05), transcriber, SessionConfig(make_detector=LevelDetector))
+    body, content_type = multipart(wav(TALK), {"stream": "true"})
+    incoming = [{"type": "http.request", "body": body}]
+    sent: list[str] = []
+
+    async def receive() -> Message:
+        return incoming.pop() if incoming else await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        sent.append(message["type"])
+        if message["type"] == "http.response.body":
+            await asyncio.Future()
+
+    path = {
+        "path": "/v1/audio/transcriptions",
+        "query_string": b"",
+        "headers": [(b"content-type", content_type.encode())],
+    }
+    async with asyncio.timeout(10):
+        await app({"type": "http", "method": "POST", "app": app, "http_version": "1.1", **path}, receive, send)
+    assert sent == ["http.response.start", "http.response.body"]
+    assert transcriber.n_open == 0
+    assert app.state.service._all_gone.is_set()
 
 
 async def test_a_refused_client_reads_why(serve) -> None:
@@ -521,44 +489,73 @@ async def test_a_refused_client_reads_why(serve) -> None:
     assert (await post(server.http, wav(silence(1)), headers=headers)).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("content_type", "body"),
-    [
+async def test_what_is_no_form_is_refused(serve) -> None:
+    """Forms that break off among them."""
+    server = await serve()
+    broken = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nab'
+    for content_type, body in [
         ("application/json", b"{}"),
         ("application/x-www-form-urlencoded", b"file=1"),
         ("multipart/form-data", b"--x"),
         ("multipart/form-data; boundary=x", b"no form at all"),
-        (
-            "multipart/form-data; boundary=x",
-            b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nab',
-        ),
-    ],
-)
-async def test_what_is_no_form_is_refused(serve, content_type: str, body: bytes) -> None:
-    """Forms that break off among them."""
-    server = await serve()
-    async with httpx.AsyncClient() as client:
-        url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
-        response = await client.post(url, content=body, headers=headers)
-    assert response.status_code == 400
-    assert response.json()["error"]["message"].split(":")[0] in ("body", "file")
+        ("multipart/form-data; boundary=x", broken),
+    ]:
+        async with httpx.AsyncClient() as client:
+            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+            response = await client.post(url, content=body, headers=headers)
+        assert response.status_code == 400
+        assert response.json()["error"]["message"].startswith("body: ")
 
 
-@pytest.mark.parametrize("is_first", [True, False])
-@pytest.mark.parametrize("is_chunked", [True, False])
-async def test_multipart_in_every_shape(serve, is_first: bool, is_chunked: bool) -> None:
+async def test_multipart_in_every_shape(serve) -> None:
     """The file before or behind the other fields; the length told or not."""
     server = await serve()
-    body, content_type = multipart(wav(TALK), {"response_format": "text"}, is_first=is_first)
+    for is_first, is_chunked in product((True, False), repeat=2):
+        body, content_type = multipart(wav(TALK), {"response_format": "text"}, is_first=is_first)
+        content = pieces(body) if is_chunked else body
+        async with httpx.AsyncClient(timeout=20) as client:
+            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+            response = await client.post(url, content=content, headers=headers)
+        assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
 
-    async def pieces() -> AsyncIterator[bytes]:
-        for at in range(0, len(body), 10_007):
-            yield body[at : at + 10_007]
 
+async def test_a_file_of_unknown_length_is_refused_when_it_is_too_large(serve) -> None:
+    server = await serve(max_upload_mb=1)
+    body, content_type = multipart(wav(silence(40)), {})
     async with httpx.AsyncClient(timeout=20) as client:
         url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
-        response = await client.post(url, content=pieces() if is_chunked else body, headers=headers)
-    assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
+        response = await client.post(url, content=pieces(body), headers=headers)
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+
+
+async def test_an_upload_that_stops_is_given_up(serve) -> None:
+    """Whether the client stays silent or goes away, its place is free again."""
+    server = await serve(idle_timeout_s=0.2)
+    body, content_type = multipart(wav(TALK), {})
+    for goes_away in (False, True):
+        async with raw(server, content_type, len(body)) as (reader, writer):
+            writer.write(body[: len(body) // 2])
+            await writer.drain()
+            if not goes_away:
+                assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
+        async with asyncio.timeout(10):
+            await server.service._all_gone.wait()
+
+
+async def test_a_client_that_asks_first_need_not_send(serve) -> None:
+    """As curl does with large files: `Expect: 100-continue` is answered with the refusal itself."""
+    server = await serve(api_keys="secret")
+    async with raw(server, "multipart/form-data; boundary=b", 1_000_000, "Expect: 100-continue\r\n") as (reader, _):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+
+
+async def test_a_server_that_goes_down_says_so(serve) -> None:
+    server = await serve()
+    server.service.is_draining = True
+    response = await post(server.http, wav(TALK))
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
+    assert response.headers["retry-after"] == "5"
+    server.service.is_draining = False
 
 
 async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
