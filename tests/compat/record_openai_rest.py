@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.main import build_app
 from app.session import SessionConfig
 from app.settings import Settings
-from tests.compat.exchanges import GOLDEN, REQUEST_HEADERS, Request, replay, write
+from tests.compat.http_exchange import GOLDEN, REQUEST_HEADERS, Request, replay, write
 from tests.fakes import FakeTranscriber, LevelDetector, silence, speech
 
 FOLDER = GOLDEN / "openai-rest"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.exchanges import read, replay
+from tests.compat.http_exchange import read, replay
 from tests.compat.record_openai_rest import CALLS, FOLDER, service
 
 
