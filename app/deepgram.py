@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 VERSION = version("tutti-server")
 # Names the parameters whose value was replaced, and by what.
 ADJUSTED_HEADER = "x-tutti-adjusted"
-UPLOAD_CODES = {400: "Bad Request", 408: "SLOW_UPLOAD", 413: "PAYLOAD_TOO_LARGE"}
+SLOW = 408
+UPLOAD_CODES = {400: "Bad Request", SLOW: "SLOW_UPLOAD", 413: "PAYLOAD_TOO_LARGE"}
 SPOOL_BYTES = 1_000_000
 """More of an upload than this is kept on disk."""
 PIECE_S = 10
@@ -101,8 +102,10 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         # Nobody is there to read it. The work was cancelled.
         return Response(status_code=GONE)
     except (Refusal, RequestError, LimitExceeded) as error:
-        await upload.discard()
-        return _refusal(error).response(id_)
+        refusal = _refusal(error)
+        if refusal.status != SLOW:
+            await upload.discard()
+        return refusal.response(id_)
 
 
 async def _transcribe(service: Service, options: Options, id_: str, file: IO[bytes], sha256: str) -> Response:
