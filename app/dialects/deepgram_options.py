@@ -65,7 +65,7 @@ class Options:
     vad_events: bool = False
     utterances: bool = False
     split_s: float = SPLIT_S
-    paragraphs: bool = False
+    wants_paragraphs: bool = False
     extra: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
     """Parameters that change nothing, by name."""
@@ -76,6 +76,11 @@ class Options:
     def is_formatted(self) -> bool:
         """Punctuation and case are wanted."""
         return self.punctuate or self.smart_format
+
+    @property
+    def paragraphs(self) -> bool:
+        """With Deepgram, smart formatting brings them along."""
+        return self.wants_paragraphs or self.smart_format
 
 
 def parse(query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: bool) -> Options:
@@ -115,7 +120,7 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: b
         vad_events=is_live and values.boolean("vad_events"),
         utterances=not is_live and values.boolean("utterances"),
         split_s=SPLIT_S if is_live else values.number("utt_split", SPLIT_S, MOST_SPLIT_S),
-        paragraphs=not is_live and values.boolean("paragraphs"),
+        wants_paragraphs=not is_live and values.boolean("paragraphs"),
         extra=tuple(map(_pair, values.texts("extra")[:MAX_EXTRA])),
         ignored=values.ignored(),
         adjusted=tuple(values.adjusted),

@@ -332,9 +332,11 @@ async def test_utterances_are_what_lies_between_pauses(serve, split_s: str, n_ut
 
 
 @approximated(FILE, "paragraphs", how="one for each stretch of speech between pauses")
-async def test_paragraphs_hold_sentences(serve) -> None:
+@pytest.mark.parametrize("option", ["paragraphs", "smart_format"])
+async def test_paragraphs_hold_sentences(serve, option: str) -> None:
+    """They come with smart formatting, too."""
     server = await serve()
-    response = await post(server, wav(TALK), {"paragraphs": "true"})
+    response = await post(server, wav(TALK), {option: "true"})
     paragraphs = response.json()["results"]["channels"][0]["alternatives"][0]["paragraphs"]
     assert paragraphs["transcript"] == f"{said([1, 2, 3, 4])}\n\n{said([5, 6, 7])}"
     first = paragraphs["paragraphs"][0]
