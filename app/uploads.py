@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
@@ -24,7 +25,19 @@ _Answer = TypeVar("_Answer")
 
 
 class _Parser(MultiPartParser):
+    """Knows where the form ends, and takes the part `file` for one even if it has no name, or only one beyond ASCII.
+
+    Older clients in Python spell the latter as `filename*`.
+    """
+
     is_whole = False
+
+    def on_headers_finished(self) -> None:
+        part = self._current_part
+        _, options = parse_options_header(part.content_disposition)
+        if options.get(b"name") == b"file" and b"filename" not in options:
+            part.content_disposition = (part.content_disposition or b"") + b'; filename="unnamed"'
+        super().on_headers_finished()
 
     def on_end(self) -> None:
         self.is_whole = True

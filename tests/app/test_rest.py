@@ -22,6 +22,7 @@ from engine import api
 from engine.api import Sampling
 from engine.errors import EngineFailed, EngineOverloaded
 from tests.app.conftest import Running
+from tests.compat.conformance import supported
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 
 SILENCE = "chunking_strategy[silence_duration_ms]"
@@ -286,6 +287,7 @@ async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve) -> None
     assert len(server.transcriber.windows) == 3
 
 
+@supported("openai-rest", "POST /v1/audio/translations")
 async def test_a_model_that_translates_does(serve) -> None:
     transcriber = FakeTranscriber(info=replace(MODEL, tasks=("transcribe", "translate")))
     server = await serve(transcriber)
@@ -376,7 +378,7 @@ async def test_bad_requests_are_explained(serve) -> None:
     server = await serve()
     bad = [
         (b"", {"model": "whisper-1"}, None),
-        (wav(TALK), {"file": "twice"}, "file"),
+        (wav(TALK), {"file": "twice"}, None),
         (wav(TALK), {"language": "klingon"}, "language"),
         (wav(TALK), {"response_format": "diarized_json"}, "response_format"),
         (wav(TALK)[:20], {}, "file"),
@@ -516,6 +518,18 @@ async def test_multipart_in_every_shape(serve) -> None:
         async with httpx.AsyncClient(timeout=20) as client:
             url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
             response = await client.post(url, content=content, headers=headers)
+        assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
+
+
+async def test_a_file_needs_no_name(serve) -> None:
+    """Nor one that can be read, nor a type."""
+    server = await serve()
+    for name in ("", '; filename=""', "; filename*=UTF-8''gr%C3%BC%C3%9Fe.wav", '; filename="grüße \\".wav"'):
+        body, content_type = multipart(wav(TALK), {"response_format": "text"})
+        body = body.replace(b'; filename="a"\r\nContent-Type: application/octet-stream', name.encode())
+        async with httpx.AsyncClient(timeout=20) as client:
+            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+            response = await client.post(url, content=body, headers=headers)
         assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
 
 

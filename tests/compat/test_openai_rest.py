@@ -11,6 +11,7 @@ import numpy as np
 import openai
 import pytest
 
+from tests.app.test_media import encode
 from tests.app.test_rest import wav
 from tests.compat.conformance import approximated, refused, supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
@@ -74,6 +75,14 @@ def test_every_way_to_give_a_file(client: openai.OpenAI, shape: str) -> None:
             "typed": ("speech", content, "video/mp4"),
         }
         assert create(client, file=given[shape]).text == TEXTS["train"]
+
+
+@supported("openai-rest", "file")
+@pytest.mark.parametrize(("container", "codec"), [("mp3", "libmp3lame"), ("webm", "libopus"), ("mp4", "aac")])
+def test_containers(client: openai.OpenAI, container: str, codec: str) -> None:
+    """As browsers and telephones record."""
+    content = encode(container, codec, 48_000, read("train").astype(np.float32) / 32768)
+    assert words(create(client, file=content).text)[-3:] == ["quarter", "past", "nine"]
 
 
 @supported("openai-rest", "response_format=text")
@@ -278,7 +287,7 @@ def test_no_room_is_tried_again(start_server: Callable[..., Running]) -> None:
     assert waits == ["5", "5"]
 
 
-@refused("openai-rest", "POST /v1/audio/translations", how="400 where the model cannot, as the embedded one; else done")
+@refused("openai-rest", "POST /v1/audio/translations, model that cannot", how="400; the embedded model is one")
 @pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 def test_translation_is_refused_by_a_model_that_cannot(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="translate") as raised:
