@@ -36,8 +36,7 @@ def transcribe_file(host: str, port: str, path: str, srt: str, wait_s: float, op
     client.client.disconnect_if_no_response_for = wait_s
     text = client(path)
     inner = client.client
-    was_shown = inner.last_segment is not None
-    return {"text": text, "segments": inner.transcript, "was_shown": was_shown, "failed": inner.server_error}
+    return {"text": text, "segments": inner.transcript, "failed": inner.server_error}
 
 
 def stream(host: str, port: str, pcm: str, options: dict) -> dict:
