@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.metrics import Metrics
 from app.routes import routes
 from app.settings import ENV_PREFIX, Settings, check_environment
+from app.webhook import DRAIN_TIMEOUT_S
 from tests.fakes import FakeTranscriber
 
 REPOSITORY = Path(__file__).parents[1]
@@ -27,8 +28,9 @@ DASHBOARD = json.loads((REPOSITORY / "deploy/grafana/dashboards/tutti.json").rea
 NGINX = (REPOSITORY / "deploy/nginx/tutti.conf").read_text()
 OPERATIONS = (REPOSITORY / "docs/operations.md").read_text()
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-# What the server gives open requests after the sessions are gone, `timeout_graceful_shutdown` in app/main.py.
-SHUTDOWN_S = 5
+# What the server gives open requests after the sessions are gone, `timeout_graceful_shutdown` in app/main.py, and then
+# the webhook.
+SHUTDOWN_S = 5 + DRAIN_TIMEOUT_S
 
 
 def instructions() -> Iterator[tuple[str, str]]:
