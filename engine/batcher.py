@@ -12,6 +12,8 @@ from engine.errors import EngineOverloaded
 
 # One in so many slots, and one at least where there are several, is never given to an interim.
 SLOTS_PER_RESERVED = 4
+RECENT_S = 1.5
+"""A session that gave a window so short a time ago is expected to give another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Load:
     """Measured seconds of encoder time per full window."""
     owed_s: float = 0.0
     """Time that running sequences still have coming since the last encoder call."""
+    held_up_s: float = 0.0
+    """Encoder work begun since their last step: another call joins it while all of it stays below the limit."""
 
 
 @dataclass(slots=True)
@@ -70,6 +74,8 @@ class Batcher:
         self._limits = limits
         self._lines = {priority: _Line() for priority in Priority}
         self._by_id: dict[int, Waiting] = {}
+        self._recent: dict[str, float] = {}
+        """When each session last gave a window, in that order."""
 
     def n_waiting(self, priority: Priority) -> int:
         return self._lines[priority].n_waiting
@@ -89,6 +95,8 @@ class Batcher:
         else:
             line.append(_Place(waiting, now_s))
         self._by_id[waiting.id] = waiting
+        self._recent.pop(waiting.session, None)
+        self._recent[waiting.session] = now_s
         return older
 
     def remove(self, id: int) -> bool:
@@ -111,16 +119,16 @@ class Batcher:
         room = self._room(load)
         if not self._by_id or room == 0:
             return []
-        if len(self._by_id) < room and now_s - self._oldest_s() < self._limits.max_wait_s:
+        if len(self._by_id) < room and self._held_back_s(now_s) > 0:
             return []
-        batch, took_s = list[int](), 0.0
+        batch, took_s = list[int](), load.held_up_s
         while self._by_id and len(batch) < room:
             first = self._first()
             n_free = load.n_free_slots - len(batch)
             if first.priority is Priority.INTERIM and n_free <= self._limits.n_reserved_slots:
                 break
             took_s += first.encode_share * load.window_encode_s
-            if batch and load.n_running > 0 and took_s > self._limits.max_decode_stall_s:
+            if (batch or load.held_up_s) and load.n_running > 0 and took_s > self._limits.max_decode_stall_s:
                 break
             batch.append(self._pop())
         return batch
@@ -129,6 +137,15 @@ class Batcher:
         """Seconds until an idle engine should ask again if nothing else happens; `None` with an empty queue."""
         if not self._by_id:
             return None
+        return self._held_back_s(now_s)
+
+    def _held_back_s(self, now_s: float) -> float:
+        """How much longer the oldest window is kept for others to join it: not at all where none are expected."""
+        while self._recent and next(iter(self._recent.values())) < now_s - RECENT_S:
+            del self._recent[next(iter(self._recent))]
+        waiting = {waiting.session for waiting in self._by_id.values()}
+        if waiting.issuperset(self._recent):
+            return 0.0
         return max(0.0, self._oldest_s() + self._limits.max_wait_s - now_s)
 
     def _room(self, load: Load) -> int:
@@ -136,7 +153,7 @@ class Batcher:
         room = min(self._limits.max_batch, load.n_free_slots)
         if load.n_running == 0:
             return room
-        return 0 if load.owed_s > 0 else room
+        return 0 if load.owed_s > 0 and not load.held_up_s else room
 
     def _oldest_s(self) -> float:
         return min(line.oldest_s() for line in self._lines.values() if line.n_waiting)

@@ -26,16 +26,30 @@ _ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend
 class FusedEncoder:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
+        # Channels last, so that what comes out is what the layers take, without being turned round.
+        self._weights = [
+            convolution.weight[:, :, None].contiguous(memory_format=torch.channels_last)
+            for convolution in (encoder.conv1, encoder.conv2)
+        ]
 
     def __call__(self, features: Tensor, runs: Sequence[Run]) -> Tensor:
         """As `Encoder.forward`."""
         encoder = self._encoder
-        x = pack([encoder.embed(features[run.windows, :, : 2 * run.n_states]) for run in runs]).contiguous()
+        x = pack([self._embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
         y: Tensor | None = None
         with _fast_attention():
             for layer in _encoder_layers(encoder):
                 x, y = self._layer(layer, x, y, runs)
         return _normed(encoder.layer_norm, x, y)[1]
+
+    def _embed(self, features: Tensor) -> Tensor:
+        """As `Encoder.embed`, contiguous."""
+        encoder = self._encoder
+        x = features[:, :, None].contiguous(memory_format=torch.channels_last)
+        x = F.gelu(F.conv2d(x, self._weights[0], encoder.conv1.bias, padding=(0, 1)))
+        x = F.gelu(F.conv2d(x, self._weights[1], encoder.conv2.bias, stride=(1, 2), padding=(0, 1)))
+        states = x.permute(0, 2, 3, 1)[:, 0]
+        return (states + encoder.embed_positions.weight[: states.shape[1]]).contiguous()
 
     def _layer(self, layer: EncoderLayer, x: Tensor, y: Tensor | None, runs: Sequence[Run]) -> tuple[Tensor, Tensor]:
         """`x + y` is what comes in, and what is returned."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.fused import FusedDecoder, FusedEncoder
+from engine.fused_sampling import FusedSampler
 from engine.kv_cache import KVCache
 from engine.model import Whisper
 from engine.packing import Run
@@ -21,7 +22,7 @@ from engine.passes import ROWS, least, n_rows_of, pad
 
 T = TypeVar("T")
 
-READ_ROWS = (1, 2, 4, 8, 16)
+READ_ROWS = (1, 2, 4, 8, 16, 32, 64)
 READ_TOKENS = (4, 8, 16, 32)
 """Prompts with their drafts: rows and tokens for which there is a graph."""
 ENCODE_WINDOWS = (1, 2, 4)
@@ -77,17 +78,27 @@ class GraphedPasses:
     """See `Passes`. `capture` comes first."""
 
     def __init__(
-        self, model: Whisper, cache: KVCache, tokens: Tensor, positions: Tensor, *, nobody: int, with_graphs: bool
+        self,
+        model: Whisper,
+        cache: KVCache,
+        tokens: Tensor,
+        positions: Tensor,
+        sampler: FusedSampler,
+        *,
+        nobody: int,
+        with_graphs: bool,
     ) -> None:
         """
         Args:
             tokens, positions: the last token of every slot and its position, for as many rows as there are slots, and
                 more up to the next of `ROWS`.
+            sampler: over the same tensors.
             nobody: a slot that holds nothing.
         """
         self._cache = cache
         self._tokens = tokens
         self._positions = positions
+        self._sampler = sampler
         self._nobody = nobody
         self._with_graphs = with_graphs
         self._encoder = FusedEncoder(model.encoder)
@@ -96,29 +107,23 @@ class GraphedPasses:
         self._starts = torch.zeros(max(READ_ROWS), dtype=torch.long, device=cache.device)
         self.pool = GraphPool()
         self._steps: dict[int, Captured[Tensor]] = {}
-        self._samples: dict[int, Captured[tuple[Tensor, Tensor]]] = {}
+        self._samples: dict[int, Captured[Tensor]] = {}
         self._readings: dict[tuple[int, int], _Reading] = {}
         self._encodings: dict[int, tuple[Tensor, Captured[Tensor]]] = {}
 
-    def capture(
-        self,
-        sample: Callable[[Tensor, int], tuple[Tensor, Tensor]],
-        *,
-        max_windows: int,
-        features: tuple[int, int],
-    ) -> None:
+    def capture(self, max_windows: int, features: tuple[int, int]) -> None:
         """Capture all graphs, the largest first.
 
         Args:
-            sample: tokens and log-probabilities from logits `(rows, vocab_size)`, which moves the rows on.
+            max_windows: in one encoder call.
             features: mel bands and frames of a full window.
         """
         if not self._with_graphs:
             return
         for rows in reversed([each for each in ROWS if each <= self._tokens.shape[0]]):
             step = self._steps[rows] = self.pool.capture(partial(self._step, rows))
-            self._samples[rows] = self.pool.capture(partial(sample, step.out, rows))
-        most = least(READ_ROWS, max_windows) or READ_ROWS[-1]
+            self._samples[rows] = self.pool.capture(partial(self._sampler, step.out))
+        most = least(READ_ROWS, self._nobody) or READ_ROWS[-1]
         for rows in reversed([each for each in READ_ROWS if each <= most]):
             for n_tokens in reversed(READ_TOKENS):
                 self._readings[rows, n_tokens] = self._capture_reading(rows, n_tokens)
@@ -170,10 +175,10 @@ class GraphedPasses:
         captured = self._steps.get(least(ROWS, n_rows) or 0)
         return self._step(n_rows) if captured is None else captured.replay()
 
-    def sample(self, n_rows: int) -> tuple[Tensor, Tensor] | None:
-        """Tokens and log-probabilities from the logits of the last `step`, if that was a graph."""
-        captured = self._samples.get(least(ROWS, n_rows) or 0)
-        return None if captured is None else captured.replay()
+    def sample(self, logits: Tensor) -> Tensor:
+        """Tokens and log-probabilities, `(2, rows)` float32, from the logits of the last `step`; see `FusedSampler`."""
+        captured = self._samples.get(logits.shape[0])
+        return self._sampler(logits) if captured is None else captured.replay()
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._decoder.logits(hidden)

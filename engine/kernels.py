@@ -24,24 +24,19 @@ _KEYS = 64
 
 @triton.jit
 def _begin(PDL: tl.constexpr):
-    """Let the next kernel be set up already, and wait for what the one before has written."""
-    if PDL == 1:
-        gdc_launch_dependents()
-        gdc_wait()
-    if PDL == 2:
+    """Wait for what the kernel before has written, and let the next one be set up already."""
+    if PDL:
         gdc_wait()
         gdc_launch_dependents()
-    if PDL == 3:
-        gdc_wait()
 
 
 @cache
-def _overlaps() -> int:
+def _overlaps() -> bool:
     """Whether a kernel may be set up while the one before it still runs: from compute capability 9.0 on.
 
     Source: NVIDIA, CUDA programming guide, programmatic dependent launch.
     """
-    return 2 if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0) else 0
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
 
 
 @triton.jit

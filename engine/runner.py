@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.alignment import Alignment, token_starts_s
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
-from engine.checkpoint import Checkpoint, read_checkpoint
+from engine.checkpoint import Checkpoint, ModelConfig, read_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.features import HOP_SAMPLES, log_mel, mel_filters
@@ -28,7 +28,7 @@ from engine.passes import Passes, PlainPasses, n_rows_held, n_rows_of
 from engine.prompt import Prompt
 from engine.random_model import PREFIX, random_checkpoint
 from engine.rules import RuleState, make_rules
-from engine.sampling import Draw, Sampler, greedy
+from engine.sampling import Draw, Sampler
 from engine.staging import HostRows, Staging, to_host
 from engine.weights import load_model
 
@@ -99,7 +99,7 @@ class Runner:
             list(checkpoint.generation.languages.values()), dtype=torch.long, device=self.device
         )
         self._first_timestamp = checkpoint.tokenizer.first_timestamp
-        is_fused = can_fuse(self.device, self.dtype) and config.kernels != "torch"
+        is_fused = can_fuse(self.device, self.dtype, checkpoint.model) and config.kernels != "torch"
         n_rows = n_rows_held(config.n_slots) if is_fused else config.n_slots
         # The last slot is nobody's: it fills up the rows of a graph.
         self._cache = KVCache(checkpoint.model, config.n_slots + is_fused, self.device, self.dtype)
@@ -113,7 +113,7 @@ class Runner:
         self._graphed: GraphedPasses | None = None
         if is_fused:
             self._graphed = make_graphed_passes(
-                self.model, self._cache, self._tokens, self._positions, config.n_slots, config.cuda_graphs
+                self.model, self._cache, self._rule_state, self._tokens, self._positions, checkpoint, config
             )
             self._passes = self._graphed
         self.n_ahead = 1 if self.device.type == "cuda" and config.steps_ahead else 0
@@ -137,7 +137,7 @@ class Runner:
         if self._graphed:
             model = self.checkpoint.model
             features = (model.n_mels, 2 * model.max_source_positions)
-            self._graphed.capture(self._sample_greedily, max_windows=self._max_encode_batch, features=features)
+            self._graphed.capture(self._max_encode_batch, features)
         for _ in range(2):
             start_s = time.perf_counter()
             self.encode([silence], [slot])
@@ -269,13 +269,14 @@ class Runner:
         else:
             logits, looks = self._plain.step_watched(self._running, self.checkpoint.generation.alignment_heads)
         self._running = {slot: position + 1 for slot, position in self._running.items()}
-        captured = None
         if self._graphed and looks is None and not (self._hotwords.are_any or self._sampler.draws_any):
-            captured = self._graphed.sample(n_rows)
-        columns = [*(captured or self._sample(logits, logits.shape[0]))]
-        if looks is not None:
-            columns.append(self._attended(looks[:, :, 0], range(n_rows)))
-        return Step(tuple(self._running), self._staging.to_host([column[:n_rows] for column in columns]))
+            sampled = self._graphed.sample(logits)
+        else:
+            columns = [*self._sample(logits, logits.shape[0])]
+            if looks is not None:
+                columns.append(self._attended(looks[:, :, 0], range(n_rows)))
+            sampled = torch.stack([column.float() for column in columns])
+        return Step(tuple(self._running), self._staging.to_host(sampled[:, :n_rows]))
 
     def collect(self, step: "Step") -> dict[int, Sample]:
         """The tokens of a step, by slot."""
@@ -326,19 +327,14 @@ class Runner:
 
     def _sample(self, logits: Tensor, n_rows: int) -> tuple[Tensor, Tensor]:
         """Sample `(n_rows, vocab_size)` under the rules; the tokens become the rows' next input."""
-        self._hotwords.apply(slice(0, n_rows), logits)
-        tokens, logprobs = self._sample_greedily(logits, n_rows, self._sampler)
-        self._hotwords.after(slice(0, n_rows), tokens)
-        return tokens, logprobs
-
-    def _sample_greedily(self, logits: Tensor, n_rows: int, sampler: Sampler | None = None) -> tuple[Tensor, Tensor]:
-        """The same where no row has hotwords, nor a draw unless a sampler is given. The host knows nothing of it."""
         rows = slice(0, n_rows)
         state = self._rule_state.select(rows)
+        self._hotwords.apply(rows, logits)
         for rule in self._rules:
             rule.apply(logits, state)
-        tokens, logprobs = sampler.sample(range(n_rows), logits) if sampler else greedy(logits)
+        tokens, logprobs = self._sampler.sample(range(n_rows), logits)
         self._tokens[rows] = tokens
+        self._hotwords.after(rows, tokens)
         self._rule_state.store(rows, state.after(tokens, self._first_timestamp))
         # A row that nobody uses walks on with the others, up to the last position.
         self._positions[rows].add_(1).clamp_(max=self.checkpoint.model.max_target_positions - 1)
@@ -376,18 +372,31 @@ def load_runner(config: EngineConfig) -> Runner:
 
 
 def make_graphed_passes(
-    model: Whisper, cache: KVCache, tokens: Tensor, positions: Tensor, nobody: int, with_graphs: bool
+    model: Whisper,
+    cache: KVCache,
+    rule_state: RuleState,
+    tokens: Tensor,
+    positions: Tensor,
+    checkpoint: Checkpoint,
+    config: EngineConfig,
 ) -> "GraphedPasses":
-    # Imported here because it needs Triton, which comes with PyTorch for CUDA only.
+    # Imported here because they need Triton, which comes with PyTorch for CUDA only.
+    from engine.fused_sampling import FusedSampler
     from engine.graphs import GraphedPasses
 
-    return GraphedPasses(model, cache, tokens, positions, nobody=nobody, with_graphs=with_graphs)
+    sampler = FusedSampler(checkpoint, rule_state, tokens, positions)
+    return GraphedPasses(
+        model, cache, tokens, positions, sampler, nobody=config.n_slots, with_graphs=config.cuda_graphs
+    )
 
 
-def can_fuse(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the fused kernels are for this: an NVIDIA GPU of compute capability 8.0 or later, in 16 bits."""
-    is_16_bit = dtype in (torch.bfloat16, torch.float16)
-    return device.type == "cuda" and is_16_bit and torch.cuda.get_device_capability(device) >= (8, 0)
+def can_fuse(device: torch.device, dtype: torch.dtype, model: ModelConfig) -> bool:
+    """Whether the fused kernels are for this: 16 bits on an NVIDIA GPU of compute capability 8.0 or later, and sizes
+    that their tiles divide, as those of all published models are."""
+    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
+        return False
+    sizes = (model.d_model, model.encoder_ffn_dim, model.decoder_ffn_dim)
+    return torch.cuda.get_device_capability(device) >= (8, 0) and all(size % 128 == 0 for size in sizes)
 
 
 def pick_device_and_dtype(config: EngineConfig) -> tuple[torch.device, torch.dtype]:

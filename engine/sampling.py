@@ -55,14 +55,6 @@ class Sampler:
                 wanted = logits.clone() if wanted is logits else wanted
                 noise = torch.empty_like(logits[row]).exponential_(generator=generator)
                 wanted[row] = logits[row] / temperature - noise.log()
-        return _with_logprobs(wanted.argmax(dim=-1), logits)
-
-
-def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The likeliest token of each row and its log-probability, `(rows,)` each, from `(rows, vocab_size)`."""
-    return _with_logprobs(logits.argmax(dim=-1), logits)
-
-
-def _with_logprobs(tokens: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-    logprobs = logits.gather(1, tokens[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
-    return tokens, logprobs
+        tokens = wanted.argmax(dim=-1)
+        logprobs = logits.gather(1, tokens[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
+        return tokens, logprobs

@@ -59,13 +59,12 @@ class Staging:
             at += len(samples)
         return on_device
 
-    def to_host(self, columns: Sequence[Tensor]) -> HostRows:
-        """Begin to bring `(rows,)` each to the host."""
-        stacked = torch.stack([column.float() for column in columns])
+    def to_host(self, columns: Tensor) -> HostRows:
+        """Begin to bring `(columns, rows)` float32 to the host."""
         if not self._is_cuda:
-            return HostRows(stacked, None)
-        host = torch.empty(stacked.shape, pin_memory=True)
-        host.copy_(stacked, non_blocking=True)
+            return HostRows(columns, None)
+        host = torch.empty(columns.shape, pin_memory=True)
+        host.copy_(columns, non_blocking=True)
         arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrived.record()
         return HostRows(host, arrived)

@@ -199,36 +199,46 @@ class Worker:
             self._in_flight.clear()
         self._hand_out()
 
-    def _take(self) -> list[Request]:
-        """The windows to encode now. Sleeps while there is nothing at all to do."""
+    def _take(self, held_up_s: float = 0.0) -> list[Request]:
+        """The windows to encode now, after so much encoder work. Sleeps while there is nothing at all to do."""
         with self._changed:
             self._drop_cancelled()
-            while not (ids := self._batcher.take(time.monotonic(), self._load())):
+            while not (ids := self._batcher.take(time.monotonic(), self._load(held_up_s))):
                 if self._running or self.is_closing:
                     return []
                 self._changed.wait(self._batcher.ready_in_s(time.monotonic()))
             return [self._waiting.pop(id) for id in ids]
 
-    def _load(self) -> Load:
-        return Load(self._runner.slots.n_free, len(self._running), self._window_encode_s, self._owed_s)
+    def _load(self, held_up_s: float) -> Load:
+        n_free, n_running = self._runner.slots.n_free, len(self._running)
+        return Load(n_free, n_running, self._window_encode_s, self._owed_s, held_up_s)
 
     def _admit(self, batch: list[Request]) -> None:
-        """Encode a batch, then prefill what of it is still wanted."""
+        """Encode a batch, and others while there is time, then prefill what of them is still wanted."""
         start_s = time.monotonic()
-        for request in batch:
-            self._running[self._runner.slots.allocate()] = request
-            queued_s = start_s - request.submitted_s
-            self.stats.left_queue(request.window.priority, queued_s)
-            self._outbox.append((request, StartedEvent(queued_s, len(batch))))
-        self._hand_out()
-        new = {slot: request for slot, request in self._running.items() if request.transcript is None}
-        self._runner.encode([request.window.samples for request in new.values()], list(new))
+        batches: list[list[Request]] = []
+        new: dict[int, Request] = {}
+        held_up_s = 0.0
+        while batch:
+            slots = {self._runner.slots.allocate(): request for request in batch}
+            self._running |= slots
+            new |= slots
+            now_s = time.monotonic()
+            for request in batch:
+                queued_s = now_s - request.submitted_s
+                self.stats.left_queue(request.window.priority, queued_s)
+                self._outbox.append((request, StartedEvent(queued_s, len(batch))))
+            self._hand_out()
+            self._runner.encode([request.window.samples for request in batch], list(slots))
+            batches.append(batch)
+            held_up_s += self._share(batch) * self._window_encode_s
+            batch = self._take(held_up_s)
         self._collect(leave=0)
         self._drop_cancelled()
-        new = {slot: request for slot, request in new.items() if slot in self._running}
+        new = {slot: request for slot, request in new.items() if self._running.get(slot) is request}
         if new:
             self._prefill(new)
-        self._measure_encode(batch, time.monotonic() - start_s)
+        self._measure_encode(batches, time.monotonic() - start_s)
 
     def _prefill(self, new: dict[int, Request]) -> None:
         unknown = {slot: request for slot, request in new.items() if request.language is None}
@@ -283,12 +293,20 @@ class Worker:
     def _decode(self) -> None:
         """One token for all that run."""
         start_s = time.monotonic()
+        if self._in_flight and all(map(self._ends_soon, self._running.values())):
+            self._collect(leave=0)
+            return
         step = self._runner.launch()
         self._in_flight.append((step, {slot: self._running[slot].transcript for slot in step.slots}))
         self._collect(leave=self._runner.n_ahead)
         elapsed_s = time.monotonic() - start_s
         self.stats.stepped(len(step.slots), elapsed_s)
         self._owed_s -= elapsed_s
+
+    def _ends_soon(self, request: Request) -> bool:
+        """The steps under way are certain to be its last."""
+        transcript = request.transcript
+        return transcript is not None and transcript.n_tokens + len(self._in_flight) >= request.max_tokens
 
     def _collect(self, leave: int) -> None:
         """Take the tokens of launched steps, except of so many of the last."""
@@ -370,12 +388,18 @@ class Worker:
         self._runner.release(slot)
         del self._running[slot]
 
-    def _measure_encode(self, batch: list[Request], elapsed_s: float) -> None:
-        self.stats.encoded(len(batch), sum(request.audio_s for request in batch), elapsed_s)
-        full_windows = sum(self._runner.encode_share(len(request.window.samples)) for request in batch)
+    def _measure_encode(self, batches: list[list[Request]], elapsed_s: float) -> None:
+        full_windows = sum(map(self._share, batches))
+        for batch in batches:
+            own_s = elapsed_s * self._share(batch) / full_windows
+            self.stats.encoded(len(batch), sum(request.audio_s for request in batch), own_s)
         memory = _ENCODE_TIME_MEMORY
         self._window_encode_s = memory * self._window_encode_s + (1 - memory) * elapsed_s / full_windows
         self._owed_s = elapsed_s * self._min_decode_share / (1 - self._min_decode_share)
+
+    def _share(self, batch: list[Request]) -> float:
+        """Encoder work, in full windows."""
+        return sum(self._runner.encode_share(len(request.window.samples)) for request in batch)
 
     def _hand_out(self) -> None:
         if self._outbox:

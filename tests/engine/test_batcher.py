@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Priority
-from engine.batcher import Batcher, Limits, Load, Waiting
+from engine.batcher import RECENT_S, Batcher, Limits, Load, Waiting
 from engine.errors import EngineOverloaded
 
 LIMITS = Limits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
@@ -40,10 +40,28 @@ def test_empty_queue_gives_nothing():
 
 def test_lone_window_is_held_back_for_others():
     """Until `max_wait_s` has passed since it came."""
-    batcher = batcher_with(final(1))
+    batcher = batcher_with(final(0, "b"), final(1))
+    batcher.remove(0)
     assert batcher.take(0.009, IDLE) == []
     assert batcher.ready_in_s(0.004) == pytest.approx(0.006)
     assert batcher.take(0.01, IDLE) == [1]
+
+
+def test_no_one_waits_for_nobody():
+    """Where every session that was heard of lately has its window here, none is held back."""
+    batcher = batcher_with(final(1), final(2, "b"))
+    assert batcher.ready_in_s(0.0) == 0.0
+    assert batcher.take(0.0, IDLE) == [1, 2]
+    later_s = 2 * RECENT_S
+    batcher.add(final(3), later_s)
+    assert batcher.take(later_s, IDLE) == [3]
+
+
+def test_another_call_joins_while_there_is_time():
+    """Of the 0.4 s that sequences may be held up, 0.2 have gone: one window more at 0.15 s, and not two."""
+    batcher = batcher_with(*(final(id) for id in range(5)))
+    assert batcher.take(LATER_S, Load(8, 4, 0.15, owed_s=0.1, held_up_s=0.2)) == [0]
+    assert batcher.take(LATER_S, Load(7, 5, 0.15, owed_s=0.1, held_up_s=0.35)) == []
 
 
 def test_full_batch_does_not_wait():
