@@ -16,6 +16,7 @@ from app.envelope import RequestError, bearer_key, unauthorized
 from app.errors import RETRY_AFTER_S, LimitExceeded
 from app.live import serve
 from app.models import list_models, retrieve_model
+from app.realtime import realtime_routes
 from app.rest import FileEndpoint
 from app.service import Service
 from app.whisperlive import whisperlive
@@ -41,6 +42,7 @@ def routes() -> list[BaseRoute]:
         WebSocketRoute("/v1/stream", stream),
         WebSocketRoute("/v1/listen", deepgram.listen_live),
         Route("/v1/listen", deepgram.listen, methods=["POST"]),
+        *realtime_routes(),
         Route("/v1/audio/transcriptions", FileEndpoint("transcribe"), methods=["POST"]),
         Route("/v1/audio/translations", FileEndpoint("translate"), methods=["POST"]),
         WebSocketRoute("/v1/twilio", twilio.call),
@@ -58,7 +60,7 @@ async def stream(websocket: WebSocket) -> None:
     """A live session in the native protocol. Refusals are HTTP answers, given before the upgrade."""
     service: Service = websocket.app.state.service
     offered = websocket.scope.get("subprotocols", [])
-    if not service.is_allowed(_key(websocket.headers.get("authorization"), offered)):
+    if not service.is_allowed_live(_key(websocket.headers.get("authorization"), offered)):
         service.metrics.refused_total.labels("unauthorized").inc()
         await websocket.send_denial_response(unauthorized().response())
         return

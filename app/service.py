@@ -6,10 +6,13 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn, Protocol
+from secrets import token_hex
+from typing import Any, NoReturn, Protocol
 
+from app import client_secrets
 from app.admission import FinalWaits
 from app.calls import MAX_SUBSCRIBERS, Calls
+from app.client_secrets import ClientSecret
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.metrics import Metrics
 from app.session import SessionConfig
@@ -43,6 +46,8 @@ class Service:
         )
         self.is_draining = False
         self.started = int(time.time())
+        # Signs client secrets where there are no API keys; then nobody is asked for them either.
+        self._own_key = token_hex(32)
         self._connections: set[Drainable] = set()
         self._n_uploads = 0
         self._all_gone = asyncio.Event()
@@ -54,6 +59,18 @@ class Service:
         # Every key is compared, so that the time taken tells nothing about which one was close.
         matches = [hmac.compare_digest(known.encode(), (key or "").encode()) for known in keys]
         return not keys or any(matches)
+
+    def sign_client_secret(self, key: str | None, expires_at: int, session: dict[str, Any]) -> ClientSecret:
+        """A secret for live sessions in place of `key`, which is allowed; raises like `client_secrets.sign`."""
+        return client_secrets.sign(key if key and self.settings.keys else self._own_key, expires_at, session)
+
+    def client_secret(self, value: str | None) -> ClientSecret | None:
+        """What a client brought as a key, if it is a secret that opens live sessions now."""
+        return client_secrets.read(value or "", self.settings.keys or (self._own_key,), time.time())
+
+    def is_allowed_live(self, key: str | None) -> bool:
+        """Whether this key, this client secret, or neither, opens live sessions."""
+        return self.is_allowed(key) or self.client_secret(key) is not None
 
     @contextmanager
     def admitted_session(self, connection: Drainable) -> Iterator[None]:
