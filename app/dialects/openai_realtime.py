@@ -250,7 +250,8 @@ class OpenAIRealtime:
         if event.language and event.language not in item.languages:
             item.languages.append(event.language)
         yield from self._delta(item, item.final)
-        if item.is_discarded:
+        # Clients of the older shape know no segments, and take events that they do not know for others.
+        if item.is_discarded or self._is_flat:
             return
         fields: dict[str, Any] = {
             "item_id": item.id,

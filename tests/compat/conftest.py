@@ -18,6 +18,7 @@ import pytest
 from app.main import Server, bind, build_app
 from app.service import Service
 from app.settings import Settings
+from app.tls import load_tls
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.node import require_node
@@ -97,7 +98,7 @@ async def _engine() -> Any:
 @asynccontextmanager
 async def _running(settings: Settings, engine: Engine) -> Any:
     app = build_app(settings, engine)
-    server = Server(app, settings)
+    server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         serving = asyncio.create_task(server.serve([listener]))
         yield Running(f"127.0.0.1:{listener.getsockname()[1]}", app.state.service, asyncio.get_running_loop())

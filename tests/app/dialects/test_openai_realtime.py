@@ -346,6 +346,13 @@ def test_the_older_shape_is_answered_in_kind() -> None:
     assert kinds(talk.said).count("created") == 1 and not talk.of("conversation.item.added")
 
 
+def test_clients_of_the_older_shape_are_told_of_no_segments() -> None:
+    """They do not know them, and take events that they do not know for others."""
+    talk = open_talk(is_flat=True)
+    hear(talk, np.concatenate((TURN, TURN)))
+    assert completed(talk) and not talk.of("conversation.item.input_audio_transcription.segment")
+
+
 def test_flat_keys_in_session_update_are_the_older_shape_too() -> None:
     talk = open_talk(is_flat=True)
     assert "input_audio_format" in talk.said[0]["session"]

@@ -1,0 +1,290 @@
+"""OpenAI's own SDKs for Python and JavaScript, live against a real server with the embedded model."""
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+import trustme
+from openai.types.beta.realtime import realtime_server_event as beta_server_event
+from openai.types.realtime import realtime_server_event
+from pydantic import TypeAdapter
+from websockets.exceptions import InvalidStatus
+
+from tests.compat.conformance import supported
+from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
+from tests.recordings import TEXTS, encoded, read, words
+
+# The SDK uses websockets in a way that its version 17.1 has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:connect\\(\\) must be used as a context manager:DeprecationWarning")
+
+DIALECT = "openai-realtime"
+PYTHON = Path(__file__).parent / "python"
+SCRIPT_TIMEOUT_S = 60
+GA = TypeAdapter(realtime_server_event.RealtimeServerEvent)
+BETA = TypeAdapter(beta_server_event.RealtimeServerEvent)
+COMPLETED = "conversation.item.input_audio_transcription.completed"
+DELTA = "conversation.item.input_audio_transcription.delta"
+SEGMENT = "conversation.item.input_audio_transcription.segment"
+
+
+def spoken(name: str, encoding: str = "pcm_s16le", sample_rate: int = 24_000, silence_s: float = 1.0) -> list[str]:
+    """A recording and silence behind it, in pieces of base64 as clients send them."""
+    samples = np.concatenate((read(name), np.zeros(round(16_000 * silence_s), dtype="<i2")))
+    data = encoded(samples, encoding, sample_rate)
+    size = len(data) // 40 + 1
+    return [base64.b64encode(data[at : at + size]).decode() for at in range(0, len(data), size)]
+
+
+def check_events(told: list[Any], model: TypeAdapter[Any] = GA) -> str:
+    """Every event has every field that the SDK's typed models require, of the right type. Returns the transcript."""
+    assert len({event.event_id for event in told}) == len(told)
+    for event in told:
+        # The SDKs construct their models without looking; here they look.
+        checked = model.validate_python(event.to_dict(), strict=True)
+        assert type(checked) is type(event) and checked.type == event.type
+    done = [event for event in told if event.type == COMPLETED]
+    for event in done:
+        deltas = [each.delta for each in told if each.type == DELTA and each.item_id == event.item_id]
+        assert "".join(deltas) == event.transcript
+        assert event.usage.type == "duration" and event.usage.seconds > 0
+    return " ".join(event.transcript for event in done)
+
+
+def until_completed(connection: Any) -> list[Any]:
+    told = []
+    for event in connection:
+        told.append(event)
+        assert event.type != "error", event
+        if event.type == COMPLETED:
+            break
+    return told
+
+
+@supported(DIALECT, COMPLETED)
+def test_turns_end_by_themselves(server: Running) -> None:
+    """The synchronous client, as its documentation has it, with everything that it can set."""
+    session = {
+        "type": "transcription",
+        "audio": {
+            "input": {
+                "format": {"type": "audio/pcm", "rate": 24000},
+                "transcription": {"model": "gpt-4o-transcribe", "language": "en", "prompt": "At the station."},
+                "turn_detection": {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 600},
+                "noise_reduction": {"type": "near_field"},
+            }
+        },
+        "include": ["item.input_audio_transcription.logprobs"],
+    }
+    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any") as client:
+        with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
+            connection.session.update(session=session)
+            for piece in spoken("train"):
+                connection.input_audio_buffer.append(audio=piece)
+            told = until_completed(connection)
+    assert check_events(told) == TEXTS["train"]
+    kinds = [event.type.rpartition(".")[2] for event in told]
+    assert kinds[:3] == ["created", "updated", "speech_started"]
+    in_order = list(map(kinds.index, ["speech_started", "speech_stopped", "committed", "added", "done", "completed"]))
+    assert sorted(in_order) == in_order and kinds.index("delta") < in_order[-1]
+    updated = next(event for event in told if event.type == "session.updated")
+    assert updated.session.audio.input.turn_detection.silence_duration_ms == 600
+    assert {warning["param"].rpartition(".")[2] for warning in updated.warnings} == {"model", "noise_reduction"}
+    done = told[-1]
+    assert [each.token for each in done.logprobs] == TEXTS["train"].split()
+    assert done.languages[0].code == "en" and 4.0 < done.usage.seconds < 6.0
+    segments = [event for event in told if event.type == SEGMENT]
+    assert "".join(segment.text for segment in segments) == TEXTS["train"]
+    assert segments[0].start < 0.5 and 3.4 < segments[-1].end < 5.0
+
+
+@pytest.mark.parametrize(("kind", "encoding"), [("audio/pcmu", "mulaw"), ("audio/pcma", "alaw")])
+async def test_the_client_ends_turns_of_telephone_audio(server: Running, kind: str, encoding: str) -> None:
+    """The asynchronous client, with commits of its own, and clearing what it did not mean."""
+    source = {
+        "format": {"type": kind},
+        "transcription": {"model": "whisper-1", "language": "en"},
+        "turn_detection": None,
+    }
+    async with openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any") as client:
+        async with client.realtime.connect(model="gpt-realtime") as connection:
+            await connection.session.update(session={"type": "transcription", "audio": {"input": source}})
+            told = []
+            for name in ("hello", "train"):
+                for piece in spoken(name, encoding, 8000, silence_s=0.2):
+                    await connection.input_audio_buffer.append(audio=piece)
+                if name == "hello":
+                    await connection.input_audio_buffer.clear()
+            await connection.input_audio_buffer.commit()
+            async for event in connection:
+                told.append(event)
+                assert event.type != "error", event
+                if event.type == COMPLETED:
+                    break
+    heard = check_events(told)
+    assert words(heard)[1:] == words(TEXTS["train"])[1:]
+    committed = [event for event in told if event.type == "input_audio_buffer.committed"]
+    assert [event.previous_item_id for event in committed] == [None]
+    assert "input_audio_buffer.cleared" in [event.type for event in told]
+
+
+def test_the_client_of_the_beta(server: Running) -> None:
+    """With its flat session, and the events that it knows."""
+    client = openai.OpenAI(base_url=f"{server.http}/v1", websocket_base_url=f"{server.ws}/v1", api_key="any")
+    session = {
+        "input_audio_format": "pcm16",
+        "input_audio_transcription": {"model": "whisper-1", "language": "en"},
+        "turn_detection": {"type": "server_vad", "silence_duration_ms": 600},
+    }
+    with client, client.beta.realtime.connect(model="gpt-4o-realtime-preview") as connection:
+        connection.transcription_session.update(session=session)
+        for piece in spoken("train"):
+            connection.input_audio_buffer.append(audio=piece)
+        told = until_completed(connection)
+    updated = next(event for event in told if event.type == "transcription_session.updated")
+    assert updated.session.input_audio_format == "pcm16"
+    # Its model wants a secret, which only sessions made over HTTP have.
+    told.remove(updated)
+    assert check_events(told, BETA) == TEXTS["train"]
+    assert "conversation.item.created" in [event.type for event in told]
+
+
+def test_a_mistake_is_an_error_event_and_no_end(server: Running) -> None:
+    """With the client's id of the event; what raises is the SDK's own class."""
+    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any") as client:
+        with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
+            bad = {"type": "transcription", "audio": {"input": {"transcription": {"language": "tlh"}}}}
+            connection.session.update(session=bad, event_id="mine")
+            told = [connection.recv(), connection.recv()]
+            check_events(told)
+            assert told[1].type == "error" and told[1].error.event_id == "mine"
+            assert told[1].error.param == "session.audio.input.transcription.language"
+            connection.session.update(session={"type": "transcription"})
+            assert connection.recv().type == "session.updated"
+
+
+def test_a_wrong_key_is_refused_before_the_upgrade(locked_server: Running) -> None:
+    with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key="wrong") as client:
+        with pytest.raises(InvalidStatus) as caught:
+            with client.realtime.connect(extra_query={"intent": "transcription"}):
+                pass
+        assert caught.value.response.status_code == 401
+        with pytest.raises(openai.AuthenticationError):
+            client.realtime.client_secrets.create()
+
+
+def test_a_client_secret_takes_the_place_of_a_key(locked_server: Running) -> None:
+    """Made by the server of a page, used by the page."""
+    session = {
+        "type": "transcription",
+        "audio": {"input": {"transcription": {"language": "en"}, "turn_detection": None}},
+    }
+    with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key=KEY) as client:
+        secret = client.realtime.client_secrets.create(
+            session=session, expires_after={"anchor": "created_at", "seconds": 60}
+        )
+        assert secret.session.type == "transcription" and secret.expires_at > 0
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.realtime.client_secrets.create(expires_after={"anchor": "created_at", "seconds": 1})
+        assert caught.value.param == "expires_after.seconds"
+    with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key=secret.value) as client:
+        with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
+            created = connection.recv()
+    assert created.session.audio.input.turn_detection is None
+    assert created.session.audio.input.transcription.language == "en"
+
+
+@pytest.fixture(scope="module")
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate for a loopback address, and what clients need to trust it."""
+    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(str(folder / "key.pem"))
+    for part in issued.cert_chain_pems:
+        part.write_to_path(str(folder / "cert.pem"), append=True)
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    return {path.stem: str(path) for path in folder.iterdir()}
+
+
+@pytest.fixture
+def tls_server(start_server: Callable[..., Running], tls_files: dict[str, str]) -> Iterator[Running]:
+    yield start_server(api_keys=KEY, tls_cert=tls_files["cert"], tls_key=tls_files["key"])
+
+
+@pytest.mark.node
+@pytest.mark.timeout(NPM_TIMEOUT_S)
+@pytest.mark.parametrize("kind", ["ws", "browser"])
+def test_javascript(tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node, kind: str) -> None:
+    """It dials wss always; in a browser the key is a subprotocol."""
+    told = in_javascript(tls_server, tls_files, tmp_path, node, kind, KEY)
+    assert [event["transcript"] for event in told if event["type"] == COMPLETED] == [TEXTS["train"]]
+    for event in told:
+        GA.validate_python(event, strict=True)
+    assert told[0]["type"] == "session.created"
+
+
+@pytest.mark.node
+@pytest.mark.timeout(NPM_TIMEOUT_S)
+def test_javascript_is_told_that_its_key_is_wrong(
+    tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node
+) -> None:
+    (told,) = in_javascript(tls_server, tls_files, tmp_path, node, "ws", "wrong")
+    assert told["error"]["name"] == "OpenAIRealtimeError" and "401" in told["error"]["message"]
+
+
+def in_python(script: str, package: str, folder: Path, **options: object) -> Any:
+    """What a script says that uses a framework of a voice agent; skips where the framework is not installed."""
+    if not _is_installed(package):
+        pytest.skip(f"{package} is not installed: pip install 'tutti-server[agents]'")
+    arguments = {"path": recording(folder, 16_000), "api_key": KEY, **options}
+    done = subprocess.run(
+        [sys.executable, str(PYTHON / script), json.dumps(arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SCRIPT_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_livekit(locked_server: Running, tmp_path: Path) -> None:
+    """Its speech-to-text class, with the server ending turns."""
+    options = {"base_url": f"{locked_server.http}/v1", "model": "gpt-4o-transcribe", "language": "en"}
+    said = in_python("livekit_realtime.py", "livekit.plugins.openai", tmp_path, **options)
+    assert said["finals"] == [TEXTS["train"]]
+    assert all(TEXTS["train"].startswith(text) for text in said["interims"])
+
+
+@pytest.mark.parametrize("turn_detection", [False, {"type": "server_vad"}])
+def test_pipecat(locked_server: Running, tmp_path: Path, turn_detection: object) -> None:
+    """Its service, ending turns itself and leaving that to the server."""
+    options = {"base_url": f"{locked_server.ws}/v1/realtime", "turn_detection": turn_detection}
+    said = in_python("pipecat_realtime.py", "pipecat", tmp_path, **options)
+    assert said["finals"] == [TEXTS["train"]] and not said["errors"]
+    assert "".join(said["interims"]) == TEXTS["train"]
+
+
+def recording(folder: Path, sample_rate: int) -> str:
+    path = folder / "audio.raw"
+    path.write_bytes(b"".join(map(base64.b64decode, spoken("train", sample_rate=sample_rate))))
+    return str(path)
+
+
+def in_javascript(server: Running, tls: dict[str, str], folder: Path, node, kind: str, key: str) -> list[Any]:
+    path, url = recording(folder, 24_000), f"https://{server.address}/v1"
+    return node("realtime.mjs", kind=kind, caPath=tls["ca"], baseURL=url, apiKey=key, audioPath=path)
