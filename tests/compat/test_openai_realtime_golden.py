@@ -1,0 +1,39 @@
+"""OpenAI Realtime's golden exchanges, without a network.
+
+The audio is 16 kHz in all of them, at which the made-up speech of `tests/fakes.py` is heard to the sample.
+"""
+
+import base64
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.audio import Samples
+from app.dialects.openai_realtime import OpenAIRealtime
+from app.dialects.openai_realtime_session import Settings, named
+from tests.compat.exchange import golden, replay
+from tests.fakes import MODEL
+
+PIECE = 1600
+
+
+def as_appends(samples: Samples) -> list[str]:
+    data = np.round(samples * 32768).astype("<i2")
+    pieces = (data[at : at + PIECE].tobytes() for at in range(0, len(data), PIECE))
+    return [
+        json.dumps({"type": "input_audio_buffer.append", "audio": base64.b64encode(piece).decode()}) for piece in pieces
+    ]
+
+
+def dialect(path: Path) -> OpenAIRealtime:
+    """As its URL and headers ask for it, which the file's name tells."""
+    settings, remarks = named(Settings(), "gpt-realtime" if "model" in path.stem else None, MODEL)
+    is_flat = path.stem.startswith("beta")
+    return OpenAIRealtime("x", MODEL, settings=settings, remarks=remarks, is_flat=is_flat, max_text_chars=1 << 20)
+
+
+@pytest.mark.parametrize("path", golden("openai-realtime"), ids=lambda path: path.stem)
+def test_golden_exchanges(path: Path) -> None:
+    replay(path, dialect(path), as_appends)
