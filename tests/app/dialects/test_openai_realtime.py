@@ -678,3 +678,40 @@ def test_whatever_the_client_does_deltas_add_up(words, is_manual: bool, events_b
     done = talk.of("conversation.item.input_audio_transcription.completed")
     assert sorted(committed) == sorted(message["item_id"] for message in done)
     assert not talk.closes
+
+
+KEYS = [
+    *("type", "audio", "input", "format", "rate", "transcription", "model", "language", "languages", "prompt", "delay"),
+    *("keywords", "turn_detection", "silence_duration_ms", "threshold", "eagerness", "noise_reduction", "include"),
+    *("input_audio_format", "input_audio_transcription", "input_audio_noise_reduction", "modalities", "surprise"),
+]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | st.sampled_from(["audio/pcm", "audio/pcmu", "server_vad", "semantic_vad", "transcription", "en", "pcm16", "low"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@given(
+    kind=st.sampled_from(["session.update", "transcription_session.update", "input_audio_buffer.append"]),
+    fields=st.dictionaries(st.sampled_from(["session", "audio", "event_id"]), VALUES),
+    source=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
+    is_nested=st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_said_is_answered_or_refused(kind: str, fields, source, is_nested: bool) -> None:
+    """Exactly one answer to an update, and the session goes on."""
+    talk = open_talk()
+    if is_nested:
+        fields = fields | {"session": {"audio": {"input": source}}}
+    told = talk.say({"type": kind} | fields)
+    if kind.endswith("update"):
+        (answer,) = told
+        assert answer["type"] in (f"{kind}d", "error")
+    talk.say({"type": "session.update", "session": {"include": []}})
+    assert talk.said[-1]["type"] == "session.updated" and not talk.closes
