@@ -28,8 +28,6 @@ from app.stabilizer import MakePolicy, Stabilizer
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
-# Audio kept from before the first voiced frame: detectors hear soft onsets late.
-PRE_ROLL_SAMPLES = 300 * SAMPLE_RATE // 1000
 # A window of this length ends at the next pause; how long that must be falls from the endpoint's silence to this.
 PAUSE_WANTED_SAMPLES = 2 * WINDOW_SAMPLES // 3
 LEAST_PAUSE_MS = 60
@@ -40,8 +38,6 @@ SPEECH_GAP_SAMPLES = SAMPLE_RATE // 5
 # In manual mode an utterance begins once there is so much audio for it: the rest of a frame that was left when the last
 # one was flushed is none.
 MANUAL_SAMPLES = SAMPLE_RATE // 10
-# Audio kept while nobody speaks: the pre-roll of speech that the detector has yet to announce.
-IDLE_SAMPLES = PRE_ROLL_SAMPLES + ONSET_WINDOW * FRAME_SAMPLES
 
 _NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 
@@ -69,6 +65,15 @@ class ChannelOptions:
     def silence_samples(self) -> int:
         """What ends an utterance; in manual mode more than a window holds, as none does."""
         return WINDOW_SAMPLES if self.is_manual else self.endpointing.silence_ms * SAMPLE_RATE // 1000
+
+    @property
+    def padding_samples(self) -> int:
+        return self.endpointing.padding_ms * SAMPLE_RATE // 1000
+
+    @property
+    def idle_samples(self) -> int:
+        """Audio kept while nobody speaks: the padding of speech that the detector has yet to announce."""
+        return self.padding_samples + ONSET_WINDOW * FRAME_SAMPLES
 
 
 @dataclass(slots=True)
@@ -193,7 +198,7 @@ class Channel:
             return self.finals.oldest.start
         if self._open:
             return self._open.start
-        return max(self.position - IDLE_SAMPLES, self._last_cut)
+        return max(self._buffer.start, self._last_cut)
 
     def _frame(self, change: SpeechBegan | SpeechEnded | None) -> None:
         if self._options.is_manual and not self._open and self.position - self._last_cut >= MANUAL_SAMPLES:
@@ -216,13 +221,13 @@ class Channel:
         if self._open:
             self._maybe_submit_interim(self._open)
         else:
-            self._buffer.forget_before(self.position - IDLE_SAMPLES)
+            self._buffer.forget_before(self.position - self._options.idle_samples)
 
     def _speech_began(self, began: SpeechBegan) -> None:
         if self._open:
             self._open.speech.append((max(began.at, self._open.start), self._endpointer.speech_until))
         elif not self._options.is_manual:
-            window_start = max(began.at - PRE_ROLL_SAMPLES, self._last_cut, self._buffer.start)
+            window_start = max(began.at - self._options.padding_samples, self._last_cut, self._buffer.start)
             speech_start = max(began.at, window_start)
             self._open = self._announce(speech_start, window_start, [(speech_start, speech_start)])
 
@@ -230,9 +235,9 @@ class Channel:
         number, asked = self._session.next_utterance(), self._options.asked
         utterance = Utterance(number, utterance_start, self._prompt, asked, text_until=window_start)
         self._prompt = self._options.prompt
-        at_s = self._session.seconds(utterance_start)
+        at_s, from_s = self._session.seconds(utterance_start), self._session.seconds(window_start)
         is_detected = not self._options.is_manual
-        self._session.send(events.SpeechStarted(utterance.number, self.number, at_s, is_detected))
+        self._session.send(events.SpeechStarted(utterance.number, self.number, at_s, is_detected, from_s))
         if self._interims:
             self._interims.begin(utterance_start)
         return _OpenWindow(utterance, window_start, speech, self._stabilizer())

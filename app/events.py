@@ -44,6 +44,8 @@ class Endpointing:
     """Silence does not end an utterance before it has lasted so long: a single word waits for what may follow."""
     max_utterance_s: float = 60.0
     """A longer utterance is ended where its next window would begin, so that what it holds stays bounded."""
+    padding_ms: int = 300
+    """Audio heard from before the first frame of speech, as detectors hear soft onsets late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,8 @@ class SpeechStarted:
     at_s: float
     is_detected: bool = True
     """False in mode `manual`, where an utterance begins with the first audio."""
+    from_s: float = 0.0
+    """Where its audio begins, the padding included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,21 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from app import events
-from app.channel import PRE_ROLL_SAMPLES
 from app.dialects import openai_realtime_session as session
 from app.dialects.dialect import Read
 from app.dialects.openai_realtime_session import BadField, Remark, Settings
 from app.dialects.text import read_object, write_object
 from app.errors import BadMessage, SessionError, WrongState
 from engine import api
-from engine.api import SAMPLE_RATE
 
 SUBPROTOCOL = "realtime"
 BETA_SUBPROTOCOL = "openai-beta.realtime-v1"
 # OpenAI's own limit.
 LEAST_COMMIT_MS = 100
 MAX_EVENT_ID_CHARS = 512
-PRE_ROLL_S = PRE_ROLL_SAMPLES / SAMPLE_RATE
 LEAST_PROBABILITY = 1e-9
 # What clients say to a model that answers.
 CONVERSATION = ("response.", "conversation.", "output_audio_buffer.")
@@ -89,7 +86,6 @@ class OpenAIRealtime:
         self._n_commits = 0
         self._items: dict[int, _Item] = {}
         self._last_item: str | None = None
-        self._last_end_s = 0.0
         self._ended_by: set[events.FlushId] = set()
         """Commits that ended an utterance and are not answered yet; bounded, as pending flushes are."""
 
@@ -206,15 +202,13 @@ class OpenAIRealtime:
                 assert_never(event)
 
     def _begin(self, event: events.SpeechStarted) -> Iterable[str]:
-        start_s = max(event.at_s - PRE_ROLL_S, self._last_end_s) if event.is_detected else event.at_s
-        item = _Item(f"item_{self._id}_{event.utterance}", start_s, event.is_detected)
+        item = _Item(f"item_{self._id}_{event.utterance}", event.from_s, event.is_detected)
         self._items[event.utterance] = item
         if item.is_detected:
-            yield self._event("input_audio_buffer.speech_started", audio_start_ms=_ms(start_s), item_id=item.id)
+            yield self._event("input_audio_buffer.speech_started", audio_start_ms=_ms(event.from_s), item_id=item.id)
 
     def _end(self, event: events.Endpoint) -> Iterable[str]:
         item = self._items[event.utterance]
-        self._last_end_s = event.end_s
         item.duration_s = max(event.end_s - item.start_s, 0.0)
         item.is_discarded = event.is_discarded
         if event.flush is not None:

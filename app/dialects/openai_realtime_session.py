@@ -11,10 +11,9 @@ from typing import Any
 
 from app import events
 from app.audio import BYTES_PER_SAMPLE
-from app.channel import PRE_ROLL_SAMPLES
 from app.errors import BadMessage
 from engine import api
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
+from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 Remark = dict[str, str]
 """`param` and `message`: something that the client asked for and does not get."""
@@ -26,9 +25,8 @@ FLAT_FORMATS = {"pcm16": PCM} | {
     name: events.AudioFormat(G711[kind], 8000)
     for name, kind in (("g711_ulaw", "audio/pcmu"), ("g711_alaw", "audio/pcma"))
 }
-PADDING_MS = PRE_ROLL_SAMPLES * 1000 // SAMPLE_RATE
-SILENCE_MS = 500
 LEAST_SILENCE_MS, MOST_SILENCE_MS = 100, 5000
+MOST_PADDING_MS = 1000
 # How long `semantic_vad` waits at each eagerness. It goes by what was said, which is not looked at here.
 EAGERNESS_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 400}
 # These models of OpenAI's have no turn detection, and their clients commit for themselves.
@@ -182,8 +180,12 @@ def _described_transcription(settings: Settings, model: api.ModelInfo) -> dict[s
 def _described_turn_detection(settings: Settings) -> dict[str, Any] | None:
     if settings.is_manual:
         return None
-    silence_ms = settings.endpointing.silence_ms
-    return {"type": "server_vad", "prefix_padding_ms": PADDING_MS, "silence_duration_ms": silence_ms}
+    endpointing = settings.endpointing
+    return {
+        "type": "server_vad",
+        "prefix_padding_ms": endpointing.padding_ms,
+        "silence_duration_ms": endpointing.silence_ms,
+    }
 
 
 def _included(settings: Settings) -> list[str]:
@@ -279,14 +281,21 @@ def _turn_detection(settings: Settings, parent: "_Fields") -> events.Endpointing
         0.5,
     ):
         fields.warn("threshold", "the detector has no such setting")
-    if fields.take("prefix_padding_ms", "an integer of at least 0", _is_count) not in (None, PADDING_MS):
-        fields.warn("prefix_padding_ms", f"it is {PADDING_MS} always")
-    before = SILENCE_MS if settings.is_manual else settings.endpointing.silence_ms
-    wanted_ms = fields.take("silence_duration_ms", "an integer of at least 0", _is_count)
-    silence_ms = before if wanted_ms is None else min(max(wanted_ms, LEAST_SILENCE_MS), MOST_SILENCE_MS)
-    if wanted_ms not in (None, silence_ms):
-        fields.warn("silence_duration_ms", f"it is {silence_ms}; {LEAST_SILENCE_MS} to {MOST_SILENCE_MS} can be had")
-    return events.Endpointing(silence_ms=silence_ms)
+    before = events.Endpointing() if settings.is_manual else settings.endpointing
+    padding_ms = _nearest(fields, "prefix_padding_ms", before.padding_ms, 0, MOST_PADDING_MS)
+    silence_ms = _nearest(fields, "silence_duration_ms", before.silence_ms, LEAST_SILENCE_MS, MOST_SILENCE_MS)
+    return events.Endpointing(silence_ms=silence_ms, padding_ms=padding_ms)
+
+
+def _nearest(fields: "_Fields", key: str, before: int, least: int, most: int) -> int:
+    """What is wanted, or the nearest to it that can be had, which is said."""
+    wanted: int | None = fields.take(key, "an integer of at least 0", _is_count)
+    if wanted is None:
+        return before
+    nearest = min(max(wanted, least), most)
+    if nearest != wanted:
+        fields.warn(key, f"it is {nearest}; {least} to {most} can be had")
+    return nearest
 
 
 def _include(settings: Settings, fields: "_Fields") -> Settings:

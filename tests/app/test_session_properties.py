@@ -172,7 +172,8 @@ def sound(chance: random.Random) -> Samples:
 
 def reconfigured(start: events.Start, chance: random.Random) -> events.Configure:
     """Other endpointing, language and words, with the same audio."""
-    endpointing = events.Endpointing(chance.choice(["vad", "manual"]), chance.choice([100, 500]), max_utterance_s=10)
+    mode, silence_ms, padding_ms = chance.choice(["vad", "manual"]), chance.choice([100, 500]), chance.choice([0, 900])
+    endpointing = events.Endpointing(mode, silence_ms, max_utterance_s=10, padding_ms=padding_ms)
     language = chance.choice([None, "de"])
     return events.Configure(start.audio, language, endpointing, "Before.", (), chance.choice([True, False]))
 

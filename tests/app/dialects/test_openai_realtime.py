@@ -465,6 +465,18 @@ def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
     assert source_of(updated)["turn_detection"]["silence_duration_ms"] == silence_ms
 
 
+@approximated(DIALECT, "server_vad.prefix_padding_ms", how="up to 1000; more becomes 1000, with a warning")
+@pytest.mark.parametrize(("wanted", "padding_ms"), [(600, 600), (0, 0), (5000, 1000)])
+def test_audio_before_the_speech_is_heard_when_asked(wanted: int, padding_ms: int) -> None:
+    talk = open_talk()
+    (updated,) = talk.say(update(turn_detection={"type": "server_vad", "prefix_padding_ms": wanted}))
+    assert source_of(updated)["turn_detection"]["prefix_padding_ms"] == padding_ms
+    assert bool(warned(updated)) == (padding_ms != wanted)
+    hear(talk, np.concatenate((silence(2.0), TURN)))
+    assert talk.of("input_audio_buffer.speech_started")[0]["audio_start_ms"] == 2000 - padding_ms
+    assert completed(talk) == [said([1, 2, 3, 4])]
+
+
 @approximated(
     DIALECT, "turn_detection: semantic_vad", how="silence of 400, 800 or 1500 ms by `eagerness`, with a warning"
 )
@@ -493,11 +505,6 @@ def without_effect(option: str, how: str, **wanted: Any) -> Any:
             "server_vad.threshold",
             "named in `warnings`, unless it is the default",
             turn_detection={"type": "server_vad", "threshold": 0.7},
-        ),
-        without_effect(
-            "server_vad.prefix_padding_ms",
-            "300 always; named in `warnings` otherwise",
-            turn_detection={"type": "server_vad", "prefix_padding_ms": 600},
         ),
         without_effect(
             "server_vad.idle_timeout_ms",
@@ -530,7 +537,7 @@ def test_defaults_are_no_cause_for_warnings() -> None:
     detection = {
         "type": "server_vad",
         "threshold": 0.5,
-        "prefix_padding_ms": 300,
+        "prefix_padding_ms": 600,
         "silence_duration_ms": 350,
         "create_response": False,
         "interrupt_response": None,
