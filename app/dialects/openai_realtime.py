@@ -155,12 +155,13 @@ class OpenAIRealtime:
         yield events.Audio(data)
 
     def _commit(self) -> Iterable[Read]:
-        held_ms, self._uncommitted_s = self._uncommitted_s * 1000, 0.0
+        held_ms = self._uncommitted_s * 1000
         if self._settings.is_manual and held_ms < LEAST_COMMIT_MS:
             expected = f"at least {LEAST_COMMIT_MS} ms of audio to commit"
             raise WrongState(
                 "input_audio_buffer_commit_empty", f"expected {expected}, the buffer holds {held_ms:.0f} ms"
             )
+        self._uncommitted_s = 0.0
         self._n_commits += 1
         yield from self._started()
         yield events.Flush(self._n_commits)
