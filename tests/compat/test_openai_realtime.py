@@ -1,11 +1,7 @@
 """OpenAI's own SDKs for Python and JavaScript, live against a real server with the embedded model."""
 
 import base64
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,7 @@ from openai.types.realtime import realtime_server_event
 from pydantic import TypeAdapter
 from websockets.exceptions import InvalidStatus
 
+from tests.compat.agents import run_agent
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
 from tests.recordings import TEXTS, encoded, read, words
@@ -26,8 +23,6 @@ from tests.recordings import TEXTS, encoded, read, words
 pytestmark = pytest.mark.filterwarnings("ignore:connect\\(\\) must be used as a context manager:DeprecationWarning")
 
 DIALECT = "openai-realtime"
-PYTHON = Path(__file__).parent / "python"
-SCRIPT_TIMEOUT_S = 60
 GA = TypeAdapter(realtime_server_event.RealtimeServerEvent)
 BETA = TypeAdapter(beta_server_event.RealtimeServerEvent)
 COMPLETED = "conversation.item.input_audio_transcription.completed"
@@ -239,33 +234,11 @@ def test_javascript_is_told_that_its_key_is_wrong(
     assert told["error"]["name"] == "OpenAIRealtimeError" and "401" in told["error"]["message"]
 
 
-def in_python(script: str, package: str, folder: Path, **options: object) -> Any:
-    """What a script says that uses a framework of a voice agent; skips where the framework is not installed."""
-    if not _is_installed(package):
-        pytest.skip(f"{package} is not installed: pip install 'tutti-server[agents]'")
-    arguments = {"path": recording(folder, 16_000), "api_key": KEY, **options}
-    done = subprocess.run(
-        [sys.executable, str(PYTHON / script), json.dumps(arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SCRIPT_TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def test_livekit(locked_server: Running, tmp_path: Path) -> None:
     """Its speech-to-text class, with the server ending turns."""
     options = {"base_url": f"{locked_server.http}/v1", "model": "gpt-4o-transcribe", "language": "en"}
-    said = in_python("livekit_realtime.py", "livekit.plugins.openai", tmp_path, **options)
+    path = recording(tmp_path, 16_000)
+    said = run_agent("livekit_realtime.py", "livekit.plugins.openai", path=path, api_key=KEY, **options)
     assert said["finals"] == [TEXTS["train"]]
     assert all(TEXTS["train"].startswith(text) for text in said["interims"])
 
@@ -274,7 +247,8 @@ def test_livekit(locked_server: Running, tmp_path: Path) -> None:
 def test_pipecat(locked_server: Running, tmp_path: Path, turn_detection: object) -> None:
     """Its service, ending turns itself and leaving that to the server."""
     options = {"base_url": f"{locked_server.ws}/v1/realtime", "turn_detection": turn_detection}
-    said = in_python("pipecat_realtime.py", "pipecat", tmp_path, **options)
+    path = recording(tmp_path, 16_000)
+    said = run_agent("pipecat_realtime.py", "pipecat", path=path, api_key=KEY, **options)
     assert said["finals"] == [TEXTS["train"]] and not said["errors"]
     assert "".join(said["interims"]) == TEXTS["train"]
 
