@@ -135,10 +135,8 @@ def named(settings: Settings, name: str | None, model: api.ModelInfo) -> tuple[S
 
 def described(settings: Settings, session_id: str, model: api.ModelInfo) -> dict[str, Any]:
     """The session in force, in GA's shape."""
-    audio = settings.audio
-    kinds = {encoding: {"type": kind} for kind, encoding in G711.items()}
     source = {
-        "format": kinds.get(audio.encoding, {"type": "audio/pcm", "rate": audio.sample_rate}),
+        "format": _described_format(settings.audio),
         "transcription": _described_transcription(settings, model),
         "noise_reduction": None,
         "turn_detection": _described_turn_detection(settings),
@@ -151,7 +149,8 @@ def described_flat(settings: Settings, session_id: str, model: api.ModelInfo) ->
     names = {audio: name for name, audio in FLAT_FORMATS.items()}
     return _head(session_id) | {
         "modalities": ["text"],
-        "input_audio_format": names.get(settings.audio, "pcm16"),
+        # Only who has set it in GA's shape can have another one.
+        "input_audio_format": names.get(settings.audio) or _described_format(settings.audio),
         "input_audio_transcription": _described_transcription(settings, model),
         "input_audio_noise_reduction": None,
         "turn_detection": _described_turn_detection(settings),
@@ -170,6 +169,13 @@ def is_flat(session: object) -> bool | None:
 
 def _head(session_id: str) -> dict[str, Any]:
     return {"id": session_id, "object": "realtime.transcription_session"}
+
+
+def _described_format(audio: events.AudioFormat) -> dict[str, Any]:
+    kinds = {encoding: kind for kind, encoding in G711.items()}
+    if audio.encoding in kinds:
+        return {"type": kinds[audio.encoding]}
+    return {"type": "audio/pcm", "rate": audio.sample_rate}
 
 
 def _described_transcription(settings: Settings, model: api.ModelInfo) -> dict[str, Any]:
