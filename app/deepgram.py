@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import logging
+import math
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -20,8 +21,9 @@ from app.audio import AudioDecoder
 from app.dialects import deepgram
 from app.dialects.deepgram_file import Recording
 from app.dialects.deepgram_options import Options, parse
+from app.dialects.text import read_object
 from app.envelope import RequestError
-from app.errors import RETRY_AFTER_S, BadStart, LimitExceeded, MediaError, SessionError
+from app.errors import RETRY_AFTER_S, BadMessage, BadStart, LimitExceeded, MediaError, SessionError, shorten
 from app.live import serve
 from app.request_ids import request_id
 from app.rest import GONE, IGNORED_HEADER, header_value
@@ -40,6 +42,8 @@ SPOOL_BYTES = 1_000_000
 """More of an upload than this is kept on disk."""
 PIECE_S = 10
 SCHEMES = ("token", "bearer")
+TTL_S, MOST_TTL_S = 30, 3600
+MAX_GRANT_BYTES = 10_000
 
 
 class Refusal(Exception):
@@ -66,7 +70,7 @@ async def listen_live(websocket: WebSocket) -> None:
     offered: list[str] = websocket.scope.get("subprotocols", [])
     subprotocol = offered[0] if offered and offered[0].lower() in SCHEMES else None
     try:
-        _check_key(websocket, offered[1] if subprotocol and len(offered) > 1 else None)
+        _check_key(websocket, service.is_allowed_live, offered[1] if subprotocol and len(offered) > 1 else None)
         if offered and subprotocol is None:
             # A browser would close a socket that answers with none of its protocols, and say no more than that.
             raise Refusal(400, "Bad Request", "subprotocol: expected token or bearer first, with the key behind it")
@@ -92,7 +96,7 @@ async def listen(request: Request) -> Response:
 async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     service: Service = request.app.state.service
     try:
-        _check_key(request, None)
+        _check_key(request, service.is_allowed)
         options = _options(request, is_live=False)
         _check_type(request)
         with service.admitted_upload(), SpooledTemporaryFile(SPOOL_BYTES) as file:
@@ -106,6 +110,46 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         if refusal.status != SLOW:
             await upload.discard()
         return refusal.response(id_)
+
+
+async def grant_token(request: Request) -> Response:
+    """A token that opens live streams for a while, for clients that must not have the API key."""
+    service: Service = request.app.state.service
+    id_ = request_id(request.scope)
+    upload = Upload(request, service.settings)
+    try:
+        key = _check_key(request, service.is_allowed)
+        ttl_s = _ttl_s(await _short_body(upload))
+    except ClientDisconnect:
+        return Response(status_code=GONE)
+    except (Refusal, RequestError) as error:
+        await upload.discard()
+        return _refusal(error).response(id_)
+    token = service.sign_client_secret(key, math.ceil(time.time() + ttl_s), {})
+    return JSONResponse({"access_token": token.value, "expires_in": ttl_s}, headers={"dg-request-id": id_})
+
+
+async def _short_body(upload: Upload) -> bytes:
+    content = b""
+    async with aclosing(upload.chunks()) as chunks:
+        async for chunk in chunks:
+            content += chunk
+            if len(content) > MAX_GRANT_BYTES:
+                raise Refusal(413, "PAYLOAD_TOO_LARGE", f"body: expected at most {MAX_GRANT_BYTES} bytes")
+    return content
+
+
+def _ttl_s(content: bytes) -> float:
+    try:
+        ttl_s = read_object(content.decode() or "{}").get("ttl_seconds")
+    except (UnicodeDecodeError, BadMessage) as error:
+        raise Refusal(400, "Bad Request", f"body: {error}") from error
+    if ttl_s is None:
+        return TTL_S
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 1 <= ttl_s <= MOST_TTL_S:
+        got = shorten(ttl_s)
+        raise Refusal(400, "Bad Request", f"ttl_seconds: expected a number from 1 to {MOST_TTL_S}, got {got}")
+    return ttl_s
 
 
 async def _transcribe(service: Service, options: Options, id_: str, file: IO[bytes], sha256: str) -> Response:
@@ -168,14 +212,18 @@ async def _spool(upload: Upload, file: IO[bytes]) -> str:
     return sha256.hexdigest()
 
 
-def _check_key(connection: HTTPConnection, offered: str | None) -> None:
-    service: Service = connection.app.state.service
+def _check_key(
+    connection: HTTPConnection, is_allowed: Callable[[str | None], bool], offered: str | None = None
+) -> str | None:
+    """The key that the client shows, in a header or as it is offered otherwise; it is one that is allowed."""
     scheme, _, value = connection.headers.get("authorization", "").partition(" ")
     key = value.strip() if scheme.lower() in SCHEMES else offered
-    if not service.is_allowed(key):
+    if not is_allowed(key):
+        service: Service = connection.app.state.service
         service.metrics.refused_total.labels("unauthorized").inc()
         message = "a valid API key is needed: Authorization: Token KEY, or Bearer"
         raise Refusal(401, "INVALID_AUTH", message)
+    return key
 
 
 def _options(connection: HTTPConnection, is_live: bool) -> Options:

@@ -42,6 +42,7 @@ def routes() -> list[BaseRoute]:
         WebSocketRoute("/v1/stream", stream),
         WebSocketRoute("/v1/listen", deepgram.listen_live),
         Route("/v1/listen", deepgram.listen, methods=["POST"]),
+        Route("/v1/auth/grant", deepgram.grant_token, methods=["POST"]),
         *realtime_routes(),
         Route("/v1/audio/transcriptions", FileEndpoint("transcribe"), methods=["POST"]),
         Route("/v1/audio/translations", FileEndpoint("translate"), methods=["POST"]),

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import threading
+import time
 from urllib.parse import urlencode
 
 import httpx
@@ -264,6 +265,49 @@ async def test_a_draining_server_delivers_finals_first(serve) -> None:
         assert text(told).startswith("w1 w2")
         assert told[-1]["variant"] == "draining"
         assert socket.close_code == 1012
+
+
+@approximated(LIVE, "POST /v1/auth/grant", how="the token opens streams, not recordings, and is no JSON Web Token")
+async def test_a_token_opens_streams_for_a_while(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await serve(api_keys="secret")
+    granted = await grant(server, '{"ttl_seconds": 60}', authorization="Token secret")
+    assert (granted.status_code, granted.json()["expires_in"]) == (200, 60)
+    token = granted.json()["access_token"]
+    url = live_url(server, **RAW)
+    async with connect(url, additional_headers={"Authorization": f"Bearer {token}"}):
+        pass
+    async with connect(url, subprotocols=["bearer", token]):
+        pass
+    check_error(await post(server, wav(TALK), authorization=f"Bearer {token}"), 401, "INVALID_AUTH")
+    check_error(await grant(server, authorization=f"Bearer {token}"), 401, "INVALID_AUTH")
+    assert (await grant(server, authorization="Token secret")).json()["expires_in"] == 30
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    with pytest.raises(InvalidStatus) as caught:
+        await connect(url, subprotocols=["bearer", token])
+    check_refusal(caught.value, 401, "INVALID_AUTH")
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ('{"ttl_seconds": 0}', 400),
+        ('{"ttl_seconds": 3601}', 400),
+        ('{"ttl_seconds": "60"}', 400),
+        ('{"ttl_seconds": true}', 400),
+        ("[]", 400),
+        ("{", 400),
+        ("\x00" * 20_000, 413),
+    ],
+)
+async def test_bad_requests_for_tokens_are_explained(serve, content: str, status: int) -> None:
+    server = await serve()
+    check_error(await grant(server, content), status, "Bad Request" if status == 400 else "PAYLOAD_TOO_LARGE")
+
+
+async def grant(server, content: str = "", **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=20) as client:
+        return await client.post(f"{server.http}/v1/auth/grant", content=content, headers=headers)
 
 
 # Recordings.

@@ -216,6 +216,20 @@ async def test_errors_of_streams_have_their_classes(locked_server: Running) -> N
         assert bad.value.status_code == 400
 
 
+def test_a_token_takes_the_place_of_the_key(locked_server: Running) -> None:
+    with connected(locked_server, KEY) as client:
+        token = client.auth.v1.tokens.grant(ttl_seconds=60)
+    assert missing(token) == [] and token.expires_in == 60
+    with httpx.Client(timeout=30) as http:
+        client = DeepgramClient(
+            access_token=token.access_token, environment=environment(locked_server), httpx_client=http
+        )
+        with client.listen.v1.connect(**LIVE) as connection:
+            connection.send_media(read("train").tobytes())
+            connection.send_close_stream()
+            assert transcript(list(connection)).split() == words(TEXTS["train"])
+
+
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
 def test_javascript(locked_server: Running, node, tmp_path: Path) -> None:
