@@ -15,7 +15,12 @@ class EventStream:
 
     def __init__(self, send: Send, headers: dict[str, str], send_timeout_s: float) -> None:
         self._send = send
-        self._headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
+        self._headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",
+            **headers,
+        }
         self._send_timeout_s = send_timeout_s
         self.has_begun = False
 

