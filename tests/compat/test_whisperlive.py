@@ -65,7 +65,8 @@ def test_the_package_transcribes_a_file(server: Running, client, tmp_path: Path)
     done = client(
         server, run="transcribe_file", path=str(AUDIO / "train.flac"), srt=str(srt), wait_s=5, options=options
     )
-    assert not done["failed"]
+    # From websocket-client 1.9 on it takes the server's close at the end for an error, if it comes before its own.
+    assert not done["failed"] or "code 1000" in done["error"]
     assert done["text"] == TEXTS["train"]
     assert all(segment["completed"] for segment in done["segments"])
     cues = srt.read_text().strip().split("\n\n")

@@ -36,7 +36,8 @@ def transcribe_file(host: str, port: str, path: str, srt: str, wait_s: float, op
     client.client.disconnect_if_no_response_for = wait_s
     text = client(path)
     inner = client.client
-    return {"text": text, "segments": inner.transcript, "failed": inner.server_error}
+    error = str(getattr(inner, "error_message", ""))
+    return {"text": text, "segments": inner.transcript, "failed": inner.server_error, "error": error}
 
 
 def stream(host: str, port: str, pcm: str, options: dict) -> dict:
