@@ -4,6 +4,7 @@ import asyncio
 import io
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ import pytest
 
 from tests.app.test_media import encode
 from tests.app.test_rest import wav
+from tests.compat.agents import run_agent
 from tests.compat.conformance import approximated, refused, supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
 from tests.recordings import AUDIO, TEXTS, read, words
@@ -339,3 +341,33 @@ def test_javascript(server: Running, locked_server: Running, node: Callable[...,
     (unknown,) = node("transcribe.mjs", baseURL=f"{locked_server.http}/v1", apiKey="wrong", calls=[call()])
     assert (unknown["error"]["name"], unknown["error"]["code"]) == ("AuthenticationError", "invalid_api_key")
     assert unknown["error"]["requestID"].startswith("req_")
+
+
+# Frameworks.
+
+
+@pytest.mark.parametrize("model", ["whisper-1", "gpt-4o-mini-transcribe", "gpt-transcribe"])
+def test_livekit_recognizes_a_turn(locked_server: Running, tmp_path: Path, model: str) -> None:
+    """Each name makes it ask for another format, or send other fields."""
+    path = tmp_path / "turn.raw"
+    path.write_bytes(read("train").tobytes())
+    hints = {"keywords": ["platform"]} if model == "gpt-transcribe" else {}
+
+    def recognize(key: str, **options: object) -> Any:
+        address = {"base_url": f"{locked_server.http}/v1", "api_key": key}
+        return run_agent("livekit_rest.py", "livekit.plugins.openai", path=str(path), model=model, **address, **options)
+
+    assert recognize(KEY, language="en", **hints) == {"text": TEXTS["train"], "language": "en"}
+    if model == "whisper-1":
+        assert recognize(KEY, detect_language=True) == {"text": TEXTS["train"], "language": "en"}
+        assert recognize("wrong")["status"] == 401
+
+
+@pytest.mark.parametrize("model", ["whisper-1", "gpt-transcribe"])
+def test_pipecat_transcribes_a_turn(server: Running, tmp_path: Path, model: str) -> None:
+    """With the measures of confidence that it asks each model for: of segments, or of words."""
+    path = tmp_path / "turn.wav"
+    path.write_bytes(wav(read("train").astype(np.float32) / 32768))
+    options = {"base_url": f"{server.http}/v1", "model": model, "prompt": "At the station."}
+    told = run_agent("pipecat_rest.py", "pipecat.services.openai", path=str(path), **options)
+    assert told == {"text": TEXTS["train"], "n_measures": 1 if model == "whisper-1" else len(TEXTS["train"].split())}
