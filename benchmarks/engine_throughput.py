@@ -56,7 +56,7 @@ class Work:
         """Noise: as loud as speech, and different every time."""
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
         options = DecodeOptions(language="en", timestamps=False, max_tokens=self.n_tokens)
-        return Window(samples, f"s{index}", options=options)
+        return Window(samples, "", options=options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,19 @@ async def put_under_load(engine: Engine, concurrency: int, n_requests: int, work
     n_wrong = 0
     order = iter(range(n_requests))
 
-    async def client() -> None:
+    async def client(number: int) -> None:
         nonlocal n_wrong
         for index in order:
             start_s = time.perf_counter()
-            async with engine.submit(windows[index % len(windows)]) as events:
+            window = replace(windows[index % len(windows)], session=f"client {number}")
+            async with engine.submit(window) as events:
                 async for event in events:
                     if isinstance(event, DoneEvent):
                         n_wrong += event.n_steps + 1 != work.n_tokens or event.is_looping
             latencies.append(time.perf_counter() - start_s)
 
     before, start_s = engine.stats(), time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(concurrency)))
+    await asyncio.gather(*(client(number) for number in range(concurrency)))
     elapsed_s, after = time.perf_counter() - start_s, engine.stats()
     return Load(
         concurrency,

@@ -25,8 +25,9 @@ T = TypeVar("T")
 READ_ROWS = (1, 2, 4, 8, 16, 32, 64)
 READ_TOKENS = (4, 8, 16, 32)
 """Prompts with their drafts: rows and tokens for which there is a graph."""
-ENCODE_WINDOWS = (1, 2, 4)
-"""Full windows for which there is a graph; more keep the GPU busy without."""
+ENCODE_WINDOWS = (4, 2, 1)
+"""Full windows for which there is a graph; more are encoded in several parts. Four fill the GPU, and what they leave
+between two layers still fits into its cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,13 @@ class GraphPool:
         self.n_graphs += 1
         self.seconds += time.perf_counter() - start_s
         return Captured(graph, out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoding:
+    features: Tensor
+    slots: Tensor
+    graph: Captured[None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class GraphedPasses:
         self._steps: dict[int, Captured[Tensor]] = {}
         self._samples: dict[int, Captured[Tensor]] = {}
         self._readings: dict[tuple[int, int], _Reading] = {}
-        self._encodings: dict[int, tuple[Tensor, Captured[Tensor]]] = {}
+        self._encodings: dict[int, _Encoding] = {}
 
     def capture(self, max_windows: int, features: tuple[int, int]) -> None:
         """Capture all graphs, the largest first.
@@ -127,12 +135,18 @@ class GraphedPasses:
         for rows in reversed([each for each in READ_ROWS if each <= most]):
             for n_tokens in reversed(READ_TOKENS):
                 self._readings[rows, n_tokens] = self._capture_reading(rows, n_tokens)
-        for windows in reversed([each for each in ENCODE_WINDOWS if each <= max_windows]):
-            held = torch.zeros((windows, *features), device=self._cache.device, dtype=self._cache.dtype)
-            n_states = features[1] // 2
-            runs = [Run(slice(0, windows), windows, n_states, 0)]
-            captured = self.pool.capture(partial(self._encoder, held, runs))
-            self._encodings[windows] = (held, captured)
+        for windows in (each for each in ENCODE_WINDOWS if each <= max_windows):
+            self._encodings[windows] = self._capture_encoding(windows, features)
+
+    def _capture_encoding(self, windows: int, features: tuple[int, int]) -> _Encoding:
+        held = torch.zeros((windows, *features), device=self._cache.device, dtype=self._cache.dtype)
+        slots = torch.full((windows,), self._nobody, dtype=torch.long, device=self._cache.device)
+        runs = [Run(slice(0, windows), windows, features[1] // 2, 0)]
+
+        def body() -> None:
+            self._decoder.write_cross_attention(self._encoder(held, runs), slots)
+
+        return _Encoding(held, slots, self.pool.capture(body))
 
     def _capture_reading(self, rows: int, n_tokens: int) -> _Reading:
         device = self._cache.device
@@ -142,20 +156,28 @@ class GraphedPasses:
         return _Reading(tokens, slots, hidden)
 
     def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
-        states = self._encode(features, runs)
         for run in runs:
-            own = slots[run.windows]
-            part = states[run.start : run.start + run.n_windows * run.n_states]
-            self._decoder.write_cross_attention(part, self._to_device(own))
-            for slot in own:
+            for slot in slots[run.windows]:
                 self._cache.set_length(slot, run.n_states)
+        own = self._to_device(slots)
+        if not self._encodings or any(run.n_states != self._n_full_states for run in runs):
+            states = self._encoder(features, runs)
+            for run in runs:
+                part = states[run.start : run.start + run.n_windows * run.n_states]
+                self._decoder.write_cross_attention(part, own[run.windows])
+            return
+        at = 0
+        while at < len(slots):
+            windows = next(each for each in self._encodings if each <= len(slots) - at)
+            encoding = self._encodings[windows]
+            encoding.features.copy_(features[at : at + windows])
+            encoding.slots.copy_(own[at : at + windows])
+            encoding.graph.replay()
+            at += windows
 
-    def _encode(self, features: Tensor, runs: Sequence[Run]) -> Tensor:
-        captured = self._encodings.get(features.shape[0]) if len(runs) == 1 else None
-        if captured is None or 2 * runs[0].n_states != captured[0].shape[2]:
-            return self._encoder(features, runs)
-        captured[0].copy_(features)
-        return captured[1].replay()
+    @property
+    def _n_full_states(self) -> int:
+        return self._cache.cross_attention.shape[4]
 
     def read(self, tokens: Sequence[Sequence[int]], slots: Sequence[int]) -> Tensor:
         n_tokens = max(map(len, tokens))

@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 Item = EngineEvent | EngineError
 """What a request is answered with; an error is terminal."""
 
+_DECODE_SHARES = {"cpu": 0.33, "cuda": 0.1}
+"""What `EngineConfig.min_decode_share` is by itself."""
+
 _ENCODE_TIME_MEMORY = 0.7
 """How much of the measured encoder time is kept when a new measurement comes."""
 
@@ -105,7 +108,8 @@ class Worker:
         self.stats = StatsRecorder()
         self._runner = runner
         self._deliver = deliver
-        self._min_decode_share = config.min_decode_share
+        default_share = _DECODE_SHARES[runner.device.type]
+        self._min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
         limits = Limits(
             config.max_waiting,
             config.max_encode_batch,

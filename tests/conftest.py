@@ -1,4 +1,4 @@
-"""For all tests: without a GPU, Triton's kernels run in its interpreter, which has to be chosen before it is imported."""
+"""For all tests: without a GPU, Triton runs kernels in its interpreter, which is chosen before it is imported."""
 
 import os
 
