@@ -6,7 +6,7 @@ from typing import Literal, get_args, get_type_hints
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 AudioContext = Literal["auto", "full"]
-Kernels = Literal["auto", "torch"]
+Kernels = Literal["auto", "torch", "flashinfer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class EngineConfig:
     audio_context: AudioContext = "auto"
     """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that."""
     kernels: Kernels = "auto"
-    """`auto` takes the fused kernels where there are any for the device and the dtype, `torch` never."""
+    """`auto` takes the fused kernels where there are any for the device and the dtype, `torch` never; `flashinfer` has
+    FlashInfer's attention among them."""
     cuda_graphs: bool = True
     """Whether the fused passes are captured and replayed; else every kernel is launched by itself."""
     steps_ahead: bool = True

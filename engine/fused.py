@@ -3,8 +3,10 @@
 Matrix products of many rows are cuBLAS's, attention over whole windows is cuDNN's; the rest is `engine/kernels.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,17 @@ MOST_ROWS = 256
 _ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
 
 
+Attend = Callable[[Tensor], Tensor]
+
+
+class StepAttention(Protocol):
+    """Takes the place of our own kernels where every row has one new token."""
+
+    def self_attention(self, layer: int, qkv: Tensor, slots: Tensor, starts: Tensor) -> Tensor: ...
+
+    def cross_attention(self, layer: int, query: Tensor) -> Tensor: ...
+
+
 class FusedEncoder:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -32,14 +45,16 @@ class FusedEncoder:
             for convolution in (encoder.conv1, encoder.conv2)
         ]
 
-    def __call__(self, features: Tensor, runs: Sequence[Run]) -> Tensor:
-        """As `Encoder.forward`."""
+    def __call__(self, features: Tensor, runs: Sequence[Run], attend: Attend | None = None) -> Tensor:
+        """As `Encoder.forward`. `attend` takes the place of PyTorch's attention: `(states, 3, heads, head_dim)` to
+        `(states, d_model)`."""
         encoder = self._encoder
+        attend = attend or partial(encoder_attention, runs=runs)
         x = pack([self._embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
         y: Tensor | None = None
         with _fast_attention():
             for layer in _encoder_layers(encoder):
-                x, y = self._layer(layer, x, y, runs)
+                x, y = self._layer(layer, x, y, attend)
         return _normed(encoder.layer_norm, x, y)[1]
 
     def _embed(self, features: Tensor) -> Tensor:
@@ -51,12 +66,12 @@ class FusedEncoder:
         states = x.permute(0, 2, 3, 1)[:, 0]
         return (states + encoder.embed_positions.weight[: states.shape[1]]).contiguous()
 
-    def _layer(self, layer: EncoderLayer, x: Tensor, y: Tensor | None, runs: Sequence[Run]) -> tuple[Tensor, Tensor]:
+    def _layer(self, layer: EncoderLayer, x: Tensor, y: Tensor | None, attend: Attend) -> tuple[Tensor, Tensor]:
         """`x + y` is what comes in, and what is returned."""
         x, normed = _normed(layer.self_attn_layer_norm, x, y)
         attention, mlp = layer.self_attn, layer.mlp
         projected = _product(attention.qkv_proj, normed).view(len(normed), 3, attention.n_heads, -1)
-        y = _product(attention.out_proj, encoder_attention(projected, runs))
+        y = _product(attention.out_proj, attend(projected))
         x, normed = _normed(layer.final_layer_norm, x, y)
         return x, _product(mlp.fc2, _product(mlp.fc1, normed, with_gelu=True))
 
@@ -69,7 +84,7 @@ class FusedDecoder:
         self._cache = cache
         self._last = decoder.embed_positions.num_embeddings - 1
 
-    def __call__(self, tokens: Tensor, starts: Tensor, slots: Tensor) -> Tensor:
+    def __call__(self, tokens: Tensor, starts: Tensor, slots: Tensor, attention: StepAttention | None = None) -> Tensor:
         """New tokens of some rows to hidden states; their keys and values are stored.
 
         Args:
@@ -88,12 +103,19 @@ class FusedDecoder:
         for index, layer in enumerate(_decoder_layers(decoder)):
             own, cross, mlp = layer.self_attn, layer.encoder_attn, layer.mlp
             x, normed = _added(layer.self_attn_layer_norm, x, rest)
-            keys, values = cache.self_attention[index]
-            heads = kernels.self_attention(_product(own.qkv_proj, normed), keys, values, slots, starts, n_tokens)
+            qkv = _product(own.qkv_proj, normed)
+            if attention:
+                heads = attention.self_attention(index, qkv, slots, starts)
+            else:
+                keys, values = cache.self_attention[index]
+                heads = kernels.self_attention(qkv, keys, values, slots, starts, n_tokens)
             x, normed = _added(layer.encoder_attn_layer_norm, x, _rest(own.out_proj, heads))
-            keys, values = cache.cross_attention[index]
             query = _product(cross.q_proj, normed)
-            heads = kernels.cross_attention(query, keys, values, slots, cache.lengths, n_tokens)
+            if attention:
+                heads = attention.cross_attention(index, query)
+            else:
+                keys, values = cache.cross_attention[index]
+                heads = kernels.cross_attention(query, keys, values, slots, cache.lengths, n_tokens)
             x, normed = _added(layer.final_layer_norm, x, _rest(cross.out_proj, heads))
             rest = _rest(mlp.fc2, _product(mlp.fc1, normed, with_gelu=True))
         return _added(decoder.layer_norm, x, rest)[1].view(rows, n_tokens, -1)

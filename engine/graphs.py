@@ -8,17 +8,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from engine.errors import CheckpointError
 from engine.fused import FusedDecoder, FusedEncoder
 from engine.fused_sampling import FusedSampler
 from engine.kv_cache import KVCache
 from engine.model import Whisper
 from engine.packing import Run
 from engine.passes import ROWS, least, n_rows_of, pad
+
+if TYPE_CHECKING:
+    from engine.flashinfer_attention import FlashInfer, FlashInferSteps
 
 T = TypeVar("T")
 
@@ -95,6 +99,7 @@ class GraphedPasses:
         *,
         nobody: int,
         with_graphs: bool,
+        with_flashinfer: bool,
     ) -> None:
         """
         Args:
@@ -118,6 +123,8 @@ class GraphedPasses:
         self._samples: dict[int, Captured[Tensor]] = {}
         self._readings: dict[tuple[int, int], _Reading] = {}
         self._encodings: dict[int, _Encoding] = {}
+        self._flashinfer = load_flashinfer(model, cache) if with_flashinfer else None
+        self._plans: dict[int, FlashInferSteps] = {}
 
     def capture(self, max_windows: int, features: tuple[int, int]) -> None:
         """Capture all graphs, the largest first.
@@ -129,6 +136,8 @@ class GraphedPasses:
         if not self._with_graphs:
             return
         for rows in reversed([each for each in ROWS if each <= self._tokens.shape[0]]):
+            if self._flashinfer:
+                self._plan(rows).plan({})
             step = self._steps[rows] = self.pool.capture(partial(self._step, rows))
             self._samples[rows] = self.pool.capture(partial(self._sampler, step.out))
         most = least(READ_ROWS, self._nobody) or READ_ROWS[-1]
@@ -144,8 +153,9 @@ class GraphedPasses:
         runs = [Run(slice(0, windows), windows, features[1] // 2, 0)]
 
         def body() -> None:
-            self._decoder.write_cross_attention(self._encoder(held, runs), slots)
+            self._decoder.write_cross_attention(self._encoder(held, runs, attend), slots)
 
+        attend = self._flashinfer.attend(runs) if self._flashinfer else None
         return _Encoding(held, slots, self.pool.capture(body))
 
     def _capture_reading(self, rows: int, n_tokens: int) -> _Reading:
@@ -161,7 +171,7 @@ class GraphedPasses:
                 self._cache.set_length(slot, run.n_states)
         own = self._to_device(slots)
         if not self._encodings or any(run.n_states != self._n_full_states for run in runs):
-            states = self._encoder(features, runs)
+            states = self._encoder(features, runs, self._flashinfer.attend(runs) if self._flashinfer else None)
             for run in runs:
                 part = states[run.start : run.start + run.n_windows * run.n_states]
                 self._decoder.write_cross_attention(part, own[run.windows])
@@ -193,9 +203,17 @@ class GraphedPasses:
         return reading.hidden.replay()[: len(slots), :n_tokens]
 
     def step(self, positions: dict[int, int]) -> Tensor:
-        n_rows = n_rows_of(positions)
-        captured = self._steps.get(least(ROWS, n_rows) or 0)
-        return self._step(n_rows) if captured is None else captured.replay()
+        rows = least(ROWS, n_rows_of(positions)) or len(self._tokens)
+        if self._flashinfer:
+            self._plan(rows).plan(positions)
+        captured = self._steps.get(rows)
+        return self._step(rows) if captured is None else captured.replay()
+
+    def _plan(self, rows: int) -> "FlashInferSteps":
+        assert self._flashinfer
+        if rows not in self._plans:
+            self._plans[rows] = self._flashinfer.steps(rows)
+        return self._plans[rows]
 
     def sample(self, logits: Tensor) -> Tensor:
         """Tokens and log-probabilities, `(2, rows)` float32, from the logits of the last `step`; see `FusedSampler`."""
@@ -207,7 +225,20 @@ class GraphedPasses:
 
     def _step(self, rows: int) -> Tensor:
         tokens, positions = self._tokens[:rows, None], self._positions[:rows]
-        return self._decoder.logits(self._decoder(tokens, positions, self._slots[:rows])[:, 0])
+        attention = self._plan(rows) if self._flashinfer else None
+        return self._decoder.logits(self._decoder(tokens, positions, self._slots[:rows], attention)[:, 0])
 
     def _to_device(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers).to(self._cache.device, non_blocking=True)
+
+
+def load_flashinfer(model: Whisper, cache: KVCache) -> "FlashInfer":
+    """
+    Raises:
+        CheckpointError: the package is missing.
+    """
+    try:
+        from engine.flashinfer_attention import FlashInfer
+    except ImportError as error:
+        raise CheckpointError(f"kernels flashinfer: expected the package, as the extra cuda has it; {error}") from error
+    return FlashInfer(model, cache)

@@ -325,6 +325,26 @@ def _append(
     tl.store(VALUES + at, tl.load(source + 2 * width, mask=inside), mask=inside)
 
 
+def append(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, starts: Tensor, n_tokens: int) -> None:
+    """Store new tokens' keys and values in the slots of their rows; see `self_attention`."""
+    n_heads, n_positions, head_dim = keys.shape[1:]
+    _append[(qkv.shape[0],)](
+        qkv,
+        keys,
+        values,
+        slots,
+        starts,
+        n_tokens,
+        n_heads,
+        n_positions,
+        WIDTH=triton.next_power_of_2(n_heads * head_dim),
+        D=head_dim,
+        PDL=_overlaps(),
+        **_launch(),
+        num_warps=4,
+    )
+
+
 def self_attention(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, starts: Tensor, n_tokens: int) -> Tensor:
     """Store new tokens' keys and values in the slots of their rows, and attend to all up to each token.
 
@@ -343,21 +363,7 @@ def self_attention(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, sta
     block_q = 16 if n_tokens <= 16 else 32
     in_one = n_tokens <= block_q
     if not in_one:
-        _append[(rows * n_tokens,)](
-            qkv,
-            keys,
-            values,
-            slots,
-            starts,
-            n_tokens,
-            n_heads,
-            n_positions,
-            WIDTH=triton.next_power_of_2(width),
-            D=head_dim,
-            PDL=_overlaps(),
-            **_launch(),
-            num_warps=4,
-        )
+        append(qkv, keys, values, slots, starts, n_tokens)
     _self_attention[(rows * n_heads, triton.cdiv(n_tokens, block_q))](
         qkv,
         keys,

@@ -100,6 +100,10 @@ class Runner:
         )
         self._first_timestamp = checkpoint.tokenizer.first_timestamp
         is_fused = can_fuse(self.device, self.dtype, checkpoint.model) and config.kernels != "torch"
+        if config.kernels == "flashinfer" and not is_fused:
+            raise CheckpointError(
+                f"kernels flashinfer: expected 16 bits on a CUDA device, got {self.dtype} on {self.device}"
+            )
         n_rows = n_rows_held(config.n_slots) if is_fused else config.n_slots
         # The last slot is nobody's: it fills up the rows of a graph.
         self._cache = KVCache(checkpoint.model, config.n_slots + is_fused, self.device, self.dtype)
@@ -386,7 +390,14 @@ def make_graphed_passes(
 
     sampler = FusedSampler(checkpoint, rule_state, tokens, positions)
     return GraphedPasses(
-        model, cache, tokens, positions, sampler, nobody=config.n_slots, with_graphs=config.cuda_graphs
+        model,
+        cache,
+        tokens,
+        positions,
+        sampler,
+        nobody=config.n_slots,
+        with_graphs=config.cuda_graphs,
+        with_flashinfer=config.kernels == "flashinfer",
     )
 
 
