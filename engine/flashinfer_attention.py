@@ -84,6 +84,11 @@ class FlashInferSteps:
         self._own = _Paged(cache.self_attention, _SELF_PAGE, rows, workspaces[0])
         self._cross = _Paged(cache.cross_attention, _CROSS_PAGE, rows, workspaces[1])
 
+    def plan_longest(self) -> None:
+        """For capturing: a graph keeps the kernels that the longest rows need, and shorter ones can do with them."""
+        self._own.plan([self._cache.self_attention.shape[4]] * self._rows)
+        self._cross.plan([self._cache.cross_attention.shape[4]] * self._rows)
+
     def plan(self, positions: dict[int, int]) -> None:
         """Where the new token of each running slot stands."""
         lengths, last = self._cache.encoder_lengths, len(self._cache.encoder_lengths) - 1
