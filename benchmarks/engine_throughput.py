@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 import numpy as np
+import uvloop
 
 from benchmarks import machine, report
 from benchmarks.report import NOTHING, Table, number
@@ -255,10 +256,10 @@ def main(
                 for stage, size, ms in time_stages(runner, work)
             ]
             del runner
-        result["loads"] += asyncio.run(measure(config, concurrencies, work, requests))
+        result["loads"] += uvloop.run(measure(config, concurrencies, work, requests))
         if ablation:
             for name, changes in VARIANTS.items():
-                rows = asyncio.run(measure(replace(config, **changes), concurrencies, work, requests))
+                rows = uvloop.run(measure(replace(config, **changes), concurrencies, work, requests))
                 result["ablation"] += [{"variant": name, **row} for row in rows]
     report.show(_tables(result), result, as_markdown=markdown, path=json_path)
 

@@ -6,7 +6,7 @@ from typing import Literal, get_args, get_type_hints
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 AudioContext = Literal["auto", "full"]
-Kernels = Literal["auto", "torch", "triton", "flashinfer"]
+Kernels = Literal["auto", "torch", "flashinfer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,8 @@ class EngineConfig:
     audio_context: AudioContext = "auto"
     """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that."""
     kernels: Kernels = "auto"
-    """`torch`: PyTorch's, on any device. On a GPU in 16 bits also `triton`, our own with cuDNN's for windows, and
-    `flashinfer`, with FlashInfer's attention among them. `auto` is the fastest as measured: our own for steps, and for
-    windows FlashInfer's where it is installed."""
+    """`torch`: PyTorch's, on any device. On a GPU in 16 bits `auto` takes our own, with cuDNN's for windows;
+    `flashinfer` has FlashInfer's attention among them, for steps and windows."""
     cuda_graphs: bool = True
     """Whether the fused passes are captured and replayed; else every kernel is launched by itself."""
     steps_ahead: bool = True

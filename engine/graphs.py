@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from engine.config import Kernels
 from engine.errors import CheckpointError
 from engine.fused import Attend, FusedDecoder, FusedEncoder
 from engine.fused_sampling import FusedSampler
@@ -102,7 +101,7 @@ class GraphedPasses:
         *,
         nobody: int,
         with_graphs: bool,
-        kernels: Kernels,
+        with_flashinfer: bool,
     ) -> None:
         """
         Args:
@@ -126,9 +125,7 @@ class GraphedPasses:
         self._samples: dict[int, Captured[Tensor]] = {}
         self._readings: dict[tuple[int, int], _Reading] = {}
         self._encodings: dict[int, _Encoding] = {}
-        self._flashinfer = load_flashinfer(model, cache, kernels)
-        """For windows, and for steps too where `kernels` says so."""
-        self._steps_by_flashinfer = kernels == "flashinfer"
+        self._flashinfer = load_flashinfer(model, cache) if with_flashinfer else None
         self._plans: dict[int, FlashInferSteps] = {}
 
     def capture(self, max_windows: int, features: tuple[int, int]) -> None:
@@ -141,7 +138,7 @@ class GraphedPasses:
         if not self._with_graphs:
             return
         for rows in reversed([each for each in ROWS if each <= self._tokens.shape[0]]):
-            if self._steps_by_flashinfer:
+            if self._flashinfer:
                 self._plan(rows).plan_longest()
             step = self._steps[rows] = self.pool.capture(partial(self._step, rows))
             self._samples[rows] = self.pool.capture(partial(self._sampler, step.out))
@@ -209,7 +206,7 @@ class GraphedPasses:
 
     def step(self, positions: dict[int, int]) -> Tensor:
         rows = least(ROWS, n_rows_of(positions)) or len(self._tokens)
-        if self._steps_by_flashinfer:
+        if self._flashinfer:
             self._plan(rows).plan(positions)
         captured = self._steps.get(rows)
         return self._step(rows) if captured is None else captured.replay()
@@ -230,24 +227,20 @@ class GraphedPasses:
 
     def _step(self, rows: int) -> Tensor:
         tokens, positions = self._tokens[:rows, None], self._positions[:rows]
-        attention = self._plan(rows) if self._steps_by_flashinfer else None
+        attention = self._plan(rows) if self._flashinfer else None
         return self._decoder.logits(self._decoder(tokens, positions, self._slots[:rows], attention)[:, 0])
 
     def _to_device(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers).to(self._cache.device, non_blocking=True)
 
 
-def load_flashinfer(model: Whisper, cache: KVCache, kernels: Kernels) -> "FlashInfer | None":
+def load_flashinfer(model: Whisper, cache: KVCache) -> "FlashInfer":
     """
     Raises:
-        CheckpointError: it was asked for by name, and the package is missing.
+        CheckpointError: the package is missing.
     """
-    if kernels == "triton":
-        return None
     try:
         from engine.flashinfer_attention import FlashInfer
     except ImportError as error:
-        if kernels == "auto":
-            return None
         raise CheckpointError(f"kernels flashinfer: expected the package, as the extra cuda has it; {error}") from error
     return FlashInfer(model, cache)

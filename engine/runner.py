@@ -397,7 +397,7 @@ def make_graphed_passes(
         sampler,
         nobody=config.n_slots,
         with_graphs=config.cuda_graphs,
-        kernels=config.kernels,
+        with_flashinfer=config.kernels == "flashinfer",
     )
 
 

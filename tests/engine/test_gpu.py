@@ -1,11 +1,13 @@
 """The same engine on an NVIDIA GPU. Run on a machine that has one: `pytest -m gpu tests/engine/test_gpu.py`."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+import torch
 
 from engine.api import DecodeOptions, DoneEvent, Sampling, Window
 from engine.config import EngineConfig
@@ -13,6 +15,7 @@ from engine.engine import Engine
 
 pytestmark = pytest.mark.gpu
 
+DEVICE, HALF_DTYPE = "cuda", "bfloat16"
 AUDIO = Path(__file__).parents[1] / "audio"
 
 
@@ -93,3 +96,96 @@ async def test_options_mix_on_the_gpu():
         ]
         assert [done.pieces for done in drafted] == [done.pieces for done in greedy]
         assert [done.n_steps for done in drafted] == [done.n_steps - 6 for done in greedy]
+
+
+HALF = {"device": DEVICE, "dtype": HALF_DTYPE, "n_slots": 64, "max_encode_batch": 16, "max_wait_ms": 20}
+
+
+async def test_graphs_decode_as_the_kernels_alone() -> None:
+    """The same tokens and times, replayed and launched one by one."""
+    replayed = await transcribe(EngineConfig(**HALF), NAMES)
+    launched = await transcribe(EngineConfig(**HALF, cuda_graphs=False), NAMES)
+    assert [done.pieces for done in replayed] == [done.pieces for done in launched]
+    plain = await transcribe(EngineConfig(**HALF, kernels="torch"), NAMES)
+    assert [done.text for done in replayed] == [done.text for done in plain]
+    for ours, theirs in zip(replayed, plain, strict=True):
+        assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=0.02)
+
+
+async def test_alone_is_as_among_sixty_four_in_half_precision() -> None:
+    """No token changes with the company."""
+    alone = {name: (await transcribe(EngineConfig(**HALF), [name]))[0].pieces for name in NAMES}
+    names = [NAMES[index % 3] for index in range(64)]
+    together = await transcribe(EngineConfig(**HALF), names)
+    assert [done.pieces for done in together] == [alone[name] for name in names]
+
+
+async def test_flashinfer_decodes_as_our_kernels() -> None:
+    """The same words, in steps and windows."""
+    pytest.importorskip("flashinfer")
+    ours = await transcribe(EngineConfig(**HALF, audio_context="full"), NAMES)
+    theirs = await transcribe(EngineConfig(**HALF, audio_context="full", kernels="flashinfer"), NAMES)
+    assert [done.text for done in theirs] == [done.text for done in ours]
+
+
+async def test_drafts_change_nothing_in_half_precision() -> None:
+    """Right up to a wrong token: as many steps fewer, and the same pieces."""
+    async with Engine.start(EngineConfig(**HALF)) as engine:
+        for name in NAMES:
+            window = Window(read(name), name, options=DecodeOptions(language="en"))
+            done = await last(engine, window)
+            tokens = tuple(token for piece in done.pieces for token in piece.tokens)
+            draft = DecodeOptions(language="en", draft=(*tokens[:6], 300, *tokens[6:]))
+            drafted = await last(engine, replace(window, options=draft))
+            assert drafted.pieces == done.pieces
+            assert drafted.n_steps == done.n_steps - 6
+
+
+async def test_leaving_at_any_stage_frees_the_slot() -> None:
+    """After the queue, after the first word, after a few more; what stays is decoded as ever."""
+    async with Engine.start(EngineConfig(**HALF)) as engine:
+        window = Window(read("train"), "stays", options=DecodeOptions(language="en"))
+        expected = (await last(engine, window)).pieces
+
+        async def leave(index: int) -> None:
+            async with engine.submit(replace(window, session=f"leaves {index}")) as events:
+                for _ in range(index % 6):
+                    await anext(events)
+
+        for _ in range(5):
+            _, *stayed = await asyncio.gather(
+                asyncio.gather(*(leave(index) for index in range(60))), *(last(engine, window) for _ in range(4))
+            )
+            assert all(done.pieces == expected for done in stayed)
+        assert_idle(engine)
+
+
+async def test_ten_thousand_requests_leave_nothing_behind() -> None:
+    async with Engine.start(EngineConfig(**HALF)) as engine:
+        window = Window(read("hello"), "", options=DecodeOptions(language="en", max_tokens=8))
+
+        async def many(number: int, count: int) -> None:
+            for _ in range(count):
+                await last(engine, replace(window, session=f"s{number}"))
+
+        await asyncio.gather(*(many(number, 4) for number in range(64)))
+        before = allocated()
+        await asyncio.gather(*(many(number, 157) for number in range(64)))
+        assert allocated() <= before + 2**20
+        assert_idle(engine)
+        assert engine.stats().windows_done >= 10_000
+
+
+async def last(engine: Engine, window: Window) -> DoneEvent:
+    async with engine.submit(window) as events:
+        return [event async for event in events][-1]  # type: ignore[return-value]
+
+
+def assert_idle(engine: Engine) -> None:
+    stats = engine.stats()
+    assert (stats.running, stats.waiting_finals, stats.waiting_interims) == (0, 0, 0)
+
+
+def allocated() -> int:
+    """Bytes of device memory in use."""
+    return torch.cuda.memory_allocated() if DEVICE == "cuda" else 0
