@@ -27,7 +27,17 @@ from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.models import EMBEDDED_MODEL, KNOWN_MODELS
 
-ENGINE_SETTINGS = ("model", "device", "dtype", "threads", "slots", "max_encode_batch", "max_wait_ms")
+ENGINE_SETTINGS = (
+    "model",
+    "device",
+    "dtype",
+    "kernels",
+    "threads",
+    "slots",
+    "gpu_memory_fraction",
+    "max_encode_batch",
+    "max_wait_ms",
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -203,7 +213,9 @@ def _start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcr
             dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
             audio_context=settings.audio_context,  # type: ignore[arg-type]  # EngineConfig checks it
             n_threads=settings.threads or None,
-            n_slots=settings.slots,
+            n_slots=settings.slots or None,
+            gpu_memory_fraction=settings.gpu_memory_fraction,
+            kernels=settings.kernels,  # type: ignore[arg-type]  # EngineConfig checks it
             max_encode_batch=settings.max_encode_batch,
             max_wait_ms=settings.max_wait_ms,
         )
@@ -230,7 +242,7 @@ def _banner(settings: Settings, info: api.ModelInfo, port: int) -> str:
     secure = "s" if settings.is_encrypted else ""
     lines = [
         f"[bold]tutti[/] {version('tutti-server')} · model [bold]{info.name}[/] "
-        f"({info.n_parameters / 1e6:.1f} M parameters, {info.dtype} on {info.device})",
+        f"({info.n_parameters / 1e6:.1f} M parameters, {info.dtype} on {info.device}, {info.n_slots} slots)",
         f"  captions   http{secure}://{host}:{port}/",
         f"  live       ws{secure}://{host}:{port}/v1/stream",
         f"  files      http{secure}://{host}:{port}/v1/audio/transcriptions",

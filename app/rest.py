@@ -161,6 +161,7 @@ async def _transcribe(
                 hotwords=options.hotwords,
                 temperature=options.temperature,
                 best_of=options.best_of,
+                falls_back=options.falls_back,
                 carries_context=options.carries_context,
                 endpointing=endpointing,
             )

@@ -38,8 +38,14 @@ class Settings:
     audio_context: str = _setting(
         "auto", "full: encode whole 30 s windows; auto: only their audio, where the checkpoint was trained for that."
     )
+    kernels: str = _setting(
+        "auto", "torch, auto: our own where there are any, on NVIDIA GPUs in 16 bits; or flashinfer there."
+    )
     threads: int = _setting(0, "CPU threads of the engine; 0 is one per core.")
-    slots: int = _setting(32, "Sequences decoded at the same time.")
+    slots: int = _setting(0, "Sequences decoded at the same time; 0 is 32 on the CPU, and on a GPU as many as fit.")
+    gpu_memory_fraction: float = _setting(
+        0.85, "How much of the memory that is free on the GPU once the model is loaded the slots may take."
+    )
     max_encode_batch: int = _setting(8, "Most windows in one encoder call.")
     max_wait_ms: float = _setting(
         5.0, "How long the batcher waits for more windows before it encodes fewer than a full batch."
@@ -80,10 +86,10 @@ class Settings:
             raise SettingsError(f"webhook_{missing}: expected text, as webhook_{given} is set, got nothing")
         if self.webhook_url:
             _require(_is_address(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
-        for name in ("threads", "max_wait_ms"):
+        for name in ("threads", "slots", "max_wait_ms"):
             _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
         for name in (
-            "slots",
+            "gpu_memory_fraction",
             "max_encode_batch",
             "max_sessions",
             "max_final_wait_s",

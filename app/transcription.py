@@ -21,13 +21,14 @@ FLOATS = events.AudioFormat("pcm_f32le")
 RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-def sampling(temperature: float, best_of: int) -> api.Sampling:
+def sampling(temperature: float, best_of: int, falls_back: bool = True) -> api.Sampling:
     """How windows are read at a temperature, `best_of` times if that is above 0.
 
-    0 raises it by itself where a reading repeats itself or is doubtful, as OpenAI documents it for its endpoint; the
-    steps are those of openai/whisper, whisper/transcribe.py.
+    0 raises it by itself where a reading repeats itself or is doubtful, as OpenAI documents it for its endpoint, unless
+    it is not to fall back; the steps are those of openai/whisper, whisper/transcribe.py.
     """
-    return api.Sampling(RISING_TEMPERATURES if temperature == 0 else (temperature,), best_of)
+    rises = temperature == 0 and falls_back
+    return api.Sampling(RISING_TEMPERATURES if rises else (temperature,), best_of)
 
 
 async def transcribe(
@@ -44,6 +45,7 @@ async def transcribe(
     hotwords: tuple[str, ...] = (),
     temperature: float = 0.0,
     best_of: int = 1,
+    falls_back: bool = True,
     carries_context: bool = False,
     endpointing: events.Endpointing = FILE_ENDPOINTING,
     audio_format: events.AudioFormat = FLOATS,
@@ -57,6 +59,7 @@ async def transcribe(
     Args:
         temperature: see `sampling`.
         best_of: see `sampling`.
+        falls_back: see `sampling`.
         audio_format: what the samples or bytes of `audio` are.
         carries_context: show the model the text before a window; its windows are then decoded one after another, not
             side by side.
@@ -101,7 +104,7 @@ async def transcribe(
     config = replace(
         config,
         context="channel" if carries_context else "none",
-        sampling=sampling(temperature, best_of),
+        sampling=sampling(temperature, best_of, falls_back),
         max_finals_in_flight=MAX_BACKLOG,
     )
     session = Session(session_id, transcriber.info, config)

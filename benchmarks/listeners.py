@@ -72,10 +72,13 @@ class Listener:
     """Whether it asks the server at `Setup.url`."""
 
 
-async def listen_by_rest(setup: Setup, clips: Sequence[Clip], note: Callable[[Heard], None]) -> None:
+async def listen_by_rest(
+    setup: Setup, clips: Sequence[Clip], note: Callable[[Heard], None], *, falls_back: bool = True
+) -> None:
     """Uploads; of a clip with several channels each one by itself, as REST mixes them down."""
+    fields = {} if falls_back else {"temperature_fallback": "false"}
     async with open_client(setup.url, api_key=None, n_at_once=setup.n_sessions, timeout_s=REQUEST_TIMEOUT_S) as client:
-        endpoint = Endpoint(client, "whisper-1")
+        endpoint = Endpoint(client, "whisper-1", fields)
 
         async def hear(clip: Clip) -> None:
             answers = [await endpoint.transcribe(to_wav(each), "clip.wav", clip.language) for each in clip.channels]
@@ -129,6 +132,7 @@ async def listen_by_peer(setup: Setup, clips: Sequence[Clip], note: Callable[[He
 
 LISTENERS = {
     "rest": Listener("tutti REST", listen_by_rest, "httpx", is_service=True),
+    "rest-greedy": Listener("tutti REST, greedy", partial(listen_by_rest, falls_back=False), "httpx", is_service=True),
     "live": Listener("tutti live", listen_live, "tutti", is_service=True),
     "transformers-chunked": Listener(
         "transformers chunked", partial(listen_by_peer, peer="transformers-chunked"), "transformers"

@@ -34,8 +34,11 @@ class EngineConfig:
     """On a GPU, launch a decode step before the tokens of the last one are read."""
     n_threads: int | None = None
     """CPU threads of one tensor operation; `None` is one per core."""
-    n_slots: int = 32
-    """Sequences decoded at the same time. Each has its caches for good: on the CPU, memory is only taken once used."""
+    n_slots: int | None = None
+    """Sequences decoded at the same time, each with its caches for good; `None` is 32 on the CPU, where memory is only
+    taken once used, and on CUDA as many as fit, up to 256."""
+    gpu_memory_fraction: float = 0.85
+    """How much of the memory that is free once the model is loaded the slots may take, on CUDA."""
     max_encode_batch: int = 8
     """Most windows in one encoder call."""
     max_wait_ms: float = 5.0
@@ -54,7 +57,10 @@ class EngineConfig:
             choices = get_args(hints[name])
             self._require(name, getattr(self, name) in choices, "one of " + ", ".join(choices))
         self._require("model", bool(self.model), "a name or a folder")
-        for name in ("n_slots", "max_encode_batch", "max_waiting"):
+        self._require("n_slots", self.n_slots is None or self.n_slots >= 1, "at least 1")
+        fraction = self.gpu_memory_fraction
+        self._require("gpu_memory_fraction", 0 < fraction <= 1, "above 0 and at most 1")
+        for name in ("max_encode_batch", "max_waiting"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         self._require("n_threads", self.n_threads is None or self.n_threads >= 1, "at least 1")
         for name in ("max_wait_ms", "max_decode_stall_ms"):

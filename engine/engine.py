@@ -169,6 +169,6 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
         languages=("en",) if is_english else tuple(generation.languages),
         tasks=tuple(task for task in tasks(runner.checkpoint) if task != "translate" or can_translate),
         n_parameters=runner.n_parameters,
-        n_slots=config.n_slots,
+        n_slots=runner.slots.n_free,
         max_encode_batch=config.max_encode_batch,
     )

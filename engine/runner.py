@@ -22,6 +22,7 @@ from engine.errors import CheckpointError
 from engine.features import HOP_SAMPLES, log_mel, mel_filters
 from engine.hotwords import Hotwords
 from engine.kv_cache import KVCache, SlotAllocator
+from engine.memory import CPU_SLOTS, choose_slots
 from engine.model import Whisper
 from engine.packing import find_runs
 from engine.passes import Passes, PlainPasses, n_rows_held, n_rows_of
@@ -88,7 +89,8 @@ class Runner:
         self.checkpoint = checkpoint
         self.device, self.dtype = pick_device_and_dtype(config)
         self.model = load_model(checkpoint, self.device, self.dtype)
-        self.slots = SlotAllocator(config.n_slots)
+        n_slots = self._choose_slots(config)
+        self.slots = SlotAllocator(n_slots)
         self._max_encode_batch = config.max_encode_batch
         self._audio_context = checkpoint.generation.audio_context if config.audio_context == "auto" else None
         self._filters = mel_filters(checkpoint.model.n_mels).to(self.device)
@@ -104,9 +106,9 @@ class Runner:
             raise CheckpointError(
                 f"kernels flashinfer: expected 16 bits on a CUDA device, got {self.dtype} on {self.device}"
             )
-        n_rows = n_rows_held(config.n_slots) if is_fused else config.n_slots
+        n_rows = n_rows_held(n_slots) if is_fused else n_slots
         # The last slot is nobody's: it fills up the rows of a graph.
-        self._cache = KVCache(checkpoint.model, config.n_slots + is_fused, self.device, self.dtype)
+        self._cache = KVCache(checkpoint.model, n_slots + is_fused, self.device, self.dtype)
         self._hotwords = Hotwords(n_rows, self.device)
         # Per slot: the last token, where it will stand, and what the rules know.
         self._tokens = torch.zeros(n_rows, dtype=torch.long, device=self.device)
@@ -117,7 +119,7 @@ class Runner:
         self._graphed: GraphedPasses | None = None
         if is_fused:
             self._graphed = make_graphed_passes(
-                self.model, self._cache, self._rule_state, self._tokens, self._positions, checkpoint, config
+                self.model, self._cache, self._rule_state, self._tokens, self._positions, n_slots, checkpoint, config
             )
             self._passes = self._graphed
         self.n_ahead = 1 if self.device.type == "cuda" and config.steps_ahead else 0
@@ -127,6 +129,13 @@ class Runner:
         """Encoder states that hold audio, by slot, where it is to be told what the alignment heads look at."""
         self._running: dict[int, int] = {}
         """Position of the last token of each running slot: the host's copy of `_positions`."""
+
+    def _choose_slots(self, config: EngineConfig) -> int:
+        if self.device.type != "cuda":
+            return config.n_slots or CPU_SLOTS
+        free_bytes, _ = torch.cuda.mem_get_info(self.device)
+        model, itemsize = self.checkpoint.model, self.dtype.itemsize
+        return choose_slots(model, itemsize, config.n_slots, free_bytes, config.gpu_memory_fraction)
 
     @property
     def n_parameters(self) -> int:
@@ -381,6 +390,7 @@ def make_graphed_passes(
     rule_state: RuleState,
     tokens: Tensor,
     positions: Tensor,
+    n_slots: int,
     checkpoint: Checkpoint,
     config: EngineConfig,
 ) -> "GraphedPasses":
@@ -395,7 +405,7 @@ def make_graphed_passes(
         tokens,
         positions,
         sampler,
-        nobody=config.n_slots,
+        nobody=n_slots,
         with_graphs=config.cuda_graphs,
         with_flashinfer=config.kernels == "flashinfer",
     )

@@ -115,7 +115,7 @@ class Worker:
             config.max_encode_batch,
             config.max_wait_ms / 1000,
             config.max_decode_stall_ms / 1000,
-            config.n_slots,
+            runner.slots.n_free,
         )
         # Guarded by `_changed`, which is notified when there may be something new to do.
         self._changed = threading.Condition()

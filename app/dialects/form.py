@@ -54,11 +54,10 @@ class Form:
                 raise bad_value(name, " or ".join(choices), value)
         return frozenset(values)
 
-    def boolean(self, name: str) -> bool:
-        """False if the field is missing."""
+    def boolean(self, name: str, default: bool = False) -> bool:
         value = self.text(name)
         if value is None:
-            return False
+            return default
         if value.lower() not in ("true", "1", "false", "0"):
             raise bad_value(name, "true or false", value)
         return value.lower() in ("true", "1")

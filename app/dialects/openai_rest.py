@@ -39,6 +39,7 @@ class Options:
     hotwords: tuple[str, ...] = ()
     temperature: float = 0.0
     best_of: int = 1
+    falls_back: bool = True
     carries_context: bool = False
     silence_ms: int | None = None
     """Silence at which the audio may be cut; `None` leaves it to the service."""
@@ -83,6 +84,7 @@ def read_options(items: Iterable[tuple[str, str]], task: api.Task) -> Options:
         hotwords=_hotwords(form),
         temperature=form.number("temperature", 0.0, 0.0, 1.0),
         best_of=form.number("best_of", 1, 1, api.MAX_BEST_OF),
+        falls_back=form.boolean("temperature_fallback", True),
         carries_context=form.boolean("condition_on_previous_text"),
         silence_ms=_silence_ms(form),
         ignored=form.ignored,

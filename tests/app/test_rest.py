@@ -329,6 +329,8 @@ async def test_context_is_carried_where_it_is_asked_for(serve, asked: str | None
         ({}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 1),
         ({"temperature": "0", "best_of": "5"}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 5),
         ({"temperature": "0.3"}, (0.3,), 1),
+        ({"temperature_fallback": "false"}, (0.0,), 1),
+        ({"temperature_fallback": "true"}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 1),
     ],
 )
 async def test_the_temperature_rises_unless_one_is_given(serve, asked: dict, temperatures: tuple, best_of: int) -> None:

@@ -129,6 +129,18 @@ def test_engines_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert (tmp_path / "a.md").read_text() in ran.output
 
 
+def test_live_is_compared_with_the_same_decoding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Live is greedy, and so is the REST it is held against where both were asked."""
+    listeners = {
+        "rest": fake("tutti REST", {}),
+        "rest-greedy": fake("tutti REST, greedy", {"a": ("red",)}),
+        "live": fake("tutti live", {"a": ("red",)}),
+    }
+    ran, result = run(listeners, monkeypatch, tmp_path / "a.json")
+    assert result["live_minus_rest_points"][ALL_SYNTHETIC] == 0.0
+    assert f"{ALL_SYNTHETIC}: live differs from REST, greedy by +0.00 points, within 0.3" in ran.output
+
+
 def test_a_clip_that_fails_fails_the_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran, result = run({"rest": fake("tutti REST", {"b": ("",)}, failures="b")}, monkeypatch, tmp_path / "a.json")
     assert ran.exit_code == 1
