@@ -11,6 +11,7 @@ import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -50,27 +51,32 @@ class Job:
 
 
 @contextmanager
-def tutti_files(job: Job) -> Iterator[Transcribe]:
-    """One file after the other, as `tutti transcribe` and uploads are: with the detector, sessions and windows."""
+def tutti_files(job: Job, at_once: int = 1) -> Iterator[Transcribe]:
+    """So many files at a time, as `tutti transcribe` and uploads are: with the detector, sessions and windows."""
     from app.session import SessionConfig
     from app.transcript import Transcript
     from app.transcription import transcribe
 
     with _tutti(job) as (engine, run):
 
-        async def one(samples: Samples) -> str:
+        async def one(samples: Samples, session: str, room: asyncio.Semaphore) -> str:
             transcript = Transcript()
-            await transcribe(
-                engine,
-                _in_pieces(samples),
-                transcript.take,
-                session_id="bench",
-                config=SessionConfig(),
-                language=job.language,
-            )
+            async with room:
+                await transcribe(
+                    engine,
+                    _in_pieces(samples),
+                    transcript.take,
+                    session_id=session,
+                    config=SessionConfig(),
+                    language=job.language,
+                )
             return transcript.text
 
-        yield lambda clips: [run(one(clip)) for clip in clips]
+        async def every(clips: list[Samples]) -> list[str]:
+            room = asyncio.Semaphore(at_once)
+            return list(await asyncio.gather(*(one(clip, f"file {i}", room) for i, clip in enumerate(clips))))
+
+        yield lambda clips: run(every(clips))
 
 
 @contextmanager
@@ -100,13 +106,20 @@ def tutti_windows(job: Job) -> Iterator[Transcribe]:
 
 
 @contextmanager
-def faster_whisper(job: Job, compute_type: str, *, is_batched: bool) -> Iterator[Transcribe]:
-    """Greedy, with its voice detector. One file after the other does without what makes it lose speech or sample:
-    text before the window, and temperature fallback.
+def faster_whisper(job: Job, compute_type: str, *, is_batched: bool, at_once: int = 1) -> Iterator[Transcribe]:
+    """Greedy, with its voice detector, and without what makes it lose speech or sample: text before the window, and
+    temperature fallback. Several files at a time are shared by as many workers as there are threads.
     """
     from faster_whisper import BatchedInferencePipeline, WhisperModel
 
-    model = WhisperModel(job.ct2_folder, device="cpu", compute_type=compute_type, cpu_threads=job.n_threads)
+    n_workers = job.n_threads if at_once > 1 else 1
+    model = WhisperModel(
+        job.ct2_folder,
+        device="cpu",
+        compute_type=compute_type,
+        cpu_threads=job.n_threads // n_workers,
+        num_workers=n_workers,
+    )
     if read_checkpoint(job.folder).generation.is_multilingual:
         model.model = _Multilingual(model.model)
     options: dict[str, Any] = {"language": job.language, "beam_size": 1, "temperature": 0.0, "vad_filter": True}
@@ -114,7 +127,12 @@ def faster_whisper(job: Job, compute_type: str, *, is_batched: bool) -> Iterator
         work = partial(BatchedInferencePipeline(model).transcribe, batch_size=BATCH, **options)
     else:
         work = partial(model.transcribe, condition_on_previous_text=False, **options)
-    yield lambda clips: ["".join(segment.text for segment in work(clip)[0]).strip() for clip in clips]
+
+    def one(clip: Samples) -> str:
+        return "".join(segment.text for segment in work(clip)[0]).strip()
+
+    with ThreadPoolExecutor(at_once) as pool:
+        yield lambda clips: list(pool.map(one, clips))
 
 
 @contextmanager
@@ -154,6 +172,7 @@ class Contender:
 
 CONTENDERS = {
     "tutti": Contender("tutti, file by file", tutti_files),
+    "tutti-16-files": Contender(f"tutti, {AT_ONCE} files at once", partial(tutti_files, at_once=AT_ONCE)),
     "tutti-16": Contender(f"tutti, {AT_ONCE} windows at once", tutti_windows),
     "fw-float32": Contender(
         "faster-whisper float32, sequential",
@@ -173,6 +192,16 @@ CONTENDERS = {
     "fw-batched-int8": Contender(
         f"faster-whisper int8, batched {BATCH}",
         partial(faster_whisper, compute_type="int8", is_batched=True),
+        "faster_whisper",
+    ),
+    "fw-batched-float32-16": Contender(
+        f"faster-whisper float32, batched {BATCH}, {AT_ONCE} files at once",
+        partial(faster_whisper, compute_type="float32", is_batched=True, at_once=AT_ONCE),
+        "faster_whisper",
+    ),
+    "fw-batched-int8-16": Contender(
+        f"faster-whisper int8, batched {BATCH}, {AT_ONCE} files at once",
+        partial(faster_whisper, compute_type="int8", is_batched=True, at_once=AT_ONCE),
         "faster_whisper",
     ),
     "transformers": Contender(f"transformers generate, batch {BATCH}", transformers_generate, "transformers"),

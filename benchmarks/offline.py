@@ -102,6 +102,7 @@ class EngineProcess:
     type=click.Path(path_type=Path),
     help="Folder with a manifest.jsonl. Default: the bundled clips.",
 )
+@click.option("--cut-s", default=0.0, help="Cut recordings between utterances, into files of at most so many seconds.")
 @click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
 @click.option("--match", default="", help="Use only files with this in their name.")
 @click.option("--model", default="tutti-demo", show_default=True, help="The checkpoint that all of them load.")
@@ -117,6 +118,7 @@ def main(
     seconds: float,
     folder: Path | None,
     kind: str,
+    cut_s: float,
     match: str,
     model: str,
     language: str,
@@ -133,6 +135,8 @@ def main(
         audio.load_folder(folder, kind, match) if folder else audio.load_bundled(60.0, max(round(seconds / 60), 1)),
         seconds,
     )
+    if cut_s:
+        recordings = [piece for each in recordings for piece in audio.cut(each, cut_s)]
     result: dict[str, Any] = {
         "benchmark": "offline",
         "schema": SCHEMA,
