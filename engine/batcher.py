@@ -57,6 +57,8 @@ class Load:
     """Time that running sequences still have coming since the last encoder call."""
     held_up_s: float = 0.0
     """Encoder work begun since their last step: another call joins it while all of it stays below the limit."""
+    sessions: frozenset[str] = frozenset()
+    """Whose windows are running."""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,8 @@ class Batcher:
         self._by_id: dict[int, Waiting] = {}
         self._recent: dict[str, float] = {}
         """When each session last gave a window, in that order."""
+        self._first_s: float | None = None
+        """When the first window came."""
 
     def n_waiting(self, priority: Priority) -> int:
         return self._lines[priority].n_waiting
@@ -97,6 +101,7 @@ class Batcher:
         self._by_id[waiting.id] = waiting
         self._recent.pop(waiting.session, None)
         self._recent[waiting.session] = now_s
+        self._first_s = now_s if self._first_s is None else self._first_s
         return older
 
     def remove(self, id: int) -> bool:
@@ -119,7 +124,7 @@ class Batcher:
         room = self._room(load)
         if not self._by_id or room == 0:
             return []
-        if len(self._by_id) < room and self._held_back_s(now_s) > 0:
+        if len(self._by_id) < room and self._held_back_s(now_s, load.sessions) > 0:
             return []
         batch, took_s = list[int](), load.held_up_s
         while self._by_id and len(batch) < room:
@@ -137,14 +142,19 @@ class Batcher:
         """Seconds until an idle engine should ask again if nothing else happens; `None` with an empty queue."""
         if not self._by_id:
             return None
-        return self._held_back_s(now_s)
+        return self._held_back_s(now_s, frozenset())
 
-    def _held_back_s(self, now_s: float) -> float:
-        """How much longer the oldest window is kept for others to join it: not at all where none are expected."""
+    def _held_back_s(self, now_s: float, running: frozenset[str]) -> float:
+        """How much longer the oldest window is kept for others to join it.
+
+        Not at all where none are expected: every session that was heard of lately has a window here or running. It
+        takes a while to know.
+        """
         while self._recent and next(iter(self._recent.values())) < now_s - RECENT_S:
             del self._recent[next(iter(self._recent))]
-        waiting = {waiting.session for waiting in self._by_id.values()}
-        if waiting.issuperset(self._recent):
+        busy = {waiting.session for waiting in self._by_id.values()} | running
+        knows_all = self._first_s is not None and now_s - self._first_s > RECENT_S
+        if knows_all and busy.issuperset(self._recent):
             return 0.0
         return max(0.0, self._oldest_s() + self._limits.max_wait_s - now_s)
 

@@ -215,7 +215,8 @@ class Worker:
 
     def _load(self, held_up_s: float) -> Load:
         n_free, n_running = self._runner.slots.n_free, len(self._running)
-        return Load(n_free, n_running, self._window_encode_s, self._owed_s, held_up_s)
+        sessions = frozenset(request.window.session for request in self._running.values())
+        return Load(n_free, n_running, self._window_encode_s, self._owed_s, held_up_s, sessions)
 
     def _admit(self, batch: list[Request]) -> None:
         """Encode a batch, and others while there is time, then prefill what of them is still wanted."""

@@ -40,21 +40,26 @@ def test_empty_queue_gives_nothing():
 
 def test_lone_window_is_held_back_for_others():
     """Until `max_wait_s` has passed since it came."""
-    batcher = batcher_with(final(0, "b"), final(1))
-    batcher.remove(0)
+    batcher = batcher_with(final(1))
     assert batcher.take(0.009, IDLE) == []
     assert batcher.ready_in_s(0.004) == pytest.approx(0.006)
     assert batcher.take(0.01, IDLE) == [1]
 
 
 def test_no_one_waits_for_nobody():
-    """Where every session that was heard of lately has its window here, none is held back."""
-    batcher = batcher_with(final(1), final(2, "b"))
-    assert batcher.ready_in_s(0.0) == 0.0
-    assert batcher.take(0.0, IDLE) == [1, 2]
+    """Where every session that was heard of lately has its window here or running, none is held back."""
+    batcher = batcher_with(final(0), final(1, "b"))
+    assert batcher.take(LATER_S, IDLE) == [0, 1]
     later_s = 2 * RECENT_S
-    batcher.add(final(3), later_s)
-    assert batcher.take(later_s, IDLE) == [3]
+    batcher.add(final(2), later_s)
+    batcher.add(final(3, "b"), later_s)
+    assert batcher.ready_in_s(later_s) == 0.0
+    assert batcher.take(later_s, IDLE) == [2, 3]
+    batcher.add(final(4), later_s)
+    assert batcher.take(later_s, IDLE) == []
+    assert batcher.take(later_s, Load(8, 1, 0.15, sessions=frozenset("b"))) == [4]
+    batcher.add(final(5), later_s + RECENT_S + 0.1)
+    assert batcher.take(later_s + RECENT_S + 0.1, IDLE) == [5]
 
 
 def test_another_call_joins_while_there_is_time():

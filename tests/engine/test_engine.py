@@ -317,7 +317,17 @@ async def test_failing_to_clear_up_keeps_nobody_waiting(runner: FakeRunner):
         assert not engine.is_alive
 
 
-async def test_closing_fails_what_is_open(endless_runner: FakeRunner):
+def engine_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "tutti-engine"}
+
+
+@pytest.fixture
+def engines_before() -> set[threading.Thread]:
+    """Of servers that other tests share."""
+    return engine_threads()
+
+
+async def test_closing_fails_what_is_open(endless_runner: FakeRunner, engines_before: set[threading.Thread]):
     """Leaving the engine ends its thread and fails windows that wait or run."""
     runner, loop = endless_runner, asyncio.get_running_loop()
     async with start_engine(runner, max_encode_batch=1) as engine:
@@ -329,15 +339,15 @@ async def test_closing_fails_what_is_open(endless_runner: FakeRunner):
     results = await asyncio.gather(*submitted, return_exceptions=True)
     assert all(isinstance(result, EngineFailed) and result.__cause__ is None for result in results)
     assert not engine.is_alive
-    assert not [thread for thread in threading.enumerate() if thread.name == "tutti-engine"]
+    assert engine_threads() == engines_before
 
 
-async def test_failing_to_load_is_raised_on_start():
+async def test_failing_to_load_is_raised_on_start(engines_before: set[threading.Thread]):
     """A checkpoint that cannot be loaded stops the start, and no thread stays."""
     with pytest.raises(CheckpointError, match="no such folder"):
         async with Engine.start(EngineConfig(model="./nowhere")):
             pytest.fail("started without a model")
-    assert not [thread for thread in threading.enumerate() if thread.name == "tutti-engine"]
+    assert engine_threads() == engines_before
 
 
 async def test_failing_to_warm_up_is_raised_on_start(runner: FakeRunner):
@@ -348,7 +358,7 @@ async def test_failing_to_warm_up_is_raised_on_start(runner: FakeRunner):
             pytest.fail("started without warming up")
 
 
-async def test_cancelled_while_loading_ends_the_thread(runner: FakeRunner):
+async def test_cancelled_while_loading_ends_the_thread(runner: FakeRunner, engines_before: set[threading.Thread]):
     """Cancelled during the start, the engine still ends its thread."""
     is_loading, may_load = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -369,7 +379,7 @@ async def test_cancelled_while_loading_ends_the_thread(runner: FakeRunner):
     may_load.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not [thread for thread in threading.enumerate() if thread.name == "tutti-engine"]
+    assert engine_threads() == engines_before
 
 
 @pytest.mark.parametrize(
