@@ -81,12 +81,15 @@ def test_only_the_command_line_looks_behind_the_engines_interface() -> None:
     assert behind == {"app/__main__.py"}
 
 
-def test_only_attention_knows_flashinfer() -> None:
-    """The library's module is named nowhere but in `engine/attention.py`, be it in an import or in a string."""
-    knowing = {
-        path.relative_to(REPOSITORY).as_posix() for path in sources("app", "engine") if "flashinfer" in path.read_text()
+def test_only_one_module_imports_flashinfer() -> None:
+    """So that it stays an extra: that module alone needs it, and is imported only where it is asked for."""
+    imports = ("import flashinfer", "from flashinfer")
+    importing = {
+        path.relative_to(REPOSITORY).as_posix()
+        for path in sources("app", "engine")
+        if any(each in path.read_text() for each in imports)
     }
-    assert knowing <= {"engine/attention.py"}
+    assert importing == {"engine/flashinfer_attention.py"}
 
 
 def test_there_is_no_utils() -> None:

@@ -18,7 +18,7 @@ def test_the_server_hears_what_was_recorded(text: str) -> None:
     """Every encoding and rate comes back as the same tone, as long as it was."""
     (format,) = parse_formats(text)
     decoder = AudioDecoder(AudioFormat(format.encoding, format.sample_rate, 1))
-    (heard,), (rest,) = decoder.decode(encode(TONE, format)), decoder.finish()
+    (heard,), (rest,) = decoder.decode(encode(TONE, format)), decoder.drain()
     heard = np.concatenate((heard, rest))
     assert abs(len(heard) - len(TONE)) <= 2
     inner = slice(1000, 15_000)
