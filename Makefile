@@ -28,8 +28,11 @@ demo: setup
 serve: setup
 	@$(VENV)/bin/tutti serve
 
+# Two processes of tests at a time, each with one thread for tensors: half the time that one after the other takes.
+JOBS ?= 2
+
 test: setup
-	$(VENV)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 # Hundreds of generated cases, beside those of `make test`: ours against transformers, and windows among others.
 parity: setup
