@@ -236,6 +236,21 @@ def tile_of(rows: int, inputs: int, outputs: int) -> Tile:
 
 
 @triton.jit
+def _take_in(scores, seen, values, best, total, acc):
+    """Add some more keys to a softmax that is under way: its largest score, the sum of its weights, what they add up.
+
+    Source of the idea: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018.
+    """
+    scores = tl.where(seen, scores, -1e30)
+    new_best = tl.maximum(best, tl.max(scores, 1))
+    weights = tl.where(seen, tl.exp2(scores - new_best[:, None]), 0.0)
+    shrink = tl.exp2(best - new_best)
+    total = total * shrink + tl.sum(weights, 1)
+    acc = acc * shrink[:, None] + tl.dot(weights.to(values.dtype), values)
+    return new_best, total, acc
+
+
+@triton.jit
 def _self_attention(
     QKV,
     KEYS,
@@ -285,13 +300,7 @@ def _self_attention(
         values = tl.load(VALUES + cached, mask=exists, other=0.0)
         scores = tl.dot(query, tl.trans(keys)) * scale
         seen = places[None, :] <= (start + tokens)[:, None]
-        scores = tl.where(seen, scores, -1e30)
-        new_best = tl.maximum(best, tl.max(scores, 1))
-        weights = tl.where(seen, tl.exp2(scores - new_best[:, None]), 0.0)
-        shrink = tl.exp2(best - new_best)
-        total = total * shrink + tl.sum(weights, 1)
-        acc = acc * shrink[:, None] + tl.dot(weights.to(values.dtype), values)
-        best = new_best
+        best, total, acc = _take_in(scores, seen, values, best, total, acc)
         first += BLOCK_K
     out = acc / tl.maximum(total, 1e-30)[:, None]
     at = (row * n_tokens + tokens).to(tl.int64)[:, None] * width + head * D + dims[None, :]
@@ -432,13 +441,8 @@ def _cross_attention(
         at = base + states[:, None] * D + dims[None, :]
         keys = tl.load(KEYS + at, mask=exists[:, None], other=0.0)
         values = tl.load(VALUES + at, mask=exists[:, None], other=0.0)
-        scores = tl.where(exists[None, :], tl.dot(query, tl.trans(keys)) * scale, -1e30)
-        new_best = tl.maximum(best, tl.max(scores, 1))
-        weights = tl.where(exists[None, :], tl.exp2(scores - new_best[:, None]), 0.0)
-        shrink = tl.exp2(best - new_best)
-        total = total * shrink + tl.sum(weights, 1)
-        acc = acc * shrink[:, None] + tl.dot(weights.to(values.dtype), values)
-        best = new_best
+        scores = tl.dot(query, tl.trans(keys)) * scale
+        best, total, acc = _take_in(scores, exists[None, :], values, best, total, acc)
     entry = ((row * n_tokens + tokens) * n_heads + head) * SPLITS + split
     tl.store(PARTS + entry.to(tl.int64)[:, None] * D + dims[None, :], acc, mask=is_token)
     tl.store(MARKS + 2 * entry, best, mask=tokens < n_tokens)
