@@ -84,7 +84,8 @@ class _Mark:
 @click.option("--language", default="en", show_default=True, help="Sent with `start`; empty: detected.")
 @click.option("--endpointing", type=click.Choice(["vad", "manual"]), default="vad", show_default=True)
 @click.option(
-    "--url", help="Measure this server (http://host:port; with --max-ahead-s of the length) instead of starting one."
+    "--url",
+    help="Measure this server (http://host:port; with --max-ahead-s of twice the length) instead of starting one.",
 )
 @click.option(
     "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/soak.json"), show_default=True
@@ -129,7 +130,8 @@ def main(
             server = RunningServer(url.rstrip("/"), None)
         else:
             # It is as far ahead of the clock at its end as it is long.
-            ahead = ["--max-ahead-s", str(plan.audio_s + GRACE_S)]
+            # Clients keep to a part of it; beyond, they would go on at the pace of speech.
+            ahead = ["--max-ahead-s", str(2 * plan.audio_s + GRACE_S)]
             server = stack.enter_context(running_server([*ahead, *serve_arguments]))
         warm_up(server, language or None)
         result |= uvloop.run(soak(server, plan, _tell))
