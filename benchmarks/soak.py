@@ -85,7 +85,7 @@ class _Mark:
 @click.option("--endpointing", type=click.Choice(["vad", "manual"]), default="vad", show_default=True)
 @click.option(
     "--url",
-    help="Measure this server (http://host:port; with --max-ahead-s of twice the length) instead of starting one.",
+    help="Measure this server (http://host:port; with --max-ahead-s of twice the length), start none.",
 )
 @click.option(
     "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/soak.json"), show_default=True
