@@ -327,7 +327,7 @@ def _append(
     place = tl.load(STARTS + row) + token
     columns = tl.arange(0, WIDTH)
     width = n_heads * D
-    inside = (columns < width) & (place < n_positions)
+    inside = columns < tl.where(place < n_positions, width, 0)
     source = QKV + tl.program_id(0).to(tl.int64) * (3 * width) + columns
     at = ((slot * n_heads + columns // D) * n_positions + place) * D + columns % D
     tl.store(KEYS + at, tl.load(source + width, mask=inside), mask=inside)
