@@ -1,0 +1,67 @@
+"""The worker launches a step before it reads the one before it, as on a GPU. The runner is a script."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import count, repeat
+
+import numpy as np
+import pytest
+
+from engine.api import DecodeOptions, DoneEvent, Sampling, Window
+from engine.checkpoint import Checkpoint
+from tests.engine.conftest import Samples, collect, start_engine
+from tests.engine.fakes import FakeRunner
+
+Script = Callable[[Samples], Iterator[int]]
+
+
+@pytest.fixture
+def say(demo: Checkpoint) -> Script:
+    """Two words between 0 s and 0.5 s."""
+    tokenizer = demo.tokenizer
+    first = tokenizer.first_timestamp
+    return lambda _: iter([first, *tokenizer.encode(" good morning"), first + 25, *repeat(tokenizer.eot, 9)])
+
+
+def window(session: str, **options: object) -> Window:
+    return Window(np.full(16_000, 0.1, np.float32), session, options=DecodeOptions(**options))  # type: ignore[arg-type]
+
+
+async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
+    async with start_engine(runner) as engine:
+        ended = [events[-1] for events in await asyncio.gather(*(collect(engine, each) for each in windows))]
+        assert engine.stats().running == 0
+    assert runner.slots.n_free == 4
+    return ended  # type: ignore[return-value]
+
+
+async def test_what_comes_out_is_the_same(demo: Checkpoint, say: Script) -> None:
+    """More windows than slots, so that slots are taken over while a step of their last owner is under way."""
+    windows = [window(f"s{index}") for index in range(9)]
+    behind = await done(FakeRunner(demo, say), *windows)
+    ahead = await done(FakeRunner(demo, say, n_ahead=1), *windows)
+    assert [each.pieces for each in ahead] == [each.pieces for each in behind]
+    assert [each.n_steps for each in ahead] == [each.n_steps for each in behind]
+
+
+async def test_a_step_is_launched_before_the_last_one_is_read(demo: Checkpoint, say: Script) -> None:
+    """So the end is seen one step late: the step behind it belongs to nobody."""
+    behind, ahead = FakeRunner(demo, say), FakeRunner(demo, say, n_ahead=1)
+    await done(behind, window("a"))
+    await done(ahead, window("a"))
+    assert ahead.n_steps == behind.n_steps + 1
+
+
+async def test_no_step_is_launched_that_the_limit_makes_useless(demo: Checkpoint) -> None:
+    runner = FakeRunner(demo, lambda _: count(300), n_ahead=1)
+    (ended,) = await done(runner, window("a", max_tokens=6))
+    assert (ended.is_truncated, ended.n_steps, runner.n_steps) == (True, 5, 5)
+
+
+async def test_a_reading_that_begins_anew_takes_nothing_of_the_one_before(demo: Checkpoint, say: Script) -> None:
+    """The step under way as the first reading ended is not counted to the second."""
+    options = {"sampling": Sampling((0.0, 0.4), logprob_threshold=0.0)}
+    (behind,) = await done(FakeRunner(demo, say), window("a", **options))
+    (ahead,) = await done(FakeRunner(demo, say, n_ahead=1), window("a", **options))
+    assert ahead.pieces == behind.pieces
+    assert ahead.n_steps == behind.n_steps
