@@ -9,6 +9,7 @@ without each of its means in turn.
 
 import asyncio
 import statistics
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -35,6 +36,8 @@ FLOPS = 690e12
 BYTES_PER_S = 4.43e12
 """What an NVIDIA H200 sustains in bfloat16 products and in reading memory, as measured on one."""
 REPEATS = 5
+LEAST_REQUESTS = 24
+"""Behind every figure."""
 MOST_ENCODED = 16
 """Windows in one encoder call where stages are timed."""
 
@@ -54,9 +57,12 @@ class Work:
     n_tokens: int
 
     def window(self, index: int) -> Window:
+        return self.window_of(index, self.n_tokens)
+
+    def window_of(self, index: int, n_tokens: int) -> Window:
         """Noise: as loud as speech, and different every time."""
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
-        options = DecodeOptions(language="en", timestamps=False, max_tokens=self.n_tokens)
+        options = DecodeOptions(language="en", timestamps=False, max_tokens=n_tokens)
         return Window(samples, "", options=options)
 
 
@@ -186,7 +192,7 @@ async def measure(config: EngineConfig, concurrencies: list[int], work: Work, pe
     async with started(config) as (engine, runner):
         for concurrency in concurrencies:
             await put_under_load(engine, concurrency, 2 * concurrency, work)
-            n_requests = max(per_client * concurrency, 24)
+            n_requests = max(per_client * concurrency, LEAST_REQUESTS)
             load = await put_under_load(engine, concurrency, n_requests, work)
             floor = 1 / floor_s(runner, concurrency, work)
             fields = {name: getattr(load, name) for name in Load.__slots__}
@@ -262,6 +268,9 @@ def main(
                 rows = uvloop.run(measure(replace(config, **changes), concurrencies, work, requests))
                 result["ablation"] += [{"variant": name, **row} for row in rows]
     report.show(_tables(result), result, as_markdown=markdown, path=json_path)
+    if n_wrong := sum(row["wrong_length"] for row in (*result["loads"], *result["ablation"])):
+        print(f"{n_wrong} requests got other numbers of tokens than {tokens}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _tables(result: dict[str, Any]) -> list[Table]:

@@ -1,0 +1,47 @@
+"""The benchmark of the engine, at the smallest size and on the CPU."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import engine_throughput
+from benchmarks.engine_throughput import Work, floor_s, main
+from engine.config import EngineConfig
+from engine.random_model import random_checkpoint
+from engine.runner import load_runner
+
+SMALLEST = ["--models", "random:tiny", "--concurrency", "2", "--requests", "1", "--slots", "2", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_throughput, "LEAST_REQUESTS", 4)
+
+
+def test_every_request_gets_its_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    ran = CliRunner().invoke(main, [*SMALLEST, "--audio-s", "0.5", "--tokens", "3", "--markdown", "--json", str(path)])
+    assert ran.exit_code == 0, ran.output
+    (load,) = json.loads(path.read_text())["loads"]
+    assert (load["model"], load["concurrency"], load["wrong_length"]) == ("random:tiny", 2, 0)
+    assert 0 < load["requests_per_s"] < load["floor_requests_per_s"]
+    assert "| random:tiny | 2 |" in ran.output
+
+
+def test_other_numbers_of_tokens_fail_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the model had ended by itself."""
+    monkeypatch.setattr(engine_throughput.Work, "window", lambda self, index: Work(0.5, 2).window_of(index, 2))
+    ran = CliRunner().invoke(main, [*SMALLEST, "--tokens", "3", "--json", str(tmp_path / "a.json")])
+    assert ran.exit_code == 1
+    assert "4 requests got other numbers of tokens than 3" in ran.output
+
+
+def test_the_floor_is_that_of_the_published_arithmetic() -> None:
+    """large-v3, of which one window is 2.59 TFLOP: 3.75 ms, and 24 steps that read weights, keys and values."""
+    runner = load_runner(EngineConfig(model="random:tiny", device="cpu", n_slots=1))
+    small = floor_s(runner, 1, Work(7.0, 24))
+    runner.checkpoint = random_checkpoint("random:large-v3")
+    assert 1 / floor_s(runner, 64, Work(7.0, 24)) == pytest.approx(190, rel=0.02)
+    assert small < floor_s(runner, 1, Work(7.0, 24))
