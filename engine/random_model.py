@@ -19,6 +19,15 @@ PREFIX = "random:"
 _N_TEXT = 50_257
 _N_TIMES = 1_501
 _STD = 0.02
+_PLACES_STD = 0.3
+"""Of the embeddings of positions, for each root of the decoder's layers: what a place adds outweighs what the token and
+the audio do, or all places would say the same few words."""
+_SURENESS = 30.0
+"""How far apart logits lie: as a trained model's, so that no text is doubted."""
+_END_AT, _END_EVERY = 31, 32
+"""Positions at which sequences end: after 28 tokens of a plain prompt, and in every 32 behind a long one."""
+_END_SCALE = 1_000.0
+"""Makes the end outweigh all that 32 layers add."""
 _LANGUAGES = (
     "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th ur hr bg lt la mi ml "
     "cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am "
@@ -88,11 +97,23 @@ def fill(model: Whisper) -> None:
             parameter.normal_(std=_STD, generator=generator)
         else:
             parameter.zero_()
-    # Places outweigh tokens, or each token would only call for itself again.
-    model.decoder.embed_positions.weight.mul_(10.0)
+    decoder = model.decoder
+    decoder.embed_positions.weight.mul_(_PLACES_STD / _STD * len(decoder.layers) ** 0.5)
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.weight.fill_(1.0)
+
+
+@torch.inference_mode()
+def shape_output(model: Whisper, tokenizer: Tokenizer) -> None:
+    """Have filled weights say what a trained model might: some words, of which it is sure, and then the end.
+
+    A sequence ends where it comes to position 31, 63 and so on; its only timestamp is 0.00, at the begin.
+    """
+    decoder = model.decoder
+    decoder.layer_norm.weight.fill_(_SURENESS)
+    decoder.embed_tokens.weight[tokenizer.first_timestamp :] = 0.0
+    decoder.embed_positions.weight[_END_AT::_END_EVERY] = _END_SCALE * decoder.embed_tokens.weight[tokenizer.eot]
 
 
 def _vocabulary() -> Backend:

@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.checkpoint import Checkpoint
 from engine.errors import CheckpointError
 from engine.model import Whisper, build
-from engine.random_model import fill
+from engine.random_model import fill, shape_output
 
 _MOST_NAMES_SHOWN = 8
 
@@ -25,6 +25,7 @@ def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
     model = build(checkpoint.model, device, dtype)
     if checkpoint.folder is None:
         fill(model)
+        shape_output(model, checkpoint.tokenizer)
         model.pack()
         return model
     published = {name.removeprefix("model."): tensor for name, tensor in read_weights(checkpoint.folder)}

@@ -1,14 +1,22 @@
 """Random weights of the published sizes."""
 
+import math
+
 import pytest
 import torch
 
-from engine.config import EngineConfig
+from engine.api import DecodeOptions
+from engine.config import Dtype, EngineConfig
 from engine.errors import CheckpointError
-from engine.prompt import Prompt
+from engine.loops import repeated_tokens
+from engine.prompt import build_prompt
 from engine.random_model import SIZES, random_checkpoint
-from engine.runner import load_runner
+from engine.runner import Runner, Sample, load_runner
 from engine.sampling import Draw
+from engine.transcript import compression_ratio
+
+N_WORDS = 28
+"""What a window decodes to, as docs/results.md has it."""
 
 
 def test_tokens_stand_where_large_v3_has_them() -> None:
@@ -30,17 +38,60 @@ def test_other_sizes_are_refused() -> None:
         random_checkpoint("random:huge")
 
 
-def test_it_decodes_the_same_every_time_and_does_not_repeat_itself() -> None:
-    """So that the engine neither ends early nor finds a loop."""
+def load(size: str, dtype: Dtype = "float32") -> Runner:
+    """With noise in its only slot."""
+    runner = load_runner(EngineConfig(model=f"random:{size}", device="cpu", dtype=dtype, n_slots=1))
+    noise = torch.randn(32_000, generator=torch.Generator().manual_seed(3)) / 10
+    runner.encode([noise.numpy()], [runner.slots.allocate()])
+    return runner
 
-    def tokens() -> list[int]:
-        runner = load_runner(EngineConfig(model="random:tiny", device="cpu", n_slots=1))
-        slot = runner.slots.allocate()
-        runner.encode([torch.zeros(16_000).numpy()], [slot])
-        begun = runner.prefill([slot], [Prompt((runner.checkpoint.tokenizer.sot,), 0, 0)], [False], [Draw()])
-        rest = [runner.collect(runner.launch())[slot].token for _ in range(15)]
-        return [begun[0].samples[0].token, *rest]
 
-    first = tokens()
-    assert first == tokens()
-    assert len(set(first)) > 8 and all(token < 50257 for token in first)
+@pytest.fixture(scope="module")
+def tiny() -> Runner:
+    return load("tiny")
+
+
+def decode(runner: Runner, options: DecodeOptions) -> list[Sample]:
+    """Up to the end, for a hundred tokens at most."""
+    prompt = build_prompt(runner.checkpoint, options, options.language)
+    samples = [*runner.prefill([0], [prompt], [options.timestamps], [Draw()])[0].samples]
+    while samples[-1].token != runner.checkpoint.tokenizer.eot and len(samples) < 100:
+        samples.append(runner.collect(runner.launch())[0])
+    return samples
+
+
+def words_of(runner: Runner, said: list[Sample]) -> list[int]:
+    return [each.token for each in said if each.token < runner.checkpoint.tokenizer.eot]
+
+
+@pytest.mark.parametrize(("size", "dtype"), [("tiny", "float32"), ("tiny", "bfloat16"), ("base", "float32")])
+def test_it_says_28_words_and_ends(size: str, dtype: Dtype) -> None:
+    """They are neither doubtful nor a loop, so that no window is read again nor its text withheld."""
+    runner = load(size, dtype)
+    tokenizer = runner.checkpoint.tokenizer
+    for begin in ([], [tokenizer.first_timestamp]):
+        said = decode(runner, DecodeOptions(language="en", timestamps=bool(begin)))
+        words = words_of(runner, said)
+        assert [each.token for each in said] == [*begin, *words, tokenizer.eot]
+        assert len(words) == N_WORDS
+        assert math.fsum(each.logprob for each in said) / len(said) > -0.6
+        assert compression_ratio(tokenizer.decode(words)) < 1.8
+        assert repeated_tokens(words) == 0
+
+
+def test_it_says_the_same_every_time(tiny: Runner) -> None:
+    options = DecodeOptions(language="en")
+    assert words_of(tiny, decode(load("tiny"), options)) == words_of(tiny, decode(tiny, options))
+
+
+def test_a_prefix_counts_as_words(tiny: Runner) -> None:
+    said = decode(tiny, DecodeOptions(language="en", timestamps=False, prefix=(300, 400, 500)))
+    assert len(words_of(tiny, said)) == N_WORDS - 3
+
+
+@pytest.mark.parametrize("n_characters", [30, 1000])
+def test_it_ends_behind_a_long_prompt(tiny: Runner, n_characters: int) -> None:
+    """At the latest 32 tokens on, and not without a word."""
+    said = decode(tiny, DecodeOptions(language="en", previous_text="abc def " * (n_characters // 8)))
+    assert said[-1].token == tiny.checkpoint.tokenizer.eot
+    assert 2 <= len(said) <= 34
