@@ -41,6 +41,7 @@ class Tokenizer:
         self.first_timestamp = self.no_timestamps + 1
         self.languages = self._find_languages()
         self._bytes = [_token_bytes(backend.id_to_token(token) or "") for token in range(self.eot)]
+        self._texts = [_whole_text(own) for own in self._bytes]
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
@@ -76,6 +77,10 @@ class Tokenizer:
     def token_bytes(self, token: int) -> bytes:
         """What a token adds to the text: part of a character, or several; nothing for special tokens."""
         return self._bytes[token] if token < self.eot else b""
+
+    def whole_text(self, token: int) -> str | None:
+        """The text of a token that is made of whole characters; `None` for one that holds part of one."""
+        return self._texts[token] if token < self.eot else ""
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens; timestamps and control tokens have none, and a timestamp ends a broken character."""
@@ -140,22 +145,28 @@ class CharacterDecoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self.is_inside_character = False
 
     def push(self, token: int) -> str:
         """The characters that this token completes. A timestamp ends a broken character, which becomes U+FFFD."""
-        if self._tokenizer.is_timestamp(token):
+        if not self.is_inside_character:
+            text = self._tokenizer.whole_text(token)
+            if text is not None:
+                return text
+        elif self._tokenizer.is_timestamp(token):
             return self.flush()
-        return self._utf8.decode(self._tokenizer.token_bytes(token))
+        text = self._utf8.decode(self._tokenizer.token_bytes(token))
+        self.is_inside_character = bool(self._utf8.getstate()[0])
+        return text
 
     def flush(self) -> str:
         """End the text here: bytes still held back can no longer become a character."""
+        if not self.is_inside_character:
+            return ""
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
+        self.is_inside_character = False
         return text
-
-    @property
-    def is_inside_character(self) -> bool:
-        return bool(self._utf8.getstate()[0])
 
 
 def _build(folder: Path) -> Backend:
@@ -179,6 +190,13 @@ def _begins_word(text: str, has_spaces: bool) -> bool:
     if has_spaces:
         return text.startswith(" ")
     return any(character.isalnum() for character in text)
+
+
+def _whole_text(own: bytes) -> str | None:
+    try:
+        return own.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def _token_bytes(token: str) -> bytes:

@@ -6,6 +6,7 @@ Plain Python; knows nothing of tensors or threads.
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import median
 
 from engine.alignment import Alignment
@@ -47,7 +48,8 @@ class Transcript:
         self._attended_s: list[float | None] = []
         """Of every token."""
         self._text = ""
-        self._is_looping = False
+        self.is_looping = False
+        """It was cut where it only went round in circles."""
         self._segments: list[Segment] = []
         # Of the open segment:
         self._start_s = 0.0
@@ -73,9 +75,7 @@ class Transcript:
     def outcome(self) -> Outcome:
         """How good the reading is, so far."""
         # As far as the decoder of characters has not held back part of one.
-        return Outcome(
-            _mean(self._logprobs), compression_ratio(self._text), self._info.no_speech_prob, self._is_looping
-        )
+        return Outcome(_mean(self._logprobs), compression_ratio(self._text), self._info.no_speech_prob, self.is_looping)
 
     def push(self, token: int, logprob: float | None, attended_s: float | None = None) -> list[EngineEvent]:
         """Take the next token; `logprob` is `None` where the prefix forced it."""
@@ -109,7 +109,7 @@ class Transcript:
         self._characters.flush()
         self._segment_text = self._tokenizer.decode(self._segment_tokens)
         self._text = "".join(segment.text for segment in self._segments) + self._segment_text
-        self._is_looping = True
+        self.is_looping = True
 
     def finish(self, is_truncated: bool, n_steps: int, alignment: Alignment | None = None) -> list[EngineEvent]:
         """End the transcript. The open segment, if it has text, ends with the audio.
@@ -120,7 +120,7 @@ class Transcript:
         events: list[EngineEvent] = self._grow(self._characters.flush())
         if self._segment_text:
             end_s = self._info.audio_s
-            if self._is_looping and alignment:
+            if self.is_looping and alignment:
                 end_s = min(max(alignment.starts_s[-1] + LAST_TOKEN_S, self._start_s), end_s)
             events += self._close(end_s)
         if self._info.with_word_times:
@@ -136,7 +136,7 @@ class Transcript:
             compression_ratio=compression_ratio(self._text),
             is_truncated=is_truncated,
             n_steps=n_steps,
-            is_looping=self._is_looping,
+            is_looping=self.is_looping,
             temperature=self._info.temperature,
             language_probabilities=self._info.language_probabilities,
         )
@@ -203,6 +203,7 @@ def _end_of_last(start_s: float, before: list[Word], audio_s: float) -> float:
     return min(round(start_s + 2 * usual_s, 2), audio_s)
 
 
+@lru_cache(maxsize=16)
 def compression_ratio(text: str) -> float:
     """Bytes of the text over its bytes after zlib (openai/whisper, whisper/utils.py); 0.0 for no text."""
     encoded = text.encode("utf-8")
