@@ -10,6 +10,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,14 @@ def run_peer(
     runs: list[dict[str, Any]],
 ) -> None:
     """Start a server and give it more and more clients, as long as it keeps up; adds to `runs`."""
-    with peer.start(setting) as server:
-        warm_up = audio.load_bundled(WARM_UP_S, 1)
-        uvloop.run(run_level(server, peer.converse, warm_up, setting.language))
+    with peer.start(setting) as servers:
+        warm_up = audio.load_bundled(WARM_UP_S, len(servers))
+        uvloop.run(run_level(servers, peer.converse, warm_up, setting.language))
         for n in levels:
             chosen = [recordings[i % len(recordings)] for i in range(n)]
             seconds = max(each.audio_s for each in chosen)
             print(f"{peer.title}, {n} streams, {seconds:.0f} s …", file=sys.stderr, flush=True)
-            run = uvloop.run(run_level(server, peer.converse, chosen, setting.language))
+            run = uvloop.run(run_level(servers, peer.converse, chosen, setting.language))
             runs.append({"peer": name, "title": peer.title, **run})
             p95 = run["word_seen_s"]["p95"]
             if p95 is None or p95 > give_up_s:
@@ -146,28 +147,35 @@ def run_peer(
 
 
 async def run_level(
-    server: RunningServer, converse: Converse, recordings: list[audio.Recording], language: str
+    servers: Sequence[RunningServer], converse: Converse, recordings: list[audio.Recording], language: str
 ) -> dict[str, Any]:
-    """One client for each recording. What the server takes is counted until the last sample has been sent."""
+    """One client for each recording, with the servers in turn.
+
+    What those that have clients take is counted until the last sample has been sent.
+    """
     logs = [CaptionLog(recording) for recording in recordings]
-    before = _Taken(server)
+    used = servers[: len(logs)]
+    before = _Taken(used)
     async with asyncio.TaskGroup() as tasks:
         for index, log in enumerate(logs):
-            tasks.create_task(listen(converse, server.url, log, language=language, delay_s=index * STAGGER_S))
+            url = used[index % len(used)].url
+            tasks.create_task(listen(converse, url, log, language=language, delay_s=index * STAGGER_S))
         for log in logs:
             await log.spoken.wait()
-        after = _Taken(server)
+        after = _Taken(used)
     return level_result(logs, before, after)
 
 
 class _Taken:
-    """What the server and others have taken of the machine at one moment."""
+    """What the servers and others have taken of the machine at one moment."""
 
-    def __init__(self, server: RunningServer) -> None:
+    def __init__(self, servers: Sequence[RunningServer]) -> None:
         self.at = time.monotonic()
-        usage = machine.Usage.of(server.pid) if server.pid else None
-        self.server_s = usage.cpu_s if usage else None
-        self.rss_mib = usage.rss_mib if usage else None
+        found = [machine.Usage.of(server.pid) if server.pid else None for server in servers]
+        usages = [usage for usage in found if usage]
+        is_known = len(usages) == len(found)
+        self.server_s = sum(usage.cpu_s for usage in usages) if is_known else None
+        self.rss_mib = sum(usage.rss_mib for usage in usages) if is_known else None
         self.generator_s = time.process_time()
         self.busy_s = machine.busy_s()
 

@@ -37,7 +37,8 @@ class Setting:
 @dataclass(frozen=True, slots=True)
 class PeerKind:
     title: str
-    start: Callable[[Setting], AbstractContextManager[RunningServer]]
+    start: Callable[[Setting], AbstractContextManager[list[RunningServer]]]
+    """One server for all clients, or as many as there may be clients where it takes one at a time."""
     converse: Converse
     environment: str = ""
     """Its folder in `ENVIRONMENTS`; empty for what runs in this one."""
@@ -48,30 +49,30 @@ class PeerKind:
 
 
 @contextmanager
-def tutti(setting: Setting) -> Iterator[RunningServer]:
+def tutti(setting: Setting) -> Iterator[list[RunningServer]]:
     arguments = ["--threads", str(setting.n_threads), "--max-sessions", str(setting.n_streams + 1)]
     with running_server(["--model", setting.folder, *arguments]) as server:
-        yield server
+        yield [server]
 
 
 @contextmanager
-def whisperlive(setting: Setting, *mode: str) -> Iterator[RunningServer]:
+def whisperlive(setting: Setting, *mode: str) -> Iterator[list[RunningServer]]:
     port = free_port()
     program = str(PROGRAMS / "whisperlive_server.py")
     command = [_python("whisperlive"), program, str(port), setting.ct2_folder, str(setting.n_streams + 1), *mode]
     with running_process(command, port, ready_path="", environment=setting.environment) as server:
-        yield server
+        yield [server]
 
 
 @contextmanager
-def whisperlivekit(setting: Setting, *, policy: Callable[[Setting], Sequence[str]]) -> Iterator[RunningServer]:
+def whisperlivekit(setting: Setting, *, policy: Callable[[Setting], Sequence[str]]) -> Iterator[list[RunningServer]]:
     """On raw PCM, without the warm-up file that it would download."""
     port = free_port()
     command = [_python("whisperlivekit"), str(PROGRAMS / "whisperlivekit_server.py"), setting.folder]
     command += ["--host", "127.0.0.1", "--port", str(port), "--pcm-input", "--warmup-file", ""]
     command += ["--language", setting.language, *policy(setting)]
     with running_process(command, port, ready_path="/health", environment=setting.environment) as server:
-        yield server
+        yield [server]
 
 
 def _local_agreement(setting: Setting) -> list[str]:

@@ -1,6 +1,7 @@
 """The race of live servers: who takes part, who gives up, and what is written."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,15 +24,15 @@ RECORDING = Recording("test", np.zeros(48_000, np.float32), "left down", (Said("
 
 
 @contextmanager
-def nowhere(setting: Setting) -> Iterator[RunningServer]:
-    yield RunningServer("http://nowhere", None)
+def nowhere(setting: Setting) -> Iterator[list[RunningServer]]:
+    yield [RunningServer("http://nowhere", None)]
 
 
 def late_run(delay_s: float) -> dict:
     """A level of one client that sees both words so late."""
     log = CaptionLog(RECORDING, begun=100.0, captions=[Caption(102.0 + delay_s, "left town", "left")])
-    taken = live_peers._Taken(RunningServer("", None))
-    return live_peers.level_result([log], taken, live_peers._Taken(RunningServer("", None)))
+    servers = [RunningServer("", None)]
+    return live_peers.level_result([log], live_peers._Taken(servers), live_peers._Taken(servers))
 
 
 def test_words_that_never_come_stand_beside_the_delays() -> None:
@@ -64,6 +65,27 @@ def test_the_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "absent: not installed: benchmarks/peers.sh no-such-environment" in ran.output
     assert "| fast | 1 | 1.50/1.50 |" in ran.output
     assert "| ∞ |" in ran.output
+
+
+async def test_servers_of_one_client_are_used_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client has a server of its own while there are enough."""
+    heard: list[str] = []
+
+    async def converse(url: str, log: CaptionLog, language: str) -> None:
+        heard.append(url)
+
+    monkeypatch.setattr(live_peers, "STAGGER_S", 0.0)
+    servers = [RunningServer(f"http://{name}", None) for name in ("a", "b", "c")]
+    for n, expected in ((2, ["http://a", "http://b"]), (4, ["http://a", "http://b", "http://c", "http://a"])):
+        heard.clear()
+        run = await live_peers.run_level(servers, converse, [RECORDING] * n, "en")
+        assert (heard, run["failed"]) == (expected, 0)
+
+
+def test_what_servers_take_is_added_up() -> None:
+    one, two = (live_peers._Taken([RunningServer("", os.getpid())] * n) for n in (1, 2))
+    assert one.rss_mib and two.rss_mib and two.rss_mib == pytest.approx(2 * one.rss_mib, rel=0.2)
+    assert live_peers._Taken([RunningServer("", os.getpid()), RunningServer("", None)]).server_s is None
 
 
 def test_unknown_peers_are_told() -> None:
