@@ -10,13 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from app.audio import Samples
 from benchmarks.captions import Caption
-from benchmarks.client import GRACE_S, ClientLog, StreamLog, described, speak, stream
+from benchmarks.client import CHUNK_S, CHUNK_SAMPLES, GRACE_S, ClientLog, StreamLog, described, speak, stream
 from benchmarks.delays import captions, problems
 from benchmarks.encodings import PLAIN, encode
 
@@ -113,6 +115,48 @@ async def converse_whisperlivekit(url: str, log: CaptionLog, language: str) -> N
             await socket.send(b"")
             await asyncio.wait([reading], timeout=DRAIN_S)
             reading.cancel()
+
+
+async def converse_whisper_streaming(url: str, log: CaptionLog, language: str) -> None:
+    """Over bare TCP; the language was told when the server was started.
+
+    It reads again only when more audio comes, and a word stands once two readings agree: so silence is sent behind the
+    recording, as from a microphone that stays open, as long as it brings anything new.
+    """
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+
+    async def send(samples: Samples) -> None:
+        writer.write(encode(samples, PLAIN))
+        await writer.drain()
+
+    async def read() -> None:
+        text = ""
+        async for line in reader:
+            # Begin and end in ms, then words that bring their own spaces.
+            _begin, _end, words = line.decode().rstrip("\n").split(" ", 2)
+            text += words
+            log.note(text.strip(), text.strip())
+
+    async def keep_silent() -> None:
+        silence = np.zeros(CHUNK_SAMPLES, np.float32)
+        while True:
+            await asyncio.sleep(CHUNK_S)
+            await send(silence)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(read())
+            await speak(log, send)
+            silent = tasks.create_task(keep_silent())
+            await _until_quiet(log)
+            silent.cancel()
+            if reading.done():
+                raise PeerFailed("the server closed the connection")
+            # It dies of clients that leave before it has read all, and closes then.
+            writer.write_eof()
+    finally:
+        writer.close()
 
 
 class WhisperLiveText:

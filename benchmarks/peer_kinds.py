@@ -2,12 +2,18 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.peer_clients import Converse, converse_tutti, converse_whisperlive, converse_whisperlivekit
+from benchmarks.peer_clients import (
+    Converse,
+    converse_tutti,
+    converse_whisper_streaming,
+    converse_whisperlive,
+    converse_whisperlivekit,
+)
 from benchmarks.server import RunningServer, free_port, running_process, running_server
 
 ENVIRONMENTS = Path("build/peers")
@@ -75,6 +81,26 @@ def whisperlivekit(setting: Setting, *, policy: Callable[[Setting], Sequence[str
         yield [server]
 
 
+@contextmanager
+def whisper_streaming(setting: Setting) -> Iterator[list[RunningServer]]:
+    """A process for each client, as it serves one at a time.
+
+    Its voice detection is asked for, as without it this checkpoint repeats itself in pauses.
+    """
+    command = [_python("whisper_streaming"), str(PROGRAMS / "whisper_streaming_server.py")]
+    command += [str(ENVIRONMENTS / "whisper_streaming" / "source"), "--model_dir", setting.ct2_folder]
+    command += ["--language", setting.language, "--host", "127.0.0.1", "--log-level", "WARNING", "--vad"]
+    with ExitStack() as stack:
+        servers = []
+        for _ in range(setting.n_streams):
+            port = free_port()
+            running = running_process(
+                [*command, "--port", str(port)], port, ready_path="", environment=setting.environment
+            )
+            servers.append(stack.enter_context(running))
+        yield servers
+
+
 def _local_agreement(setting: Setting) -> list[str]:
     return ["--backend-policy", "localagreement", "--backend", "faster-whisper", "--model_dir", setting.ct2_folder]
 
@@ -101,6 +127,9 @@ KINDS = {
         partial(whisperlivekit, policy=_local_agreement),
         converse_whisperlivekit,
         "whisperlivekit",
+    ),
+    "whisper_streaming": PeerKind(
+        "whisper_streaming", whisper_streaming, converse_whisper_streaming, "whisper_streaming"
     ),
 }
 

@@ -17,6 +17,7 @@ from benchmarks.peer_clients import (
     Converse,
     WhisperLiveText,
     converse_tutti,
+    converse_whisper_streaming,
     converse_whisperlive,
     converse_whisperlivekit,
     listen,
@@ -27,6 +28,7 @@ from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
 
 Serve = Callable[[ServerConnection], Awaitable[None]]
+HandleTcp = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 SHORT = Recording("short", np.zeros(SAMPLE_RATE // 4, np.float32), "one two", (Said("one two", ((0.0, 0.2),)),))
 
 
@@ -116,6 +118,50 @@ async def test_whisperlivekit_is_heard_until_it_is_ready_to_stop() -> None:
 def test_whisperlivekit_lines_stand_before_the_buffer() -> None:
     message = {"lines": [{"text": "a"}, {"text": ""}, {"text": " b "}], "buffer_transcription": ""}
     assert whisperlivekit_text(message) == ("a b", "a b")
+
+
+@asynccontextmanager
+async def fake_tcp_server(handle: HandleTcp) -> AsyncIterator[str]:
+    async def handle_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handle(reader, writer)
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(handle_and_close, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_whisper_streaming_hears_silence_until_it_says_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16-bit audio and silence behind it; lines add to the text, up to the one that comes when the client is done."""
+    monkeypatch.setattr(peer_clients, "QUIET_S", 0.3)
+    received = bytearray()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.extend(await reader.readexactly(2 * len(SHORT.samples)))
+        writer.write(b"0 200  one\n")
+        received.extend(await reader.readexactly(2))
+        writer.write(b"200 400  two\n")
+        received.extend(await reader.read())
+        writer.write(b"400 600 -three\n")
+
+    async with fake_tcp_server(handle) as url:
+        log = await heard(converse_whisper_streaming, url)
+    assert log.failure is None
+    assert [each.shown for each in log.captions] == ["one", "one two", "one two-three"]
+    assert all(each.shown == each.stable for each in log.captions)
+    assert len(received) > 2 * len(SHORT.samples)
+
+
+async def test_whisper_streaming_that_hangs_up_has_failed_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_clients, "QUIET_S", 0.3)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(2)
+
+    async with fake_tcp_server(handle) as url:
+        log = await heard(converse_whisper_streaming, url)
+    assert log.failure
 
 
 @pytest.mark.parametrize("converse", [converse_whisperlive, converse_whisperlivekit])
