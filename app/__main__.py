@@ -31,6 +31,7 @@ ENGINE_SETTINGS = (
     "model",
     "device",
     "dtype",
+    "encoder_dtype",
     "kernels",
     "threads",
     "slots",
@@ -211,6 +212,7 @@ def _start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcr
             model=settings.model,
             device=settings.device,  # type: ignore[arg-type]  # EngineConfig checks it
             dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
+            encoder_dtype=settings.encoder_dtype,  # type: ignore[arg-type]  # EngineConfig checks it
             audio_context=settings.audio_context,  # type: ignore[arg-type]  # EngineConfig checks it
             n_threads=settings.threads or None,
             n_slots=settings.slots or None,

@@ -35,6 +35,9 @@ class Settings:
     )
     device: str = _setting("auto", "cpu, cuda, or auto: a GPU where there is one.")
     dtype: str = _setting("auto", "float32, bfloat16, float16, or auto: what suits the device.")
+    encoder_dtype: str = _setting(
+        "auto", "fp8: products of the encoder in 8 bits, faster and less exact, on GPUs that have them; auto: as dtype."
+    )
     audio_context: str = _setting(
         "auto", "full: encode whole 30 s windows; auto: only their audio, where the checkpoint was trained for that."
     )

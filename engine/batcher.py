@@ -37,6 +37,8 @@ class Limits:
     max_wait_s: float
     max_decode_stall_s: float
     n_slots: int = 1
+    n_filling: int = 1_000_000
+    """Windows that fill the device: none is held back for more to join it."""
 
     @property
     def n_reserved_slots(self) -> int:
@@ -124,7 +126,7 @@ class Batcher:
         room = self._room(load)
         if not self._by_id or room == 0:
             return []
-        if len(self._by_id) < room and self._held_back_s(now_s, load.sessions) > 0:
+        if len(self._by_id) < min(room, self._limits.n_filling) and self._held_back_s(now_s, load.sessions) > 0:
             return []
         batch, took_s = list[int](), load.held_up_s
         while self._by_id and len(batch) < room:

@@ -5,6 +5,7 @@ from typing import Literal, get_args, get_type_hints
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+EncoderDtype = Literal["auto", "fp8"]
 AudioContext = Literal["auto", "full"]
 Kernels = Literal["auto", "torch", "flashinfer"]
 
@@ -23,6 +24,9 @@ class EngineConfig:
     """Where the model runs; `auto` is CUDA if there is any, else the CPU."""
     dtype: Dtype = "auto"
     """Of weights and caches; `auto` is float32 on the CPU and bfloat16 on CUDA. float16 needs CUDA."""
+    encoder_dtype: EncoderDtype = "auto"
+    """Of the encoder's matrix products: `auto` as all others; `fp8` is faster, less exact, and needs a GPU of compute
+    capability 8.9 or newer. A checkpoint that does not bear it is refused at start."""
     audio_context: AudioContext = "auto"
     """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that."""
     kernels: Kernels = "auto"
@@ -53,7 +57,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(EngineConfig)
-        for name in ("device", "dtype", "audio_context", "kernels"):
+        for name in ("device", "dtype", "encoder_dtype", "audio_context", "kernels"):
             choices = get_args(hints[name])
             self._require(name, getattr(self, name) in choices, "one of " + ", ".join(choices))
         self._require("model", bool(self.model), "a name or a folder")

@@ -6,7 +6,7 @@ Matrix products of many rows are cuBLAS's, attention over whole windows is cuDNN
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -36,9 +36,47 @@ class StepAttention(Protocol):
     def cross_attention(self, layer: int, query: Tensor) -> Tensor: ...
 
 
+Operand = TypeVar("Operand")
+
+
+class Products(Protocol[Operand]):
+    """The products of many rows, and what comes before them, in one kind of numbers; `Operand` is multiplied."""
+
+    def take(self, x: Tensor) -> Operand:
+        """`(rows, inputs)` of the model's numbers."""
+        ...
+
+    def product(self, layer: Linear, x: Operand) -> Tensor: ...
+
+    def normed(self, norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Operand]:
+        """`x + y`, and its norm to be multiplied."""
+        ...
+
+    def activated(self, layer: Linear, x: Operand) -> Operand:
+        """A product behind GELU, to be multiplied."""
+        ...
+
+
+class HalfProducts:
+    """In the 16 bits of the model itself."""
+
+    def take(self, x: Tensor) -> Tensor:
+        return x
+
+    def product(self, layer: Linear, x: Tensor) -> Tensor:
+        return _product(layer, x)
+
+    def normed(self, norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        return _normed(norm, x, y)
+
+    def activated(self, layer: Linear, x: Tensor) -> Tensor:
+        return _product(layer, x, with_gelu=True)
+
+
 class FusedEncoder:
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, products: Products[Any]) -> None:
         self._encoder = encoder
+        self._products = products
         # Channels last, so that what comes out is what the layers take, without being turned round.
         self._weights = [
             convolution.weight[:, :, None].contiguous(memory_format=torch.channels_last)
@@ -68,12 +106,12 @@ class FusedEncoder:
 
     def _layer(self, layer: EncoderLayer, x: Tensor, y: Tensor | None, attend: Attend) -> tuple[Tensor, Tensor]:
         """`x + y` is what comes in, and what is returned."""
-        x, normed = _normed(layer.self_attn_layer_norm, x, y)
-        attention, mlp = layer.self_attn, layer.mlp
-        projected = _product(attention.qkv_proj, normed).view(len(normed), 3, attention.n_heads, -1)
-        y = _product(attention.out_proj, attend(projected))
-        x, normed = _normed(layer.final_layer_norm, x, y)
-        return x, _product(mlp.fc2, _product(mlp.fc1, normed, with_gelu=True))
+        products, attention, mlp = self._products, layer.self_attn, layer.mlp
+        x, normed = products.normed(layer.self_attn_layer_norm, x, y)
+        projected = products.product(attention.qkv_proj, normed).view(len(x), 3, attention.n_heads, -1)
+        y = products.product(attention.out_proj, products.take(attend(projected)))
+        x, normed = products.normed(layer.final_layer_norm, x, y)
+        return x, products.product(mlp.fc2, products.activated(mlp.fc1, normed))
 
 
 class FusedDecoder:
@@ -127,11 +165,12 @@ class FusedDecoder:
             return F.linear(hidden, weight).float()
         return kernels.linear(hidden.contiguous(), weight, None, dtype=torch.float32)
 
-    def write_cross_attention(self, states: Tensor, slots: Tensor) -> None:
+    def write_cross_attention(self, states: Tensor, slots: Tensor, products: Products[Any]) -> None:
         """Keys and values of packed encoder states, all windows of the same length, for every layer."""
+        taken = products.take(states)
         for index, layer in enumerate(_decoder_layers(self._decoder)):
             keys, values = self._cache.cross_attention[index]
-            kernels.store_cross(_product(layer.encoder_attn.kv_proj, states), keys, values, slots)
+            kernels.store_cross(products.product(layer.encoder_attn.kv_proj, taken), keys, values, slots)
 
 
 _Rest = tuple[Tensor, Tensor | None]

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from engine.errors import CheckpointError
-from engine.fused import Attend, FusedDecoder, FusedEncoder
+from engine.fused import Attend, FusedDecoder, FusedEncoder, Products
 from engine.fused_sampling import FusedSampler
 from engine.kv_cache import KVCache
 from engine.model import Whisper
 from engine.packing import Run
-from engine.passes import ROWS, least, n_rows_of, pad
+from engine.passes import FILLING_WINDOWS, ROWS, least, n_rows_of, pad
+from engine.staging import to_device
 
 if TYPE_CHECKING:
     from engine.flashinfer_attention import FlashInfer, FlashInferSteps
@@ -29,9 +30,8 @@ T = TypeVar("T")
 READ_ROWS = (1, 2, 4, 8, 16, 32, 64)
 READ_TOKENS = (4, 8, 16, 32)
 """Prompts with their drafts: rows and tokens for which there is a graph."""
-ENCODE_WINDOWS = (4, 2, 1)
-"""Full windows for which there is a graph; more are encoded in several parts. Four fill the GPU, and what they leave
-between two layers still fits into its cache."""
+ENCODE_WINDOWS = (FILLING_WINDOWS, 2, 1)
+"""Full windows for which there is a graph; more are encoded in several parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class GraphedPasses:
         tokens: Tensor,
         positions: Tensor,
         sampler: FusedSampler,
+        products: Products[Any],
         *,
         nobody: int,
         with_graphs: bool,
@@ -108,6 +109,7 @@ class GraphedPasses:
             tokens, positions: the last token of every slot and its position, for as many rows as there are slots, and
                 more up to the next of `ROWS`.
             sampler: over the same tensors.
+            products: those of the encoder.
             nobody: a slot that holds nothing.
         """
         self._cache = cache
@@ -116,7 +118,8 @@ class GraphedPasses:
         self._sampler = sampler
         self._nobody = nobody
         self._with_graphs = with_graphs
-        self._encoder = FusedEncoder(model.encoder)
+        self._products = products
+        self._encoder = FusedEncoder(model.encoder, products)
         self._decoder = FusedDecoder(model.decoder, cache)
         self._slots = torch.arange(tokens.shape[0], device=cache.device).clamp_(max=nobody)
         self._starts = torch.zeros(max(READ_ROWS), dtype=torch.long, device=cache.device)
@@ -155,7 +158,7 @@ class GraphedPasses:
         runs = [Run(slice(0, windows), windows, features[1] // 2, 0)]
 
         def body() -> None:
-            self._decoder.write_cross_attention(self._encoder(held, runs, attend), slots)
+            self._decoder.write_cross_attention(self._encoder(held, runs, attend), slots, self._products)
 
         attend = self._flashinfer.attend(runs) if self._flashinfer else None
         return _Encoding(held, slots, attend, self.pool.capture(body))
@@ -171,12 +174,12 @@ class GraphedPasses:
         for run in runs:
             for slot in slots[run.windows]:
                 self._cache.set_length(slot, run.n_states)
-        own = self._to_device(slots)
+        own = to_device(slots, self._cache.device)
         if not self._encodings or any(run.n_states != self._n_full_states for run in runs):
             states = self._encoder(features, runs, self._flashinfer.attend(runs) if self._flashinfer else None)
             for run in runs:
                 part = states[run.start : run.start + run.n_windows * run.n_states]
-                self._decoder.write_cross_attention(part, own[run.windows])
+                self._decoder.write_cross_attention(part, own[run.windows], self._products)
             return
         at = 0
         while at < len(slots):
@@ -197,11 +200,11 @@ class GraphedPasses:
         reading = self._readings.get((rows or 0, length or 0))
         if reading is None:
             starts = torch.zeros(len(slots), dtype=torch.long, device=self._cache.device)
-            padded = pad(tokens, n_tokens).to(self._cache.device, non_blocking=True)
-            return self._decoder(padded, starts, self._to_device(slots))
-        filled = [*tokens, *([()] * (reading.tokens.shape[0] - len(slots)))]
-        reading.tokens.copy_(pad(filled, reading.tokens.shape[1]), non_blocking=True)
-        reading.slots.copy_(torch.tensor([*slots, *([self._nobody] * (len(filled) - len(slots)))]), non_blocking=True)
+            padded = to_device(pad(tokens, n_tokens), self._cache.device)
+            return self._decoder(padded, starts, to_device(slots, self._cache.device))
+        n_more = reading.tokens.shape[0] - len(slots)
+        reading.tokens.copy_(to_device(pad([*tokens, *([()] * n_more)], reading.tokens.shape[1]), self._cache.device))
+        reading.slots.copy_(to_device([*slots, *([self._nobody] * n_more)], self._cache.device))
         return reading.hidden.replay()[: len(slots), :n_tokens]
 
     def step(self, positions: dict[int, int]) -> Tensor:
@@ -229,9 +232,6 @@ class GraphedPasses:
         tokens, positions = self._tokens[:rows, None], self._positions[:rows]
         attention = self._plan(rows) if self._flashinfer else None
         return self._decoder.logits(self._decoder(tokens, positions, self._slots[:rows], attention)[:, 0])
-
-    def _to_device(self, numbers: Sequence[int]) -> Tensor:
-        return torch.tensor(numbers).to(self._cache.device, non_blocking=True)
 
 
 def load_flashinfer(model: Whisper, cache: KVCache) -> "FlashInfer":

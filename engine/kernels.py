@@ -46,12 +46,14 @@ def _layer_norm(
     Y_BIAS,
     SUM,
     OUT,
+    SCALES,
     WEIGHT,
     BIAS,
     n_rows,
     n_columns,
     eps,
     PARTS: tl.constexpr,
+    QUANTIZES: tl.constexpr,
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -70,13 +72,34 @@ def _layer_norm(
                 y += tl.load(Y + part * n_rows * n_columns + at, mask=inside, other=0.0)
             y += tl.load(Y_BIAS + columns, mask=inside, other=0.0).to(tl.float32)
         # Rounded as the sum that is kept, which is what the reference normalises.
-        x = (x + y).to(OUT.dtype.element_ty)
+        x = (x + y).to(X.dtype.element_ty)
         tl.store(SUM + at, x, mask=inside)
         x = x.to(tl.float32)
     mean = tl.sum(x, 0) / n_columns
     centred = tl.where(inside, x - mean, 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, 0) / n_columns + eps)
-    tl.store(OUT + at, (centred * scale * weight + bias).to(OUT.dtype.element_ty), mask=inside)
+    normed = centred * scale * weight + bias
+    if QUANTIZES:
+        _store_scaled(normed, OUT + at, SCALES + row, inside)
+    else:
+        tl.store(OUT + at, normed.to(OUT.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _store_scaled(x, OUT, SCALE, inside):
+    """A row in 8 bits, of which 448 is the largest number, and what to multiply it with."""
+    scale = tl.maximum(tl.max(tl.abs(x), 0), 1e-12) / 448.0
+    tl.store(SCALE, scale)
+    tl.store(OUT, (x / scale).to(OUT.dtype.element_ty), mask=inside)
+
+
+class Scaled(NamedTuple):
+    """A matrix in 8 bits, each row with a scale of its own."""
+
+    values: Tensor
+    """`(rows, columns)` float8_e4m3fn."""
+    scales: Tensor
+    """`(rows, 1)` float32."""
 
 
 def layer_norm(
@@ -87,8 +110,28 @@ def layer_norm(
     Args:
         y: as `x`; or `(parts, rows, columns)` float32, which are added up, and `y_bias` with them.
     """
-    rows, columns = x.shape
     out = torch.empty_like(x)
+    return _norm(x, y, y_bias, weight, bias, eps, out, None), out
+
+
+def layer_norm_scaled(x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Scaled]:
+    """`x + y`, or `x` itself without a `y`, in 16 bits, and its layer norm in 8."""
+    out = _empty_scaled(x)
+    return _norm(x, y, None, weight, bias, eps, out.values, out.scales), out
+
+
+def _norm(
+    x: Tensor,
+    y: Tensor | None,
+    y_bias: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    out: Tensor,
+    scales: Tensor | None,
+) -> Tensor:
+    """Writes to `out` and `scales`; returns the sum."""
+    rows, columns = x.shape
     total = x if y is None else torch.empty_like(x)
     _layer_norm[(rows,)](
         x,
@@ -96,27 +139,66 @@ def layer_norm(
         x if y_bias is None else y_bias,
         total,
         out,
+        x if scales is None else scales,
         weight,
         bias,
         rows,
         columns,
         eps,
         PARTS=0 if y is None else 1 if y.dim() == 2 else y.shape[0],
+        QUANTIZES=scales is not None,
         BLOCK=triton.next_power_of_2(columns),
         PDL=_overlaps(),
         num_warps=4,
         **_launch(),
     )
-    return total, out
-
-
-def _launch() -> dict[str, bool]:
-    return {"launch_pdl": True} if _overlaps() else {}
+    return total
 
 
 @triton.jit
 def _gelu(x):
     return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def _scale_rows(X, OUT, SCALES, n_columns, GELU: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    _begin(PDL)
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < n_columns
+    at = row * n_columns + columns
+    x = tl.load(X + at, mask=inside, other=0.0).to(tl.float32)
+    if GELU:
+        x = _gelu(x)
+    _store_scaled(x, OUT + at, SCALES + row, inside)
+
+
+def scaled(x: Tensor, *, with_gelu: bool = False) -> Scaled:
+    """`x`, or its GELU, in 8 bits. Args: x: `(rows, columns)`, contiguous."""
+    out = _empty_scaled(x)
+    rows, columns = x.shape
+    block = triton.next_power_of_2(columns)
+    _scale_rows[(rows,)](
+        x,
+        out.values,
+        out.scales,
+        columns,
+        GELU=with_gelu,
+        BLOCK=block,
+        PDL=_overlaps(),
+        num_warps=8 if block > 2_048 else 4,
+        **_launch(),
+    )
+    return out
+
+
+def _empty_scaled(x: Tensor) -> Scaled:
+    values = torch.empty(x.shape, device=x.device, dtype=torch.float8_e4m3fn)
+    return Scaled(values, torch.empty((len(x), 1), device=x.device, dtype=torch.float32))
+
+
+def _launch() -> dict[str, bool]:
+    return {"launch_pdl": True} if _overlaps() else {}
 
 
 @triton.jit

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.checkpoint import ModelConfig
 from engine.packing import Run
+from engine.staging import to_device
 
 Rows = slice | Tensor
 """Slots, in order: a slice where they are consecutive, so that indexing gives a view, else an index tensor."""
@@ -40,7 +41,7 @@ class KVCache:
         first = slots[0]
         if list(slots) == list(range(first, first + len(slots))):
             return slice(first, first + len(slots))
-        return torch.tensor(slots, device=self.device)
+        return to_device(slots, self.device)
 
     def write_cross_attention(self, layer: int, slots: Sequence[int], keys_values: Tensor, runs: Sequence[Run]) -> None:
         """Store a layer's keys and values of packed encoder states, `(states, 2, heads, head_dim)`."""

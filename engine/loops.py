@@ -11,6 +11,8 @@ LONGEST_ROUND = 40
 
 def repeated_tokens(tokens: Sequence[int]) -> int:
     """How many tokens at the end only repeat what stands right before them; 0 where decoding makes progress."""
+    if len(tokens) < LEAST_TOKENS:
+        return 0
     for length in range(1, min(LONGEST_ROUND, len(tokens) // LEAST_ROUNDS) + 1):
         n_rounds = max(LEAST_ROUNDS, -(-LEAST_TOKENS // length))
         n_repeated = length * (n_rounds - 1)

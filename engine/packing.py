@@ -39,6 +39,18 @@ def find_runs(n_states: Sequence[int]) -> list[Run]:
     return runs
 
 
+def cut(n_states: Sequence[int], most: int) -> list[slice]:
+    """Neighbouring windows in parts of at most so many states, or of one window."""
+    parts: list[slice] = []
+    first, total = 0, 0
+    for at, length in enumerate(n_states):
+        if total and total + length > most:
+            parts.append(slice(first, at))
+            first, total = at, 0
+        total += length
+    return [*parts, slice(first, len(n_states))]
+
+
 def pack(parts: Sequence[Tensor]) -> Tensor:
     """One `(n_windows, n_states, ...)` for each run to `(total, ...)`."""
     flat = [part.flatten(0, 1) for part in parts]

@@ -13,6 +13,7 @@ from engine.attention import DecodeAttention, DecoderAttention, PrefillAttention
 from engine.kv_cache import KVCache
 from engine.model import Whisper
 from engine.packing import Run
+from engine.staging import to_device
 
 Heads = Sequence[tuple[int, int]]
 """(layer, head) of those to watch; none for not watching."""
@@ -20,6 +21,9 @@ Heads = Sequence[tuple[int, int]]
 
 ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Rows of a decode step for which there is a graph."""
+
+FILLING_WINDOWS = 4
+"""Full windows that keep a large GPU busy, while what they leave between two layers still fits into its cache."""
 
 
 class Passes(Protocol):
@@ -71,7 +75,7 @@ class PlainPasses:
 
     def _read(self, tokens: Sequence[Sequence[int]], attention: DecoderAttention) -> Tensor:
         device = self._cache.device
-        padded = pad(tokens, max(map(len, tokens))).to(device)
+        padded = to_device(pad(tokens, max(map(len, tokens))), device)
         hidden: Tensor = self._model.decoder(padded, torch.arange(padded.shape[1], device=device), attention)
         return hidden
 
@@ -107,9 +111,9 @@ def n_rows_of(slots: Iterable[int]) -> int:
     return max(slots) + 1
 
 
-def pad(sequences: Sequence[Sequence[int]], length: int) -> Tensor:
-    """`(sequences, length)` int64 on the CPU, zeros behind each."""
-    return torch.tensor([[*row, *(0 for _ in range(length - len(row)))] for row in sequences])
+def pad(sequences: Sequence[Sequence[int]], length: int) -> list[list[int]]:
+    """Rows of the same length, zeros behind each."""
+    return [[*row, *([0] * (length - len(row)))] for row in sequences]
 
 
 def n_rows_held(n_slots: int) -> int:

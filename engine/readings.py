@@ -57,7 +57,8 @@ class Readings(Generic[Reading]):
 
     @property
     def are_held(self) -> bool:
-        """Whether nothing may be handed out before the last one is judged."""
+        """Whether nothing may be handed out before the last one is judged. Else the first one counts, whatever it is
+        like, unless it goes round in circles."""
         sampling = self._sampling
         return len(sampling.temperatures) > 1 or sampling.best_of > 1 and sampling.temperatures[0] > 0
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.checkpoint import Checkpoint
 from engine.kv_cache import Rows
+from engine.staging import to_device
 
 _FORBIDDEN = float("-inf")
 
@@ -39,16 +40,16 @@ class RuleState:
         """The state of rows that begin with these forced prefixes."""
         times = [[token for token in prefix if token >= first_time] for prefix in prefixes]
         # One transfer for all of it.
-        values = torch.tensor(
+        values = to_device(
             [
-                list(with_timestamps),
-                [len(prefix) == 0 for prefix in prefixes],
-                [len(prefix) > 0 and prefix[-1] >= first_time for prefix in prefixes],
-                [len(prefix) < 2 or prefix[-2] >= first_time for prefix in prefixes],
+                [int(each) for each in with_timestamps],
+                [int(len(prefix) == 0) for prefix in prefixes],
+                [int(len(prefix) > 0 and prefix[-1] >= first_time) for prefix in prefixes],
+                [int(len(prefix) < 2 or prefix[-2] >= first_time) for prefix in prefixes],
                 [row[-1] if row else first_time - 1 for row in times],
             ],
-            dtype=torch.long,
-        ).to(device, non_blocking=True)
+            device,
+        )
         with_timestamps_, is_at_begin, last_is_time, second_last_is_time = values[:4].bool()
         return cls(with_timestamps_, is_at_begin, last_is_time, second_last_is_time, values[4])
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,13 +24,13 @@ from engine.hotwords import Hotwords
 from engine.kv_cache import KVCache, SlotAllocator
 from engine.memory import CPU_SLOTS, choose_slots
 from engine.model import Whisper
-from engine.packing import find_runs
-from engine.passes import Passes, PlainPasses, n_rows_held, n_rows_of
+from engine.packing import cut, find_runs
+from engine.passes import FILLING_WINDOWS, Passes, PlainPasses, n_rows_held, n_rows_of
 from engine.prompt import Prompt
 from engine.random_model import PREFIX, random_checkpoint
 from engine.rules import RuleState, make_rules
 from engine.sampling import Draw, Sampler
-from engine.staging import HostRows, Staging, to_host
+from engine.staging import HostRows, Staging, to_device, to_host
 from engine.weights import load_model
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ class Runner:
         )
         self._first_timestamp = checkpoint.tokenizer.first_timestamp
         is_fused = can_fuse(self.device, self.dtype, checkpoint.model) and config.kernels != "torch"
+        if config.encoder_dtype == "fp8" and not is_fused:
+            raise CheckpointError(
+                f"encoder_dtype fp8: expected 16 bits and our own kernels on a CUDA device, got {self.dtype} and "
+                f"kernels {config.kernels} on {self.device}"
+            )
         if config.kernels == "flashinfer" and not is_fused:
             raise CheckpointError(
                 f"kernels flashinfer: expected 16 bits on a CUDA device, got {self.dtype} on {self.device}"
@@ -119,11 +124,22 @@ class Runner:
         self._graphed: GraphedPasses | None = None
         if is_fused:
             self._graphed = make_graphed_passes(
-                self.model, self._cache, self._rule_state, self._tokens, self._positions, n_slots, checkpoint, config
+                self.model,
+                self._filters,
+                self._cache,
+                self._rule_state,
+                self._tokens,
+                self._positions,
+                n_slots,
+                checkpoint,
+                config,
             )
             self._passes = self._graphed
         self.n_ahead = 1 if self.device.type == "cuda" and config.steps_ahead else 0
         """Steps that are launched before the tokens of the one before them are read."""
+        self.n_filling = FILLING_WINDOWS if self._graphed else config.max_encode_batch
+        """Windows that fill the device: more in one call take as long each."""
+        self._encoded: torch.cuda.Event | None = None
         self._staging = Staging(self.device)
         self._watched: dict[int, int] = {}
         """Encoder states that hold audio, by slot, where it is to be told what the alignment heads look at."""
@@ -145,7 +161,7 @@ class Runner:
     def warm_up(self) -> float:
         """Run everything once, so that no window pays for first calls. Returns seconds per full window encoded."""
         silence = np.zeros(WINDOW_SAMPLES, np.float32)
-        slot = self.slots.allocate()
+        slots = [self.slots.allocate() for _ in range(min(self.n_filling, self.slots.n_free) if self._graphed else 1)]
         elapsed_s = 0.0
         if self._graphed:
             model = self.checkpoint.model
@@ -153,21 +169,31 @@ class Runner:
             self._graphed.capture(self._max_encode_batch, features)
         for _ in range(2):
             start_s = time.perf_counter()
-            self.encode([silence], [slot])
+            self.encode([silence] * len(slots), slots)
             self._synchronize()
-            elapsed_s = time.perf_counter() - start_s
-        self.prefill([slot], [Prompt((self.checkpoint.tokenizer.sot,), 0, 0)], [True], [Draw()])
+            elapsed_s = (time.perf_counter() - start_s) / len(slots)
+        self.prefill(slots[:1], [Prompt((self.checkpoint.tokenizer.sot,), 0, 0)], [True], [Draw()])
         self.collect(self.launch())
-        self.release(slot)
+        for slot in slots:
+            self.release(slot)
         return elapsed_s
 
     @torch.inference_mode()
     def encode(self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int]) -> None:
         """Hear windows of up to 30 s in one encoder call and write their cross-attention keys and values."""
         n_states = [self.n_states(len(samples)) for samples in windows]
-        samples = self._staging.padded(windows, max(n_states) * _STATE_SAMPLES)
-        features = log_mel(samples, self._filters).to(self.dtype)
-        self._passes.encode(features, slots, find_runs(n_states))
+        # In parts that each fill the device, so that it has begun with the first before the last is brought there.
+        for part in cut(n_states, self.n_filling * self.checkpoint.model.max_source_positions):
+            samples = self._staging.padded(windows[part], max(n_states[part]) * _STATE_SAMPLES)
+            features = log_mel(samples, self._filters).to(self.dtype)
+            self._passes.encode(features, slots[part], find_runs(n_states[part]))
+        if self.device.type == "cuda":
+            self._encoded = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._encoded.record()
+
+    def is_encoding(self) -> bool:
+        """Whether the device still works on the last `encode`."""
+        return self._encoded is not None and not self._encoded.query()  # type: ignore[no-untyped-call]
 
     def n_states(self, n_samples: int) -> int:
         """Encoder states of a window with so much audio: all of a full window's, unless the checkpoint takes less."""
@@ -270,7 +296,7 @@ class Runner:
 
     def _on_device(self, *columns: Sequence[int]) -> Tensor:
         """Numbers for the device in one transfer, `(columns, numbers)`."""
-        return torch.tensor([list(column) for column in columns]).to(self.device, non_blocking=True)
+        return to_device([list(column) for column in columns], self.device)
 
     @torch.inference_mode()
     def launch(self) -> "Step":
@@ -308,7 +334,7 @@ class Runner:
         for row, each in enumerate(transcripts):
             begin, end = len(each.control), len(each.control) + len(each.tokens)
             probabilities = self._plain.logits(hidden[row, begin - 1 : end - 1]).softmax(dim=-1)
-            said = probabilities.gather(1, torch.tensor(each.tokens, device=self.device)[:, None])[:, 0]
+            said = probabilities.gather(1, to_device(each.tokens, self.device)[:, None])[:, 0]
             n_states = max(1, each.n_samples // _STATE_SAMPLES)
             starts_s = token_starts_s(weights[row, :, begin:end, :n_states].cpu().numpy())
             alignments.append(Alignment(starts_s, tuple(said.tolist())))
@@ -333,7 +359,7 @@ class Runner:
         Source of the idea: Papi, Turchi, Negri, "AlignAtt: Using Attention-based Audio-Translation Alignments as a
         Guide for Simultaneous Speech Translation", 2023.
         """
-        n_states = torch.tensor([self._watched.get(slot, 0) for slot in slots], device=self.device)
+        n_states = to_device([self._watched.get(slot, 0) for slot in slots], self.device)
         holds_audio = torch.arange(looks.shape[2], device=self.device) < n_states[:, None]
         most = looks.mean(dim=1).masked_fill(~holds_audio, -1.0).argmax(dim=-1)
         return torch.where(n_states > 0, most + 1, -1)
@@ -386,6 +412,7 @@ def load_runner(config: EngineConfig) -> Runner:
 
 def make_graphed_passes(
     model: Whisper,
+    filters: Tensor,
     cache: KVCache,
     rule_state: RuleState,
     tokens: Tensor,
@@ -395,9 +422,19 @@ def make_graphed_passes(
     config: EngineConfig,
 ) -> "GraphedPasses":
     # Imported here because they need Triton, which comes with PyTorch for CUDA only.
+    from engine import fp8
+    from engine.fused import FusedEncoder, HalfProducts, Products
     from engine.fused_sampling import FusedSampler
     from engine.graphs import GraphedPasses
 
+    products: Products[Any] = HalfProducts()
+    if config.encoder_dtype == "fp8":
+        fp8.require_device(cache.device)
+        features = log_mel(fp8.sound().to(cache.device), filters).to(model.encoder.conv1.weight.dtype)
+        runs = find_runs([checkpoint.model.max_source_positions])
+        expected = FusedEncoder(model.encoder, products)(features, runs)
+        products = fp8.Fp8Products(model)
+        fp8.check(FusedEncoder(model.encoder, products)(features, runs), expected)
     sampler = FusedSampler(checkpoint, rule_state, tokens, positions)
     return GraphedPasses(
         model,
@@ -405,6 +442,7 @@ def make_graphed_passes(
         tokens,
         positions,
         sampler,
+        products,
         nobody=n_slots,
         with_graphs=config.cuda_graphs,
         with_flashinfer=config.kernels == "flashinfer",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,28 +32,30 @@ class Staging:
         self._device = device
         self._is_cuda = device.type == "cuda"
         self._pinned = torch.empty(0)
-        self._taken: torch.cuda.Event | None = None
+        # Of its own, so that audio travels while the device works on what came before.
+        self._stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
 
     def padded(self, windows: Sequence[NDArray[np.float32]], n_samples: int) -> Tensor:
         """Windows one under the other on the device, zeros behind each: `(windows, n_samples)` float32."""
-        if not self._is_cuda:
+        if self._stream is None:
             padded = np.zeros((len(windows), n_samples), np.float32)
             for row, samples in zip(padded, windows, strict=True):
                 row[: len(samples)] = samples
             return torch.from_numpy(padded)
         # Only what holds audio travels, through memory that the device reads by itself.
         n_total = sum(map(len, windows))
-        if self._taken:
-            self._taken.synchronize()
+        self._stream.synchronize()
         if len(self._pinned) < n_total:
             self._pinned = torch.empty(2 * n_total, pin_memory=True)
         buffer, at = self._pinned.numpy(), 0
         for samples in windows:
             buffer[at : at + len(samples)] = samples
             at += len(samples)
-        moved = self._pinned[:n_total].to(self._device, non_blocking=True)
-        self._taken = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._taken.record()
+        present = torch.cuda.current_stream()
+        with torch.cuda.stream(self._stream):
+            moved = self._pinned[:n_total].to(self._device, non_blocking=True)
+        present.wait_stream(self._stream)
+        moved.record_stream(present)
         on_device, at = torch.zeros((len(windows), n_samples), device=self._device), 0
         for row, samples in zip(on_device, windows, strict=True):
             row[: len(samples)] = moved[at : at + len(samples)]
@@ -68,6 +71,17 @@ class Staging:
         arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrived.record()
         return HostRows(host, arrived)
+
+
+def to_device(numbers: Sequence[Any], device: torch.device) -> Tensor:
+    """Integers, in rows if they come in rows, as int64 on the device.
+
+    A GPU takes them when it comes to them: the host goes on. From memory that is not pinned it would wait until the GPU
+    has done all that it was given before.
+    """
+    if device.type != "cuda":
+        return torch.tensor(numbers, device=device)
+    return torch.tensor(numbers, pin_memory=True).to(device, non_blocking=True)
 
 
 def to_host(columns: Sequence[Tensor]) -> list[list[float]]:

@@ -55,11 +55,15 @@ class StatsRecorder:
             self._encode_s.observe(elapsed_s)
             self._audio_s += audio_s
 
-    def stepped(self, n_running: int, elapsed_s: float) -> None:
+    def launched(self, n_running: int) -> None:
+        """A decode step."""
         with self._lock:
             self._decode_batch.observe(n_running)
-            self._step_s.observe(elapsed_s)
             self._tokens += n_running
+
+    def stepped(self, elapsed_s: float) -> None:
+        with self._lock:
+            self._step_s.observe(elapsed_s)
 
     def prefilled(self, n_windows: int, n_drafted: int, n_accepted: int) -> None:
         """Prefill samples a first token for each window, and more where drafts were right."""

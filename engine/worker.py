@@ -43,6 +43,13 @@ Item = EngineEvent | EngineError
 _DECODE_SHARES = {"cpu": 0.33, "cuda": 0.1}
 """What `EngineConfig.min_decode_share` is by itself."""
 
+_LEAD_S = 0.005
+"""So long before the device has done with encoding, the prompts behind it are prepared."""
+_JOINED_EVERY_S = 0.001
+"""How often it is asked whether it has done."""
+_WRITTEN_AT_ONCE = 8
+"""Of many windows that end in the same step, so many are answered before it is seen who has come since."""
+
 _ENCODE_TIME_MEMORY = 0.7
 """How much of the measured encoder time is kept when a new measurement comes."""
 
@@ -71,6 +78,8 @@ class Request:
     submitted_s: float = 0.0
     is_cancelled: bool = False
     n_steps: int = 0
+    n_begun: int = 0
+    """Readings begun, the present one included."""
     readings: Readings[Read] = field(init=False)
     language: str | None = None
     language_probabilities: dict[str, float] | None = None
@@ -116,6 +125,7 @@ class Worker:
             config.max_wait_ms / 1000,
             config.max_decode_stall_ms / 1000,
             runner.slots.n_free,
+            runner.n_filling,
         )
         # Guarded by `_changed`, which is notified when there may be something new to do.
         self._changed = threading.Condition()
@@ -132,8 +142,10 @@ class Worker:
         """By slot: to be read once more. Empty between two steps."""
         self._unaligned: dict[int, tuple[Request, Read]] = {}
         """By slot: decoded, but for the times of its words. Empty between two steps."""
-        self._in_flight: deque[tuple[Step, dict[int, Transcript | None]]] = deque()
-        """Steps that were launched and not yet read, with whose readings they are, by slot."""
+        self._ended: deque[tuple[Request, Read, Alignment | None]] = deque()
+        """Read and aligned, their slots free, but not yet answered."""
+        self._in_flight: deque[tuple[Step, dict[int, tuple[Request, int]]]] = deque()
+        """Steps that were launched and not yet read, with whose they are, and which reading of theirs, by slot."""
         self._window_encode_s = window_encode_s
         self._owed_s = 0.0
 
@@ -186,6 +198,7 @@ class Worker:
         try:
             while not self.is_closing:
                 self._step()
+            self._answer(len(self._ended))
         except Exception as error:
             logger.exception("the engine has died")
             self._failure = error
@@ -201,16 +214,25 @@ class Worker:
         else:
             # What is under way belongs to nobody any more.
             self._in_flight.clear()
-        self._hand_out()
+        self._answer(_WRITTEN_AT_ONCE)
 
-    def _take(self, held_up_s: float = 0.0) -> list[Request]:
-        """The windows to encode now, after so much encoder work. Sleeps while there is nothing at all to do."""
+    def _take(self, held_up_s: float = 0.0, until_s: float = 0.0) -> list[Request]:
+        """The windows to encode now, after so much encoder work.
+
+        Sleeps while there is nothing at all to do, and up to a time while the device encodes, as whoever comes by then
+        costs the others nothing.
+        """
         with self._changed:
             self._drop_cancelled()
             while not (ids := self._batcher.take(time.monotonic(), self._load(held_up_s))):
-                if self._running or self.is_closing:
+                if self.is_closing or (self._ended and not self._running):
                     return []
-                self._changed.wait(self._batcher.ready_in_s(time.monotonic()))
+                if not self._running:
+                    self._changed.wait(self._batcher.ready_in_s(time.monotonic()))
+                elif time.monotonic() < until_s and self._runner.is_encoding():
+                    self._changed.wait(_JOINED_EVERY_S)
+                else:
+                    return []
             return [self._waiting.pop(id) for id in ids]
 
     def _load(self, held_up_s: float) -> Load:
@@ -237,8 +259,9 @@ class Worker:
             self._runner.encode([request.window.samples for request in batch], list(slots))
             batches.append(batch)
             held_up_s += self._share(batch) * self._window_encode_s
-            batch = self._take(held_up_s)
-        self._collect(leave=0)
+            self._collect(leave=0)
+            self._answer(len(self._ended))
+            batch = self._take(held_up_s, start_s + held_up_s - _LEAD_S)
         self._drop_cancelled()
         new = {slot: request for slot, request in new.items() if self._running.get(slot) is request}
         if new:
@@ -272,6 +295,11 @@ class Worker:
             [request.window.options.timestamps for request in requests.values()],
             [_draw(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)],
         )
+        for request in requests.values():
+            request.n_begun += 1
+        if self._runner.n_ahead and not self._in_flight:
+            # The device goes on while the texts of the prompts are made.
+            self._launch()
         n_accepted = sum(len(result.samples) - 1 for result in prefilled)
         self.stats.prefilled(len(requests), sum(len(prompt.draft) for prompt in prompts), n_accepted)
         for (slot, request), attempt, prompt, result in zip(
@@ -301,12 +329,18 @@ class Worker:
         if self._in_flight and all(map(self._ends_soon, self._running.values())):
             self._collect(leave=0)
             return
-        step = self._runner.launch()
-        self._in_flight.append((step, {slot: self._running[slot].transcript for slot in step.slots}))
+        self._launch()
         self._collect(leave=self._runner.n_ahead)
         elapsed_s = time.monotonic() - start_s
-        self.stats.stepped(len(step.slots), elapsed_s)
+        self.stats.stepped(elapsed_s)
         self._owed_s -= elapsed_s
+
+    def _launch(self) -> None:
+        step = self._runner.launch()
+        self._in_flight.append(
+            (step, {slot: (self._running[slot], self._running[slot].n_begun) for slot in step.slots})
+        )
+        self.stats.launched(len(step.slots))
 
     def _ends_soon(self, request: Request) -> bool:
         """The steps under way are certain to be its last."""
@@ -316,13 +350,14 @@ class Worker:
     def _collect(self, leave: int) -> None:
         """Take the tokens of launched steps, except of so many of the last."""
         while len(self._in_flight) > leave:
-            step, transcripts = self._in_flight.popleft()
+            step, owners = self._in_flight.popleft()
             for slot, sample in self._runner.collect(step).items():
-                request, transcript = self._running.get(slot), transcripts[slot]
+                request, n_begun = owners[slot]
                 # Else the reading came to its end while this step was under way.
-                if request is not None and transcript is not None and request.transcript is transcript:
+                if self._running.get(slot) is request and request.n_begun == n_begun:
+                    assert request.transcript is not None
                     request.n_steps += 1
-                    self._advance(slot, request, transcript, sample)
+                    self._advance(slot, request, request.transcript, sample)
             self._end_readings()
 
     def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> bool:
@@ -342,12 +377,14 @@ class Worker:
 
     def _judge(self, slot: int, request: Request, read: Read) -> None:
         """Find out whether the window is to be read again."""
-        options, outcome = request.window.options, read.transcript.outcome
-        can_drop_text = not request.has_segments_out and not options.prefix
-        counting = request.readings.judge(outcome, read, may_drop_previous_text=can_drop_text)
+        options, transcript = request.window.options, read.transcript
+        counting: Read | None = read
+        if transcript.is_looping or request.readings.are_held:
+            can_drop_text = not request.has_segments_out and not options.prefix
+            counting = request.readings.judge(transcript.outcome, read, may_drop_previous_text=can_drop_text)
         if counting is None:
             self._again[slot] = request
-        elif counting.transcript.n_tokens and (options.word_times or counting.transcript.outcome.is_looping):
+        elif counting.transcript.n_tokens and (options.word_times or counting.transcript.is_looping):
             self._unaligned[slot] = (request, counting)
         else:
             self._finish(slot, request, counting)
@@ -372,8 +409,16 @@ class Worker:
     def _finish(self, slot: int, request: Request, read: Read, alignment: Alignment | None = None) -> None:
         self._release(slot)
         self.stats.done()
-        events = [*read.held, *read.transcript.finish(read.is_truncated, request.n_steps, alignment)]
-        self._outbox += [(request, event) for event in events]
+        self._ended.append((request, read, alignment))
+
+    def _answer(self, most: int) -> None:
+        """Make the last events of so many windows that have ended, and hand out all there are."""
+        for _ in range(min(most, len(self._ended))):
+            request, read, alignment = self._ended[0]
+            events = [*read.held, *read.transcript.finish(read.is_truncated, request.n_steps, alignment)]
+            self._outbox += [(request, event) for event in events]
+            self._ended.popleft()
+        self._hand_out()
 
     def _push(self, request: Request, events: list[EngineEvent]) -> None:
         """Hand out what a reading gives, or hold it until that is known to count."""
@@ -414,7 +459,9 @@ class Worker:
     def _fail_all(self) -> None:
         with self._changed:
             self.is_closing = True
-            open_requests = [*self._running.values(), *(self._waiting.pop(id) for id in self._batcher.clear())]
+            ended = [request for request, _, _ in self._ended]
+            waiting = [self._waiting.pop(id) for id in self._batcher.clear()]
+            open_requests = [*ended, *self._running.values(), *waiting]
         self._outbox += [(request, self._closed_error()) for request in open_requests if not request.is_cancelled]
         self._hand_out()
         # Last, as it may be what failed before: nobody must wait for it.

@@ -18,6 +18,7 @@ SMALLEST = ["--models", "random:tiny", "--concurrency", "2", "--requests", "1", 
 @pytest.fixture(autouse=True)
 def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_throughput, "LEAST_REQUESTS", 4)
+    monkeypatch.setattr(engine_throughput, "WARM_S", 0.1)
 
 
 def test_every_request_gets_its_tokens(tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ class FakeRunner:
 
     def __init__(self, checkpoint: Checkpoint, script: Script, n_slots: int = 4, n_ahead: int = 0) -> None:
         self.n_ahead = n_ahead
+        self.n_filling = n_slots
+        self.encode_s = 0.001
+        """Of a full window, as measured."""
+        self.still_encodes: Callable[[], bool] = lambda: False
         self.checkpoint = checkpoint
         self.device, self.dtype = torch.device("cpu"), torch.float32
         self.n_parameters = 0
@@ -59,6 +63,8 @@ class FakeRunner:
         self.encoded: list[list[NDArray[np.float32]]] = []
         """The windows of each encoder call."""
         self.prefilled: list[tuple[Prompt, Draw]] = []
+        self.passes: list[int] = []
+        """Prompts of each prefill."""
         self.n_steps = 0
         self.gates: defaultdict[str, list[Gate]] = defaultdict(list)
         """By stage; each gate stops one call."""
@@ -78,12 +84,15 @@ class FakeRunner:
 
     def warm_up(self) -> float:
         self._enter("warm_up")
-        return 0.001
+        return self.encode_s
 
     def encode(self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int]) -> None:
         self.encoded.append(list(windows))
         self._heard.update(zip(slots, windows, strict=True))
         self._enter("encode")
+
+    def is_encoding(self) -> bool:
+        return self.still_encodes()
 
     def encode_share(self, n_samples: int) -> float:
         return 1.0
@@ -100,6 +109,7 @@ class FakeRunner:
     ) -> list[Prefilled]:
         self._enter("prefill")
         self.prefilled += zip(prompts, draws, strict=True)
+        self.passes.append(len(prompts))
         for slot in slots:
             self._running[slot] = self._script(self._heard[slot])
         return [Prefilled((Sample(next(self._running[slot]), self.logprob),), 0.25) for slot in slots]

@@ -74,6 +74,15 @@ def test_full_batch_does_not_wait():
     assert batcher_with(*(final(id) for id in range(5))).take(0.0, IDLE) == [0, 1, 2, 3]
 
 
+def test_what_fills_the_device_does_not_wait():
+    """It may be less than a batch, which would not go faster."""
+    limits = Limits(max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2)
+    batcher = batcher_with(final(1), limits=limits)
+    assert batcher.take(0.0, IDLE) == []
+    batcher.add(final(2), 0.0)
+    assert batcher.take(0.0, IDLE) == [1, 2]
+
+
 def test_last_free_slots_do_not_wait():
     """Two slots are free and two windows wait: no other could join."""
     assert batcher_with(final(1), final(2)).take(0.0, Load(2, 0, 0.15)) == [1, 2]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("triton")
 
 from engine.checkpoint import Checkpoint, ModelConfig
-from engine.fused import FusedDecoder, FusedEncoder
+from engine.fused import FusedDecoder, FusedEncoder, HalfProducts
 from engine.fused_sampling import FusedSampler
 from engine.kv_cache import KVCache
 from engine.model import Whisper, build
@@ -61,11 +61,11 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
         states: torch.Tensor = model.encoder(features, runs)
         PlainPasses(model, cache, numbers(), numbers()).encode(features, slots, runs)
         return states
-    states = FusedEncoder(model.encoder)(features, runs)
+    states = FusedEncoder(model.encoder, HalfProducts())(features, runs)
     decoder = FusedDecoder(model.decoder, cache)
     for run in runs:
         own = slots[run.windows]
-        decoder.write_cross_attention(run.unpack(states).flatten(0, 1), numbers(*own))
+        decoder.write_cross_attention(run.unpack(states).flatten(0, 1), numbers(*own), HalfProducts())
         for slot in own:
             cache.set_length(slot, run.n_states)
     return states

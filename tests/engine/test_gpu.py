@@ -128,6 +128,14 @@ async def test_flashinfer_decodes_as_our_kernels() -> None:
     assert [done.text for done in theirs] == [done.text for done in ours]
 
 
+async def test_an_encoder_in_eight_bits_has_the_same_words() -> None:
+    """Also where windows are only as long as their audio."""
+    ours = await transcribe(EngineConfig(**HALF), NAMES)
+    for context in ("auto", "full"):
+        coarse = await transcribe(EngineConfig(**HALF, encoder_dtype="fp8", audio_context=context), NAMES)
+        assert [done.text for done in coarse] == [done.text for done in ours]
+
+
 async def test_drafts_change_nothing_in_half_precision() -> None:
     """Right up to a wrong token: as many steps fewer, and the same pieces."""
     async with Engine.start(EngineConfig(**HALF)) as engine:

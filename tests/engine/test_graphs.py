@@ -10,6 +10,7 @@ pytest.importorskip("triton")
 
 from engine import graphs
 from engine.errors import CheckpointError
+from engine.fused import HalfProducts
 from engine.fused_sampling import FusedSampler
 from engine.graphs import Captured, GraphedPasses, load_flashinfer
 from engine.kv_cache import KVCache
@@ -67,7 +68,15 @@ def make(model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool) 
     plain_cache, cache = (KVCache(SMALL, N_SLOTS + 1, DEVICE, torch.float32) for _ in range(2))
     sampler: FusedSampler = NoSampler()  # type: ignore[assignment]
     graphed = GraphedPasses(
-        model, cache, tokens, positions, sampler, nobody=N_SLOTS, with_graphs=with_graphs, with_flashinfer=False
+        model,
+        cache,
+        tokens,
+        positions,
+        sampler,
+        HalfProducts(),
+        nobody=N_SLOTS,
+        with_graphs=with_graphs,
+        with_flashinfer=False,
     )
     with torch.inference_mode():
         graphed.capture(2, (SMALL.n_mels, 2 * SMALL.max_source_positions))

@@ -45,6 +45,34 @@ def test_parts_of_a_product_are_added_with_their_bias() -> None:
     torch.testing.assert_close(normed, F.layer_norm(expected, (96,), weight, bias), atol=2e-3, rtol=2e-3)
 
 
+def dequantised(scaled: kernels.Scaled) -> torch.Tensor:
+    return scaled.values.float() * scaled.scales
+
+
+@pytest.mark.usefixtures("exact_eight_bits")
+@pytest.mark.parametrize("with_gelu", [False, True])
+def test_rows_are_scaled_to_what_eight_bits_hold(with_gelu: bool) -> None:
+    """Each by itself, however large or small it is; a row of zeros stays one."""
+    x = random(4, 96) * torch.tensor([[1e-4], [1.0], [1e4], [0.0]], device=DEVICE)
+    scaled = kernels.scaled(x, with_gelu=with_gelu)
+    expected = F.gelu(x) if with_gelu else x
+    assert scaled.values.dtype == torch.float8_e4m3fn
+    assert scaled.values.float().abs().amax(1).tolist() == [448, 448, 448, 0]
+    most = expected.abs().amax(1, keepdim=True)
+    # Three bits behind the point: a sixteenth of the number itself, or of the least that is not denormal.
+    error = (dequantised(scaled) - expected).abs()
+    assert bool((error <= expected.abs() / 16 + most / 448 * 2**-9).all())
+
+
+@pytest.mark.usefixtures("exact_eight_bits")
+def test_layer_norm_of_a_sum_is_scaled() -> None:
+    x, y, weight, bias = random(5, 96), random(5, 96, seed=1), random(96, seed=2), random(96, seed=3)
+    expected_total, expected = kernels.layer_norm(x, y, None, weight, bias)
+    total, normed = kernels.layer_norm_scaled(x, y, weight, bias, 1e-5)
+    torch.testing.assert_close(total, expected_total)
+    torch.testing.assert_close(dequantised(normed), dequantised(kernels.scaled(expected)), atol=1e-5, rtol=0.07)
+
+
 @pytest.mark.parametrize("rows", [1, 16, 17, 40])
 @pytest.mark.parametrize("with_gelu", [False, True])
 def test_linear(rows: int, with_gelu: bool) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.checkpoint import ModelConfig
 from engine.model import Whisper, build
-from engine.packing import find_runs, pack
+from engine.packing import cut, find_runs, pack
 
 SIZES = ModelConfig(
     d_model=16,
@@ -32,6 +32,15 @@ def model() -> Whisper:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(1, 12))
+def test_parts_are_as_large_as_allowed(n_states: list[int], most: int):
+    """All windows, in order; no part could take in the first window of the next."""
+    parts = [n_states[part] for part in cut(n_states, most)]
+    assert [length for part in parts for length in part] == n_states
+    assert all(sum(part) <= most or len(part) == 1 for part in parts)
+    assert all(sum(part) + after[0] > most for part, after in zip(parts, parts[1:], strict=False))
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=8))

@@ -10,7 +10,7 @@ import pytest
 from engine.api import DecodeOptions, DoneEvent, Sampling, Window
 from engine.checkpoint import Checkpoint
 from tests.engine.conftest import Samples, collect, start_engine
-from tests.engine.fakes import FakeRunner
+from tests.engine.fakes import PATIENCE_S, FakeRunner
 
 Script = Callable[[Samples], Iterator[int]]
 
@@ -65,3 +65,47 @@ async def test_a_reading_that_begins_anew_takes_nothing_of_the_one_before(demo: 
     (ahead,) = await done(FakeRunner(demo, say, n_ahead=1), window("a", **options))
     assert ahead.pieces == behind.pieces
     assert ahead.n_steps == behind.n_steps
+
+
+async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(demo: Checkpoint, say: Script) -> None:
+    """One pass for both. Once the device has done, nobody is waited for."""
+    runner = FakeRunner(demo, say, n_ahead=1)
+    runner.n_filling, runner.encode_s = 1, PATIENCE_S
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def still_encodes() -> bool:
+        loop.call_soon_threadsafe(asked.set)
+        return len(runner.encoded) < 2
+
+    runner.still_encodes = still_encodes
+    async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
+        first = asyncio.create_task(collect(engine, window("a")))
+        await asked.wait()
+        assert runner.prefilled == []
+        await asyncio.gather(first, collect(engine, window("b")))
+    assert [len(windows) for windows in runner.encoded] == [1, 1]
+    assert runner.passes == [2]
+
+
+async def test_the_first_of_many_ends_are_answered_before_the_last(demo: Checkpoint, say: Script) -> None:
+    """So that clients turn round while the rest is still dealt with."""
+    runner = FakeRunner(demo, say, n_slots=64, n_ahead=1)
+    n_ended: list[int] = []
+    async with start_engine(runner, max_encode_batch=64, max_wait_ms=1000 * PATIENCE_S) as engine:
+        deliver = engine._worker._deliver
+
+        def count(items: list[tuple[object, object]]) -> None:
+            n_ended.append(sum(isinstance(item, DoneEvent) for _, item in items))
+            deliver(items)  # type: ignore[arg-type]
+
+        engine._worker._deliver = count  # type: ignore[assignment]
+        await asyncio.gather(*(collect(engine, window(f"s{index}")) for index in range(64)))
+    assert (sum(n_ended), max(n_ended)) == (64, 8)
+
+
+async def test_a_step_is_launched_before_what_was_prefilled_is_written_down(demo: Checkpoint) -> None:
+    """It is seen where the first token is the last: the step belongs to nobody."""
+    runner = FakeRunner(demo, lambda _: repeat(demo.tokenizer.eot), n_ahead=1)
+    await done(runner, window("a"))
+    assert runner.n_steps == 1
