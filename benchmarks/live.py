@@ -132,7 +132,7 @@ def main(
                 break
     report.show([table(result)], result, as_markdown=markdown, path=path)
     if picture:
-        plot.draw(result, picture)
+        plot.draw([result], picture)
     complaints = complain(result)
     for complaint in complaints:
         print(complaint, file=sys.stderr)
@@ -236,7 +236,7 @@ def level_result(logs: list[StreamLog], before: _Snapshot, after: _Snapshot) -> 
             "cores": None if server_s is None else server_s / wall_s,
             "rss_mib": after.server and after.server.rss_mib,
         },
-        "engine": _engine(after.counters - before.counters),
+        "engine": engine_figures(after.counters - before.counters),
         "generator": {
             "late_s": summary(late_s),
             "blocked_max_s": max((b for log in logs for b in log.blocked_s), default=None),
@@ -246,7 +246,7 @@ def level_result(logs: list[StreamLog], before: _Snapshot, after: _Snapshot) -> 
     }
 
 
-def _engine(counters: Counters) -> dict[str, Any]:
+def engine_figures(counters: Counters) -> dict[str, Any]:
     """From the server's own counters; histograms are read off between the edges of their buckets."""
     queue = "tutti_engine_queue_seconds"
     return {

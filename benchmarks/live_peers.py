@@ -115,7 +115,7 @@ def main(
                 result["failed"][name] = getattr(error, "message", str(error))
     report.show([table(result)], result, as_markdown=markdown, path=path)
     if picture:
-        plot.draw(result, picture)
+        plot.draw([result], picture)
     for complaint in complain(result):
         print(complaint, file=sys.stderr)
     if result["failed"] or any(run["failed"] for run in result["runs"]):

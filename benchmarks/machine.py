@@ -51,6 +51,23 @@ class Usage:
         return cls((int(values[11]) + int(values[12])) / _TICKS_PER_S, int(rss_kib.split()[0]) / 1024)
 
 
+def family_cpu_s(pid: int) -> float | None:
+    """CPU seconds that a process and all its living descendants have taken so far."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            # It ended meanwhile.
+            continue
+    family, found = [pid], list[int]()
+    while family:
+        found.append(family.pop())
+        family += [child for child, parent in parents.items() if parent == found[-1]]
+    usages = [usage for each in found if (usage := Usage.of(each))]
+    return sum(usage.cpu_s for usage in usages) if usages else None
+
+
 def busy_s() -> float | None:
     """CPU seconds that all processes of the machine have taken; tells whether others were at work."""
     stat = Path("/proc/stat")

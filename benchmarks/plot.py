@@ -1,4 +1,5 @@
-"""Latency against the number of streams, as a picture, from the JSON of `benchmarks.live` or `benchmarks.live_peers`.
+"""Latency against the number of streams, as a picture, from the JSON of `benchmarks.live`, `benchmarks.live_peers` or
+`benchmarks.live_capacity`; several of the last share one.
 
 python -m benchmarks.plot build/bench/live.json
 """
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 MEASURES = {"word_shown_s": "word shown for good", "word_stable_s": "word stable"}
+CAPACITY_MEASURES = {"interim_lag_s": "interim", "final_s": "final"}
 INCHES = (10.0, 4.2)
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -26,16 +28,18 @@ class Curve:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.argument("result", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("results", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
 @click.option("--out", type=click.Path(path_type=Path), help="FILE.svg or FILE.png. Default: beside the JSON, as SVG.")
-def main(result: Path, out: Path | None) -> None:
-    """Draw p50 and p95 of the words' latencies against the number of streams."""
-    path = out or result.with_suffix(".svg")
+def main(results: tuple[Path, ...], out: Path | None) -> None:
+    """Draw p50 and p95 of latencies against the number of streams."""
+    path = out or results[0].with_suffix(".svg")
     check_path(path)
-    try:
-        read = json.loads(result.read_text())
-    except json.JSONDecodeError as error:
-        raise click.ClickException(f"{result}: expected the JSON of a benchmark: {error}") from error
+    read = []
+    for result in results:
+        try:
+            read.append(json.loads(result.read_text()))
+        except json.JSONDecodeError as error:
+            raise click.ClickException(f"{result}: expected the JSON of a benchmark: {error}") from error
     draw(read, path)
     print(f"Written: {path}")
 
@@ -54,18 +58,20 @@ def check_path(path: Path) -> None:
         raise click.ClickException("pictures need matplotlib: pip install -e '.[bench]'") from error
 
 
-def draw(result: dict[str, Any], path: Path) -> None:
+def draw(results: list[dict[str, Any]], path: Path) -> None:
     """A panel for each measure, in each a colour for every server.
 
     Raises:
-        ClickException: the result is of another benchmark, or has no such figures.
+        ClickException: a result is of another benchmark, or there are no such figures.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    panels = {title: curves(result, measure) for measure, title in MEASURES.items()}
+    is_capacity = results[0].get("benchmark") == "live_capacity"
+    measures, since = (CAPACITY_MEASURES, "its audio") if is_capacity else (MEASURES, "a word")
+    panels = {title: [c for each in results for c in curves(each, measure)] for measure, title in measures.items()}
     if not any(panels.values()):
-        raise click.ClickException("there are no latencies of words in this result")
+        raise click.ClickException("there are no latencies in this result")
     figure = Figure(figsize=INCHES, layout="constrained")
     for axes, (title, drawn) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
         for i, curve in enumerate(drawn):
@@ -80,7 +86,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     first = figure.axes[0]
     # The panels share it; set sooner, it would no longer follow what is drawn.
     first.set_ylim(bottom=0)
-    first.set_ylabel("s from the end of a word")
+    first.set_ylabel(f"s from the end of {since}")
     first.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     # The same figures make the same file.
@@ -99,11 +105,17 @@ def curves(result: dict[str, Any], measure: str) -> list[Curve]:
             runs = [("tutti", level) for level in result["levels"]]
         case "live_peers":
             runs = [(run["title"], run) for run in result["runs"]]
+        case "live_capacity":
+            runs = [(result["title"], level) for level in result["levels"]]
         case other:
-            raise click.ClickException(f"expected a result of benchmarks.live or benchmarks.live_peers, got {other}")
+            raise click.ClickException(
+                f"expected a result of benchmarks.live, benchmarks.live_peers or benchmarks.live_capacity, got {other}"
+            )
     found = []
     for title in dict.fromkeys(title for title, _ in runs):
-        points = [(run["streams"], run[measure]) for name, run in runs if name == title and run[measure]["n"]]
+        points = [
+            (run["streams"], run[measure]) for name, run in runs if name == title and run.get(measure, {}).get("n")
+        ]
         if points:
             found.append(
                 Curve(title, [n for n, _ in points], [s["p50"] for _, s in points], [s["p95"] for _, s in points])

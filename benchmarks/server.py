@@ -15,7 +15,8 @@ import click
 
 from benchmarks.children import start_child
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
+"""Loading a large model and capturing its graphs takes a minute or two."""
 STOP_TIMEOUT_S = 40.0
 PROBE_S = 0.2
 

@@ -17,6 +17,11 @@ def level(streams: int, p95: float | None) -> dict:
 
 
 LIVE = {"benchmark": "live", "levels": [level(1, 0.5), level(4, 0.75), level(8, None)]}
+CAPACITY = {
+    "benchmark": "live_capacity",
+    "title": "short",
+    "levels": [{"streams": n, "interim_lag_s": {"n": 9, "p50": 0.1, "p95": 0.2}, "final_s": {"n": 0}} for n in (8, 16)],
+}
 RACE = {"benchmark": "live_peers", "runs": [{"title": t, **level(n, n / 2)} for t in ("a", "b") for n in (1, 2)]}
 
 
@@ -31,12 +36,16 @@ def test_every_server_of_a_race_has_its_curve() -> None:
     ]
 
 
+def test_capacity_has_curves_of_its_own() -> None:
+    assert curves(CAPACITY, "interim_lag_s") == [Curve("short", [8, 16], [0.1, 0.1], [0.2, 0.2])]
+
+
 def test_other_results_are_refused() -> None:
     with pytest.raises(click.ClickException, match="got offline"):
         curves({"benchmark": "offline"}, "word_shown_s")
 
 
-@pytest.mark.parametrize("result", [LIVE, RACE])
+@pytest.mark.parametrize("result", [LIVE, RACE, CAPACITY])
 def test_a_picture_is_drawn_from_a_result(result: dict, tmp_path: Path) -> None:
     """The same result gives the same file."""
     pytest.importorskip("matplotlib")

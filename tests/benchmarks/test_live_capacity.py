@@ -1,0 +1,122 @@
+"""The most live sessions a server holds: callers of their own process against a real server, and the verdict."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.settings import Settings
+from benchmarks import live_capacity, machine
+from benchmarks.audio import Said
+from benchmarks.callers import Call, write_call
+from benchmarks.live_capacity import complain, holds, run_level, table
+from benchmarks.server import RunningServer
+from tests.app.conftest import running
+from tests.fakes import FakeTranscriber, said, silence, speech
+
+WORDS = [1, 2, 3]
+SPOKEN = Said(said(WORDS), ((0.2, 1.04),))
+AUDIO = np.concatenate((silence(0.2), speech(WORDS), silence(0.7)))
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Call:
+    return write_call(tmp_path / "call.npy", AUDIO, [SPOKEN])
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+async def test_callers_are_served_and_measured(call: Call, flushes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sessions, each with one utterance that is final, and nothing lost."""
+    monkeypatch.setattr(live_capacity, "START_S", 1.0)
+    start = {"type": "start", "language": "en"}
+    async with asyncio.timeout(60), running(Settings(port=0), FakeTranscriber()) as server:
+        level = await asyncio.to_thread(
+            run_level, RunningServer(server.http, None), [call], 2, 1, start, 1.7, 0.0, flushes=flushes
+        )
+    assert level["failures"] == []
+    assert (level["refused"], level["failed"], level["finals_missing"], level["finals_empty"]) == (0, 0, 0, 0)
+    assert (level["streams"], level["utterances"], level["final_s"]["n"]) == (2, 2, 2)
+    assert level["interim_lag_s"]["n"] >= 2
+    assert 0 < level["interim_lag_s"]["p95"] and 0 < level["final_s"]["p95"]
+    # A chunk for every 100 ms of audio, and one that ends at the flush.
+    assert level["generator"]["late_s"]["n"] == 2 * (18 + flushes)
+
+
+async def test_callers_that_are_refused_are_counted(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_capacity, "START_S", 1.0)
+    async with asyncio.timeout(60), running(Settings(port=0, max_sessions=1), FakeTranscriber()) as server:
+        level = await asyncio.to_thread(
+            run_level, RunningServer(server.http, None), [call], 2, 1, {"type": "start"}, 1.7, 0.0, flushes=True
+        )
+    assert (level["refused"], level["failed"], level["final_s"]["n"]) == (1, 0, 1)
+
+
+def test_an_utterance_ends_with_its_speech_or_where_it_was_cut(tmp_path: Path) -> None:
+    call = Call(tmp_path, ((1.0, 2.0), (3.0, 5.0)), (2.0, 5.0))
+    assert [call.speech_end_s(end) for end in (0.5, 2.2, 4.0, 5.1)] == [0.5, 2.0, 4.0, 5.0]
+
+
+def level(**changes: object) -> dict:
+    plain = {
+        "streams": 10,
+        "interim_lag_s": {"n": 9, "p50": 0.1, "p95": 1.0, "p99": 2.0},
+        "interims_per_s": 0.5,
+        "final_s": {"n": 9, "p50": 0.1, "p95": 0.5, "p99": 2.0},
+        "finals_missing": 0,
+        "refused": 0,
+        "failed": 0,
+        "failures": [],
+        "server_cores": None,
+        "engine": {"encode_batch": None, "decode_batch": None},
+        "generator": {"late_s": {"n": 9, "p99": 0.01}, "was_late": False},
+    }
+    return {**plain, **changes}
+
+
+def late(p95: float | None) -> dict:
+    return {"n": 9, "p50": 0.1, "p95": p95, "p99": 2.0}
+
+
+def test_a_number_is_held_up_to_the_limits() -> None:
+    assert holds(level())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"interim_lag_s": late(1.01)},
+        {"interim_lag_s": late(None)},
+        {"final_s": late(0.51)},
+        {"refused": 1},
+        {"failed": 1},
+        {"finals_missing": 1},
+        {"generator": {"late_s": {"n": 9, "p99": 0.2}, "was_late": True}},
+    ],
+)
+def test_a_number_is_not_held_beyond_them(changes: dict) -> None:
+    assert not holds(level(**changes))
+
+
+def test_late_callers_lost_finals_and_too_few_sessions_fail_the_run() -> None:
+    was_late = {"late_s": {"n": 9, "p99": 0.2}, "was_late": True}
+    result = {
+        "title": "tutti",
+        "talk": 0.5,
+        "interim_interval_ms": 1000,
+        "silence_ms": None,
+        "most_held": 0,
+        "levels": [level(generator=was_late, finals_missing=2, failed=1, failures=["HTTP 500"], holds=False)],
+    }
+    assert complain(result, 5) == [
+        "10 sessions: the callers were late (p99 0.200 s): its figures mean nothing",
+        "10 sessions: 2 utterances have no final",
+        "10 sessions: HTTP 500",
+        "expected 5 sessions to be held, got 0",
+    ]
+    assert table(result).rows[0][-1] == "no"
+
+
+def test_a_family_of_processes_takes_time() -> None:
+    assert (machine.family_cpu_s(os.getpid()) or 0.0) > 0.0
