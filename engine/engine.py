@@ -9,11 +9,10 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Self
 
-from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, SupersededEvent, Window
+from engine.api import EngineEvent, EngineStats, ModelInfo, Window
 from engine.config import EngineConfig
-from engine.errors import EngineError
+from engine.inbox import Inbox
 from engine.models import known_model
 from engine.runner import Runner, load_runner
 from engine.validate import check_window, tasks
@@ -89,7 +88,7 @@ class Engine:
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
         """See `Transcriber.submit`."""
         max_tokens = check_window(window, self._checkpoint)
-        events = _Events()
+        events = Inbox()
         request = Request(window, max_tokens, events.put)
         self._worker.submit(request)
         try:
@@ -99,32 +98,6 @@ class Engine:
 
     def _deliver(self, items: list[tuple[Request, Item]]) -> None:
         _post(self._loop, _dispatch, items)
-
-
-class _Events:
-    """The events of one submission, up to its terminal one. Cancelling `anext` loses nothing."""
-
-    def __init__(self) -> None:
-        # Unbounded, but never holds more than the events of one window, which its token limit bounds.
-        self._items: asyncio.Queue[Item] = asyncio.Queue()
-        self._end: BaseException | None = None
-
-    def put(self, item: Item) -> None:
-        self._items.put_nowait(item)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> EngineEvent:
-        if self._end is not None:
-            raise self._end
-        item = await self._items.get()
-        if isinstance(item, EngineError):
-            self._end = item
-            raise item
-        if isinstance(item, DoneEvent | SupersededEvent):
-            self._end = StopAsyncIteration()
-        return item
 
 
 def _prepare_interpreter() -> None:

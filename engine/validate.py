@@ -34,7 +34,7 @@ def check_window(window: Window, checkpoint: Checkpoint) -> int:
     Raises:
         InvalidWindow: names the field, what was expected and what came.
     """
-    _check_samples(window)
+    check_samples(window)
     _check_options(window.options, checkpoint)
     return _check_prefix(window.options, checkpoint)
 
@@ -43,7 +43,8 @@ def tasks(checkpoint: Checkpoint) -> tuple[Task, ...]:
     return ("transcribe", "translate") if checkpoint.generation.is_multilingual else ("transcribe",)
 
 
-def _check_samples(window: Window) -> None:
+def check_samples(window: Window) -> None:
+    """What of `check_window` needs no model; raises like it."""
     samples = window.samples
     if not isinstance(samples, np.ndarray) or samples.dtype != np.float32 or samples.ndim != 1:
         got = f"{samples.dtype} of shape {samples.shape}" if isinstance(samples, np.ndarray) else type(samples).__name__
