@@ -19,9 +19,10 @@ RUN pip install --index-url "$TORCH_INDEX" "$TORCH"
 ARG EXTRAS=
 COPY clients/python clients/python
 COPY pyproject.toml LICENSE ./
-RUN mkdir app engine && touch README.md && pip install ./clients/python ".${EXTRAS:+[$EXTRAS]}"
+RUN mkdir app cell engine && touch README.md && pip install ./clients/python ".${EXTRAS:+[$EXTRAS]}"
 
 COPY app app
+COPY cell cell
 COPY engine engine
 RUN pip install --no-deps --force-reinstall .
 
