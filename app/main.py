@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from types import FrameType
 
@@ -18,18 +18,29 @@ from app.routes import not_found, routes
 from app.service import Service
 from app.session import SessionConfig
 from app.settings import Settings
+from app.shared import Shared
 from engine import api
 
 # The service refuses larger messages itself, with a clear error; what is larger still is cut off by the protocol.
 MESSAGE_SLACK = 4
 # Reading stops while a client is ahead of the engine, and its pongs wait unread, so they are given time.
 PING_TIMEOUT_S = 60.0
+# Connections that wait to be taken in.
+BACKLOG = 1024
 
 
 def build_app(
-    settings: Settings, transcriber: api.Transcriber, session_config: SessionConfig | None = None
+    settings: Settings,
+    transcriber: api.Transcriber,
+    session_config: SessionConfig | None = None,
+    shared: Shared | None = None,
 ) -> Starlette:
-    """The application around an engine that is running already. `session_config` defaults to that of the settings."""
+    """The application around an engine that is running already.
+
+    Args:
+        session_config: by default that of the settings.
+        shared: what it has in common with other gateways; by default it is the only one.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -45,7 +56,7 @@ def build_app(
         exception_handlers={404: not_found, 405: not_found},
         lifespan=lifespan,
     )
-    app.state.service = Service(settings, transcriber, session_config or settings.session_config)
+    app.state.service = Service(settings, transcriber, session_config or settings.session_config, shared or Shared())
     return app
 
 
@@ -57,7 +68,7 @@ def bind(settings: Settings) -> socket.socket:
     """
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
         place = f"{settings.host}:{settings.port}"
         raise SettingsError(f"cannot listen on {place}: {error.strerror}; try another --port or --host") from error
@@ -75,7 +86,13 @@ class _WebSocketProtocol(WebSocketsSansIOProtocol):
 class Server(uvicorn.Server):
     """Uvicorn, but the first signal to stop lets the sessions finish; a second one does not."""
 
-    def __init__(self, app: Starlette, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        settings: Settings,
+        tls: ssl.SSLContext | None = None,
+        on_started: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -94,10 +111,15 @@ class Server(uvicorn.Server):
         self._service: Service = app.state.service
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
+        self._on_started = on_started
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._drain is None and self._loop is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app import events
@@ -20,9 +21,19 @@ LOOP_LAG_PERIOD_S = 0.5
 class Metrics:
     """One registry per service, so that several can live in one process."""
 
-    def __init__(self, transcriber: api.Transcriber) -> None:
+    def __init__(self, transcriber: api.Transcriber, shared_folder: str | None = None) -> None:
+        """
+        Args:
+            shared_folder: where prometheus_client, told so before its import, keeps what all gateways count.
+        """
         self.registry = CollectorRegistry()
-        self.sessions = Gauge("tutti_sessions_open", "Live sessions now", registry=self.registry)
+        self._shown = self.registry
+        if shared_folder:
+            self._shown = CollectorRegistry()
+            MultiProcessCollector(self._shown, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
+        self.sessions = Gauge(
+            "tutti_sessions_open", "Live sessions now", registry=self.registry, multiprocess_mode="livesum"
+        )
         self.sessions_total = Counter("tutti_sessions", "Live sessions opened", registry=self.registry)
         self.refused_total = Counter(
             "tutti_refused", "Sessions and uploads refused", ["reason"], registry=self.registry
@@ -73,7 +84,7 @@ class Metrics:
             buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
             registry=self.registry,
         )
-        self.registry.register(_EngineCollector(transcriber))
+        self._shown.register(_EngineCollector(transcriber))
 
     def count_coverage(self, utterance: events.Utterance) -> None:
         """How much of its speech has no text, and what reading it again gave; for live speech and files alike."""
@@ -82,7 +93,8 @@ class Metrics:
         self.recovered_s_total.inc(utterance.recovered_s)
 
     def render(self) -> bytes:
-        return generate_latest(self.registry)
+        """The figures of the whole service."""
+        return generate_latest(self._shown)
 
     async def watch_loop(self) -> None:
         """Sample the event loop's lag for ever."""

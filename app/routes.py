@@ -91,7 +91,7 @@ async def readyz(request: Request) -> Response:
     if service.is_draining:
         return PlainTextResponse("draining\n", 503, {"retry-after": str(RETRY_AFTER_S)})
     if not service.transcriber.is_alive:
-        return PlainTextResponse("the engine has failed\n", 503)
+        return PlainTextResponse("there is no engine\n", 503, {"retry-after": str(RETRY_AFTER_S)})
     return PlainTextResponse("ready\n")
 
 

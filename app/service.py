@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from secrets import token_hex
 from typing import Any, NoReturn, Protocol
 
 from app import client_secrets
@@ -17,6 +16,7 @@ from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.metrics import Metrics
 from app.session import SessionConfig
 from app.settings import Settings
+from app.shared import Shared
 from app.webhook import Webhook
 from engine import api
 
@@ -28,11 +28,14 @@ class Drainable(Protocol):
 
 
 class Service:
-    def __init__(self, settings: Settings, transcriber: api.Transcriber, session_config: SessionConfig) -> None:
+    def __init__(
+        self, settings: Settings, transcriber: api.Transcriber, session_config: SessionConfig, shared: Shared
+    ) -> None:
         self.settings = settings
+        self.shared = shared
         self.session_config = session_config
         self.transcriber = transcriber
-        self.metrics = Metrics(transcriber)
+        self.metrics = Metrics(transcriber, shared.metrics_folder)
         self.final_waits = FinalWaits()
         self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS)
         self.webhook = (
@@ -45,9 +48,7 @@ class Service:
             else None
         )
         self.is_draining = False
-        self.started = int(time.time())
-        # Signs client secrets where there are no API keys; then nobody is asked for them either.
-        self._own_key = token_hex(32)
+        self.started = shared.started
         self._connections: set[Drainable] = set()
         self._n_uploads = 0
         self._all_gone = asyncio.Event()
@@ -62,11 +63,11 @@ class Service:
 
     def sign_client_secret(self, key: str | None, expires_at: int, session: dict[str, Any]) -> ClientSecret:
         """A secret for live sessions in place of `key`, which is allowed; raises like `client_secrets.sign`."""
-        return client_secrets.sign(key if key and self.settings.keys else self._own_key, expires_at, session)
+        return client_secrets.sign(key if key and self.settings.keys else self.shared.key, expires_at, session)
 
     def client_secret(self, value: str | None) -> ClientSecret | None:
         """What a client brought as a key, if it is a secret that opens live sessions now."""
-        return client_secrets.read(value or "", self.settings.keys or (self._own_key,), time.time())
+        return client_secrets.read(value or "", self.settings.keys or (self.shared.key,), time.time())
 
     def is_allowed_live(self, key: str | None) -> bool:
         """Whether this key, this client secret, or neither, opens live sessions."""
@@ -80,32 +81,36 @@ class Service:
             LimitExceeded: there is none left, the engine does not keep up with those there are, or the server is going
                 down.
         """
-        self._check_room(len(self._connections), self.settings.max_sessions, "sessions")
-        wait_s = self.final_waits.mean_s
-        if wait_s > self.settings.max_final_wait_s:
-            self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
-        self._connections.add(connection)
-        self.metrics.sessions.inc()
-        self.metrics.sessions_total.inc()
-        self._all_gone.clear()
-        try:
-            yield
-        finally:
-            self._connections.discard(connection)
-            self.metrics.sessions.dec()
-            self._note_gone()
+        self._check_open()
+        with self.shared.places.one("sessions") as n_others:
+            self._check_room(n_others, self.settings.max_sessions, "sessions")
+            wait_s = self.final_waits.mean_s
+            if wait_s > self.settings.max_final_wait_s:
+                self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
+            self._connections.add(connection)
+            self.metrics.sessions.inc()
+            self.metrics.sessions_total.inc()
+            self._all_gone.clear()
+            try:
+                yield
+            finally:
+                self._connections.discard(connection)
+                self.metrics.sessions.dec()
+                self._note_gone()
 
     @contextmanager
     def admitted_upload(self) -> Iterator[None]:
         """A place among the file transcriptions; raises like `admitted_session`."""
-        self._check_room(self._n_uploads, self.settings.max_uploads, "file transcriptions")
-        self._n_uploads += 1
-        self._all_gone.clear()
-        try:
-            yield
-        finally:
-            self._n_uploads -= 1
-            self._note_gone()
+        self._check_open()
+        with self.shared.places.one("uploads") as n_others:
+            self._check_room(n_others, self.settings.max_uploads, "file transcriptions")
+            self._n_uploads += 1
+            self._all_gone.clear()
+            try:
+                yield
+            finally:
+                self._n_uploads -= 1
+                self._note_gone()
 
     async def drain(self) -> None:
         """Take in nobody, let everybody finish, and come back when all are gone or the time is up."""
@@ -119,10 +124,12 @@ class Service:
         except TimeoutError:
             logger.warning("%d sessions did not finish in time", len(self._connections))
 
-    def _check_room(self, n_now: int, limit: int, what: str) -> None:
+    def _check_open(self) -> None:
         if self.is_draining:
             self.metrics.refused_total.labels("draining").inc()
             raise LimitExceeded("draining", "the server is going down; try another", CLOSE_OVERLOADED)
+
+    def _check_room(self, n_now: int, limit: int, what: str) -> None:
         if n_now >= limit:
             self._refuse(f"no room: {n_now} {what} of {limit} are open; try again in {RETRY_AFTER_S} s")
 

@@ -94,6 +94,11 @@ async def listen(websocket: WebSocket) -> None:
         service.metrics.refused_total.labels("unauthorized").inc()
         await websocket.send_denial_response(unauthorized().response())
         return
+    if service.shared.n_gateways > 1:
+        # The call may be at another one, and its subscriber would wait in silence.
+        message = "calls cannot be listened to with more than one gateway; use a webhook, or TUTTI_GATEWAYS=1"
+        await websocket.send_denial_response(RequestError(501, message, code="not_supported").response())
+        return
     try:
         with service.calls.subscribed(websocket.path_params["call_sid"]) as outbox:
             await websocket.accept()

@@ -284,7 +284,10 @@ class Transcriber(Protocol):
 
     @property
     def is_alive(self) -> bool:
-        """False once the engine has failed or was closed; every `submit` then raises `EngineFailed`."""
+        """False once the engine has failed or was closed; every `submit` then raises `EngineFailed`.
+
+        In another process it may be replaced: it is alive again then, and finals wait for that.
+        """
         ...
 
     def submit(self, window: Window) -> AbstractAsyncContextManager[AsyncIterator[EngineEvent]]:

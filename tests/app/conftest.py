@@ -11,6 +11,7 @@ from app.main import Server, bind, build_app
 from app.service import Service
 from app.session import SessionConfig
 from app.settings import Settings
+from app.shared import Shared
 from app.tls import load_tls
 from tests.fakes import FakeTranscriber, LevelDetector
 
@@ -40,9 +41,11 @@ class Running:
 
 
 @asynccontextmanager
-async def running(settings: Settings, transcriber: FakeTranscriber) -> AsyncIterator[Running]:
+async def running(
+    settings: Settings, transcriber: FakeTranscriber, shared: Shared | None = None
+) -> AsyncIterator[Running]:
     config = SessionConfig(limits=settings.limits, make_detector=LevelDetector)
-    app = build_app(settings, transcriber, config)
+    app = build_app(settings, transcriber, config, shared)
     server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         task = asyncio.create_task(server.serve([listener]))
@@ -58,8 +61,10 @@ async def serve() -> AsyncIterator[Callable[..., Awaitable[Running]]]:
     """Start a server with these settings; it is drained when the test ends, and must have let go of every window."""
     async with AsyncExitStack() as stack:
 
-        async def start(transcriber: FakeTranscriber | None = None, **values: object) -> Running:
+        async def start(
+            transcriber: FakeTranscriber | None = None, shared: Shared | None = None, **values: object
+        ) -> Running:
             settings = Settings(**{"port": 0, "drain_timeout_s": 10.0, **values})
-            return await stack.enter_async_context(running(settings, transcriber or FakeTranscriber()))
+            return await stack.enter_async_context(running(settings, transcriber or FakeTranscriber(), shared))
 
         yield start

@@ -12,6 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.shared import Shared
 from tests.app.dialects.test_twilio import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
 
@@ -171,6 +172,17 @@ async def test_a_subscriber_that_is_gone_is_not_missed(serve) -> None:
                 await socket.send(message)
             await socket.send('{"event":"stop"}')
             assert texts(await hear_all(stays), 0) == [said([1, 2])]
+
+
+async def test_with_several_gateways_subscribers_are_told_that_they_would_hear_nothing(serve) -> None:
+    """The call may be at another gateway. With one they are welcome, and calls are always taken."""
+    server = await serve(shared=Shared(n_gateways=2))
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(f"ws://{server.address}/v1/calls/CA1")
+    assert refused.value.response.status_code == 501
+    assert b"webhook" in refused.value.response.body
+    async with call(server.address, tracks=["inbound"]):
+        pass
 
 
 async def test_a_call_takes_a_place_among_the_sessions(serve) -> None:
