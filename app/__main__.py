@@ -2,31 +2,41 @@
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
 import uvloop
+from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 from rich.table import Table
 
 from app.demo import SAMPLE, run_demo
 from app.errors import MediaError, SessionError, SettingsError
-from app.main import Server, bind, build_app
+from app.main import Server, bind, bind_each, build_app
 from app.settings import ENV_PREFIX, Settings, check_environment
+from app.shared import Places, Shared
 from app.terminal import FORMATS, print_transcript
 from app.tls import load_tls
+from cell.roles import Seat
+from cell.supervisor import Cell, CellConfig, CellError
 from engine import api
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.models import EMBEDDED_MODEL, KNOWN_MODELS
 
+STOP_SLACK_S = 15.0
+"""What gateways may take beyond draining, for open requests and the webhook, before they are killed."""
 ENGINE_SETTINGS = (
     "model",
     "device",
@@ -83,12 +93,65 @@ def serve(**values: Any) -> None:
 
 
 async def _serve(settings: Settings) -> None:
+    if settings.gateways:
+        await _serve_cell(settings)
+        return
     tls = load_tls(settings)
     with bind(settings) as listener:
         async with _start_engine(settings) as engine:
             port = listener.getsockname()[1]
             _console().print(_banner(settings, engine.info, port))
             await Server(build_app(settings, engine), settings, tls).serve([listener])
+
+
+async def _serve_cell(settings: Settings) -> None:
+    """The engine in a process of its own, and gateways in theirs."""
+    # What the operator can mend is told before there are any.
+    load_tls(settings)
+    _engine_config(settings)
+    listeners = bind_each(settings)
+    port = listeners[0].getsockname()[1]
+    multiprocessing.current_process().name = "supervisor"
+    with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
+        # Read by prometheus_client as it is imported, in each gateway.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        shared = Shared(n_gateways=settings.gateways, metrics_folder=folder)
+        cell = Cell(
+            CellConfig(
+                start_engine=partial(_start_engine_process, settings),
+                serve=partial(_serve_gateway, settings, shared),
+                folder=Path(folder),
+                listeners=listeners,
+                stop_timeout_s=settings.drain_timeout_s + STOP_SLACK_S,
+                on_ready=lambda engine: _console().print(_banner(settings, engine.info, port)),
+                on_gateway_gone=partial(mark_process_dead, path=folder),
+            )
+        )
+        signals: list[signal.Signals] = []
+
+        def stop(number: signal.Signals) -> None:
+            signals.append(number)
+            cell.stop()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        await cell.run()
+    if len(signals) > 1:
+        sys.exit(128 + signals[-1])
+
+
+def _start_engine_process(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
+    _set_up_logging(settings)
+    return _start_engine(settings)
+
+
+async def _serve_gateway(
+    settings: Settings, shared: Shared, transcriber: api.Transcriber, seat: Seat, on_started: Callable[[], None]
+) -> None:
+    _set_up_logging(settings)
+    shared = replace(shared, places=Places(seat.taken, seat.number))
+    app = build_app(settings, transcriber, shared=shared)
+    await Server(app, settings, load_tls(settings), on_started).serve([seat.listener])
 
 
 @cli.command()
@@ -193,22 +256,34 @@ def _settings(values: dict[str, Any]) -> Settings:
         settings = Settings(**values)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+    _set_up_logging(settings)
+    return settings
+
+
+def _set_up_logging(settings: Settings) -> None:
+    process = " %(processName)s" if settings.gateways else ""
     logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=settings.log_level.upper(),
+        format=f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s",
+        stream=sys.stderr,
     )
     # Every request a line of the library's own would drown ours.
     for library in ("httpx", "httpcore"):
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
-    return settings
 
 
 def _start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
+    config = _engine_config(settings)
     # Imported here, because torch takes seconds that `--help` and a wrong flag should not cost.
     from engine.engine import Engine
 
+    return Engine.start(config)
+
+
+def _engine_config(settings: Settings) -> EngineConfig:
     try:
-        config = EngineConfig(
+        return EngineConfig(
             model=settings.model,
             device=settings.device,  # type: ignore[arg-type]  # EngineConfig checks it
             dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
@@ -223,14 +298,13 @@ def _start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcr
         )
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    return Engine.start(config)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end; what the user can mend is told in a line, and exits with 1."""
     try:
         uvloop.run(work)
-    except* (SettingsError, EngineError, MediaError, SessionError) as group:
+    except* (SettingsError, EngineError, MediaError, SessionError, CellError) as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -267,4 +341,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # Under a name by which processes that are started find what they are to do.
+    from app import __main__
+
+    __main__.main()

@@ -74,6 +74,23 @@ def bind(settings: Settings) -> socket.socket:
         raise SettingsError(f"cannot listen on {place}: {error.strerror}; try another --port or --host") from error
 
 
+def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
+    """A listening socket of the same port for every gateway; the kernel spreads the connections over them.
+
+    Raises:
+        SettingsError: the address cannot be had, or this system has no way to share one.
+    """
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise SettingsError(f"gateways: expected 0, as this system cannot share a port, got {settings.gateways}")
+    # Without sharing at first: one that somebody else listens on is taken.
+    with bind(settings) as probe:
+        address, family = probe.getsockname(), probe.family
+    return tuple(
+        socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=True)
+        for _ in range(settings.gateways)
+    )
+
+
 class _WebSocketProtocol(WebSocketsSansIOProtocol):
     """Cuts off a client that does not read: there is no room left to tell it, and its buffers would stay for good."""
 

@@ -53,6 +53,9 @@ class Settings:
     max_wait_ms: float = _setting(
         5.0, "How long the batcher waits for more windows before it encodes fewer than a full batch."
     )
+    gateways: int = _setting(
+        0, "Processes that serve the clients, beside one for the engine; 0 is one process for everything."
+    )
     max_sessions: int = _setting(32, "Live sessions at the same time; one more is told to come back later.")
     max_final_wait_s: float = _setting(
         1.0, "No more live sessions are taken in while finals wait longer than this for the engine, on average of 10 s."
@@ -89,7 +92,7 @@ class Settings:
             raise SettingsError(f"webhook_{missing}: expected text, as webhook_{given} is set, got nothing")
         if self.webhook_url:
             _require(_is_address(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
-        for name in ("threads", "slots", "max_wait_ms"):
+        for name in ("threads", "slots", "max_wait_ms", "gateways"):
             _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
         for name in (
             "gpu_memory_fraction",

@@ -56,7 +56,19 @@ def test_imports_run_one_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["engine", "engine.api", "engine.errors", "engine.config", "engine.batcher", "app.session", "app.main"]
+    "module",
+    [
+        "engine",
+        "engine.api",
+        "engine.errors",
+        "engine.config",
+        "engine.batcher",
+        "app.session",
+        "app.main",
+        "app.__main__",
+        "cell.supervisor",
+        "cell.roles",
+    ],
 )
 def test_torch_is_not_needed_for(module: str) -> None:
     """The service, the boundary and the deciding half of the batcher import without torch and the model libraries."""
