@@ -1,6 +1,7 @@
 """Audio files of any container and codec to mono 16 kHz samples, in pieces, through PyAV (FFmpeg)."""
 
 import asyncio
+import wave
 from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import IO, Protocol
 
@@ -83,8 +84,14 @@ def _open(file: Source) -> av.container.InputContainer:
     return av.open(file, mode="r", metadata_errors="ignore", options=options)
 
 
-def _pieces(file: Source, channels: int | None) -> Generator[Samples, None, None]:
+def _pieces(file: IO[bytes], channels: int | None) -> Generator[Samples, None, None]:
     """Collects decoded frames, which last some 20 ms each, into pieces worth handing to another thread."""
+    is_plain = False
+    for samples in _plain_wav(file) if channels in (None, 1) and file.seekable() else ():
+        is_plain = True
+        yield samples
+    if is_plain:
+        return
     held: list[Samples] = []
     n_held = 0
     for samples in decoded(file, channels):
@@ -95,6 +102,22 @@ def _pieces(file: Source, channels: int | None) -> Generator[Samples, None, None
             held, n_held = [], 0
     if n_held:
         yield np.concatenate(held)
+
+
+def _plain_wav(file: IO[bytes]) -> Generator[Samples, None, None]:
+    """The samples of a WAV that has them as we want them, mono, 16 kHz, 16 bits; of any other file nothing.
+
+    FFmpeg gives the same. It takes 16 ms of CPU to probe, decode and convert 7 s of it, this a fraction of one.
+    """
+    try:
+        with wave.open(file, "rb") as wav:
+            if (wav.getnchannels(), wav.getframerate(), wav.getsampwidth()) == (1, SAMPLE_RATE, 2):
+                while pcm := wav.readframes(PIECE_SAMPLES):
+                    yield np.frombuffer(pcm[: len(pcm) & ~1], "<i2").astype(np.float32) / np.float32(32_768)
+    except (wave.Error, EOFError, RuntimeError):
+        # The last is raised for chunks beyond the file. FFmpeg knows more kinds, and says what is wrong with others.
+        pass
+    file.seek(0)
 
 
 def decoded(file: Source, channels: int | None = None) -> Generator[Samples, None, None]:

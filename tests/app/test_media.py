@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.errors import MediaError
-from app.media import decode_file, duration_s
+from app.media import decode_file, decoded, duration_s
 from tests.app.test_rest import wav
 
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
@@ -51,6 +51,15 @@ async def test_containers_are_decoded_to_16_khz(container: str, codec: str, samp
     assert len(samples) == pytest.approx(len(TONE), rel=0.01)
     pitch = np.argmax(np.abs(np.fft.rfft(samples[16_000:32_000])))
     assert pitch == 440
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+async def test_a_plain_wav_is_read_as_ffmpeg_reads_it(cut: int) -> None:
+    """Bit by bit, to the last whole sample."""
+    content = wav(TONE)
+    content = content[: len(content) - cut]
+    expected = np.concatenate(list(decoded(io.BytesIO(content))))
+    assert np.array_equal(await decode(content), expected)
 
 
 async def test_channels_are_mixed_down() -> None:
