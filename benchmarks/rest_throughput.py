@@ -1,0 +1,291 @@
+"""What of the engine's throughput the service's REST endpoint keeps: the same windows through both, in one run.
+
+    python -m benchmarks.rest_throughput --model random:large-v3 --slots 64 --max-encode-batch 16 --concurrency 64
+
+First the engine by itself, in a process that ends before the server starts; then `tutti serve` with the same settings
+and what follows `--`, asked by clients in processes of their own that keep their connections. Every request is 7 s of
+speech, one window and one greedy reading to its natural end. Exits with 1 when a request failed or was more or fewer
+windows, when the two decoded different numbers of tokens, or when `--require` was not met.
+"""
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import uvloop
+
+from app.audio import Samples
+from benchmarks import audio, machine, report
+from benchmarks.counters import Counters
+from benchmarks.endpoint import Answer, Endpoint, open_client, side_by_side
+from benchmarks.engine_throughput import Work, put_under_load, started
+from benchmarks.labelled import to_wav
+from benchmarks.report import Table, number
+from benchmarks.scoring import percentile
+from benchmarks.server import RunningServer, running_server
+from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Window
+from engine.config import EngineConfig
+from engine.engine import Engine
+
+SCHEMA = 1
+CLIP_S = 7.0
+PAUSE_S = 0.2
+"""Between pieces of speech in a clip: far too short for the service to cut there."""
+N_CLIPS = 64
+TIMEOUT_S = 300.0
+FIELDS = {"temperature": "0", "temperature_fallback": "false", "response_format": "json"}
+OPTIONS = DecodeOptions(language="en")
+"""Of a window as the service asks for it."""
+MOST_TOKENS_APART = 2
+"""The server's own count has the steps that were launched ahead and then not needed."""
+N_SHOWN_FAILURES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Speech(Work):
+    """Clips in turn, each decoded to its end."""
+
+    clips: Sequence[Samples] = ()
+
+    def window(self, index: int) -> Window:
+        return Window(self.clips[index % len(self.clips)], "", options=OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one process of clients sends, and how many at a time."""
+
+    url: str
+    files: tuple[bytes, ...]
+    n_requests: int
+    n_at_once: int
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--model", default="random:large-v3", show_default=True)
+@click.option("--concurrency", default=64, show_default=True, help="Requests at any time.")
+@click.option("--requests", default=16, show_default=True, help="Of each client.")
+@click.option("--processes", default=4, show_default=True, help="Of clients.")
+@click.option("--slots", default=64, show_default=True)
+@click.option("--max-encode-batch", default=16, show_default=True)
+@click.option("--device", default="auto", show_default=True)
+@click.option("--dtype", default="auto", show_default=True)
+@click.option("--threads", default=0, show_default=True, help="CPU threads of the engine; 0 is one per core.")
+@click.option("--require", type=float, help="Fail unless the endpoint keeps this share of the engine's throughput.")
+@click.option(
+    "--json",
+    "path",
+    type=click.Path(path_type=Path),
+    default=Path("build/bench/rest_throughput.json"),
+    show_default=True,
+)
+@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+@click.argument("serve_arguments", nargs=-1, type=click.UNPROCESSED)
+def main(
+    model: str,
+    concurrency: int,
+    requests: int,
+    processes: int,
+    slots: int,
+    max_encode_batch: int,
+    device: str,
+    dtype: str,
+    threads: int,
+    require: float | None,
+    path: Path,
+    markdown: bool,
+    serve_arguments: tuple[str, ...],
+) -> None:
+    """Measure the engine, then the service around it, with the same requests."""
+    config = EngineConfig(
+        model=model,
+        device=device,  # type: ignore[arg-type]  # checked by the config
+        dtype=dtype,  # type: ignore[arg-type]
+        n_threads=threads or None,
+        n_slots=slots,
+        max_encode_batch=max_encode_batch,
+    )
+    clips, n_requests, spawn = speech_clips(N_CLIPS), requests * concurrency, multiprocessing.get_context("spawn")
+    result: dict[str, Any] = {
+        "benchmark": "rest_throughput",
+        "schema": SCHEMA,
+        **machine.describe(),
+        "model": model,
+        "concurrency": concurrency,
+        "requests": n_requests,
+        "serve_arguments": list(serve_arguments),
+    }
+    with ProcessPoolExecutor(1, spawn) as pool:
+        result["engine"] = pool.submit(measure_engine, config, clips, concurrency, n_requests).result()
+    same = [f"--model={model}", f"--slots={slots}", f"--max-encode-batch={max_encode_batch}", f"--device={device}"]
+    same += [f"--dtype={dtype}", f"--threads={threads}", f"--max-uploads={2 * concurrency}"]
+    files = [to_wav(np.round(clip * 32_767).astype(np.int16)) for clip in clips]
+    with (
+        running_server([*same, *serve_arguments]) as server,
+        ProcessPoolExecutor(processes, spawn) as pool,
+    ):
+        measure_service(server, pool, files, concurrency, 2 * concurrency, processes)
+        result["service"] = measure_service(server, pool, files, concurrency, n_requests, processes)
+    result["ratio"] = result["service"]["requests_per_s"] / result["engine"]["requests_per_s"]
+    report.show([table(result)], result, as_markdown=markdown, path=path)
+    complaints = complain(result, require)
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    sys.exit(1 if complaints else 0)
+
+
+def speech_clips(n: int) -> list[Samples]:
+    """Clips of the bundled speech, 7 s each, with no pause at which the service cuts."""
+    pieces = [
+        recording.samples[round(start * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
+        for recording in audio.load_bundled(0.0, 4)
+        for each in recording.said
+        for start, end in each.spans
+    ]
+    clips = []
+    for seed in range(n):
+        random = np.random.default_rng(seed)
+        row = [random.normal(0, audio.NOISE, round(PAUSE_S * SAMPLE_RATE)).astype(np.float32)]
+        while sum(map(len, row)) < CLIP_S * SAMPLE_RATE:
+            row += [pieces[random.integers(len(pieces))] * random.uniform(0.5, 1.0), row[0]]
+        clips.append(np.concatenate(row)[: round(CLIP_S * SAMPLE_RATE)].astype(np.float32))
+    return clips
+
+
+def measure_engine(config: EngineConfig, clips: list[Samples], concurrency: int, n_requests: int) -> dict[str, Any]:
+    """The engine's own interface. To be called in a process of its own, whose end frees the device."""
+    return uvloop.run(_measure_engine(config, clips, concurrency, n_requests))
+
+
+async def _measure_engine(
+    config: EngineConfig, clips: list[Samples], concurrency: int, n_requests: int
+) -> dict[str, Any]:
+    async with started(config) as (engine, _):
+        work = Speech(CLIP_S, 0, clips)
+        work = replace(work, n_tokens=await _count_tokens(engine, work.window(0)))
+        await put_under_load(engine, concurrency, 2 * concurrency, work)
+        load = await put_under_load(engine, concurrency, n_requests, work)
+    return {
+        "requests_per_s": load.requests_per_s,
+        "p50_s": load.p50_s,
+        "p95_s": load.p95_s,
+        "tokens_per_request": work.n_tokens,
+        "wrong_length": load.wrong_length,
+    }
+
+
+async def _count_tokens(engine: Engine, window: Window) -> int:
+    """Sampled for a window, its end included."""
+    async with engine.submit(window) as events:
+        (n_tokens,) = [event.n_steps + 1 async for event in events if isinstance(event, DoneEvent)]
+    return n_tokens
+
+
+def measure_service(
+    server: RunningServer,
+    pool: ProcessPoolExecutor,
+    files: list[bytes],
+    concurrency: int,
+    n_requests: int,
+    processes: int,
+) -> dict[str, Any]:
+    """So many requests at any time, and what the server says of them."""
+    shares = [
+        Asked(server.url, tuple(files[k::processes] or files), _share(n_requests, k, processes), at_once)
+        for k in range(processes)
+        if (at_once := _share(concurrency, k, processes))
+    ]
+    before, cpu_before_s, begun = Counters.parse(server.fetch("/metrics")), _cpu_s(server), time.perf_counter()
+    answers = [answer for part in pool.map(ask, shares) for answer in part]
+    wall_s = time.perf_counter() - begun
+    cpu_s, counters = _cpu_s(server) - cpu_before_s, Counters.parse(server.fetch("/metrics")) - before
+    latencies_s = [answer.latency_s for answer in answers if not answer.failure]
+    return {
+        "requests_per_s": len(latencies_s) / wall_s,
+        "p50_s": percentile(latencies_s, 50),
+        "p95_s": percentile(latencies_s, 95),
+        "answered": len(latencies_s),
+        "empty": sum(not answer.text for answer in answers if not answer.failure),
+        "failures": [answer.failure for answer in answers if answer.failure],
+        "windows": counters.value("tutti_engine_windows_total", how="done"),
+        "tokens_per_request": counters.value("tutti_engine_tokens_total") / max(len(latencies_s), 1),
+        "encode_batch": counters.mean("tutti_engine_encode_batch"),
+        "decode_batch": counters.mean("tutti_engine_decode_batch"),
+        "cpu_s_per_request": cpu_s / max(len(latencies_s), 1),
+    }
+
+
+def ask(asked: Asked) -> list[Answer]:
+    """All requests of a process. To be called in a process of its own."""
+    return uvloop.run(_ask(asked))
+
+
+async def _ask(asked: Asked) -> list[Answer]:
+    answers: list[Answer] = []
+    async with open_client(asked.url, api_key=None, n_at_once=asked.n_at_once, timeout_s=TIMEOUT_S) as client:
+        endpoint = Endpoint(client, "whisper-1", FIELDS)
+
+        async def one(index: int) -> None:
+            answers.append(await endpoint.transcribe(asked.files[index % len(asked.files)], "clip.wav", "en"))
+
+        await side_by_side(range(asked.n_requests), asked.n_at_once, one)
+    return answers
+
+
+def complain(result: dict[str, Any], require: float | None) -> list[str]:
+    """What makes the run a failure."""
+    engine, service = result["engine"], result["service"]
+    found = [f"failed: {failure}" for failure in service["failures"][:N_SHOWN_FAILURES]]
+    if service["windows"] != service["answered"]:
+        found.append(f"expected a window for each request, got {service['windows']:.0f} for {service['answered']}")
+    if engine["wrong_length"]:
+        found.append(f"{engine['wrong_length']} of the engine's requests got other numbers of tokens")
+    if abs(service["tokens_per_request"] - engine["tokens_per_request"]) > MOST_TOKENS_APART:
+        found.append(
+            f"tokens: {service['tokens_per_request']:.2f} of a request of the service, "
+            f"{engine['tokens_per_request']} of the engine's"
+        )
+    if require and result["ratio"] < require:
+        found.append(f"expected {require:.0%} of the engine's throughput, got {result['ratio']:.0%}")
+    return found
+
+
+def table(result: dict[str, Any]) -> Table:
+    rows = []
+    for title, row in (("engine", result["engine"]), ("service", result["service"])):
+        rows.append(
+            (
+                title,
+                number(row["requests_per_s"], 1),
+                number(row["p50_s"], 3),
+                number(row["p95_s"], 3),
+                number(row["tokens_per_request"], 1),
+                number(1000 * row["cpu_s_per_request"], 1) if "cpu_s_per_request" in row else report.NOTHING,
+            )
+        )
+    return Table(
+        f"{result['model']}, {result['concurrency']} at a time, {CLIP_S:.0f} s of speech: the service has "
+        f"{100 * result['ratio']:.1f} % of the engine's throughput",
+        ("", "req/s", "p50 s", "p95 s", "tokens", "server CPU\nms each"),
+        rows,
+    )
+
+
+def _share(n: int, k: int, parts: int) -> int:
+    return n // parts + (k < n % parts)
+
+
+def _cpu_s(server: RunningServer) -> float:
+    assert server.pid is not None
+    return machine.family_cpu_s(server.pid) or 0.0
+
+
+if __name__ == "__main__":
+    main()

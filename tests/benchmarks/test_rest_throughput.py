@@ -1,0 +1,82 @@
+"""What the REST endpoint keeps of the engine's throughput: a real server around the fake engine, and the verdict."""
+
+import asyncio
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+
+from app.endpointing import FRAME_SAMPLES, Endpointer, WebRtcDetector
+from app.settings import Settings
+from app.transcription import FILE_ENDPOINTING
+from benchmarks import rest_throughput
+from benchmarks.labelled import to_wav
+from benchmarks.rest_throughput import CLIP_S, complain, measure_service, speech_clips, table
+from benchmarks.server import RunningServer
+from engine.api import SAMPLE_RATE
+from tests.app.conftest import running
+from tests.fakes import FakeTranscriber, speech
+
+
+def test_clips_are_speech_without_a_pause_to_cut_at() -> None:
+    """Each is one utterance, and so one window, to the detector that the service uses."""
+    first, second = speech_clips(2)
+    assert len(first) == len(second) == round(CLIP_S * SAMPLE_RATE)
+    assert not np.array_equal(first, second)
+    for clip in speech_clips(8):
+        endpointer = Endpointer(WebRtcDetector(), FILE_ENDPOINTING.silence_ms)
+        frames = range(0, len(clip) - FRAME_SAMPLES + 1, FRAME_SAMPLES)
+        found = [event for at in frames if (event := endpointer.take(clip[at : at + FRAME_SAMPLES]))]
+        assert len(found) == 1
+
+
+async def test_every_request_is_answered_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest_throughput, "_cpu_s", lambda server: 0.0)
+    file = to_wav(np.round(speech([1, 2, 3]) * 32_767).astype(np.int16))
+    async with asyncio.timeout(60), running(Settings(port=0), FakeTranscriber()) as server:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            found = await asyncio.to_thread(
+                measure_service, RunningServer(server.http, None), pool, [file], 2, 5, processes=1
+            )
+    assert (found["answered"], found["empty"], found["failures"]) == (5, 0, [])
+    assert 0 < found["p50_s"] <= found["p95_s"]
+
+
+GOOD = {
+    "model": "random:tiny",
+    "concurrency": 2,
+    "ratio": 0.9,
+    "engine": {"requests_per_s": 10.0, "p50_s": 0.1, "p95_s": 0.2, "tokens_per_request": 30, "wrong_length": 0},
+    "service": {
+        "requests_per_s": 9.0,
+        "p50_s": 0.1,
+        "p95_s": 0.2,
+        "answered": 8,
+        "failures": [],
+        "windows": 8.0,
+        "tokens_per_request": 31.0,
+        "cpu_s_per_request": 0.009,
+    },
+}
+
+
+def test_a_good_run_has_nothing_to_complain_of() -> None:
+    assert complain(GOOD, 0.85) == []
+    assert table(GOOD).rows[1] == ("service", "9.0", "0.100", "0.200", "31.0", "9.0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"windows": 9.0}, "expected a window for each request, got 9 for 8"),
+        ({"tokens_per_request": 35.0}, "tokens: 35.00 of a request of the service, 30 of the engine's"),
+        ({"failures": ["HTTP 429"]}, "failed: HTTP 429"),
+    ],
+)
+def test_other_work_and_failures_fail_the_run(changes: dict, complaint: str) -> None:
+    assert complain({**GOOD, "service": {**GOOD["service"], **changes}}, None) == [complaint]
+
+
+def test_too_low_a_share_fails_the_run() -> None:
+    assert complain(GOOD, 0.95) == ["expected 95% of the engine's throughput, got 90%"]
