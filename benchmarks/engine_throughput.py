@@ -27,6 +27,7 @@ from benchmarks.report import NOTHING, Table, number
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, EngineStats, Window
 from engine.config import EngineConfig
 from engine.engine import Engine
+from engine.errors import CheckpointError
 from engine.prompt import Prompt
 from engine.runner import Runner, load_runner
 from engine.sampling import Draw
@@ -43,14 +44,41 @@ LEAST_REQUESTS = 24
 MOST_ENCODED = 16
 """Windows in one encoder call where stages are timed."""
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "without CUDA graphs": {"cuda_graphs": False},
-    "without fused kernels and graphs": {"kernels": "torch"},
-    "without batched encoder": {"max_encode_batch": 1},
-    "without steps ahead": {"steps_ahead": False},
-    "with FlashInfer": {"kernels": "flashinfer"},
-    "with an fp8 encoder": {"encoder_dtype": "fp8"},
-}
+
+def sample_on_host(runner: Runner) -> None:
+    """Bring all logits to the host, take the likeliest token there, and bring it back."""
+    import torch
+
+    tokens, positions = runner._tokens, runner._positions
+
+    def sample(logits: torch.Tensor) -> torch.Tensor:
+        on_host = logits.cpu()
+        best = on_host.argmax(dim=-1)
+        tokens[: len(best)] = best.to(tokens.device)
+        positions[: len(best)] += 1
+        return torch.stack([best.float(), on_host.log_softmax(dim=-1).amax(dim=-1)]).to(logits.device)
+
+    if runner._graphed is not None:
+        runner._graphed.sample = sample  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    changes: dict[str, Any]
+    """Of the config."""
+    prepare: Callable[[Runner], None] = lambda runner: None
+
+
+VARIANTS = (
+    Variant("without CUDA graphs", {"cuda_graphs": False}),
+    Variant("without fused kernels and graphs", {"kernels": "torch"}),
+    Variant("without batched encoder", {"max_encode_batch": 1}),
+    Variant("without steps ahead", {"steps_ahead": False}),
+    Variant("with sampling on the host", {"steps_ahead": False}, sample_on_host),
+    Variant("with FlashInfer", {"kernels": "flashinfer"}),
+    Variant("with an fp8 encoder", {"encoder_dtype": "fp8"}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +208,23 @@ def _collected(runner: Runner, n_steps: int) -> None:
 
 
 @asynccontextmanager
-async def started(config: EngineConfig) -> AsyncIterator[tuple[Engine, Runner]]:
+async def started(config: EngineConfig, prepare: Callable[[Runner], None]) -> AsyncIterator[tuple[Engine, Runner]]:
     runners: list[Runner] = []
 
     def load(own: EngineConfig) -> Runner:
         runners.append(load_runner(own))
+        prepare(runners[0])
         return runners[0]
 
     async with Engine.start(config, load) as engine:
         yield engine, runners[0]
 
 
-async def measure(config: EngineConfig, concurrencies: list[int], work: Work, per_client: int) -> list[dict[str, Any]]:
+async def measure(
+    config: EngineConfig, concurrencies: list[int], work: Work, per_client: int, variant: Variant
+) -> list[dict[str, Any]]:
     rows = []
-    async with started(config) as (engine, runner):
+    async with started(replace(config, **variant.changes), variant.prepare) as (engine, runner):
         for concurrency in concurrencies:
             warm_s = time.perf_counter() + WARM_S
             while time.perf_counter() < warm_s:
@@ -271,11 +302,14 @@ def main(
                 for stage, size, ms in time_stages(runner, work)
             ]
             del runner
-        result["loads"] += uvloop.run(measure(config, concurrencies, work, requests))
-        if ablation:
-            for name, changes in VARIANTS.items():
-                rows = uvloop.run(measure(replace(config, **changes), concurrencies, work, requests))
-                result["ablation"] += [{"variant": name, **row} for row in rows]
+        result["loads"] += uvloop.run(measure(config, concurrencies, work, requests, Variant("", {})))
+        for variant in VARIANTS if ablation else ():
+            try:
+                rows = uvloop.run(measure(config, concurrencies, work, requests, variant))
+            except CheckpointError as error:
+                print(f"{model} {variant.name}: not here: {error}", file=sys.stderr)
+                continue
+            result["ablation"] += [{"variant": variant.name, **row} for row in rows]
     report.show(_tables(result), result, as_markdown=markdown, path=json_path)
     if n_wrong := sum(row["wrong_length"] for row in (*result["loads"], *result["ablation"])):
         print(f"{n_wrong} requests got other numbers of tokens than {tokens}", file=sys.stderr)
