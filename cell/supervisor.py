@@ -138,6 +138,8 @@ class Cell:
     """The engine that there is now."""
     _was_ready: bool = False
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _drained: asyncio.Event = field(default_factory=asyncio.Event)
+    """No gateway is left, and so no need of an engine."""
     _failure: CellError | None = None
     _arenas: tuple[SharedMemory, ...] = field(init=False)
     _taken: SharedMemory = field(init=False)
@@ -160,9 +162,9 @@ class Cell:
         with self._shared():
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._keep(self._engine, self._start_engine))
+                    tasks.create_task(self._keep(self._engine, self._start_engine, self._drained))
                     keepers = [
-                        tasks.create_task(self._keep(post, partial(self._start_gateway, number)))
+                        tasks.create_task(self._keep(post, partial(self._start_gateway, number), self._stopping))
                         for number, post in enumerate(self._gateways)
                     ]
                     await self._stopping.wait()
@@ -171,6 +173,7 @@ class Cell:
                         logger.error("%d gateways did not end in time", len(late))
                         self._signal(self._gateways, signal.SIGKILL)
                         await asyncio.wait(late)
+                    self._drained.set()
                     self._signal([self._engine], signal.SIGTERM)
             finally:
                 self._signal([self._engine, *self._gateways], signal.SIGKILL)
@@ -185,15 +188,15 @@ class Cell:
             listener.close()
         self._signal(self._gateways, signal.SIGTERM)
 
-    async def _keep(self, post: _Post, start: Callable[[], _Process]) -> None:
-        """See to it that the post is held, until the cell stops."""
-        while not self._stopping.is_set():
+    async def _keep(self, post: _Post, start: Callable[[], _Process], over: asyncio.Event) -> None:
+        """See to it that the post is held, until that is over."""
+        while not over.is_set():
             post.process = start()
             status = await post.process.ended()
             process, post.process = post.process, None
             self._note_end(post, process)
             post.life += 1
-            if self._stopping.is_set():
+            if over.is_set():
                 return
             logger.error("%s (process %d) has ended with status %d", post.name, process.id, status)
             post.n_failed_starts = 0 if process.is_ready else post.n_failed_starts + 1
@@ -202,18 +205,15 @@ class Cell:
                 return
             is_steady = time.monotonic() - process.started_s >= STEADY_S
             post.n_deaths = 1 if is_steady else post.n_deaths + 1
-            await self._pause(pause_s(post.n_deaths, self.config.first_pause_s))
-
-    async def _pause(self, time_s: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(time_s):
-                await self._stopping.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s(post.n_deaths, self.config.first_pause_s)):
+                    await over.wait()
 
     def _fail(self, reason: str) -> None:
         """Give up: gateways tell their clients, and all ends."""
+        self._failure = self._failure or CellError(reason)
+        self._tell_gateways(EngineLost(reason))
         if not self._stopping.is_set():
-            self._failure = CellError(reason)
-            self._tell_gateways(EngineLost(reason))
             self.stop()
 
     # The engine.

@@ -107,6 +107,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
         process.wait()
     assert process.returncode == 0
     assert "Traceback" not in log.read_text()
+    assert "resource_tracker" not in log.read_text()
     assert [path.name for path in Path("/dev/shm").glob(f"tutti-{process.pid}-*")] == []
     assert list(folder.glob("tutti-*")) == []
 

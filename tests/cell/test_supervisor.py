@@ -49,6 +49,11 @@ class Running:
         self.engines.append(engine)
         self.ready.set()
 
+    def gateways(self) -> list[int]:
+        """Their ids, told apart from the engine and Python's tracker by what they are not."""
+        engine = self.cell.engine_process
+        return [pid for pid in children(os.getpid()) if pid != engine and _is_spawned(pid)]
+
     async def ask(self, number: int, *words: int) -> dict[str, Any]:
         """What a gateway says; one that is not there yet is waited for."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[number])
@@ -78,6 +83,10 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def _is_spawned(pid: int) -> bool:
+    return "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def children(pid: int) -> list[int]:
@@ -114,6 +123,20 @@ async def test_an_engine_that_is_killed_is_replaced(tmp_path: Path) -> None:
         after = await cell.ask(0, 1)
         assert after == before
         assert cell.cell.engine_process not in (None, engine)
+
+
+async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
+    """They still need one, for what was said before."""
+    async with running(tmp_path, serve=processes.serve_for_ever, stop_timeout_s=1000.0) as cell:
+        engine = cell.cell.engine_process
+        assert engine
+        cell.cell.stop()
+        os.kill(engine, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            while cell.cell.engine_process in (None, engine):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        for gateway in cell.gateways():
+            os.kill(gateway, signal.SIGKILL)
 
 
 async def test_a_gateway_that_does_not_end_is_killed(tmp_path: Path) -> None:
