@@ -174,7 +174,8 @@ class Cell:
                         self._signal(self._gateways, signal.SIGKILL)
                         await asyncio.wait(late)
                     self._drained.set()
-                    self._signal([self._engine], signal.SIGTERM)
+                    # It has nothing to say any more, and may be stuck.
+                    self._signal([self._engine], signal.SIGKILL)
             finally:
                 self._signal([self._engine, *self._gateways], signal.SIGKILL)
         if self._failure:

@@ -200,6 +200,9 @@ async def test_sessions_outlive_the_engine(cell: Cell) -> None:
                 break
         (engine,) = cell.with_torch()
         os.kill(engine, signal.SIGKILL)
+        async with cell.http() as client:
+            while (await client.get("/readyz")).status_code != 503:
+                pass
         await session.send(audio[half:].tobytes())
         await session.stop()
         heard += [event async for event in session]

@@ -59,6 +59,9 @@ def test_models_are_listed() -> None:
         (("serve",), {"TUTTI_MAX_SESSIONS": "many"}, "TUTTI_MAX_SESSIONS"),
         (("serve", "--model", "/no/such/folder", "--port", "0"), {}, "/no/such/folder"),
         (("serve", "--device", "tpu", "--port", "0"), {}, "device: expected"),
+        (("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"), {}, "/no/such/folder"),
+        (("serve", "--device", "tpu", "--port", "0", "--gateways", "1"), {}, "device: expected"),
+        (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
         (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav"),
         (("transcribe", __file__), {}, "file: expected audio"),
         (("transcribe", str(SAMPLE), "--language", "xx"), {}, "language: expected"),
@@ -73,9 +76,11 @@ def test_what_a_user_can_mend_is_told_in_a_line(arguments, environment: dict[str
     assert "Traceback" not in done.stderr
 
 
-def test_a_port_that_is_taken_is_explained() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = tutti("serve", "--port", str(taken.getsockname()[1]))
+@pytest.mark.parametrize("gateways", ["0", "2"])
+def test_a_port_that_is_taken_is_explained(gateways: str) -> None:
+    """Also where the port would be shared, and by somebody who would share it."""
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
+        done = tutti("serve", "--port", str(taken.getsockname()[1]), "--gateways", gateways)
     assert done.returncode != 0
     assert "another --port" in done.stderr
 

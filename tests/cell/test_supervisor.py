@@ -139,9 +139,11 @@ async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_pat
             os.kill(gateway, signal.SIGKILL)
 
 
-async def test_a_gateway_that_does_not_end_is_killed(tmp_path: Path) -> None:
+async def test_what_does_not_end_is_killed(tmp_path: Path) -> None:
+    """Gateways that hear no signal, and an engine that hangs."""
     async with running(tmp_path, serve=processes.serve_for_ever, stop_timeout_s=0.1) as cell:
-        pass
+        assert cell.cell.engine_process
+        os.kill(cell.cell.engine_process, signal.SIGSTOP)
     assert cell.gone.qsize() == 2
 
 
