@@ -30,8 +30,6 @@ ARENA_BLOCKS = 2048
 MAX_PAUSE_S = 30.0
 STEADY_S = 60.0
 """After so long a life a death counts as the first."""
-MAX_FAILED_STARTS = 5
-"""In a row; then the cell gives up."""
 
 _SHARED_MEMORY = Path("/dev/shm")
 _SPAWN = multiprocessing.get_context("spawn")
@@ -59,6 +57,8 @@ class CellConfig:
     """Told the id of every gateway's process that has ended."""
     first_pause_s: float = 0.5
     """Before the start after the second death in a row; see `pause_s`."""
+    max_failed_starts: int = 5
+    """Of one place in a row; then the cell gives up."""
 
 
 class _Process:
@@ -197,12 +197,15 @@ class Cell:
             process, post.process = post.process, None
             self._note_end(post, process)
             post.life += 1
-            if over.is_set():
+            if over.is_set() or self._failure:
                 return
             logger.error("%s (process %d) has ended with status %d", post.name, process.id, status)
             post.n_failed_starts = 0 if process.is_ready else post.n_failed_starts + 1
-            if post.n_failed_starts >= MAX_FAILED_STARTS:
-                self._fail(f"the {post.name} has died {MAX_FAILED_STARTS} times while it started")
+            if post.n_failed_starts >= self.config.max_failed_starts:
+                reason = f"the {post.name} has died {post.n_failed_starts} times while it started"
+                if post is self._engine:
+                    self._tell_gateways(EngineLost(reason))
+                self._fail(reason)
                 return
             is_steady = time.monotonic() - process.started_s >= STEADY_S
             post.n_deaths = 1 if is_steady else post.n_deaths + 1
@@ -211,9 +214,8 @@ class Cell:
                     await over.wait()
 
     def _fail(self, reason: str) -> None:
-        """Give up: gateways tell their clients, and all ends."""
+        """Give up: what can still be made final is, and all ends."""
         self._failure = self._failure or CellError(reason)
-        self._tell_gateways(EngineLost(reason))
         if not self._stopping.is_set():
             self.stop()
 

@@ -25,6 +25,10 @@ async def start_nothing() -> AsyncIterator[Transcriber]:
     yield
 
 
+async def die_too(transcriber: Transcriber, seat: Seat, on_started: Callable[[], None]) -> None:
+    os._exit(4)
+
+
 @asynccontextmanager
 async def die_at_once() -> AsyncIterator[Transcriber]:
     os._exit(3)

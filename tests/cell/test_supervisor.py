@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cell.remote import EngineUp
-from cell.supervisor import MAX_FAILED_STARTS, MAX_PAUSE_S, Cell, CellConfig, CellError, check_room, pause_s
+from cell.supervisor import MAX_PAUSE_S, Cell, CellConfig, CellError, check_room, pause_s
 from tests.cell import processes
 from tests.fakes import said
 
@@ -42,6 +42,7 @@ class Running:
             "on_ready": self._note_ready,
             "on_gateway_gone": self.gone.put_nowait,
             "first_pause_s": 0.01,
+            "max_failed_starts": 2,
         }
         self.cell = Cell(CellConfig(**config | values))
 
@@ -155,9 +156,15 @@ async def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 async def test_an_engine_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(CellError, match=f"engine has died {MAX_FAILED_STARTS} times"):
+    with pytest.raises(CellError, match="engine has died 2 times"):
         async with asyncio.timeout(PATIENCE_S):
             await Running(tmp_path, start_engine=processes.die_at_once).cell.run()
+
+
+async def test_a_gateway_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(CellError, match=r"gateway-\d has died 2 times"):
+        async with asyncio.timeout(PATIENCE_S):
+            await Running(tmp_path, serve=processes.die_too).cell.run()
 
 
 def test_pauses_grow_up_to_a_bound() -> None:
