@@ -25,7 +25,7 @@ from app.audio import Samples
 from benchmarks import audio, machine, report
 from benchmarks.counters import Counters
 from benchmarks.endpoint import Answer, Endpoint, open_client, side_by_side
-from benchmarks.engine_throughput import Work, put_under_load, started
+from benchmarks.engine_throughput import Work, put_under_load
 from benchmarks.labelled import to_wav
 from benchmarks.report import Table, number
 from benchmarks.scoring import percentile
@@ -45,6 +45,8 @@ OPTIONS = DecodeOptions(language="en")
 """Of a window as the service asks for it."""
 MOST_TOKENS_APART = 2
 """The server's own count has the steps that were launched ahead and then not needed."""
+SETTLED_S = 1.5
+TOKENS = "tutti_engine_tokens_total"
 N_SHOWN_FAILURES = 5
 
 
@@ -167,7 +169,7 @@ def measure_engine(config: EngineConfig, clips: list[Samples], concurrency: int,
 async def _measure_engine(
     config: EngineConfig, clips: list[Samples], concurrency: int, n_requests: int
 ) -> dict[str, Any]:
-    async with started(config) as (engine, _):
+    async with Engine.start(config) as engine:
         work = Speech(CLIP_S, 0, clips)
         work = replace(work, n_tokens=await _count_tokens(engine, work.window(0)))
         await put_under_load(engine, concurrency, 2 * concurrency, work)
@@ -202,10 +204,11 @@ def measure_service(
         for k in range(processes)
         if (at_once := _share(concurrency, k, processes))
     ]
-    before, cpu_before_s, begun = Counters.parse(server.fetch("/metrics")), _cpu_s(server), time.perf_counter()
+    before = _settled(server)
+    cpu_before_s, begun = _cpu_s(server), time.perf_counter()
     answers = [answer for part in pool.map(ask, shares) for answer in part]
     wall_s = time.perf_counter() - begun
-    cpu_s, counters = _cpu_s(server) - cpu_before_s, Counters.parse(server.fetch("/metrics")) - before
+    cpu_s, counters = _cpu_s(server) - cpu_before_s, _settled(server) - before
     latencies_s = [answer.latency_s for answer in answers if not answer.failure]
     return {
         "requests_per_s": len(latencies_s) / wall_s,
@@ -215,11 +218,21 @@ def measure_service(
         "empty": sum(not answer.text for answer in answers if not answer.failure),
         "failures": [answer.failure for answer in answers if answer.failure],
         "windows": counters.value("tutti_engine_windows_total", how="done"),
-        "tokens_per_request": counters.value("tutti_engine_tokens_total") / max(len(latencies_s), 1),
+        "tokens_per_request": counters.value(TOKENS) / max(len(latencies_s), 1),
         "encode_batch": counters.mean("tutti_engine_encode_batch"),
         "decode_batch": counters.mean("tutti_engine_decode_batch"),
         "cpu_s_per_request": cpu_s / max(len(latencies_s), 1),
     }
+
+
+def _settled(server: RunningServer) -> Counters:
+    """The server's counters, once its engine's stand still: gateways hear of them a little later."""
+    counters = Counters.parse(server.fetch("/metrics"))
+    while True:
+        time.sleep(SETTLED_S)
+        earlier, counters = counters, Counters.parse(server.fetch("/metrics"))
+        if not (counters - earlier).value(TOKENS):
+            return counters
 
 
 def ask(asked: Asked) -> list[Answer]:

@@ -62,7 +62,7 @@ def level(**changes: object) -> dict:
     plain = {
         "streams": 10,
         "interim_lag_s": {"n": 9, "p50": 0.1, "p95": 1.0, "p99": 2.0},
-        "interims_per_s": 0.5,
+        "interims_of_due": 0.8,
         "final_s": {"n": 9, "p50": 0.1, "p95": 0.5, "p99": 2.0},
         "finals_missing": 0,
         "refused": 0,
@@ -89,6 +89,7 @@ def test_a_number_is_held_up_to_the_limits() -> None:
         {"interim_lag_s": late(1.01)},
         {"interim_lag_s": late(None)},
         {"final_s": late(0.51)},
+        {"interims_of_due": 0.79},
         {"refused": 1},
         {"failed": 1},
         {"finals_missing": 1},

@@ -33,6 +33,7 @@ def test_clips_are_speech_without_a_pause_to_cut_at() -> None:
 
 async def test_every_request_is_answered_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest_throughput, "_cpu_s", lambda server: 0.0)
+    monkeypatch.setattr(rest_throughput, "SETTLED_S", 0.0)
     file = to_wav(np.round(speech([1, 2, 3]) * 32_767).astype(np.int16))
     async with asyncio.timeout(60), running(Settings(port=0), FakeTranscriber()) as server:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
