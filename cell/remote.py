@@ -6,6 +6,7 @@ and what it says again is not handed out again.
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -103,6 +104,8 @@ class RemoteTranscriber:
         self._talk: list[asyncio.Task[None]] = []
         self._ids = itertools.count()
         self._submissions: dict[int, _Submission] = {}
+        self._suspects: deque[_Submission] = deque()
+        """What was open when an engine died, in order; the first is tried."""
         self._info: ModelInfo | None = None
         self._stats: EngineStats | None = None
         self._failure: EngineFailed | None = None
@@ -110,7 +113,8 @@ class RemoteTranscriber:
     # The engine comes and goes.
 
     def connect(self, engine: EngineUp) -> None:
-        """There is an engine; it is given all that is open, in order."""
+        """There is an engine, which is given all that is open, in order. What another may have died of is given to it
+        one by one, so that it takes nothing else with it."""
         assert self._socket is None
         self._info, self._stats = engine.info, engine.stats
         self._socket = socket = self._context.socket(zmq.DEALER)
@@ -121,7 +125,9 @@ class RemoteTranscriber:
         socket.connect(engine.address)
         self._talk = [self._tasks.create_task(self._listen(socket)), self._tasks.create_task(self._ask())]
         for submission in self._submissions.values():
-            self._submit(submission)
+            if not submission.n_deaths:
+                self._submit(submission)
+        self._submit_suspect()
 
     def disconnect(self) -> None:
         """The engine has died. Once more changes nothing."""
@@ -135,6 +141,7 @@ class RemoteTranscriber:
             self._stats = replace(self._stats, waiting_finals=0, waiting_interims=0, running=0)
         for submission in list(self._submissions.values()):
             self._note_death(submission)
+        self._suspects = deque(each for each in self._submissions.values() if each.n_deaths)
 
     def close(self, reason: str) -> None:
         """There will be no engine any more: what is open fails, as does all that comes."""
@@ -210,6 +217,16 @@ class RemoteTranscriber:
             Submit(submission.id, submission.place, window.session, window.channel, window.priority, window.options)
         )
 
+    def _submit_suspect(self) -> None:
+        """The next window that another engine had when it died, unless the present one has such a window already."""
+        while self._suspects and self._socket is not None:
+            first = self._suspects[0]
+            if first.id in self._submissions:
+                if not first.is_sent:
+                    self._submit(first)
+                return
+            self._suspects.popleft()
+
     def _leave(self, submission: _Submission) -> None:
         if submission.id not in self._submissions or submission.is_left:
             return
@@ -222,6 +239,7 @@ class RemoteTranscriber:
     def _forget(self, submission: _Submission) -> None:
         del self._submissions[submission.id]
         self._arena.free(submission.place)
+        self._submit_suspect()
 
     # Talking to the engine.
 

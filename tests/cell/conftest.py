@@ -37,6 +37,14 @@ class HaltingTranscriber(FakeTranscriber):
             n_said += 1
 
 
+class DyingTranscriber(FakeTranscriber):
+    """Dies of whatever it is given."""
+
+    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        raise EngineFailed("out of order")
+        yield
+
+
 class CountingHost(EngineHost):
     """Remembers what it sent."""
 

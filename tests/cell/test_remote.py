@@ -23,7 +23,7 @@ from engine.api import (
 )
 from engine.checkpoint import Checkpoint, read_checkpoint
 from engine.errors import EngineError, EngineFailed, EngineOverloaded, InvalidWindow
-from tests.cell.conftest import N_BLOCKS, HaltingTranscriber, Pair, paired
+from tests.cell.conftest import N_BLOCKS, DyingTranscriber, HaltingTranscriber, Pair, paired
 from tests.engine.conftest import start_engine
 from tests.engine.fakes import FakeRunner
 from tests.fakes import FakeTranscriber, decode, speech
@@ -236,6 +236,20 @@ async def test_a_window_that_two_engines_died_of_is_given_up(pair: Pair) -> None
             pair.start(FakeTranscriber())
             assert isinstance([event async for event in other][-1], DoneEvent)
     await pair.until_free()
+
+
+async def test_a_window_that_engines_die_of_takes_no_other_with_it(pair: Pair) -> None:
+    """What was open beside it is tried by itself, and lives."""
+    pair.start(HaltingTranscriber())
+    poison, *others = [asyncio.create_task(collect(pair.remote, window(range(n)))) for n in (1, 2, 3)]
+    await pair.until(lambda: pair.host is not None and pair.host.n_open == 3)
+    await pair.kill()
+    pair.start(DyingTranscriber())
+    await pair.ended()
+    with pytest.raises(EngineFailed, match="died 2 times"):
+        await poison
+    pair.start(FakeTranscriber())
+    assert await asyncio.gather(*others) == [decode(window(range(n))) for n in (2, 3)]
 
 
 async def test_text_that_was_handed_out_is_never_taken_back(pair: Pair) -> None:
