@@ -18,7 +18,7 @@ from engine.runner import Runner, load_runner
 from engine.validate import check_window, tasks
 from engine.worker import Item, Request, Worker
 
-_SWITCH_INTERVAL_S = 0.0005
+_SWITCH_INTERVAL_S = 0.00005
 
 
 class Engine:
@@ -102,7 +102,8 @@ class Engine:
 
 def _prepare_interpreter() -> None:
     """Keep Python's own pauses short beside a GPU: what is loaded is not searched for garbage any more, and a busy
-    event loop lets go of the interpreter sooner than after the usual 5 ms."""
+    event loop lets go of the interpreter sooner than after the usual 5 ms. Every tensor operation lets go of it, too,
+    and would then wait for it so long."""
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

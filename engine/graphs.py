@@ -195,6 +195,7 @@ class GraphedPasses:
         return self._cache.cross_attention.shape[4]
 
     def read(self, tokens: Sequence[Sequence[int]], slots: Sequence[int]) -> Tensor:
+        self._cache.update()
         n_tokens = max(map(len, tokens))
         rows, length = least(READ_ROWS, len(slots)), least(READ_TOKENS, n_tokens)
         reading = self._readings.get((rows or 0, length or 0))
@@ -208,6 +209,7 @@ class GraphedPasses:
         return reading.hidden.replay()[: len(slots), :n_tokens]
 
     def step(self, positions: dict[int, int]) -> Tensor:
+        self._cache.update()
         rows = least(ROWS, n_rows_of(positions)) or len(self._tokens)
         if self._flashinfer:
             self._plan(rows).plan(positions)

@@ -32,7 +32,8 @@ class KVCache:
         self.encoder_lengths = [0] * n_slots
         """Encoder states of each slot's window; 0 for a slot without one."""
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
-        """The same, on the device."""
+        """The same, on the device, as of the last `update`."""
+        self._are_lengths_new = False
         self.device = device
         self.dtype = dtype
 
@@ -56,7 +57,13 @@ class KVCache:
         """Say how many encoder states a slot holds."""
         if self.encoder_lengths[slot] != n_states:
             self.encoder_lengths[slot] = n_states
-            self.lengths[slot] = n_states
+            self._are_lengths_new = True
+
+    def update(self) -> None:
+        """Bring the lengths to the device, if they have changed."""
+        if self._are_lengths_new:
+            self.lengths.copy_(to_device(self.encoder_lengths, self.device))
+            self._are_lengths_new = False
 
     def forget(self, slot: int) -> None:
         """The slot's window is over: its length no longer counts. Its keys and values stay where they are."""

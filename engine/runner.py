@@ -6,6 +6,7 @@ Knows nothing of requests, queues or text; whoever calls it does so from one thr
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -184,12 +185,15 @@ class Runner:
         n_states = [self.n_states(len(samples)) for samples in windows]
         # In parts that each fill the device, so that it has begun with the first before the last is brought there.
         for part in cut(n_states, self.n_filling * self.checkpoint.model.max_source_positions):
-            samples = self._staging.padded(windows[part], max(n_states[part]) * _STATE_SAMPLES)
-            features = log_mel(samples, self._filters).to(self.dtype)
+            features = self._staging.made_ready(partial(self._features, windows[part], max(n_states[part])))
             self._passes.encode(features, slots[part], find_runs(n_states[part]))
         if self.device.type == "cuda":
             self._encoded = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._encoded.record()
+
+    def _features(self, windows: Sequence[NDArray[np.float32]], n_states: int) -> Tensor:
+        samples = self._staging.padded(windows, n_states * _STATE_SAMPLES)
+        return log_mel(samples, self._filters).to(self.dtype)
 
     def is_encoding(self) -> bool:
         """Whether the device still works on the last `encode`."""

@@ -1,6 +1,6 @@
 """Between the host and the device: audio in, tokens out, without either waiting for the other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -28,34 +28,43 @@ class HostRows:
 
 
 class Staging:
+    """Brings audio on a stream of its own, so that it travels and is made ready while the device still encodes."""
+
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._is_cuda = device.type == "cuda"
         self._pinned = torch.empty(0)
-        # Of its own, so that audio travels while the device works on what came before.
+        self._taken: torch.cuda.Event | None = None
         self._stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
+
+    def made_ready(self, make: Callable[[], Tensor]) -> Tensor:
+        """What `make` gives, which calls `padded`; what is done with it comes after it on the present stream."""
+        if self._stream is None:
+            return make()
+        present = torch.cuda.current_stream()
+        with torch.cuda.stream(self._stream):
+            made = make()
+        present.wait_stream(self._stream)
+        made.record_stream(present)
+        return made
 
     def padded(self, windows: Sequence[NDArray[np.float32]], n_samples: int) -> Tensor:
         """Windows one under the other on the device, zeros behind each: `(windows, n_samples)` float32."""
-        if self._stream is None:
+        if not self._is_cuda:
             padded = np.zeros((len(windows), n_samples), np.float32)
             for row, samples in zip(padded, windows, strict=True):
                 row[: len(samples)] = samples
             return torch.from_numpy(padded)
         # Only what holds audio travels, through memory that the device reads by itself.
         n_total = sum(map(len, windows))
-        self._stream.synchronize()
+        if self._taken:
+            self._taken.synchronize()
         if len(self._pinned) < n_total:
             self._pinned = torch.empty(2 * n_total, pin_memory=True)
-        buffer, at = self._pinned.numpy(), 0
-        for samples in windows:
-            buffer[at : at + len(samples)] = samples
-            at += len(samples)
-        present = torch.cuda.current_stream()
-        with torch.cuda.stream(self._stream):
-            moved = self._pinned[:n_total].to(self._device, non_blocking=True)
-        present.wait_stream(self._stream)
-        moved.record_stream(present)
+        np.concatenate(windows, out=self._pinned.numpy()[:n_total])
+        moved = self._pinned[:n_total].to(self._device, non_blocking=True)
+        self._taken = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._taken.record()
         on_device, at = torch.zeros((len(windows), n_samples), device=self._device), 0
         for row, samples in zip(on_device, windows, strict=True):
             row[: len(samples)] = moved[at : at + len(samples)]

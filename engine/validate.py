@@ -52,7 +52,7 @@ def check_samples(window: Window) -> None:
     if not 1 <= len(samples) <= WINDOW_SAMPLES:
         expected = f"1 to {WINDOW_SAMPLES} samples ({WINDOW_S} s at {SAMPLE_RATE} Hz)"
         raise InvalidWindow("samples", expected, len(samples))
-    peak = float(np.abs(samples).max())
+    peak = max(-float(samples.min()), float(samples.max()))
     if not peak <= MAX_AMPLITUDE:  # true for NaN as well
         raise InvalidWindow("samples", "finite values in [-1, 1]", peak)
     if window.priority not in tuple(Priority):

@@ -60,6 +60,7 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
     if not fused:
         states: torch.Tensor = model.encoder(features, runs)
         PlainPasses(model, cache, numbers(), numbers()).encode(features, slots, runs)
+        cache.update()
         return states
     states = FusedEncoder(model.encoder, HalfProducts())(features, runs)
     decoder = FusedDecoder(model.decoder, cache)
@@ -68,6 +69,7 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
         decoder.write_cross_attention(run.unpack(states).flatten(0, 1), numbers(*own), HalfProducts())
         for slot in own:
             cache.set_length(slot, run.n_states)
+    cache.update()
     return states
 
 

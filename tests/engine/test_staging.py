@@ -18,6 +18,14 @@ def test_windows_lie_under_one_another_with_silence_behind() -> None:
         assert padded.tolist() == expected
 
 
+def test_what_is_made_ready_can_be_used_at_once() -> None:
+    staging = Staging(DEVICE)
+    windows = [np.full(3, 0.5, np.float32), np.full(5, 0.25, np.float32)]
+    for _ in range(3):
+        made = staging.made_ready(lambda: 2 * staging.padded(windows, 6))
+        assert (made + 1).tolist() == [[2.0] * 3 + [1.0] * 3, [1.5] * 5 + [1.0]]
+
+
 def test_rows_come_back_as_they_were() -> None:
     columns = torch.tensor([[1.0, 51865.0], [-0.5, -2.0]], device=DEVICE)
     assert Staging(DEVICE).to_host(columns).read() == [[1.0, -0.5], [51865.0, -2.0]]
