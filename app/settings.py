@@ -39,7 +39,9 @@ class Settings:
         "auto", "fp8: products of the encoder in 8 bits, faster and less exact, on GPUs that have them; auto: as dtype."
     )
     audio_context: str = _setting(
-        "auto", "full: encode whole 30 s windows; auto: only their audio, where the checkpoint was trained for that."
+        "auto",
+        "full: encode whole 30 s windows; auto: only their audio, where the checkpoint was trained for that; interims: "
+        "so with any checkpoint, but its finals whole.",
     )
     kernels: str = _setting(
         "auto", "torch, auto: our own where there are any, on NVIDIA GPUs in 16 bits; or flashinfer there."

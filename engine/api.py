@@ -106,6 +106,11 @@ class Window:
     priority: Priority = Priority.FINAL
     options: DecodeOptions = field(default_factory=DecodeOptions)
 
+    @property
+    def is_interim(self) -> bool:
+        """More of its audio is still to come, and its text may change."""
+        return self.priority is Priority.INTERIM
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:

@@ -6,7 +6,7 @@ from typing import Literal, get_args, get_type_hints
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 EncoderDtype = Literal["auto", "fp8"]
-AudioContext = Literal["auto", "full"]
+AudioContext = Literal["auto", "interims", "full"]
 Kernels = Literal["auto", "torch", "flashinfer"]
 
 
@@ -28,7 +28,8 @@ class EngineConfig:
     """Of the encoder's matrix products: `auto` as all others; `fp8` is faster, less exact, and needs a GPU of compute
     capability 8.9 or newer. A checkpoint that does not bear it is refused at start."""
     audio_context: AudioContext = "auto"
-    """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that."""
+    """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that, else
+    30 s. `interims`: of other checkpoints too while text may still change, with finals as they are. `full` is 30 s."""
     kernels: Kernels = "auto"
     """`torch`: PyTorch's, on any device. On a GPU in 16 bits `auto` takes our own, with cuDNN's for windows;
     `flashinfer` has FlashInfer's attention among them, for steps and windows."""

@@ -32,6 +32,8 @@ READ_TOKENS = (4, 8, 16, 32)
 """Prompts with their drafts: rows and tokens for which there is a graph."""
 ENCODE_WINDOWS = (FILLING_WINDOWS, 2, 1)
 """Full windows for which there is a graph; more are encoded in several parts."""
+SHORT_WINDOWS = (16, 8)
+"""Of shorter windows so many too, where they hold no more states than the most full ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +129,18 @@ class GraphedPasses:
         self._steps: dict[int, Captured[Tensor]] = {}
         self._samples: dict[int, Captured[Tensor]] = {}
         self._readings: dict[tuple[int, int], _Reading] = {}
-        self._encodings: dict[int, _Encoding] = {}
+        self._encodings: dict[int, dict[int, _Encoding]] = {}
+        """By states of a window, then by windows, the most first."""
         self._flashinfer = load_flashinfer(model, cache) if with_flashinfer else None
         self._plans: dict[int, FlashInferSteps] = {}
 
-    def capture(self, max_windows: int, features: tuple[int, int]) -> None:
+    def capture(self, max_windows: int, features: tuple[int, int], shorter: Sequence[int] = ()) -> None:
         """Capture all graphs, the largest first.
 
         Args:
             max_windows: in one encoder call.
             features: mel bands and frames of a full window.
+            shorter: encoder states of shorter windows that come back, from short to long.
         """
         if not self._with_graphs:
             return
@@ -149,8 +153,13 @@ class GraphedPasses:
         for rows in reversed([each for each in READ_ROWS if each <= most]):
             for n_tokens in reversed(READ_TOKENS):
                 self._readings[rows, n_tokens] = self._capture_reading(rows, n_tokens)
-        for windows in (each for each in ENCODE_WINDOWS if each <= max_windows):
-            self._encodings[windows] = self._capture_encoding(windows, features)
+        for n_states in (self._n_full_states, *reversed(shorter)):
+            fitting = [each for each in SHORT_WINDOWS if each * n_states <= ENCODE_WINDOWS[0] * self._n_full_states]
+            self._encodings[n_states] = {
+                windows: self._capture_encoding(windows, (features[0], 2 * n_states))
+                for windows in (*fitting, *ENCODE_WINDOWS)
+                if windows <= max_windows
+            }
 
     def _capture_encoding(self, windows: int, features: tuple[int, int]) -> _Encoding:
         held = torch.zeros((windows, *features), device=self._cache.device, dtype=self._cache.dtype)
@@ -175,20 +184,21 @@ class GraphedPasses:
             for slot in slots[run.windows]:
                 self._cache.set_length(slot, run.n_states)
         own = to_device(slots, self._cache.device)
-        if not self._encodings or any(run.n_states != self._n_full_states for run in runs):
+        if any(run.n_states not in self._encodings for run in runs):
             states = self._encoder(features, runs, self._flashinfer.attend(runs) if self._flashinfer else None)
             for run in runs:
                 part = states[run.start : run.start + run.n_windows * run.n_states]
                 self._decoder.write_cross_attention(part, own[run.windows], self._products)
             return
-        at = 0
-        while at < len(slots):
-            windows = next(each for each in self._encodings if each <= len(slots) - at)
-            encoding = self._encodings[windows]
-            encoding.features.copy_(features[at : at + windows])
-            encoding.slots.copy_(own[at : at + windows])
-            encoding.graph.replay()
-            at += windows
+        for run in runs:
+            captured, at = self._encodings[run.n_states], run.windows.start
+            while at < run.windows.stop:
+                windows = next(each for each in captured if each <= run.windows.stop - at)
+                encoding = captured[windows]
+                encoding.features.copy_(features[at : at + windows, :, : 2 * run.n_states])
+                encoding.slots.copy_(own[at : at + windows])
+                encoding.graph.replay()
+                at += windows
 
     @property
     def _n_full_states(self) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.alignment import Alignment, token_starts_s
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.audio_context import WindowLengths
 from engine.checkpoint import Checkpoint, ModelConfig, read_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 _STATE_SAMPLES = 2 * HOP_SAMPLES
 """An encoder state stands for two frames."""
-_STATES_STEP = 10
-"""Windows are encoded at lengths of multiples of 0.2 s, so that neighbours may share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,9 @@ class Runner:
         n_slots = self._choose_slots(config)
         self.slots = SlotAllocator(n_slots)
         self._max_encode_batch = config.max_encode_batch
-        self._audio_context = checkpoint.generation.audio_context if config.audio_context == "auto" else None
+        self._lengths = WindowLengths(
+            config.audio_context, checkpoint.generation.audio_context, checkpoint.model.max_source_positions
+        )
         self._filters = mel_filters(checkpoint.model.n_mels).to(self.device)
         self._rules = make_rules(checkpoint, self.device)
         self._sampler = Sampler(self.device)
@@ -167,7 +168,7 @@ class Runner:
         if self._graphed:
             model = self.checkpoint.model
             features = (model.n_mels, 2 * model.max_source_positions)
-            self._graphed.capture(self._max_encode_batch, features)
+            self._graphed.capture(self._max_encode_batch, features, self._lengths.ladder)
         for _ in range(2):
             start_s = time.perf_counter()
             self.encode([silence] * len(slots), slots)
@@ -180,9 +181,20 @@ class Runner:
         return elapsed_s
 
     @torch.inference_mode()
-    def encode(self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int]) -> None:
-        """Hear windows of up to 30 s in one encoder call and write their cross-attention keys and values."""
-        n_states = [self.n_states(len(samples)) for samples in windows]
+    def encode(
+        self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool] = ()
+    ) -> None:
+        """Hear windows of up to 30 s in one encoder call and write their cross-attention keys and values.
+
+        Args:
+            are_interims: of which of them the text may still change; of none by default.
+        """
+        kinds = are_interims or [False] * len(windows)
+        n_states = [self._lengths.n_states(len(samples), kind) for samples, kind in zip(windows, kinds, strict=True)]
+        # Equal lengths side by side.
+        order = sorted(range(len(windows)), key=n_states.__getitem__)
+        windows, slots = [windows[index] for index in order], [slots[index] for index in order]
+        n_states.sort()
         # In parts that each fill the device, so that it has begun with the first before the last is brought there.
         for part in cut(n_states, self.n_filling * self.checkpoint.model.max_source_positions):
             features = self._staging.made_ready(partial(self._features, windows[part], max(n_states[part])))
@@ -199,18 +211,9 @@ class Runner:
         """Whether the device still works on the last `encode`."""
         return self._encoded is not None and not self._encoded.query()  # type: ignore[no-untyped-call]
 
-    def n_states(self, n_samples: int) -> int:
-        """Encoder states of a window with so much audio: all of a full window's, unless the checkpoint takes less."""
-        full = self.checkpoint.model.max_source_positions
-        if self._audio_context is None:
-            return full
-        n_frames = -(-n_samples // HOP_SAMPLES) + self._audio_context.margin_frames
-        n_states = -(-max(n_frames, self._audio_context.min_frames) // 2)
-        return min(full, -(-n_states // _STATES_STEP) * _STATES_STEP)
-
-    def encode_share(self, n_samples: int) -> float:
+    def encode_share(self, n_samples: int, is_interim: bool) -> float:
         """A window's part of the work of encoding a full one."""
-        return self.n_states(n_samples) / self.checkpoint.model.max_source_positions
+        return self._lengths.n_states(n_samples, is_interim) / self.checkpoint.model.max_source_positions
 
     @torch.inference_mode()
     def detect_languages(self, slots: Sequence[int]) -> list[dict[str, float]]:

@@ -157,7 +157,7 @@ class Worker:
             EngineFailed: the engine has died or was closed.
         """
         window = request.window
-        share = self._runner.encode_share(len(window.samples))
+        share = self._runner.encode_share(len(window.samples), window.is_interim)
         waiting = Waiting(request.id, window.session, window.channel, window.priority, share)
         with self._changed:
             if self.is_closing:
@@ -256,7 +256,10 @@ class Worker:
                 self.stats.left_queue(request.window.priority, queued_s)
                 self._outbox.append((request, StartedEvent(queued_s, len(batch))))
             self._hand_out()
-            self._runner.encode([request.window.samples for request in batch], list(slots))
+            windows = [request.window for request in batch]
+            self._runner.encode(
+                [window.samples for window in windows], list(slots), [window.is_interim for window in windows]
+            )
             batches.append(batch)
             held_up_s += self._share(batch) * self._window_encode_s
             self._collect(leave=0)
@@ -449,7 +452,8 @@ class Worker:
 
     def _share(self, batch: list[Request]) -> float:
         """Encoder work, in full windows."""
-        return sum(self._runner.encode_share(len(request.window.samples)) for request in batch)
+        windows = [request.window for request in batch]
+        return sum(self._runner.encode_share(len(window.samples), window.is_interim) for window in windows)
 
     def _hand_out(self) -> None:
         if self._outbox:

@@ -86,7 +86,9 @@ class FakeRunner:
         self._enter("warm_up")
         return self.encode_s
 
-    def encode(self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int]) -> None:
+    def encode(
+        self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool] = ()
+    ) -> None:
         self.encoded.append(list(windows))
         self._heard.update(zip(slots, windows, strict=True))
         self._enter("encode")
@@ -94,7 +96,7 @@ class FakeRunner:
     def is_encoding(self) -> bool:
         return self.still_encodes()
 
-    def encode_share(self, n_samples: int) -> float:
+    def encode_share(self, n_samples: int, is_interim: bool) -> float:
         return 1.0
 
     def detect_languages(self, slots: Sequence[int]) -> list[dict[str, float]]:

@@ -14,7 +14,7 @@ from engine.config import EngineConfig
         ("model", "", "a name or a folder"),
         ("device", "tpu", "one of auto, cpu, cuda"),
         ("dtype", "int8", "one of auto, float32, bfloat16, float16"),
-        ("audio_context", "short", "one of auto, full"),
+        ("audio_context", "short", "one of auto, interims, full"),
         ("n_slots", 0, "at least 1"),
         ("max_encode_batch", 0, "at least 1"),
         ("max_waiting", 0, "at least 1"),
@@ -37,7 +37,16 @@ def test_float16_needs_cuda():
 
 
 @pytest.mark.parametrize(
-    "module", ["engine.api", "engine.errors", "engine.config", "engine.models", "engine.batcher", "engine.checkpoint"]
+    "module",
+    [
+        "engine.api",
+        "engine.errors",
+        "engine.config",
+        "engine.models",
+        "engine.batcher",
+        "engine.checkpoint",
+        "engine.audio_context",
+    ],
 )
 def test_plain_modules_do_not_import_torch(module: str):
     """So that the service can be run and tested without it."""

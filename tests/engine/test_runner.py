@@ -1,5 +1,7 @@
 """The runner against transformers' logits, and what must not leak between slots."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -38,13 +40,37 @@ def test_logits_equal_the_reference(random_runner: Runner, random_reference: Ref
 )
 def test_windows_are_encoded_at_the_length_of_their_audio(short_runner: Runner, seconds: float, n_states: int):
     """With half a second behind it, in steps of 0.2 s, 3 s at least: as the embedded checkpoint was trained."""
-    assert short_runner.n_states(round(seconds * 16_000)) == n_states
-    assert short_runner.encode_share(round(seconds * 16_000)) == n_states / 1500
+    assert short_runner.encode_share(round(seconds * 16_000), False) == n_states / 1500
 
 
 def test_only_a_checkpoint_that_says_so_is_given_less(random_runner: Runner, demo_runner: Runner):
     """Others, and every checkpoint when asked for full windows, get 30 s."""
-    assert random_runner.n_states(16_000) == demo_runner.n_states(16_000) == 1500
+    assert random_runner.encode_share(16_000, True) == demo_runner.encode_share(16_000, True) == 1.0
+
+
+def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, demo_runner: Runner):
+    """A final reads what it reads alone with full windows, an interim what it reads alone; encoded side by side."""
+    untrained = replace(demo, generation=replace(demo.generation, audio_context=None))
+    runner = Runner(untrained, EngineConfig(n_slots=3, audio_context="interims"))
+    samples, kinds = noise(3, 48_000), [True, False, True]
+    tokens, slots = [3, 50, 7], [0, 1, 2]
+
+    def logits(runner: Runner, slots: list[int]) -> torch.Tensor:
+        attention = PrefillAttention(runner._cache, slots)
+        hidden = runner.model.decoder(torch.tensor([tokens] * len(slots)), torch.arange(len(tokens)), attention)
+        return runner.model.decoder.logits(hidden)
+
+    with torch.inference_mode():
+        runner.encode([samples, samples, noise(1, 100_000)], slots, kinds)
+        interim, final, longer = logits(runner, slots)
+        demo_runner.encode([samples], [0])
+        torch.testing.assert_close(final, logits(demo_runner, [0])[0], atol=2e-3, rtol=1e-4)
+        runner.encode([samples], [2], [True])
+        torch.testing.assert_close(interim, logits(runner, [2])[0], atol=2e-3, rtol=1e-4)
+        runner.encode([noise(1, 100_000)], [0], [True])
+        torch.testing.assert_close(longer, logits(runner, [0])[0], atol=2e-3, rtol=1e-4)
+    assert not torch.allclose(interim, final, atol=0.1)
+    assert [runner._cache.encoder_lengths[slot] for slot in slots] == [400, 1500, 200]
 
 
 def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner: Runner):
