@@ -1,17 +1,22 @@
 """Which policy makes text stable soonest and best: live sessions in audio time, with an engine that takes no time.
 
     python -m benchmarks.stability --audio FOLDER
+    python -m benchmarks.stability --audio FOLDER --audio-contexts full,interims
 
 Every reading is answered before the next sample comes, so that what is measured is the policy alone, whatever else
 the machine does: the same run gives the same figures.
 """
 
 import asyncio
+import json
+import os
+import shutil
+import tempfile
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import click
 
@@ -23,7 +28,8 @@ from benchmarks.captions import Caption, WordDelays, measure_words, spoken_words
 from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, word_errors, word_summary
 from engine.api import SAMPLE_RATE, Transcriber
-from engine.config import EngineConfig
+from engine.checkpoint import find_checkpoint
+from engine.config import AudioContext, EngineConfig
 from engine.engine import Engine
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
@@ -105,11 +111,15 @@ async def listen(engine: Transcriber, recording: audio.Recording, config: Sessio
 
 
 async def compare(
-    recordings: list[audio.Recording], policies: dict[str, MakePolicy], interval_ms: int, model: str
+    recordings: list[audio.Recording],
+    policies: dict[str, MakePolicy],
+    interval_ms: int,
+    model: str,
+    context: AudioContext = "auto",
 ) -> list[dict[str, Any]]:
     """The same recordings under each policy, side by side."""
     rows = []
-    config = EngineConfig(model=model, device="cpu", max_wait_ms=0, n_threads=2)
+    config = EngineConfig(model=model, device="cpu", audio_context=context, max_wait_ms=0, n_threads=2)
     async with Engine.start(config) as engine:
         for name, make_policy in policies.items():
             session_config = SessionConfig(interim_interval_ms=interval_ms, make_policy=make_policy)
@@ -118,13 +128,31 @@ async def compare(
                 total.delays.add(found.delays)
                 total.errors += found.errors
                 total.n_readings += found.n_readings
-            rows.append(row(name, total, sum(each.audio_s for each in recordings)))
+            audio_s = sum(each.audio_s for each in recordings)
+            rows.append(row(name, total, audio_s, context))
     return rows
 
 
-def row(name: str, found: Found, audio_s: float) -> dict[str, Any]:
+def taken_for_untrained(model: str, folder: Path) -> str:
+    """A checkpoint of the same weights that does not say it was trained on short windows, made in `folder`.
+
+    Raises:
+        CheckpointError: there is no such model.
+    """
+    copy = folder / "untrained"
+    shutil.copytree(find_checkpoint(model), copy, copy_function=os.symlink)
+    file = copy / "generation_config.json"
+    config = json.loads(file.read_text())
+    config.pop("tutti_audio_context", None)
+    file.unlink()
+    file.write_text(json.dumps(config))
+    return str(copy)
+
+
+def row(name: str, found: Found, audio_s: float, context: AudioContext = "auto") -> dict[str, Any]:
     return {
         "policy": name,
+        "audio_context": context,
         "audio_s": audio_s,
         "words": found.errors.words,
         "wer": found.errors.rate,
@@ -138,13 +166,23 @@ def row(name: str, found: Found, audio_s: float) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    heading = ("policy", "stable p50/p95 s", "shown p50/p95 s", "WER %", "missing %", "revised %", "readings per s")
+    heading = (
+        "policy",
+        "context",
+        "stable p50/p95 s",
+        "shown p50/p95 s",
+        "WER %",
+        "missing %",
+        "revised %",
+        "readings per s",
+    )
     return Table(
         "Stable text, in audio time",
         heading,
         [
             (
                 row["policy"],
+                row["audio_context"],
                 _both(row["word_stable_s"]),
                 _both(row["word_shown_s"]),
                 percent(row["wer"]),
@@ -176,6 +214,14 @@ def _both(seconds: dict[str, Any]) -> str:
 @click.option("--interval-ms", default=350, show_default=True, help="Least audio between two readings.")
 @click.option("--model", default="tutti-demo", show_default=True)
 @click.option(
+    "--audio-contexts",
+    "contexts",
+    default="auto",
+    show_default=True,
+    help="Settings of --audio-context, separated by commas. With interims among them the model is taken for one that "
+    "was trained on full windows.",
+)
+@click.option(
     "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/stability.json"), show_default=True
 )
 @click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
@@ -188,6 +234,7 @@ def main(
     distances: str,
     interval_ms: int,
     model: str,
+    contexts: str,
     path: Path,
     markdown: bool,
 ) -> None:
@@ -200,10 +247,17 @@ def main(
     policies: dict[str, MakePolicy] = {"agreement": Agreement}
     for distance in distances.split(","):
         policies[f"attention, {distance} s"] = partial(Attention, float(distance))
-    rows = asyncio.run(compare(recordings, policies, interval_ms, model))
+    chosen = contexts.split(",")
+    if unknown := sorted(set(chosen) - set(get_args(AudioContext))):
+        raise click.BadParameter(f"expected some of {', '.join(get_args(AudioContext))}, got {', '.join(unknown)}")
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        taken = taken_for_untrained(model, Path(scratch)) if "interims" in chosen else model
+        for context in cast(list[AudioContext], chosen):
+            rows += asyncio.run(compare(recordings, policies, interval_ms, taken, context))
     result = {
         "benchmark": "stability",
-        "schema": 1,
+        "schema": 2,
         **machine.describe(),
         "audio": str(folder or "bundled"),
         "rows": rows,

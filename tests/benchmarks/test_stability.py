@@ -1,6 +1,8 @@
 """Policies of stable text, compared in audio time."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -8,9 +10,10 @@ from app import events
 from app.session import SessionConfig
 from app.stabilizer import Agreement
 from benchmarks.audio import Recording, Said
-from benchmarks.stability import Captions, listen, row, table
+from benchmarks.stability import Captions, listen, row, table, taken_for_untrained
 from engine import api
 from engine.api import SAMPLE_RATE
+from engine.checkpoint import read_checkpoint
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 
 AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4, 5, 6]), silence(1.0)))
@@ -56,4 +59,10 @@ async def test_words_that_never_came_stand_in_no_percentile() -> None:
     assert found.errors.missing_rate == 1 / 7
     shown = row("agreement", found, audio_s)
     assert shown["word_shown_s"]["never"] == 1
-    assert table([shown]).rows[0][0] == "agreement"
+    assert table([shown]).rows[0][:2] == ("agreement", "auto")
+
+
+def test_a_checkpoint_can_be_taken_for_one_trained_on_full_windows(tmp_path: Path) -> None:
+    taken, embedded = read_checkpoint(taken_for_untrained("tutti-demo", tmp_path)), read_checkpoint("tutti-demo")
+    assert embedded.generation.audio_context and not taken.generation.audio_context
+    assert replace(taken.generation, audio_context=embedded.generation.audio_context) == embedded.generation
