@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.api import DecodeOptions, DoneEvent, Sampling, Window
+from benchmarks.stability import taken_for_untrained
+from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
 from engine.config import EngineConfig
 from engine.engine import Engine
 
@@ -25,11 +26,11 @@ def read(name: str) -> np.ndarray:
     return samples.astype(np.float32) / 32768
 
 
-async def transcribe(config: EngineConfig, names: list[str]) -> list[DoneEvent]:
+async def transcribe(config: EngineConfig, names: list[str], priority: Priority = Priority.FINAL) -> list[DoneEvent]:
     """The last event of each recording, all submitted at once."""
 
     async def one(engine: Engine, index: int, name: str) -> DoneEvent:
-        window = Window(read(name), f"s{index}", options=DecodeOptions(language="en"))
+        window = Window(read(name), f"s{index}", priority=priority, options=DecodeOptions(language="en"))
         async with engine.submit(window) as events:
             return [event async for event in events][-1]
 
@@ -110,6 +111,17 @@ async def test_graphs_decode_as_the_kernels_alone() -> None:
     assert [done.text for done in replayed] == [done.text for done in plain]
     for ours, theirs in zip(replayed, plain, strict=True):
         assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=0.02)
+
+
+async def test_short_interims_are_read_alike_from_graphs_and_from_kernels(tmp_path: Path) -> None:
+    """Of a model taken for one trained on full windows; a final's words too."""
+    config = EngineConfig(**{**HALF, "model": taken_for_untrained("tutti-demo", tmp_path)}, audio_context="interims")
+    finals = await transcribe(config, NAMES)
+    names = [NAMES[index % 3] for index in range(24)]
+    replayed = await transcribe(config, names, Priority.INTERIM)
+    launched = await transcribe(replace(config, cuda_graphs=False), names, Priority.INTERIM)
+    assert [done.text for done in replayed] == [done.text for done in launched]
+    assert [done.text for done in replayed[:3]] == [done.text for done in finals]
 
 
 async def test_alone_is_as_among_sixty_four_in_half_precision() -> None:
