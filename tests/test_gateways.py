@@ -20,7 +20,7 @@ import tutti
 from benchmarks.counters import Counters
 from tests.recordings import AUDIO, TEXTS, read
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 MAX_SESSIONS = 12
 
@@ -84,7 +84,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     tls = ssl.create_default_context()
     authority.configure_trust(tls)
     log = folder / "log"
-    options = {"gateways": 2, "port": 0, "max-sessions": MAX_SESSIONS, "max-ahead-s": 600, "threads": 1}
+    options = {"gateways": 2, "port": 0, "max-sessions": MAX_SESSIONS, "max-ahead-s": 600, "final-deadline-s": 90}
     files = ["--tls-cert", str(folder / "both.pem"), "--tls-key", str(folder / "both.pem")]
     with log.open("w") as errors:
         process = subprocess.Popen(
