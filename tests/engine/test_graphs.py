@@ -84,6 +84,7 @@ def make(model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool) 
     return PlainPasses(model, plain_cache, tokens, positions), graphed
 
 
+@pytest.mark.timeout(400)  # Triton's interpreter takes minutes on a busy machine.
 @torch.inference_mode()
 @pytest.mark.parametrize(("lengths", "with_graphs"), [([100, 200, 200], True), ([200, 150], False)])
 def test_a_window_goes_the_same_way(
