@@ -3,7 +3,7 @@
 import asyncio
 import wave
 from collections.abc import AsyncGenerator, Generator, Iterator
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import av
 import numpy as np
@@ -16,6 +16,8 @@ PIECE_SAMPLES = 10 * SAMPLE_RATE
 # What arrives live is not to wait until FFmpeg has guessed at its bit rate: its defaults held a WAV back for 5 s.
 PROBE_BYTES = 4096
 PROBE_US = 100_000
+# Tags may be in any encoding, and nobody reads them. PyAV decodes them by itself up to version 18.
+_IGNORING_TAGS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) > 18 else {"metadata_errors": "ignore"}
 
 
 class Source(Protocol):
@@ -81,7 +83,8 @@ def _open(file: Source) -> av.container.InputContainer:
     options = {"protocol_whitelist": "none"}
     if not hasattr(file, "seek"):
         options |= {"probesize": str(PROBE_BYTES), "analyzeduration": str(PROBE_US)}
-    return av.open(file, mode="r", metadata_errors="ignore", options=options)
+    container: av.container.InputContainer = av.open(file, mode="r", options=options, **_IGNORING_TAGS)
+    return container
 
 
 def _pieces(file: IO[bytes], channels: int | None) -> Generator[Samples, None, None]:

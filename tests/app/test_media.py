@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import struct
 from contextlib import aclosing
 
 import av
@@ -51,6 +52,16 @@ async def test_containers_are_decoded_to_16_khz(container: str, codec: str, samp
     assert len(samples) == pytest.approx(len(TONE), rel=0.01)
     pitch = np.argmax(np.abs(np.fft.rfft(samples[16_000:32_000])))
     assert pitch == 440
+
+
+async def test_tags_in_any_encoding_are_passed_over() -> None:
+    """A title in Shift JIS, which no UTF-8 is."""
+    content = encode("wav", "pcm_s16le", 44_100, TONE[:16_000])
+    title = "テスト".encode("shift_jis")
+    tags = b"INFOINAM" + struct.pack("<I", len(title)) + title
+    content += b"LIST" + struct.pack("<I", len(tags)) + tags
+    content = content[:4] + struct.pack("<I", len(content) - 8) + content[8:]
+    assert len(await decode(content)) == pytest.approx(16_000, abs=2)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2])
