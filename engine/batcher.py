@@ -39,6 +39,8 @@ class Limits:
     n_slots: int = 1
     n_filling: int = 1_000_000
     """Windows that fill the device: none is held back for more to join it."""
+    max_interim_stall_s: float | None = None
+    """`max_decode_stall_s` for what interims add, so that a final finds the device soon; `None` for the same."""
 
     @property
     def n_reserved_slots(self) -> int:
@@ -135,7 +137,7 @@ class Batcher:
             if first.priority is Priority.INTERIM and n_free <= self._limits.n_reserved_slots:
                 break
             took_s += first.encode_share * load.window_encode_s
-            if (batch or load.held_up_s) and load.n_running > 0 and took_s > self._limits.max_decode_stall_s:
+            if (batch or load.held_up_s) and load.n_running > 0 and took_s > self._most_s(first.priority):
                 break
             batch.append(self._pop())
         return batch
@@ -166,6 +168,13 @@ class Batcher:
         if load.n_running == 0:
             return room
         return 0 if load.owed_s > 0 and not load.held_up_s else room
+
+    def _most_s(self, priority: Priority) -> float:
+        """Encoder work that running sequences are held up by, if a window of this priority is the last of it."""
+        limits = self._limits
+        if priority is Priority.FINAL or limits.max_interim_stall_s is None:
+            return limits.max_decode_stall_s
+        return limits.max_interim_stall_s
 
     def _oldest_s(self) -> float:
         return min(line.oldest_s() for line in self._lines.values() if line.n_waiting)

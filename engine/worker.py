@@ -43,6 +43,9 @@ Item = EngineEvent | EngineError
 _DECODE_SHARES = {"cpu": 0.33, "cuda": 0.1}
 """What `EngineConfig.min_decode_share` is by itself."""
 
+_INTERIM_STALL = {"cpu": None, "cuda": 0.25}
+"""The part of `EngineConfig.max_decode_stall_ms` that interims may take. A GPU encodes small batches as fast."""
+
 _LEAD_S = 0.005
 """So long before the device has done with encoding, the prompts behind it are prepared."""
 _JOINED_EVERY_S = 0.001
@@ -119,13 +122,15 @@ class Worker:
         self._deliver = deliver
         default_share = _DECODE_SHARES[runner.device.type]
         self._min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
+        interim_part, stall_s = _INTERIM_STALL[runner.device.type], config.max_decode_stall_ms / 1000
         limits = Limits(
             config.max_waiting,
             config.max_encode_batch,
             config.max_wait_ms / 1000,
-            config.max_decode_stall_ms / 1000,
+            stall_s,
             runner.slots.n_free,
             runner.n_filling,
+            None if interim_part is None else interim_part * stall_s,
         )
         # Guarded by `_changed`, which is notified when there may be something new to do.
         self._changed = threading.Condition()

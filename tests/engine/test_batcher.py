@@ -107,6 +107,19 @@ def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int):
     assert len(batcher_with(*windows).take(LATER_S, Load(8, 1, 0.28))) == n_taken
 
 
+def test_interims_hold_up_less_than_finals():
+    """So that a final that comes meanwhile has not long to wait; finals come first and may take all of the time."""
+    limits = Limits(100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.1)
+    running = Load(n_free_slots=16, n_running=1, window_encode_s=0.04)
+    interims = [interim(id, f"s{id}") for id in range(4)]
+    finals = [final(id, f"s{id}") for id in range(4, 16)]
+    assert batcher_with(*interims, limits=limits).take(LATER_S, running) == [0, 1]
+    assert batcher_with(*interims, *finals[:1], limits=limits).take(LATER_S, running) == [4, 0]
+    assert batcher_with(*interims, *finals, limits=limits).take(LATER_S, running) == list(range(4, 14))
+    joining = Load(n_free_slots=16, n_running=1, window_encode_s=0.04, held_up_s=0.08)
+    assert batcher_with(*interims, limits=limits).take(LATER_S, joining) == []
+
+
 def test_running_sequences_are_paid_back_first():
     """While they have time coming from the last encoder call, none is begun; with nobody running it is."""
     batcher = batcher_with(final(1))
