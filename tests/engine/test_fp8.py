@@ -1,5 +1,7 @@
 """The encoder in 8 bits. Without a GPU the products themselves are those of its numbers, multiplied in 32 bits."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +20,8 @@ from engine.random_model import fill
 from engine.runner import load_runner
 from tests.engine.test_fused import DEVICE, SMALL
 
+TINY = replace(SMALL, max_source_positions=40)
+
 DTYPE = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
 
 
@@ -30,14 +34,14 @@ def multiply(x: Scaled, weight: Scaled, bias: Tensor | None, dtype: torch.dtype)
 def model(monkeypatch: pytest.MonkeyPatch, exact_eight_bits: None) -> Whisper:
     if DEVICE.type == "cpu":
         monkeypatch.setattr(fp8, "multiply", multiply)
-    model = build(SMALL, DEVICE, DTYPE)
+    model = build(TINY, DEVICE, DTYPE)
     fill(model)
     return model
 
 
 def states(model: Whisper, products: HalfProducts | fp8.Fp8Products) -> Tensor:
-    n_states = SMALL.max_source_positions
-    filters = mel_filters(SMALL.n_mels).to(DEVICE)
+    n_states = TINY.max_source_positions
+    filters = mel_filters(TINY.n_mels).to(DEVICE)
     features = log_mel(fp8.sound()[:, : 320 * n_states].to(DEVICE), filters).to(DTYPE)
     return FusedEncoder(model.encoder, products)(features, find_runs([n_states]))
 

@@ -55,7 +55,9 @@ def numbers(*values: int) -> torch.Tensor:
 
 
 def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int], *, fused: bool) -> torch.Tensor:
-    features = torch.randn(len(lengths), SMALL.n_mels, 400, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    features = torch.randn(len(lengths), SMALL.n_mels, 2 * max(lengths), generator=torch.Generator().manual_seed(1)).to(
+        DEVICE
+    )
     runs = find_runs(lengths)
     if not fused:
         states: torch.Tensor = model.encoder(features, runs)
@@ -74,7 +76,7 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("lengths", [[200], [200, 200], [200, 200, 150]])
+@pytest.mark.parametrize("lengths", [[60], [60, 60, 40]])
 def test_windows_are_encoded_alike(model: Whisper, caches: tuple[KVCache, KVCache], lengths: list[int]) -> None:
     slots = [2, 0, 3][: len(lengths)]
     plain = encode(model, caches[0], lengths, slots, fused=False)

@@ -1,6 +1,7 @@
 """The graphed passes against the plain ones. Without a GPU, replaying a graph runs again what was captured."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from engine.passes import PlainPasses, n_rows_held
 from engine.random_model import fill
 from tests.engine.test_fused import DEVICE, SMALL, TOLERANCE
 
+TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 N_SLOTS = 5
-SHORTER = (100,)
+SHORTER = (12,)
 
 
 class Replayed:
@@ -39,7 +41,7 @@ class Replayed:
 
 @pytest.fixture(scope="module")
 def model() -> Whisper:
-    model = build(SMALL, DEVICE, torch.float32)
+    model = build(TINY, DEVICE, torch.float32)
     fill(model)
     return model
 
@@ -66,7 +68,7 @@ def make(model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool) 
     monkeypatch.setattr(graphs, "READ_TOKENS", (4,))
     rows = n_rows_held(N_SLOTS)
     tokens, positions = torch.arange(rows, device=DEVICE) + 20, torch.full((rows,), 4, device=DEVICE)
-    plain_cache, cache = (KVCache(SMALL, N_SLOTS + 1, DEVICE, torch.float32) for _ in range(2))
+    plain_cache, cache = (KVCache(TINY, N_SLOTS + 1, DEVICE, torch.float32) for _ in range(2))
     sampler: FusedSampler = NoSampler()  # type: ignore[assignment]
     graphed = GraphedPasses(
         model,
@@ -80,20 +82,19 @@ def make(model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool) 
         with_flashinfer=False,
     )
     with torch.inference_mode():
-        graphed.capture(2, (SMALL.n_mels, 2 * SMALL.max_source_positions), SHORTER)
+        graphed.capture(2, (TINY.n_mels, 2 * TINY.max_source_positions), SHORTER)
     return PlainPasses(model, plain_cache, tokens, positions), graphed
 
 
-@pytest.mark.timeout(400)  # Triton's interpreter takes minutes on a busy machine.
 @torch.inference_mode()
-@pytest.mark.parametrize(("lengths", "with_graphs"), [([100, 200, 200], True), ([200, 150], False)])
+@pytest.mark.parametrize(("lengths", "with_graphs"), [([12, 24, 24], True), ([24, 18], False)])
 def test_a_window_goes_the_same_way(
     model: Whisper, monkeypatch: pytest.MonkeyPatch, lengths: list[int], with_graphs: bool
 ) -> None:
     """Encoded in parts, its prompt read with fewer rows than the graph has, and stepped beside a hole."""
     plain, graphed = make(model, monkeypatch, with_graphs=with_graphs)
     slots = [3, 0, 1][: len(lengths)]
-    features = torch.randn(len(lengths), SMALL.n_mels, 400, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    features = torch.randn(len(lengths), TINY.n_mels, 48, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     prompts = [[5, 6, 7], [8, 9, 10, 11], [12]][: len(lengths)]
     for passes in (plain, graphed):
         passes.encode(features, slots, find_runs(lengths))
@@ -110,4 +111,4 @@ def test_flashinfer_that_is_missing_is_named(model: Whisper, monkeypatch: pytest
     monkeypatch.setitem(__import__("sys").modules, "flashinfer", None)
     monkeypatch.delitem(__import__("sys").modules, "engine.flashinfer_attention", raising=False)
     with pytest.raises(CheckpointError, match="kernels flashinfer: expected the package"):
-        load_flashinfer(model, KVCache(SMALL, 1, DEVICE, torch.float32))
+        load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32))
