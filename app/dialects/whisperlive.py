@@ -186,8 +186,9 @@ class WhisperLive:
         text = self._spaced(event.text)
         if not text.strip():
             return
-        start_s = max(event.start_s, self._until_s)
-        self._until_s = max(event.end_s, start_s + LEAST_SEGMENT_S)
+        # As the client will read them: two times that are told apart here may be told as the same millisecond.
+        start_s = round(max(event.start_s, self._until_s), 3)
+        self._until_s = round(max(event.end_s, start_s + LEAST_SEGMENT_S), 3)
         entry = _entry(start_s, self._until_s, text)
         if self._wants_words:
             entry["words"] = [

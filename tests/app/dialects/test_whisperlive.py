@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app import events
@@ -282,6 +282,7 @@ times = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 3)), max_size=20)
 
 
 @given(times, st.integers(1, MAX_SEGMENTS * 2), st.lists(st.booleans(), min_size=20, max_size=20))
+@example([(0.9985, 0.0), (0.0, 0.0), (0.0, 0.0)], 2, [False] * 20)  # Rounding hid that the first had a length.
 def test_the_client_keeps_every_segment_once(gaps, n_segments: int, shows: list[bool]) -> None:
     """It keeps a completed one that starts where the last one it kept has ended, or later, however often it is told."""
     dialect, _ = start(send_last_n_segments=n_segments)
