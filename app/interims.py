@@ -11,6 +11,9 @@ FIRST_SAMPLES = 300 * SAMPLE_RATE // 1000
 LULL_SAMPLES = 60 * SAMPLE_RATE // 1000
 # After this much silence the last words are whole, and no more may come: they are shown before the endpoint is sure.
 PAUSE_SAMPLES = 160 * SAMPLE_RATE // 1000
+# A reading that waits in the queue makes way for one that has so much more audio, in the same place in line: when its
+# turn comes it is new.
+FRESH_SAMPLES = 250 * SAMPLE_RATE // 1000
 # An engine that takes this share of the time to answer a channel's readings is not asked more often.
 MAX_BUSY_SHARE = 0.6
 # Nor is it asked less often than this once it answers: it may be quick again.
@@ -52,10 +55,15 @@ class InterimSchedule:
         self._asked_since = None
 
     def is_due(self, position: int, speech_until: int) -> bool:
-        """Whether to read the window now. Never when all that was spoken has been read."""
+        """Whether to read the window now, be it in place of a reading that waits.
+
+        Never when all that was spoken has been read.
+        """
         pause = position - speech_until
         if pause < LULL_SAMPLES:
-            return speech_until > self._asked and position >= self._next
+            is_waiting = self._asked_since is not None
+            due = self._asked + FRESH_SAMPLES if is_waiting else self._next
+            return speech_until > self._asked and position >= due
         # An answer that would come behind the endpoint is not worth its while: the final is on its way by then.
         is_read = self._asked >= speech_until + PAUSE_SAMPLES
         return pause >= PAUSE_SAMPLES and not is_read and pause + self._took < self._silence

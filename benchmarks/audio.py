@@ -23,7 +23,8 @@ PAUSE_S = 0.8
 EDGE_S = 0.1
 """Kept before and behind the speech of an utterance that is taken out of its recording."""
 NOISE = 0.0003
-"""Of a pause, in shares of full scale: a line that is open, not digital silence."""
+"""Under all of a call, in shares of full scale, as on a line that is open. In the pauses alone it would rise whenever
+speech ends, and be taken for more of it."""
 QUIET_SAMPLES = SAMPLE_RATE // 10
 """The shortest pause that a window may be cut in."""
 
@@ -130,7 +131,8 @@ def take(recordings: Iterable[Recording], seconds: float) -> list[Recording]:
 def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Recording:
     """One side of a call: the recording's utterances in turn, with pauses between them for the other side.
 
-    Speech takes the share `talk` of it. The pauses are of random lengths, at least `PAUSE_S`, and hold a faint noise.
+    Speech takes the share `talk` of it. The pauses are of random lengths, at least `PAUSE_S`; under all of it is a
+    faint noise.
 
     Raises:
         ClickException: its times are not known, or the pauses inside its utterances leave less room than asked.
@@ -156,7 +158,7 @@ def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Rec
     for each, (begin_s, end_s), pause_s in zip(said, cuts, pauses_s[:-1], strict=True):
         at_s += float(pause_s)
         piece = recording.samples[round(begin_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)]
-        samples[round(at_s * SAMPLE_RATE) :][: len(piece)] = piece
+        samples[round(at_s * SAMPLE_RATE) :][: len(piece)] += piece
         placed.append(each.shifted(at_s - begin_s))
         at_s += end_s - begin_s
     return Recording(f"{recording.name}, talk {talk:g}", samples, _joined(placed), tuple(placed))

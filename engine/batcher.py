@@ -4,6 +4,7 @@ Order: finals before interims; within each, sessions take turns, and a session's
 leave some slots free, so that a final need not wait for one of them to end.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ class Limits:
     max_decode_stall_s: float
     n_slots: int = 1
     n_filling: int = 1_000_000
-    """Windows that fill the device: none is held back for more to join it."""
+    """Full windows that keep the device busy: none is held back for more to join them."""
     max_interim_stall_s: float | None = None
     """`max_decode_stall_s` for what interims add, so that a final finds the device soon; `None` for the same."""
 
@@ -123,12 +124,16 @@ class Batcher:
             self.remove(id)
         return ids
 
+    def fills_device(self) -> bool:
+        """Whether what waits keeps it busy, so that more in the same call would not be encoded any faster."""
+        return sum(waiting.encode_share for waiting in self._by_id.values()) >= self._limits.n_filling
+
     def take(self, now_s: float, load: Load) -> list[int]:
         """The ids of the windows to encode now, which leave the queue; none where waiting is better."""
         room = self._room(load)
         if not self._by_id or room == 0:
             return []
-        if len(self._by_id) < min(room, self._limits.n_filling) and self._held_back_s(now_s, load.sessions) > 0:
+        if len(self._by_id) < room and not self.fills_device() and self._held_back_s(now_s, load.sessions) > 0:
             return []
         batch, took_s = list[int](), load.held_up_s
         while self._by_id and len(batch) < room:
@@ -137,7 +142,7 @@ class Batcher:
             if first.priority is Priority.INTERIM and n_free <= self._limits.n_reserved_slots:
                 break
             took_s += first.encode_share * load.window_encode_s
-            if (batch or load.held_up_s) and load.n_running > 0 and took_s > self._most_s(first.priority):
+            if (batch or load.held_up_s) and took_s > self._most_s(first.priority, load.n_running):
                 break
             batch.append(self._pop())
         return batch
@@ -169,12 +174,13 @@ class Batcher:
             return room
         return 0 if load.owed_s > 0 and not load.held_up_s else room
 
-    def _most_s(self, priority: Priority) -> float:
-        """Encoder work that running sequences are held up by, if a window of this priority is the last of it."""
+    def _most_s(self, priority: Priority, n_running: int) -> float:
+        """Most encoder work at a time, if a window of this priority is the last of it."""
         limits = self._limits
-        if priority is Priority.FINAL or limits.max_interim_stall_s is None:
-            return limits.max_decode_stall_s
-        return limits.max_interim_stall_s
+        if priority is Priority.INTERIM and limits.max_interim_stall_s is not None:
+            # Whether or not anything runs: a final may come.
+            return limits.max_interim_stall_s
+        return limits.max_decode_stall_s if n_running else math.inf
 
     def _oldest_s(self) -> float:
         return min(line.oldest_s() for line in self._lines.values() if line.n_waiting)

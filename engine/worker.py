@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 Item = EngineEvent | EngineError
 """What a request is answered with; an error is terminal."""
 
-_DECODE_SHARES = {"cpu": 0.33, "cuda": 0.1}
+_DECODE_SHARES = {"cpu": 0.33, "cuda": 0.2}
 """What `EngineConfig.min_decode_share` is by itself."""
 
-_INTERIM_STALL = {"cpu": None, "cuda": 0.25}
+_INTERIM_STALL = {"cpu": None, "cuda": 0.2}
 """The part of `EngineConfig.max_decode_stall_ms` that interims may take. A GPU encodes small batches as fast."""
 
 _LEAD_S = 0.005
@@ -225,16 +225,22 @@ class Worker:
         """The windows to encode now, after so much encoder work.
 
         Sleeps while there is nothing at all to do, and up to a time while the device encodes, as whoever comes by then
-        costs the others nothing.
+        costs the others nothing, unless so many have come that no more are needed to keep the device busy.
         """
         with self._changed:
             self._drop_cancelled()
-            while not (ids := self._batcher.take(time.monotonic(), self._load(held_up_s))):
+            while True:
+                now_s = time.monotonic()
+                is_early = now_s < until_s and self._runner.is_encoding()
+                if not is_early or self._batcher.fills_device():
+                    ids = self._batcher.take(now_s, self._load(held_up_s))
+                    if ids:
+                        break
                 if self.is_closing or (self._ended and not self._running):
                     return []
                 if not self._running:
                     self._changed.wait(self._batcher.ready_in_s(time.monotonic()))
-                elif time.monotonic() < until_s and self._runner.is_encoding():
+                elif is_early:
                     self._changed.wait(_JOINED_EVERY_S)
                 else:
                     return []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app import events
-from app.interims import FIRST_SAMPLES, PAUSE_SAMPLES, InterimSchedule
+from app.interims import FIRST_SAMPLES, FRESH_SAMPLES, PAUSE_SAMPLES, InterimSchedule
 from engine import api
 from engine.api import SAMPLE_RATE
 from tests.bench import START, Bench
@@ -29,6 +29,8 @@ def run(spoken_frames: list[tuple[int, int]], n_frames: int, took_frames: int = 
         if speech_until and not is_waiting and schedule.is_due(at * FRAME, speech_until * FRAME):
             schedule.asked(at * FRAME)
             read.append(at)
+            if took_frames == 0:
+                schedule.answered(at * FRAME)
     return read
 
 
@@ -70,6 +72,23 @@ def test_one_slow_answer_does_not_hold_the_next_ones_up_for_long() -> None:
         position += took * FRAME
         schedule.answered(position)
     assert gaps[1] == 250 and gaps[2] < 50 and gaps[-2:] == [15, 15]
+
+
+def test_a_reading_that_waits_makes_way_for_newer_ones() -> None:
+    """Whatever the interval, and only while there is speech that it has not heard."""
+    schedule = InterimSchedule(100 * FRAME, SILENCE)
+    schedule.begin(0)
+    n_fresh, asked = -(-FRESH_SAMPLES // FRAME), list[int]()
+    for at in range(100):
+        if schedule.is_due(at * FRAME, min(at, 60) * FRAME):
+            schedule.asked(at * FRAME)
+            asked.append(at)
+    assert asked == [15, *range(15 + n_fresh, 60, n_fresh), 60 + PAUSE_SAMPLES // FRAME]
+    schedule.answered(100 * FRAME)
+    schedule.begin(100 * FRAME)
+    schedule.asked(115 * FRAME)
+    schedule.answered(120 * FRAME)
+    assert not schedule.is_due(150 * FRAME, 150 * FRAME), "an answer is followed by the interval"
 
 
 def test_no_reading_at_a_pause_that_would_come_behind_the_endpoint() -> None:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from app.audio import Samples
+from app.endpointing import FRAME_SAMPLES, ONSET_VOICED, ONSET_WINDOW, WebRtcDetector
 from benchmarks.audio import (
     BUNDLED,
+    NOISE,
     PAUSE_S,
     REPOSITORY,
     Recording,
@@ -22,6 +24,7 @@ from benchmarks.audio import (
     take,
     windows,
 )
+from benchmarks.callers import FLUSH_AFTER_S
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 
@@ -79,7 +82,7 @@ def test_recordings_are_taken_up_to_a_length() -> None:
 
 @pytest.mark.parametrize("talk", [0.2, 0.5])
 def test_a_call_has_as_much_speech_as_asked(talk: float) -> None:
-    """Utterances keep their order and their sound; between them lies at least the pause that ends one."""
+    """Utterances keep their order and, but for the noise, their sound; between them lies a pause that ends one."""
     source = load_bundled(30.0, 1)[0]
     call = as_call(source, talk, 60.0, 7)
     speech_s = sum(end - start for said in call.said for start, end in said.spans)
@@ -90,8 +93,19 @@ def test_a_call_has_as_much_speech_as_asked(talk: float) -> None:
         assert b.start_s - a.end_s >= PAUSE_S
     for there, here in zip(source.said, call.said, strict=False):
         inside = [round(each.start_s * SAMPLE_RATE) for each in (there, here)]
-        assert np.array_equal(source.samples[inside[0] :][:8000], call.samples[inside[1] :][:8000])
+        assert np.allclose(source.samples[inside[0] :][:8000], call.samples[inside[1] :][:8000], atol=6 * NOISE)
     assert np.array_equal(call.samples, as_call(source, talk, 60.0, 7).samples)
+
+
+def test_what_is_no_speech_in_a_call_is_not_taken_for_any() -> None:
+    """Soon after each utterance the detector hears silence: a client that flushes there is not answered twice."""
+    for seed, source in enumerate(load_bundled(60.0, 4)):
+        call, detector = as_call(source, 0.5, 60.0, seed), WebRtcDetector()
+        n_frames = len(call.samples) // FRAME_SAMPLES
+        heard = [detector.is_speech(frame) for frame in np.split(call.samples[: n_frames * FRAME_SAMPLES], n_frames)]
+        for said in call.said:
+            behind = round((said.end_s + FLUSH_AFTER_S) * SAMPLE_RATE) // FRAME_SAMPLES
+            assert sum(heard[behind : behind + ONSET_WINDOW]) < ONSET_VOICED
 
 
 def test_a_call_cannot_have_more_speech_than_there_is() -> None:

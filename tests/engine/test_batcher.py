@@ -116,6 +116,9 @@ def test_interims_hold_up_less_than_finals():
     assert batcher_with(*interims, limits=limits).take(LATER_S, running) == [0, 1]
     assert batcher_with(*interims, *finals[:1], limits=limits).take(LATER_S, running) == [4, 0]
     assert batcher_with(*interims, *finals, limits=limits).take(LATER_S, running) == list(range(4, 14))
+    idle = Load(n_free_slots=16, n_running=0, window_encode_s=0.04)
+    assert batcher_with(*interims, limits=limits).take(LATER_S, idle) == [0, 1]
+    assert batcher_with(*finals, limits=limits).take(LATER_S, idle) == list(range(4, 16))
     joining = Load(n_free_slots=16, n_running=1, window_encode_s=0.04, held_up_s=0.08)
     assert batcher_with(*interims, limits=limits).take(LATER_S, joining) == []
 
