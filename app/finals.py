@@ -209,6 +209,7 @@ class Finals:
             prefix=prefix,
             draft=draft,
             hotwords=utterance.asked.hotwords,
+            text_events=False,
         )
 
     def _text_before(self, utterance: Utterance) -> str:
@@ -325,7 +326,11 @@ class Finals:
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         asked = window.utterance.asked
         options = api.DecodeOptions(
-            asked.language or language, asked.task, hotwords=asked.hotwords, word_times=asked.words
+            asked.language or language,
+            asked.task,
+            hotwords=asked.hotwords,
+            word_times=asked.words,
+            text_events=False,
         )
         job = self._session.submit(self._channel, api.Priority.FINAL, samples, options)
         window.redecode = _Redecode(job, stretch, text_behind)

@@ -89,6 +89,8 @@ class DecodeOptions:
 
     Costs next to nothing, and is coarser than `word_times`.
     """
+    text_events: bool = True
+    """Hand out text as it is decoded (`TextEvent`). Without use for it, spare the server an event a token."""
     max_tokens: int | None = None
     """Most tokens to decode, the prefix included; `None` is as many as the model has positions for."""
     sampling: Sampling = field(default_factory=Sampling)

@@ -32,6 +32,8 @@ READ_TOKENS = (4, 8, 16, 32)
 """Prompts with their drafts: rows and tokens for which there is a graph."""
 ENCODE_WINDOWS = (FILLING_WINDOWS, 2, 1)
 """Full windows for which there is a graph; more are encoded in several parts."""
+FEW_STATES = 1_600
+"""So many encoder states take a GPU little longer than fewer: windows are filled up to the next graph, not split."""
 SHORT_WINDOWS = (16, 8)
 """Of shorter windows so many too, where they hold no more states than the most full ones."""
 
@@ -193,12 +195,16 @@ class GraphedPasses:
         for run in runs:
             captured, at = self._encodings[run.n_states], run.windows.start
             while at < run.windows.stop:
-                windows = next(each for each in captured if each <= run.windows.stop - at)
-                encoding = captured[windows]
-                encoding.features.copy_(features[at : at + windows, :, : 2 * run.n_states])
-                encoding.slots.copy_(own[at : at + windows])
+                n_left = run.windows.stop - at
+                n_filled = least(sorted(captured), n_left)
+                if n_filled is None or n_filled * run.n_states > FEW_STATES:
+                    n_filled = next(each for each in captured if each <= n_left)
+                encoding, n_windows = captured[n_filled], min(n_filled, n_left)
+                encoding.features[:n_windows].copy_(features[at : at + n_windows, :, : 2 * run.n_states])
+                encoding.slots[:n_windows].copy_(own[at : at + n_windows])
+                encoding.slots[n_windows:].fill_(self._nobody)
                 encoding.graph.replay()
-                at += windows
+                at += n_windows
 
     @property
     def _n_full_states(self) -> int:

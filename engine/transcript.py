@@ -30,6 +30,7 @@ class TranscriptInfo:
     """Segments are held back for their words."""
     temperature: float = 0.0
     language_probabilities: Mapping[str, float] | None = None
+    with_text_events: bool = True
 
 
 class Transcript:
@@ -152,7 +153,7 @@ class Transcript:
     def _grow(self, text: str) -> list[EngineEvent]:
         self._text += text
         self._segment_text += text
-        return [TextEvent(text)] if text else []
+        return [TextEvent(text)] if text and self._info.with_text_events else []
 
     def _mark(self, at_s: float) -> list[EngineEvent]:
         """A timestamp closes the open segment if that has text, else it opens the next one."""

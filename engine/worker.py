@@ -329,6 +329,7 @@ class Worker:
                 options.word_times,
                 attempt.temperature,
                 request.language_probabilities,
+                options.text_events,
             )
             request.transcript = Transcript(checkpoint.tokenizer, info)
             for token in options.prefix:
@@ -436,6 +437,8 @@ class Worker:
 
     def _push(self, request: Request, events: list[EngineEvent]) -> None:
         """Hand out what a reading gives, or hold it until that is known to count."""
+        if not events:
+            return
         if request.readings.are_held:
             request.held += events
             return

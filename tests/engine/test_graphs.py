@@ -64,6 +64,8 @@ def make(model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool) 
         monkeypatch.setattr(graphs.GraphPool, "capture", capture)
     monkeypatch.setattr(graphs, "ROWS", (4, 8))
     monkeypatch.setattr(graphs, "ENCODE_WINDOWS", (2, 1))
+    monkeypatch.setattr(graphs, "SHORT_WINDOWS", (4,))
+    monkeypatch.setattr(graphs, "FEW_STATES", 48)
     monkeypatch.setattr(graphs, "READ_ROWS", (4,))
     monkeypatch.setattr(graphs, "READ_TOKENS", (4,))
     rows = n_rows_held(N_SLOTS)
@@ -82,16 +84,17 @@ def make(model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool) 
         with_flashinfer=False,
     )
     with torch.inference_mode():
-        graphed.capture(2, (TINY.n_mels, 2 * TINY.max_source_positions), SHORTER)
+        graphed.capture(4, (TINY.n_mels, 2 * TINY.max_source_positions), SHORTER)
     return PlainPasses(model, plain_cache, tokens, positions), graphed
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize(("lengths", "with_graphs"), [([12, 24, 24], True), ([24, 18], False)])
+@pytest.mark.parametrize(("lengths", "with_graphs"), [([12, 12, 12], True), ([12, 24, 24], True), ([24, 18], False)])
 def test_a_window_goes_the_same_way(
     model: Whisper, monkeypatch: pytest.MonkeyPatch, lengths: list[int], with_graphs: bool
 ) -> None:
-    """Encoded in parts, its prompt read with fewer rows than the graph has, and stepped beside a hole."""
+    """Encoded in parts or with places left over, its prompt read with fewer rows than the graph has, and stepped beside
+    a hole."""
     plain, graphed = make(model, monkeypatch, with_graphs=with_graphs)
     slots = [3, 0, 1][: len(lengths)]
     features = torch.randn(len(lengths), TINY.n_mels, 48, generator=torch.Generator().manual_seed(2)).to(DEVICE)

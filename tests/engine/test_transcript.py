@@ -27,9 +27,11 @@ def run(
     with_timestamps: bool = True,
     n_forced: int = 0,
     audio_s: float = AUDIO_S,
+    with_text_events: bool = True,
 ) -> list[EngineEvent]:
     """All events of a window of these tokens, each with log-probability -1, the end token with -3."""
-    transcript = Transcript(tokenizer, TranscriptInfo(audio_s, "en", with_timestamps, 0.125))
+    info = TranscriptInfo(audio_s, "en", with_timestamps, 0.125, with_text_events=with_text_events)
+    transcript = Transcript(tokenizer, info)
     events: list[EngineEvent] = []
     for index, token in enumerate(tokens):
         events += transcript.push(token, None if index < n_forced else -1.0)
@@ -44,6 +46,13 @@ def segments(events: list[EngineEvent]) -> list[Segment]:
 def result(events: list[EngineEvent]) -> DoneEvent:
     assert isinstance(events[-1], DoneEvent)
     return events[-1]
+
+
+def test_nobody_is_told_of_text_who_has_no_use_for_it(tokenizer: Tokenizer):
+    """All else is as it is with it."""
+    tokens = [tokenizer.first_timestamp, *tokenizer.encode(" one two"), tokenizer.first_timestamp + 50]
+    with_text, without = (run(tokenizer, tokens, with_text_events=each) for each in (True, False))
+    assert [event for event in with_text if not isinstance(event, TextEvent)] == without != with_text
 
 
 def test_segments_come_as_they_close(tokenizer: Tokenizer):
