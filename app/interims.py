@@ -13,7 +13,7 @@ LULL_SAMPLES = 60 * SAMPLE_RATE // 1000
 PAUSE_SAMPLES = 160 * SAMPLE_RATE // 1000
 # A reading that waits in the queue makes way for one that has so much more audio, in the same place in line: when its
 # turn comes it is new.
-FRESH_SAMPLES = 250 * SAMPLE_RATE // 1000
+FRESH_SAMPLES = 400 * SAMPLE_RATE // 1000
 # An engine that takes this share of the time to answer a channel's readings is not asked more often.
 MAX_BUSY_SHARE = 0.6
 # Nor is it asked less often than this once it answers: it may be quick again.

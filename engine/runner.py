@@ -27,7 +27,7 @@ from engine.kv_cache import KVCache, SlotAllocator
 from engine.memory import CPU_SLOTS, choose_slots
 from engine.model import Whisper
 from engine.packing import cut, find_runs
-from engine.passes import FILLING_WINDOWS, Passes, PlainPasses, n_rows_held, n_rows_of
+from engine.passes import FILLING_WINDOWS, LEAST_SHARE, Passes, PlainPasses, n_rows_held, n_rows_of
 from engine.prompt import Prompt
 from engine.random_model import PREFIX, random_checkpoint
 from engine.rules import RuleState, make_rules
@@ -141,6 +141,8 @@ class Runner:
         """Steps that are launched before the tokens of the one before them are read."""
         self.n_filling = FILLING_WINDOWS if self._graphed else config.max_encode_batch
         """Windows that fill the device: more in one call take as long each."""
+        self.least_share = LEAST_SHARE if self._graphed else 0.0
+        """The time of an encoder call at least, in full windows."""
         self._encoded: torch.cuda.Event | None = None
         self._staging = Staging(self.device)
         self._watched: dict[int, int] = {}

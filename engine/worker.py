@@ -465,9 +465,10 @@ class Worker:
         self._owed_s = elapsed_s * self._min_decode_share / (1 - self._min_decode_share)
 
     def _share(self, batch: list[Request]) -> float:
-        """Encoder work, in full windows."""
+        """What a call for these windows takes, in full windows."""
         windows = [request.window for request in batch]
-        return sum(self._runner.encode_share(len(window.samples), window.is_interim) for window in windows)
+        work = sum(self._runner.encode_share(len(window.samples), window.is_interim) for window in windows)
+        return max(work, self._runner.least_share)
 
     def _hand_out(self) -> None:
         if self._outbox:

@@ -53,6 +53,7 @@ class FakeRunner:
     def __init__(self, checkpoint: Checkpoint, script: Script, n_slots: int = 4, n_ahead: int = 0) -> None:
         self.n_ahead = n_ahead
         self.n_filling = n_slots
+        self.least_share = 0.0
         self.encode_s = 0.001
         """Of a full window, as measured."""
         self.still_encodes: Callable[[], bool] = lambda: False
