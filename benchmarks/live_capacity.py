@@ -246,6 +246,7 @@ def table(result: dict[str, Any]) -> Table:
             number(level["server_cores"], 1),
             number(level["engine"]["encode_batch"], 1),
             number(level["engine"]["decode_batch"], 1),
+            number(1000 * (level["engine"]["step_s"] or 0.0), 2),
             number(1000 * (level["generator"]["late_s"]["p99"] or 0.0), 0),
             "yes" if level["holds"] else "no",
         )
@@ -265,6 +266,7 @@ def table(result: dict[str, Any]) -> Table:
             "server\ncores",
             "encode\nbatch",
             "decode\nbatch",
+            "step\nms",
             "callers late\np99 ms",
             "holds",
         ),

@@ -69,7 +69,7 @@ def level(**changes: object) -> dict:
         "failed": 0,
         "failures": [],
         "server_cores": None,
-        "engine": {"encode_batch": None, "decode_batch": None},
+        "engine": {"encode_batch": None, "decode_batch": None, "step_s": None},
         "generator": {"late_s": {"n": 9, "p99": 0.01}, "was_late": False},
     }
     return {**plain, **changes}
