@@ -279,7 +279,8 @@ def main(
 ) -> None:
     """Measure the engine."""
     work, concurrencies = Work(audio_s, tokens), [int(each) for each in concurrency.split(",")]
-    result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "loads": [], "stages": [], "ablation": []}
+    result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "tokens": tokens}
+    result |= {"loads": [], "stages": [], "ablation": []}
     for model in models.split(","):
         config = EngineConfig(
             model=model,
@@ -341,7 +342,30 @@ def _tables(result: dict[str, Any]) -> list[Table]:
             for row in result["stages"]
         ]
         tables.append(Table("Parts alone", columns, rows))
+        columns = ("", "concurrent", "ms for all", "encode %", "prefill %", "steps %", "host and\nwaiting %")
+        tables.append(Table("Where the time goes, as far as parts alone take", columns, shares(result)))
     return tables
+
+
+def shares(result: dict[str, Any]) -> list[tuple[str, ...]]:
+    """What of the time of so many requests its parts take alone; the rest is the device waiting for the host.
+
+    A level has a row if its stages were timed.
+    """
+    ms = {(stage["model"], stage["stage"], stage["size"]): stage["ms"] for stage in result["stages"]}
+    rows = []
+    for load in result["loads"]:
+        model, size = load["model"], load["concurrency"]
+        at_once = min(size, MOST_ENCODED)
+        names = [("encode", at_once), ("prefill", size), ("steps ahead", size)]
+        if any((model, *name) not in ms for name in names):
+            continue
+        encode, prefill, step = (ms[model, *name] for name in names)
+        all_ms = 1000 * size / load["requests_per_s"]
+        parts = [encode * size / at_once, prefill, (result["tokens"] - 1) * step]
+        percents = [100 * part / all_ms for part in (*parts, all_ms - sum(parts))]
+        rows.append((model, str(size), number(all_ms, 0), *(number(percent, 0) for percent in percents)))
+    return rows
 
 
 def _row(variant: str, row: dict[str, Any]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import engine_throughput
-from benchmarks.engine_throughput import Work, floor_s, main
+from benchmarks.engine_throughput import Work, floor_s, main, shares
 from engine.config import EngineConfig
 from engine.random_model import random_checkpoint
 from engine.runner import load_runner
@@ -29,6 +29,17 @@ def test_every_request_gets_its_tokens(tmp_path: Path) -> None:
     assert (load["model"], load["concurrency"], load["wrong_length"]) == ("random:tiny", 2, 0)
     assert 0 < load["requests_per_s"] < load["floor_requests_per_s"]
     assert "| random:tiny | 2 |" in ran.output
+
+
+def test_the_time_is_shared_out_among_the_stages() -> None:
+    """64 requests at 128 a second take 500 ms, of which so many are left to the host."""
+    timed = {("encode", 16): 80.0, ("prefill", 64): 10.0, ("steps ahead", 64): 5.0}
+    result = {
+        "tokens": 25,
+        "loads": [{"model": "m", "concurrency": n, "requests_per_s": 128.0} for n in (1, 64)],
+        "stages": [{"model": "m", "stage": stage, "size": size, "ms": ms} for (stage, size), ms in timed.items()],
+    }
+    assert shares(result) == [("m", "64", "500", "64", "2", "24", "10")]
 
 
 def test_what_a_machine_cannot_do_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
