@@ -3,6 +3,7 @@
 Knows nothing of requests, queues or text; whoever calls it does so from one thread.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from engine.errors import CheckpointError
 from engine.features import HOP_SAMPLES, log_mel, mel_filters
 from engine.hotwords import Hotwords
 from engine.kv_cache import KVCache, SlotAllocator
-from engine.memory import CPU_SLOTS, choose_slots
+from engine.memory import CPU_SLOTS, choose_slots, describe_start, slot_bytes
 from engine.model import Whisper
 from engine.packing import cut, find_runs
 from engine.passes import FILLING_WINDOWS, LEAST_SHARE, Passes, PlainPasses, n_rows_held, n_rows_of
@@ -37,6 +38,8 @@ from engine.weights import load_model
 
 if TYPE_CHECKING:
     from engine.graphs import GraphedPasses
+
+logger = logging.getLogger(__name__)
 
 _STATE_SAMPLES = 2 * HOP_SAMPLES
 """An encoder state stands for two frames."""
@@ -167,8 +170,8 @@ class Runner:
         silence = np.zeros(WINDOW_SAMPLES, np.float32)
         slots = [self.slots.allocate() for _ in range(min(self.n_filling, self.slots.n_free) if self._graphed else 1)]
         elapsed_s = 0.0
+        model = self.checkpoint.model
         if self._graphed:
-            model = self.checkpoint.model
             features = (model.n_mels, 2 * model.max_source_positions)
             self._graphed.capture(self._max_encode_batch, features, self._lengths.ladder)
         for _ in range(2):
@@ -180,6 +183,10 @@ class Runner:
         self.collect(self.launch())
         for slot in slots:
             self.release(slot)
+        if self._graphed:
+            pool, n_slots = self._graphed.pool, self.slots.n_free
+            taken_bytes, each = torch.cuda.memory_reserved(self.device), slot_bytes(model, self.dtype.itemsize)
+            logger.info(describe_start(pool.n_graphs, pool.seconds, taken_bytes, n_slots, each))
         return elapsed_s
 
     @torch.inference_mode()
