@@ -52,7 +52,7 @@ class EngineConfig:
     """How long running sequences may wait for one encoder call: bounds its batch, but never below one window."""
     min_decode_share: float | None = None
     """The part of the time that running sequences keep for their steps while other windows wait to be encoded; `None`
-    is 0.33 on the CPU and 0.1 on CUDA, where decoding takes less of it."""
+    is 0.33 on the CPU and 0.2 on CUDA, where decoding takes less of it."""
     max_waiting: int = 512
     """Windows in the queue; one more is refused with `EngineOverloaded`."""
 

@@ -26,7 +26,8 @@ def describe_start(n_graphs: int, capture_s: float, taken_bytes: int, n_slots: i
         each: bytes of a slot.
     """
     return (
-        f"{n_graphs} CUDA graphs captured in {capture_s:.1f} s; {taken_bytes / _GIB:.1f} GiB of the GPU's memory taken, "
+        f"{n_graphs} CUDA graphs captured in {capture_s:.1f} s; "
+        f"{taken_bytes / _GIB:.1f} GiB of the GPU's memory taken, "
         f"{n_slots * each / _GIB:.1f} GiB of it by {n_slots} slots"
     )
 
