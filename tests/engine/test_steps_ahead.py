@@ -9,6 +9,8 @@ import pytest
 
 from engine.api import DecodeOptions, DoneEvent, Sampling, Window
 from engine.checkpoint import Checkpoint
+from engine.config import EngineConfig
+from engine.worker import Request, Worker
 from tests.engine.conftest import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
 
@@ -86,6 +88,43 @@ async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(d
         await asyncio.gather(first, collect(engine, window("b")))
     assert [len(windows) for windows in runner.encoded] == [1, 1]
     assert runner.passes == [2]
+
+
+async def test_who_comes_early_waits_for_others_that_fill_the_device(demo: Checkpoint, say: Script) -> None:
+    """While it is busy anyway, that costs nothing; two in one call take less than one after the other."""
+    runner = FakeRunner(demo, say, n_ahead=1)
+    runner.n_filling, runner.encode_s = 2, PATIENCE_S
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def still_encodes() -> bool:
+        loop.call_soon_threadsafe(asked.set)
+        return len(runner.encoded) < 2
+
+    runner.still_encodes = still_encodes
+    async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
+        first = asyncio.create_task(collect(engine, window("a")))
+        await asked.wait()
+        second = asyncio.create_task(collect(engine, window("b")))
+        for _ in range(3):
+            asked.clear()
+            await asked.wait()
+        assert engine.stats().waiting_finals == 1
+        await asyncio.gather(first, second, collect(engine, window("c")))
+    assert [len(windows) for windows in runner.encoded] == [1, 2]
+    assert runner.passes == [3]
+
+
+def test_a_short_call_is_reckoned_at_what_a_device_takes_at_least(demo: Checkpoint, say: Script) -> None:
+    """Else full windows would be thought to take ten times as long, and none would join another."""
+    runner = FakeRunner(demo, say)
+    runner.encode_share = lambda n_samples, is_interim: 0.05  # type: ignore[method-assign]
+    estimates = []
+    for runner.least_share in (0.0, 0.5):
+        worker = Worker(runner, EngineConfig(n_slots=4), 0.0, lambda items: None)  # type: ignore[arg-type]
+        worker._measure_encode([[Request(window("a"), 9, lambda item: None)]], 0.1)
+        estimates.append(worker._window_encode_s)
+    assert estimates == pytest.approx([0.6, 0.06])
 
 
 async def test_the_first_of_many_ends_are_answered_before_the_last(demo: Checkpoint, say: Script) -> None:
