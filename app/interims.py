@@ -29,6 +29,7 @@ class InterimSchedule:
             silence_samples: what ends an utterance.
         """
         self._interval = interval_samples
+        self._fresh = min(FRESH_SAMPLES, interval_samples)
         self._silence = silence_samples
         self._next = 0
         self._asked = 0
@@ -55,14 +56,14 @@ class InterimSchedule:
         self._asked_since = None
 
     def is_due(self, position: int, speech_until: int) -> bool:
-        """Whether to read the window now, be it in place of a reading that waits.
+        """Whether to read the window now, be it in place of a reading that waits. Not while one is under way.
 
         Never when all that was spoken has been read.
         """
         pause = position - speech_until
         if pause < LULL_SAMPLES:
-            is_waiting = self._asked_since is not None
-            due = self._asked + FRESH_SAMPLES if is_waiting else self._next
+            is_unanswered = self._asked_since is not None
+            due = self._asked + self._fresh if is_unanswered else self._next
             return speech_until > self._asked and position >= due
         # An answer that would come behind the endpoint is not worth its while: the final is on its way by then.
         is_read = self._asked >= speech_until + PAUSE_SAMPLES

@@ -124,16 +124,18 @@ class Batcher:
             self.remove(id)
         return ids
 
-    def fills_device(self) -> bool:
-        """Whether what waits keeps it busy, so that more in the same call would not be encoded any faster."""
-        return sum(waiting.encode_share for waiting in self._by_id.values()) >= self._limits.n_filling
+    def fills_device(self, load: Load) -> bool:
+        """Whether what may be taken keeps it busy, so that more in the same call would not be encoded any faster."""
+        may_be_taken = [priority for priority in Priority if load.held_up_s < self._most_s(priority, load.n_running)]
+        shares = [each.encode_share for each in self._by_id.values() if each.priority in may_be_taken]
+        return len(shares) >= self._limits.max_batch or sum(shares) >= self._limits.n_filling
 
     def take(self, now_s: float, load: Load) -> list[int]:
         """The ids of the windows to encode now, which leave the queue; none where waiting is better."""
         room = self._room(load)
         if not self._by_id or room == 0:
             return []
-        if len(self._by_id) < room and not self.fills_device() and self._held_back_s(now_s, load.sessions) > 0:
+        if len(self._by_id) < room and not self.fills_device(load) and self._held_back_s(now_s, load.sessions) > 0:
             return []
         batch, took_s = list[int](), load.held_up_s
         while self._by_id and len(batch) < room:

@@ -18,20 +18,6 @@ def slot_bytes(model: ModelConfig, itemsize: int) -> int:
     return 2 * model.decoder_layers * positions * model.d_model * itemsize
 
 
-def describe_start(n_graphs: int, capture_s: float, taken_bytes: int, n_slots: int, each: int) -> str:
-    """What a GPU has been prepared with.
-
-    Args:
-        taken_bytes: of its memory, by weights, slots, graphs and what is kept for later.
-        each: bytes of a slot.
-    """
-    return (
-        f"{n_graphs} CUDA graphs captured in {capture_s:.1f} s; "
-        f"{taken_bytes / _GIB:.1f} GiB of the GPU's memory taken, "
-        f"{n_slots * each / _GIB:.1f} GiB of it by {n_slots} slots"
-    )
-
-
 def choose_slots(model: ModelConfig, itemsize: int, n_slots: int | None, free_bytes: int, fraction: float) -> int:
     """The slots asked for, or as many as fit.
 

@@ -25,7 +25,7 @@ from engine.errors import CheckpointError
 from engine.features import HOP_SAMPLES, log_mel, mel_filters
 from engine.hotwords import Hotwords
 from engine.kv_cache import KVCache, SlotAllocator
-from engine.memory import CPU_SLOTS, choose_slots, describe_start, slot_bytes
+from engine.memory import CPU_SLOTS, choose_slots, slot_bytes
 from engine.model import Whisper
 from engine.packing import cut, find_runs
 from engine.passes import FILLING_WINDOWS, LEAST_SHARE, Passes, PlainPasses, n_rows_held, n_rows_of
@@ -185,8 +185,14 @@ class Runner:
             self.release(slot)
         if self._graphed:
             pool, n_slots = self._graphed.pool, self.slots.n_free
-            taken_bytes, each = torch.cuda.memory_reserved(self.device), slot_bytes(model, self.dtype.itemsize)
-            logger.info(describe_start(pool.n_graphs, pool.seconds, taken_bytes, n_slots, each))
+            logger.info(
+                "%d CUDA graphs captured in %.1f s; %.1f GiB of the GPU's memory taken, %.1f GiB of it by %d slots",
+                pool.n_graphs,
+                pool.seconds,
+                torch.cuda.memory_reserved(self.device) / (1 << 30),
+                n_slots * slot_bytes(model, self.dtype.itemsize) / (1 << 30),
+                n_slots,
+            )
         return elapsed_s
 
     @torch.inference_mode()

@@ -227,23 +227,25 @@ class Worker:
         Sleeps while there is nothing at all to do, and up to a time while the device encodes, as whoever comes by then
         costs the others nothing, unless so many have come that no more are needed to keep the device busy.
         """
+        is_joining = until_s > 0
         with self._changed:
             self._drop_cancelled()
             while True:
                 now_s = time.monotonic()
                 is_early = now_s < until_s and self._runner.is_encoding()
-                if not is_early or self._batcher.fills_device():
-                    ids = self._batcher.take(now_s, self._load(held_up_s))
+                load = self._load(held_up_s)
+                if not is_early or self._batcher.fills_device(load):
+                    ids = self._batcher.take(now_s, load)
                     if ids:
                         break
                 if self.is_closing or (self._ended and not self._running):
                     return []
-                if not self._running:
-                    self._changed.wait(self._batcher.ready_in_s(time.monotonic()))
-                elif is_early:
+                if is_early and self._running:
                     self._changed.wait(_JOINED_EVERY_S)
-                else:
+                elif is_joining or self._running:
                     return []
+                else:
+                    self._changed.wait(self._batcher.ready_in_s(time.monotonic()))
             return [self._waiting.pop(id) for id in ids]
 
     def _load(self, held_up_s: float) -> Load:

@@ -32,7 +32,7 @@ def test_floats_are_clipped_and_never_infinite() -> None:
     cuts=st.lists(st.integers(0, 3000), max_size=12),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_cutting_resamples_to_the_same_samples(encoding, sample_rate, channels, cuts, seed) -> None:
     """Bytes may be cut anywhere, inside a sample too, and channels stay apart."""
     audio = AudioFormat(encoding, sample_rate, channels)

@@ -40,7 +40,7 @@ def long_talk(n_words: int) -> tuple[list[int], Samples]:
 
 
 @given(talk=talks(), cuts=st.lists(st.integers(1, 40_000), max_size=20), flushes=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_cutting_of_the_stream_gives_the_same_events(talk, cuts, flushes) -> None:
     """However the bytes are cut, what a session says is the same, as long as the engine answers at once."""
     _, samples = talk
@@ -61,7 +61,7 @@ def test_any_cutting_of_the_stream_gives_the_same_events(talk, cuts, flushes) ->
 
 
 @given(talk=talks(), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_promises_hold_whenever_the_engine_answers(talk, data) -> None:
     """Stable text is never taken back, finals do not overlap, nothing is lost, whatever is answered when."""
     words, samples = talk
@@ -167,7 +167,7 @@ def test_the_first_word_counts_from_where_it_began() -> None:
     silence_ms=st.sampled_from([200, 500]),
     ends=st.sampled_from(["cut off", "drained", "flushed"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_client_that_resumes_loses_and_repeats_nothing(talks, share, silence_ms, ends) -> None:
     """Replaying the audio since `resume_from_s` to another server gives each word of each channel exactly once.
 

@@ -238,7 +238,7 @@ def check_order(bench: Bench) -> None:
     discards=st.booleans(),
     reconfigures=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_promises_hold_whatever_the_engine_does(
     seed: int,
     n_sounds: int,
@@ -333,7 +333,7 @@ def read_by_hash(window: api.Window) -> list[api.EngineEvent]:
     n_channels=st.sampled_from([1, 3]),
     cuts=st.lists(st.integers(1, 30_000), max_size=30),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_finals_are_the_same_to_the_sample(seed: int, encoding, sample_rate: int, n_channels: int, cuts) -> None:
     """Every format, with the real detector: each window holds exactly the same samples however the bytes were cut."""
     noise = np.random.default_rng(seed)

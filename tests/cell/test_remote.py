@@ -314,7 +314,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(STEPS)
 def test_in_any_order_each_window_ends_once_and_nothing_is_left(steps: list[str]) -> None:
     """Windows come and leave, engines come and die: who stays hears the whole story once, or a clear error."""

@@ -342,7 +342,6 @@ def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
 def property_of(examples: dict[str, int], name: str) -> Callable[[Models], None]:
     @settings(
         max_examples=examples[name],
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
         phases=[Phase.reuse, Phase.generate],  # runs of a model are too slow to look for a smaller example
     )

@@ -83,6 +83,16 @@ def test_what_fills_the_device_does_not_wait():
     assert batcher.take(0.0, IDLE) == [1, 2]
 
 
+def test_only_what_may_be_taken_fills_the_device():
+    """Interims that must not join any more keep nothing busy."""
+    limits = Limits(100, 16, 0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.1)
+    batcher = batcher_with(interim(1), interim(2, "b"), final(3, "c"), limits=limits)
+    assert batcher.fills_device(Load(8, 1, 0.05, held_up_s=0.05))
+    assert not batcher.fills_device(Load(8, 1, 0.05, held_up_s=0.1))
+    batcher.add(final(4, "d"), 0.0)
+    assert batcher.fills_device(Load(8, 1, 0.05, held_up_s=0.1))
+
+
 def test_last_free_slots_do_not_wait():
     """Two slots are free and two windows wait: no other could join."""
     assert batcher_with(final(1), final(2)).take(0.0, Load(2, 0, 0.15)) == [1, 2]

@@ -85,6 +85,11 @@ async def test_events_tell_the_whole_story_in_order(runner: FakeRunner):
     assert not done.is_truncated
 
 
+async def test_who_has_no_use_for_text_events_gets_none(runner: FakeRunner):
+    async with start_engine(runner) as engine:
+        assert kinds(await collect(engine, window(text_events=False))) == [StartedEvent, SegmentEvent, DoneEvent]
+
+
 async def test_iterating_past_the_end_stops(runner: FakeRunner):
     """The terminal event comes once; asking for more ends the iteration again."""
     async with start_engine(runner) as engine, engine.submit(window()) as events:

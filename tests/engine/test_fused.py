@@ -135,7 +135,7 @@ loud = st.dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=15, phases=[Phase.explicit, Phase.generate])
 @given(rows=st.lists(st.tuples(histories, st.booleans(), loud), min_size=1, max_size=3), seed=st.integers(0, 100))
 @torch.inference_mode()
 def test_sampler_keeps_the_rules(rows: list[tuple[list[int], bool, dict[int, int]]], seed: int) -> None:

@@ -110,6 +110,18 @@ def test_a_window_goes_the_same_way(
     assert graphed.sample(logits)[0, slots].tolist() == logits[slots].argmax(dim=-1).tolist()
 
 
+@torch.inference_mode()
+def test_places_that_are_left_over_are_nobodys(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They held other windows the time before, whose slots keep what they heard."""
+    _, graphed = make(model, monkeypatch, with_graphs=True)
+    features = torch.randn(4, TINY.n_mels, 24, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    graphed.encode(features, [0, 1, 2, 4], find_runs([12] * 4))
+    before = graphed._cache.cross_attention.clone()
+    graphed.encode(features[:3].flip(0), [3, 0, 1], find_runs([12] * 3))
+    is_same = (graphed._cache.cross_attention == before).transpose(0, 2).flatten(1).all(dim=1)
+    assert is_same[:N_SLOTS].tolist() == [False, False, True, False, True]
+
+
 def test_flashinfer_that_is_missing_is_named(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "flashinfer", None)
     monkeypatch.delitem(__import__("sys").modules, "engine.flashinfer_attention", raising=False)

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import CheckpointError
-from engine.memory import MAX_SLOTS, SCRATCH_BYTES, choose_slots, describe_start, slot_bytes
+from engine.memory import MAX_SLOTS, SCRATCH_BYTES, choose_slots, slot_bytes
 from engine.random_model import SIZES
 
 LARGE = SIZES["large-v3"]
@@ -32,8 +32,3 @@ def test_what_was_asked_for_is_kept_where_it_fits() -> None:
 def test_a_device_without_room_is_refused() -> None:
     with pytest.raises(CheckpointError, match="expected at most 0"):
         choose_slots(LARGE, 2, None, GIB, 0.85)
-
-
-def test_what_a_gpu_was_prepared_with_is_told() -> None:
-    told = describe_start(78, 3.04, 90 * GIB, 256, GIB // 4)
-    assert told == "78 CUDA graphs captured in 3.0 s; 90.0 GiB of the GPU's memory taken, 64.0 GiB of it by 256 slots"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,12 +116,29 @@ async def test_who_comes_early_waits_for_others_that_fill_the_device(demo: Check
     assert runner.passes == [3]
 
 
+async def test_a_round_whose_windows_all_left_ends(demo: Checkpoint, say: Script) -> None:
+    """It does not wait for others, or the time until they come would be taken for the encoder's."""
+    runner = FakeRunner(demo, say, n_ahead=1)
+    worker = Worker(runner, EngineConfig(n_slots=4, max_wait_ms=0), 0.0, lambda items: None)  # type: ignore[arg-type]
+    request, encode = Request(window("a"), 9, lambda item: None), runner.encode
+
+    def leave(*args: Any) -> None:
+        encode(*args)
+        worker.cancel(request)
+
+    runner.encode = leave  # type: ignore[method-assign]
+    worker.submit(request)
+    await asyncio.wait_for(asyncio.to_thread(worker._step), PATIENCE_S)
+    assert (runner.passes, runner.slots.n_free, worker.snapshot().windows_cancelled) == ([], 4, 1)
+
+
 def test_a_short_call_is_reckoned_at_what_a_device_takes_at_least(demo: Checkpoint, say: Script) -> None:
     """Else full windows would be thought to take ten times as long, and none would join another."""
     runner = FakeRunner(demo, say)
     runner.encode_share = lambda n_samples, is_interim: 0.05  # type: ignore[method-assign]
     estimates = []
-    for runner.least_share in (0.0, 0.5):
+    for least_share in (0.0, 0.5):
+        runner.least_share = least_share
         worker = Worker(runner, EngineConfig(n_slots=4), 0.0, lambda items: None)  # type: ignore[arg-type]
         worker._measure_encode([[Request(window("a"), 9, lambda item: None)]], 0.1)
         estimates.append(worker._window_encode_s)

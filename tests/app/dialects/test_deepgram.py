@@ -71,7 +71,7 @@ QUERIES = st.lists(
 
 
 @given(QUERIES, st.lists(SPEECH | st.builds(lambda text: {"text": text}, TEXTS), max_size=8), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_holds_of_every_stream(query: list[tuple[str, str]], steps: list[Step], is_stereo: bool) -> None:
     """Finals tile, nothing that was said is lost, every Finalize is answered, and the last word is Metadata."""
     if is_stereo:

@@ -663,7 +663,7 @@ def test_the_same_settings_once_more_change_nothing() -> None:
     events_between=st.lists(st.sampled_from(["", "", "commit", "clear", "update"]), min_size=6, max_size=6),
     late=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_whatever_the_client_does_deltas_add_up(words, is_manual: bool, events_between, late: bool) -> None:
     """Committed items in a chain, each completed once, by the text that its deltas and its segments make."""
     talk = open_talk(answers=not late)
@@ -710,7 +710,7 @@ VALUES = st.recursive(
     source=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
     is_nested=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_whatever_is_said_is_answered_or_refused(kind: str, fields, source, is_nested: bool) -> None:
     """Exactly one answer to an update, and the session goes on."""
     talk = open_talk()
