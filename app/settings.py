@@ -44,7 +44,8 @@ class Settings:
         "so with any checkpoint, but its finals whole.",
     )
     kernels: str = _setting(
-        "auto", "torch, auto: our own where there are any, on NVIDIA GPUs in 16 bits; or flashinfer there."
+        "auto",
+        "torch; on NVIDIA GPUs in 16 bits triton: our own; flashinfer: its attention among them; auto: the fastest.",
     )
     threads: int = _setting(0, "CPU threads of the engine; 0 is one per core.")
     slots: int = _setting(0, "Sequences decoded at the same time; 0 is 32 on the CPU, and on a GPU as many as fit.")

@@ -76,7 +76,8 @@ VARIANTS = (
     Variant("without batched encoder", {"max_encode_batch": 1}),
     Variant("without steps ahead", {"steps_ahead": False}),
     Variant("with sampling on the host", {"steps_ahead": False}, sample_on_host),
-    Variant("with FlashInfer", {"kernels": "flashinfer"}),
+    Variant("without FlashInfer", {"kernels": "triton"}),
+    Variant("with FlashInfer for steps too", {"kernels": "flashinfer"}),
     Variant("with an fp8 encoder", {"encoder_dtype": "fp8"}),
 )
 

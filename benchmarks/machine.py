@@ -11,7 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("tutti-server", "torch", "transformers", "faster-whisper", "ctranslate2", "websockets", "uvloop", "numpy")
+PACKAGES = (
+    *("tutti-server", "torch", "triton", "flashinfer-python", "transformers", "faster-whisper", "ctranslate2"),
+    *("websockets", "uvloop", "numpy"),
+)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

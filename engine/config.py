@@ -7,7 +7,7 @@ Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 EncoderDtype = Literal["auto", "fp8"]
 AudioContext = Literal["auto", "interims", "full"]
-Kernels = Literal["auto", "torch", "flashinfer"]
+Kernels = Literal["auto", "torch", "triton", "flashinfer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,9 @@ class EngineConfig:
     """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that, else
     30 s. `interims`: of other checkpoints too while text may still change, with finals as they are. `full` is 30 s."""
     kernels: Kernels = "auto"
-    """`torch`: PyTorch's, on any device. On a GPU in 16 bits `auto` takes our own, with cuDNN's for windows;
-    `flashinfer` has FlashInfer's attention among them, for steps and windows."""
+    """`torch`: PyTorch's, on any device. On a GPU in 16 bits also `triton`: our own, with cuDNN's attention over
+    windows; and `flashinfer`: FlashInfer's attention in place of both. `auto` is the fastest as measured: our own, with
+    FlashInfer's for full windows where it is installed and the GPU is of compute capability 9.0."""
     cuda_graphs: bool = True
     """Whether the fused passes are captured and replayed; else every kernel is launched by itself."""
     steps_ahead: bool = True

@@ -1,11 +1,12 @@
 """FlashInfer's attention in place of our own: paged decoding for steps, ragged attention for the encoder.
 
-Chosen with `EngineConfig.kernels = "flashinfer"`; needs the extra `cuda`. docs/results.md has both side by side.
+`EngineConfig.kernels` says which of it is taken; needs the extra `cuda`. docs/results.md has both side by side.
 
 Source: FlashInfer, `BatchDecodeWithPagedKVCacheWrapper` and `BatchPrefillWithRaggedKVCacheWrapper`.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from flashinfer import BatchDecodeWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper
@@ -14,12 +15,14 @@ from torch import Tensor
 from engine import kernels
 from engine.kv_cache import KVCache
 from engine.model import EncoderLayer, Whisper
-from engine.packing import Run
+from engine.packing import Run, find_runs
 
 _WORKSPACE_BYTES = 128 << 20
 _SELF_PAGE = 64
 _CROSS_PAGE = 100
 """Positions of a page. Both divide Whisper's 448 and 1,500."""
+_TRIED = 64
+"""Encoder states."""
 
 
 class _Paged:
@@ -115,17 +118,31 @@ class FlashInfer:
         assert isinstance(layer, EncoderLayer)
         self._heads = layer.self_attn.n_heads
         self._head_dim = model.encoder.layer_norm.normalized_shape[0] // self._heads
-        first, second = torch.empty(2, _WORKSPACE_BYTES, dtype=torch.uint8, device=cache.device)
-        self._workspaces = (first, second)
+        self._of_windows = self._workspace()
+
+    def compile(self) -> None:
+        """Compile the attention over windows, if that was never done on this machine.
+
+        Raises:
+            Exception: whatever the compiler raises, or what loads its work.
+        """
+        shape = (_TRIED, 3, self._heads, self._head_dim)
+        self.attend(find_runs([_TRIED]))(torch.zeros(shape, device=self._cache.device, dtype=self._cache.dtype))
 
     def steps(self, rows: int) -> FlashInferSteps:
-        return FlashInferSteps(self._cache, rows, self._workspaces)
+        return FlashInferSteps(self._cache, rows, self._of_steps)
+
+    @cached_property
+    def _of_steps(self) -> tuple[Tensor, Tensor]:
+        return self._workspace(), self._workspace()
+
+    def _workspace(self) -> Tensor:
+        return torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=self._cache.device)
 
     def attend(self, runs: Sequence[Run]) -> Callable[[Tensor], Tensor]:
         """Attention of the encoder over windows of any lengths in one call: `(states, 3, heads, head_dim)` to
         `(states, heads * head_dim)`."""
-        workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=self._cache.device)
-        wrapper = BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD", backend="auto")
+        wrapper = BatchPrefillWithRaggedKVCacheWrapper(self._of_windows, "NHD", backend="auto")
         ends = [0]
         for run in runs:
             ends += [ends[-1] + (index + 1) * run.n_states for index in range(run.n_windows)]

@@ -4,6 +4,7 @@ A graph is captured for a number of rows; fewer rows are filled up with a slot t
 Everything that changes from replay to replay lies in tensors on the device.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from engine.config import Kernels
 from engine.errors import CheckpointError
 from engine.fused import Attend, FusedDecoder, FusedEncoder, Products
 from engine.fused_sampling import FusedSampler
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 READ_ROWS = (1, 2, 4, 8, 16, 32, 64)
 READ_TOKENS = (4, 8, 16, 32)
 """Prompts with their drafts: rows and tokens for which there is a graph."""
@@ -36,6 +40,8 @@ FEW_STATES = 1_600
 """So many encoder states take a GPU little longer than fewer: windows are filled up to the next graph, not split."""
 SHORT_WINDOWS = (16, 8)
 """Of shorter windows so many too, where they hold no more states than the most full ones."""
+FLASHINFER_FOR = (9, 0)
+"""The compute capability on which FlashInfer's attention over full windows was measured to be faster than cuDNN's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ class GraphedPasses:
         *,
         nobody: int,
         with_graphs: bool,
-        with_flashinfer: bool,
+        kernels: Kernels,
     ) -> None:
         """
         Args:
@@ -133,7 +139,9 @@ class GraphedPasses:
         self._readings: dict[tuple[int, int], _Reading] = {}
         self._encodings: dict[int, dict[int, _Encoding]] = {}
         """By states of a window, then by windows, the most first."""
-        self._flashinfer = load_flashinfer(model, cache) if with_flashinfer else None
+        self._flashinfer = load_flashinfer(model, cache, kernels)
+        """For full windows, and for the rest too where it was asked for by name."""
+        self._all_by_flashinfer = kernels == "flashinfer"
         self._plans: dict[int, FlashInferSteps] = {}
 
     def capture(self, max_windows: int, features: tuple[int, int], shorter: Sequence[int] = ()) -> None:
@@ -147,7 +155,7 @@ class GraphedPasses:
         if not self._with_graphs:
             return
         for rows in reversed([each for each in ROWS if each <= self._tokens.shape[0]]):
-            if self._flashinfer:
+            if self._all_by_flashinfer:
                 self._plan(rows).plan_longest()
             step = self._steps[rows] = self.pool.capture(partial(self._step, rows))
             self._samples[rows] = self.pool.capture(partial(self._sampler, step.out))
@@ -171,7 +179,7 @@ class GraphedPasses:
         def body() -> None:
             self._decoder.write_cross_attention(self._encoder(held, runs, attend), slots, self._products)
 
-        attend = self._flashinfer.attend(runs) if self._flashinfer else None
+        attend = self._attention(runs)
         return _Encoding(held, slots, attend, self.pool.capture(body))
 
     def _capture_reading(self, rows: int, n_tokens: int) -> _Reading:
@@ -187,7 +195,7 @@ class GraphedPasses:
                 self._cache.set_length(slot, run.n_states)
         own = to_device(slots, self._cache.device)
         if any(run.n_states not in self._encodings for run in runs):
-            states = self._encoder(features, runs, self._flashinfer.attend(runs) if self._flashinfer else None)
+            states = self._encoder(features, runs, self._attention(runs))
             for run in runs:
                 part = states[run.start : run.start + run.n_windows * run.n_states]
                 self._decoder.write_cross_attention(part, own[run.windows], self._products)
@@ -205,6 +213,11 @@ class GraphedPasses:
                 encoding.slots[n_windows:].fill_(self._nobody)
                 encoding.graph.replay()
                 at += n_windows
+
+    def _attention(self, runs: Sequence[Run]) -> Attend | None:
+        """FlashInfer's over these windows; `None` for cuDNN's."""
+        are_full = all(run.n_states == self._n_full_states for run in runs)
+        return self._flashinfer.attend(runs) if self._flashinfer and (are_full or self._all_by_flashinfer) else None
 
     @property
     def _n_full_states(self) -> int:
@@ -227,7 +240,7 @@ class GraphedPasses:
     def step(self, positions: dict[int, int]) -> Tensor:
         self._cache.update()
         rows = least(ROWS, n_rows_of(positions)) or len(self._tokens)
-        if self._flashinfer:
+        if self._all_by_flashinfer:
             self._plan(rows).plan(positions)
         captured = self._steps.get(rows)
         return self._step(rows) if captured is None else captured.replay()
@@ -248,17 +261,35 @@ class GraphedPasses:
 
     def _step(self, rows: int) -> Tensor:
         tokens, positions = self._tokens[:rows, None], self._positions[:rows]
-        attention = self._plan(rows) if self._flashinfer else None
+        attention = self._plan(rows) if self._all_by_flashinfer else None
         return self._decoder.logits(self._decoder(tokens, positions, self._slots[:rows], attention)[:, 0])
 
 
-def load_flashinfer(model: Whisper, cache: KVCache) -> "FlashInfer":
-    """
+def load_flashinfer(model: Whisper, cache: KVCache, kernels: Kernels) -> "FlashInfer | None":
+    """FlashInfer's attention, compiled; `None` where it is not wanted, or not asked for by name and not to be had.
+
     Raises:
-        CheckpointError: the package is missing.
+        CheckpointError: it was asked for by name, and is missing or does not work here.
     """
+    is_asked_for = kernels == "flashinfer"
+    if not is_asked_for and (kernels != "auto" or torch.cuda.get_device_capability(cache.device) != FLASHINFER_FOR):
+        return None
     try:
         from engine.flashinfer_attention import FlashInfer
+
+        flashinfer = FlashInfer(model, cache)
+        logger.info("attention over windows is FlashInfer's, which takes a minute or two to compile at the first start")
+        flashinfer.compile()
+        return flashinfer
     except ImportError as error:
-        raise CheckpointError(f"kernels flashinfer: expected the package, as the extra cuda has it; {error}") from error
-    return FlashInfer(model, cache)
+        if is_asked_for:
+            raise CheckpointError(
+                f"kernels flashinfer: expected the package, as the extra cuda has it; {error}"
+            ) from error
+        logger.info("attention over windows is cuDNN's; FlashInfer's, which the extra cuda has, would be faster")
+    except Exception as error:
+        # Compiling fails in many ways, and cuDNN's kernels do the same.
+        if is_asked_for:
+            raise CheckpointError(f"kernels flashinfer: expected it to work on this machine, got {error}") from error
+        logger.warning("attention over windows is cuDNN's, since FlashInfer does not work here: %s", error)
+    return None

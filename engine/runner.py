@@ -112,9 +112,9 @@ class Runner:
                 f"encoder_dtype fp8: expected 16 bits and our own kernels on a CUDA device, got {self.dtype} and "
                 f"kernels {config.kernels} on {self.device}"
             )
-        if config.kernels == "flashinfer" and not is_fused:
+        if config.kernels in ("triton", "flashinfer") and not is_fused:
             raise CheckpointError(
-                f"kernels flashinfer: expected 16 bits on a CUDA device, got {self.dtype} on {self.device}"
+                f"kernels {config.kernels}: expected 16 bits on a CUDA device, got {self.dtype} on {self.device}"
             )
         n_rows = n_rows_held(n_slots) if is_fused else n_slots
         # The last slot is nobody's: it fills up the rows of a graph.
@@ -467,7 +467,7 @@ def make_graphed_passes(
         products,
         nobody=n_slots,
         with_graphs=config.cuda_graphs,
-        with_flashinfer=config.kernels == "flashinfer",
+        kernels=config.kernels,
     )
 
 

@@ -48,7 +48,7 @@ def test_what_a_machine_cannot_do_is_left_out(tmp_path: Path, monkeypatch: pytes
     options = ["--audio-s", "0.5", "--tokens", "2", "--ablation", "--json", str(tmp_path / "a.json")]
     ran = CliRunner().invoke(main, [*SMALLEST, *options])
     assert ran.exit_code == 0, ran.output
-    assert "random:tiny with FlashInfer: not here: kernels flashinfer: expected 16 bits" in ran.output
+    assert "random:tiny with FlashInfer for steps too: not here: kernels flashinfer: expected 16 bits" in ran.output
 
 
 def test_other_numbers_of_tokens_fail_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

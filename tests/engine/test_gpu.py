@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.stability import taken_for_untrained
 from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
-from engine.config import EngineConfig
+from engine.config import AudioContext, EngineConfig, Kernels
 from engine.engine import Engine
 
 pytestmark = pytest.mark.gpu
@@ -124,19 +124,22 @@ async def test_short_interims_are_read_alike_from_graphs_and_from_kernels(tmp_pa
     assert [done.text for done in replayed[:3]] == [done.text for done in finals]
 
 
-async def test_alone_is_as_among_sixty_four_in_half_precision() -> None:
+@pytest.mark.parametrize("audio_context", ["auto", "full"])
+async def test_alone_is_as_among_sixty_four_in_half_precision(audio_context: AudioContext) -> None:
     """No token changes with the company."""
-    alone = {name: (await transcribe(EngineConfig(**HALF), [name]))[0].pieces for name in NAMES}
+    config = EngineConfig(**HALF, audio_context=audio_context)
+    alone = {name: (await transcribe(config, [name]))[0].pieces for name in NAMES}
     names = [NAMES[index % 3] for index in range(64)]
-    together = await transcribe(EngineConfig(**HALF), names)
+    together = await transcribe(config, names)
     assert [done.pieces for done in together] == [alone[name] for name in names]
 
 
-async def test_flashinfer_decodes_as_our_kernels() -> None:
-    """The same words, in steps and windows."""
+@pytest.mark.parametrize("kernels", ["auto", "flashinfer"])
+async def test_flashinfer_decodes_as_our_kernels(kernels: Kernels) -> None:
+    """The same words, in windows alone and in steps too."""
     pytest.importorskip("flashinfer")
-    ours = await transcribe(EngineConfig(**HALF, audio_context="full"), NAMES)
-    theirs = await transcribe(EngineConfig(**HALF, audio_context="full", kernels="flashinfer"), NAMES)
+    ours = await transcribe(EngineConfig(**HALF, audio_context="full", kernels="triton"), NAMES)
+    theirs = await transcribe(EngineConfig(**HALF, audio_context="full", kernels=kernels), NAMES)
     assert [done.text for done in theirs] == [done.text for done in ours]
 
 

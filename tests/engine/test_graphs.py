@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("triton")
 
 from engine import graphs
+from engine.config import Kernels
 from engine.errors import CheckpointError
 from engine.fused import HalfProducts
 from engine.fused_sampling import FusedSampler
@@ -19,6 +20,7 @@ from engine.model import Whisper, build
 from engine.packing import find_runs
 from engine.passes import PlainPasses, n_rows_held
 from engine.random_model import fill
+from tests.engine import fake_flashinfer
 from tests.engine.test_fused import DEVICE, SMALL, TOLERANCE
 
 TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
@@ -53,7 +55,9 @@ class NoSampler:
         return torch.stack([logits.argmax(dim=-1).float(), logits.amax(dim=-1)])
 
 
-def make(model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool) -> tuple[PlainPasses, GraphedPasses]:
+def make(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool, kernels: Kernels = "triton"
+) -> tuple[PlainPasses, GraphedPasses]:
     """Both over caches of their own, with the same tokens at the same positions."""
 
     def capture(self: object, body: Callable[[], Any]) -> Captured[Any]:
@@ -81,7 +85,7 @@ def make(model: Whisper, monkeypatch: pytest.MonkeyPatch, *, with_graphs: bool) 
         HalfProducts(),
         nobody=N_SLOTS,
         with_graphs=with_graphs,
-        with_flashinfer=False,
+        kernels=kernels,
     )
     with torch.inference_mode():
         graphed.capture(4, (TINY.n_mels, 2 * TINY.max_source_positions), SHORTER)
@@ -123,8 +127,61 @@ def test_places_that_are_left_over_are_nobodys(model: Whisper, monkeypatch: pyte
     assert is_same[:N_SLOTS].tolist() == [False, False, True, False, True]
 
 
-def test_flashinfer_that_is_missing_is_named(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "flashinfer", None)
-    monkeypatch.delitem(__import__("sys").modules, "engine.flashinfer_attention", raising=False)
-    with pytest.raises(CheckpointError, match="kernels flashinfer: expected the package"):
-        load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32))
+@torch.inference_mode()
+def test_full_windows_are_flashinfers_where_it_is_there(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_flashinfer.install(monkeypatch, fake_flashinfer.Ragged)
+    plain, graphed = make(model, monkeypatch, with_graphs=True, kernels="auto")
+    features = torch.randn(4, TINY.n_mels, 48, generator=torch.Generator().manual_seed(4)).to(DEVICE)
+    slots = [0, 1, 3, 4]
+    fake_flashinfer.Ragged.seen.clear()
+    for passes in (plain, graphed):
+        passes.encode(features, slots, find_runs([24, 24, 24, 12]))
+    assert fake_flashinfer.Ragged.seen == [[24, 24], [24]]
+    torch.testing.assert_close(graphed.read([[5]] * 4, slots), plain.read([[5]] * 4, slots), **TOLERANCE)
+
+
+class Uncompiled(fake_flashinfer.Ragged):
+    def plan(self, *args: object, **kwargs: object) -> None:
+        raise RuntimeError("no nvcc")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "ragged", "capability", "expected"),
+    [
+        ("auto", fake_flashinfer.Ragged, (9, 0), "attention over windows is FlashInfer's"),
+        ("auto", fake_flashinfer.Ragged, (8, 0), None),
+        ("auto", None, (9, 0), "attention over windows is cuDNN's; FlashInfer's"),
+        ("auto", Uncompiled, (9, 0), "FlashInfer does not work here: no nvcc"),
+        ("triton", fake_flashinfer.Ragged, (9, 0), None),
+        ("flashinfer", fake_flashinfer.Ragged, (8, 0), "attention over windows is FlashInfer's"),
+    ],
+)
+def test_flashinfer_is_taken_where_it_is_faster_or_asked_for(
+    model: Whisper,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kernels: Kernels,
+    ragged: type[fake_flashinfer.Ragged] | None,
+    capability: tuple[int, int],
+    expected: str | None,
+) -> None:
+    fake_flashinfer.install(monkeypatch, ragged, capability)
+    with caplog.at_level("INFO"):
+        found = load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), kernels)
+    assert (found is not None) == (expected is not None and "is FlashInfer's" in expected)
+    assert expected in caplog.messages[-1] if expected else not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("ragged", "expected"),
+    [
+        (None, "kernels flashinfer: expected the package"),
+        (Uncompiled, "expected it to work on this machine, got no nvcc"),
+    ],
+)
+def test_flashinfer_that_is_asked_for_and_not_to_be_had_is_named(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch, ragged: type[fake_flashinfer.Ragged] | None, expected: str
+) -> None:
+    fake_flashinfer.install(monkeypatch, ragged)
+    with pytest.raises(CheckpointError, match=expected):
+        load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), "flashinfer")
