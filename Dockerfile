@@ -6,7 +6,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=igno
 
 # A volume that is mounted on the cache takes over its owner, so it is made here.
 RUN useradd --create-home --uid 10001 tutti \
-    && install --directory --owner=tutti --group=tutti /home/tutti/.cache /home/tutti/.cache/huggingface
+    && install --directory --owner=tutti --group=tutti /home/tutti/.cache
 
 WORKDIR /srv/tutti
 
@@ -15,8 +15,12 @@ ARG TORCH=torch==2.13.0
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --index-url "$TORCH_INDEX" "$TORCH"
 
-# Dependencies before the code, so that an edit does not fetch them again. The package metadata names a README.
 ARG EXTRAS=
+# Triton compiles what launches its kernels, at run time.
+RUN case ",$EXTRAS," in *,cuda,*) \
+    apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/* ;; esac
+
+# Dependencies before the code, so that an edit does not fetch them again. The package metadata names a README.
 COPY clients/python clients/python
 COPY pyproject.toml LICENSE ./
 RUN mkdir app cell engine && touch README.md && pip install ./clients/python ".${EXTRAS:+[$EXTRAS]}"
@@ -30,6 +34,8 @@ USER tutti
 WORKDIR /home/tutti
 # Reachable from outside the container, so the service asks for TUTTI_API_KEYS.
 ENV TUTTI_HOST=0.0.0.0 TUTTI_PORT=8000
+# With the models of the hub and what FlashInfer compiles, so that one volume keeps all that a start need not do again.
+ENV TRITON_CACHE_DIR=/home/tutti/.cache/triton
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=2m --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
