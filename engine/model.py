@@ -39,7 +39,7 @@ class Encoder(nn.Module):
         d_model = config.d_model
         self.conv1 = nn.Conv1d(config.n_mels, d_model, kernel_size=3, padding=1)
         self.conv2 = nn.Conv1d(d_model, d_model, kernel_size=3, stride=2, padding=1)
-        self.embed_positions = nn.Embedding(config.max_source_positions, d_model)
+        self.embed_positions = _embedding(config.max_source_positions, d_model)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(d_model)
 
@@ -83,8 +83,8 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
-        self.embed_positions = nn.Embedding(config.max_target_positions, config.d_model)
+        self.embed_tokens = _embedding(config.vocab_size, config.d_model)
+        self.embed_positions = _embedding(config.max_target_positions, config.d_model)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.layer_norm = nn.LayerNorm(config.d_model)
         self._projection = Product()
@@ -187,6 +187,11 @@ def _merge(heads: Tensor, projection: Linear) -> Tensor:
     """`(batch, heads, tokens, head_dim)` to `(batch, tokens, d_model)`."""
     out: Tensor = projection(heads.transpose(1, 2).flatten(2))
     return out
+
+
+def _embedding(n_rows: int, n_columns: int) -> nn.Embedding:
+    """Without first weights, for which PyTorch, without a device, would import its compiler: two seconds."""
+    return nn.Embedding(n_rows, n_columns, _weight=torch.empty(n_rows, n_columns))
 
 
 def build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Whisper:
