@@ -8,6 +8,8 @@ TORCH ?= torch==2.13.0
 WHISPER_LIVE := whisper-live==0.10.0
 VENV := .venv
 STAMP := $(VENV)/.installed
+# Compiling all files of all packages takes a minute; what a start needs is compiled by starting.
+INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: setup demo test parity serve lint types bench clean
 
@@ -16,10 +18,10 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"tutti needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e clients/python -e '.[dev]'
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/whisper-live \
-		'$(WHISPER_LIVE)'
+	$(INSTALL) '$(TORCH)'
+	$(INSTALL) -e clients/python -e '.[dev]'
+	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
+	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import app.__main__, engine.engine'
 	@touch $@
 
 demo: setup
@@ -32,7 +34,7 @@ serve: setup
 JOBS ?= 2
 
 test: setup
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 # Hundreds of generated cases, beside those of `make test`: ours against transformers, and windows among others.
 parity: setup

@@ -239,7 +239,7 @@ async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_c
 
 
 @pytest.mark.parametrize("carries_context", [False, True])
-async def test_three_hours_hold_what_ten_minutes_hold(carries_context: bool) -> None:
+async def test_an_hour_holds_what_ten_minutes_hold(carries_context: bool) -> None:
     """Neither windows nor tasks nor any other objects pile up."""
     transcriber = BusyTranscriber()
     n_tasks: list[int] = []
@@ -248,7 +248,7 @@ async def test_three_hours_hold_what_ten_minutes_hold(carries_context: bool) -> 
 
     async def audio() -> AsyncIterator[Samples]:
         nonlocal n_windows
-        for _ in range(18):
+        for _ in range(6):
             async for piece in repeated(TURN, minutes=10):
                 yield piece
             n_windows += len(transcriber.shown)
@@ -258,8 +258,8 @@ async def test_three_hours_hold_what_ten_minutes_hold(carries_context: bool) -> 
             n_tasks.append(len(asyncio.all_tasks()))
 
     await run(transcriber, audio(), detector=EdgeDetector, carries_context=carries_context)
-    assert n_windows >= 1000
+    assert n_windows >= 350
     assert transcriber.most_kept <= MAX_BACKLOG + 2
     assert max(n_tasks) <= MAX_BACKLOG + 2
-    # Python itself makes some; one for each window would be a thousand.
-    assert n_objects[-1] - n_objects[0] < 500
+    # Python itself makes some; one for each window would be hundreds.
+    assert n_objects[-1] - n_objects[0] < 300

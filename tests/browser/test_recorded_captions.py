@@ -26,8 +26,6 @@ EXCHANGE: list[Message] = json.loads((HERE / "exchange.json").read_text())
 
 LOOKS = {
     "light": {"width": 1000, "height": 700, "dark": False},
-    "dark": {"width": 1000, "height": 700, "dark": True},
-    "phone-light": {"width": 390, "height": 780, "dark": False, "scale": 2},
     "phone-dark": {"width": 390, "height": 780, "dark": True, "scale": 2},
 }
 MOMENTS = {
@@ -215,7 +213,7 @@ async def test_a_final_text_that_is_shorter_moves_nothing(
     page_server: FakeServer, microphone: Path, tmp_path: Path
 ) -> None:
     """The line that is open below it stays where it is."""
-    async with recording(page_server, microphone, tmp_path / "profile", "phone-light") as record:
+    async with recording(page_server, microphone, tmp_path / "profile", "phone-dark") as record:
         before = await record.play(
             speech_started(0),
             interim("It was", " a very long way to go, or so it seemed"),
@@ -275,7 +273,7 @@ async def test_a_message_does_not_hide_the_newest_words(
     page_server: FakeServer, microphone: Path, tmp_path: Path
 ) -> None:
     """When the controls grow to say what is wrong, the text moves up with them."""
-    async with recording(page_server, microphone, tmp_path / "profile", "phone-light") as record:
+    async with recording(page_server, microphone, tmp_path / "profile", "phone-dark") as record:
         await record.play(*many_lines(30))
         await page_server.close(1011)
         await record.page.wait_for("!document.querySelector('#message').hidden")

@@ -37,7 +37,7 @@ NEAR_TIE = 1e-4
 """In logits."""
 
 N_SLOTS = (1, 2, 3, 5)
-EXAMPLES = {"short": 6, "full": 2, "random": 15}
+EXAMPLES = {"short": 6, "full": 2, "random": 8}
 MANY_EXAMPLES = {"short": 60, "full": 10, "random": 250}
 """By model: the embedded one at the length of its audio and in full windows, a random one."""
 

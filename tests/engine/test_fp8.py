@@ -20,7 +20,7 @@ from engine.random_model import fill
 from engine.runner import load_runner
 from tests.engine.test_fused import DEVICE, SMALL
 
-TINY = replace(SMALL, max_source_positions=40)
+TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 
 DTYPE = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
 

@@ -38,9 +38,9 @@ def test_other_sizes_are_refused() -> None:
         random_checkpoint("random:huge")
 
 
-def load(size: str, dtype: Dtype = "float32") -> Runner:
+def load(dtype: Dtype = "float32") -> Runner:
     """With noise in its only slot."""
-    runner = load_runner(EngineConfig(model=f"random:{size}", device="cpu", dtype=dtype, n_slots=1))
+    runner = load_runner(EngineConfig(model="random:tiny", device="cpu", dtype=dtype, n_slots=1))
     noise = torch.randn(32_000, generator=torch.Generator().manual_seed(3)) / 10
     runner.encode([noise.numpy()], [runner.slots.allocate()])
     return runner
@@ -48,7 +48,7 @@ def load(size: str, dtype: Dtype = "float32") -> Runner:
 
 @pytest.fixture(scope="module")
 def tiny() -> Runner:
-    return load("tiny")
+    return load()
 
 
 def decode(runner: Runner, options: DecodeOptions) -> list[Sample]:
@@ -64,10 +64,10 @@ def words_of(runner: Runner, said: list[Sample]) -> list[int]:
     return [each.token for each in said if each.token < runner.checkpoint.tokenizer.eot]
 
 
-@pytest.mark.parametrize(("size", "dtype"), [("tiny", "float32"), ("tiny", "bfloat16"), ("base", "float32")])
-def test_it_says_28_words_and_ends(size: str, dtype: Dtype) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_it_says_28_words_and_ends(dtype: Dtype) -> None:
     """They are neither doubtful nor a loop, so that no window is read again nor its text withheld."""
-    runner = load(size, dtype)
+    runner = load(dtype)
     tokenizer = runner.checkpoint.tokenizer
     for begin in ([], [tokenizer.first_timestamp]):
         said = decode(runner, DecodeOptions(language="en", timestamps=bool(begin)))
@@ -81,7 +81,7 @@ def test_it_says_28_words_and_ends(size: str, dtype: Dtype) -> None:
 
 def test_it_says_the_same_every_time(tiny: Runner) -> None:
     options = DecodeOptions(language="en")
-    assert words_of(tiny, decode(load("tiny"), options)) == words_of(tiny, decode(tiny, options))
+    assert words_of(tiny, decode(load(), options)) == words_of(tiny, decode(tiny, options))
 
 
 def test_a_prefix_counts_as_words(tiny: Runner) -> None:
