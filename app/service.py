@@ -85,7 +85,8 @@ class Service:
         with self.shared.places.one("sessions") as n_others:
             self._check_room(n_others, self.settings.max_sessions, "sessions")
             wait_s = self.final_waits.mean_s
-            if wait_s > self.settings.max_final_wait_s:
+            # Whom they waited for may be gone since.
+            if n_others and wait_s > self.settings.max_final_wait_s:
                 self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
             self._connections.add(connection)
             self.metrics.sessions.inc()

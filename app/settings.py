@@ -61,7 +61,9 @@ class Settings:
     )
     max_sessions: int = _setting(32, "Live sessions at the same time; one more is told to come back later.")
     max_final_wait_s: float = _setting(
-        1.0, "No more live sessions are taken in while finals wait longer than this for the engine, on average of 10 s."
+        1.0,
+        "No more live sessions are taken in beside others while finals wait longer than this for the engine, on "
+        "average of 10 s.",
     )
     max_uploads: int = _setting(8, "File transcriptions at the same time; one more is told to come back later.")
     max_upload_mb: int = _setting(512, "Largest file for transcription, in megabytes.")

@@ -21,8 +21,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def address() -> AsyncIterator[str]:
     """Host and port of a running service on the embedded model; at the end it must have let go of every window."""
-    settings = Settings(port=0, max_ahead_s=600.0)
-    async with Engine.start(EngineConfig()) as engine:
+    # Nobody is refused however slow the machine is, and windows of several sessions meet.
+    settings = Settings(port=0, max_ahead_s=600.0, max_final_wait_s=1000.0)
+    async with Engine.start(EngineConfig(max_wait_ms=300.0)) as engine:
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:
             serving = asyncio.create_task(server.serve([listener]))

@@ -66,7 +66,10 @@ class Host:
 
     def start(self, **values: object) -> tuple[Running, AsyncExitStack]:
         """A server with these settings; `stop` takes the stack."""
-        return self._run(self._start(Settings(**{"port": 0, "max_ahead_s": 600.0, **values})), START_TIMEOUT_S)
+        return self._run(
+            self._start(Settings(**{"port": 0, "max_ahead_s": 600.0, "max_final_wait_s": 1000.0, **values})),
+            START_TIMEOUT_S,
+        )
 
     def stop(self, stack: AsyncExitStack) -> None:
         self._run(stack.aclose(), STOP_TIMEOUT_S)
