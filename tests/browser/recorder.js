@@ -15,9 +15,15 @@ window.recorder = (() => {
     }
   };
 
+  /** When what is of interest began: entries come late, and those of frames before it do not count. */
+  let begun = Infinity;
+  const begin = () => {
+    begun = performance.now();
+  };
+
   const shifts = [];
   new PerformanceObserver((list) => {
-    for (const { value, sources } of list.getEntries()) {
+    for (const { value, sources } of list.getEntries().filter(({ startTime }) => startTime >= begun)) {
       // When an utterance ends, the box of the open lines begins below it; where its words stand the frames tell.
       const nodes = sources.map(({ node }) => node).filter((node) => node?.id !== "live");
       if (nodes.length > 0) {
@@ -85,5 +91,5 @@ window.recorder = (() => {
     };
   }
 
-  return { drawn, frame, shifts };
+  return { begin, drawn, frame, shifts };
 })();

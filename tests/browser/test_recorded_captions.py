@@ -65,7 +65,7 @@ class Recording:
 
     async def shifts(self) -> list[dict[str, Any]]:
         """Layout shifts since the first message, as the browser measures them: what moved without being scrolled."""
-        shifts: list[dict[str, Any]] = await self.page.evaluate("recorder.shifts.filter(({ mark }) => mark >= 0)")
+        shifts: list[dict[str, Any]] = await self.page.evaluate("recorder.shifts")
         return shifts
 
 
@@ -78,6 +78,8 @@ async def recording(server: FakeServer, microphone: Path, profile: Path, look: s
         await page.evaluate((HERE / "recorder.js").read_text())
         await page.click("#toggle")
         await page.wait_for("document.body.dataset.state === 'live'")
+        await page.drawn()
+        await page.evaluate("recorder.begin()")
         yield Recording(page, server)
         assert page.errors == []
 
