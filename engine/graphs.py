@@ -286,7 +286,7 @@ def load_flashinfer(model: Whisper, cache: KVCache, kernels: Kernels) -> "FlashI
             raise CheckpointError(
                 f"kernels flashinfer: expected the package, as the extra cuda has it; {error}"
             ) from error
-        logger.info("attention over windows is cuDNN's; FlashInfer's, which the extra cuda has, would be faster")
+        logger.info("attention over windows is cuDNN's; FlashInfer's, of the extra cuda, would be faster: %s", error)
     except Exception as error:
         # Compiling fails in many ways, and cuDNN's kernels do the same.
         if is_asked_for:

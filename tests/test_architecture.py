@@ -75,6 +75,15 @@ def test_torch_is_not_needed_for(module: str) -> None:
     assert loaded_by(module) & {"torch", "transformers", "flashinfer"} == set()
 
 
+def test_a_start_does_not_import_the_compiler_of_pytorch() -> None:
+    """Which takes two seconds, and is not needed where nothing is compiled by it."""
+    script = (
+        "import sys; from engine.config import EngineConfig; from engine.runner import load_runner; "
+        "load_runner(EngineConfig(device='cpu')).warm_up(); print('torch._dynamo' in sys.modules)"
+    )
+    assert python("-c", script).strip() == "False"
+
+
 def test_the_python_client_knows_nothing_of_the_server() -> None:
     """`import tutti` imports neither `app` nor `engine`, nor what only they need."""
     loaded = loaded_by("tutti")

@@ -181,6 +181,16 @@ async def test_a_session_is_shown_without_jumping(
         assert max(newest, default=0) <= frame["bottom"], "the newest words are out of view"
 
 
+async def test_what_moves_is_noticed(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """By the recorder and by the browser, or no test here could fail."""
+    async with recording(page_server, microphone, tmp_path / "profile", "light") as record:
+        await record.play(speech_started(), interim("Hello", " there"))
+        await record.page.evaluate("document.querySelector('#transcript').style.paddingTop = '100px'")
+        await record.play(interim("Hello", " there you"))
+        assert jumps(record.frames) != []
+        assert await record.shifts() != []
+
+
 def many_lines(n: int) -> list[Message]:
     """More than the page has room for."""
     return [event for index in range(n) for event in final(f"Line {index}.", utterance=index, start_s=float(index))]

@@ -70,10 +70,8 @@ async def test_a_reading_that_begins_anew_takes_nothing_of_the_one_before(demo: 
     assert ahead.n_steps == behind.n_steps
 
 
-async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(demo: Checkpoint, say: Script) -> None:
-    """One pass for both. Once the device has done, nobody is waited for."""
-    runner = FakeRunner(demo, say, n_ahead=1)
-    runner.n_filling, runner.encode_s = 1, PATIENCE_S
+def encoding_until_the_second_call(runner: FakeRunner) -> asyncio.Event:
+    """Have the device be busy so long; set whenever it is asked whether it still is."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -82,6 +80,14 @@ async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(d
         return len(runner.encoded) < 2
 
     runner.still_encodes = still_encodes
+    return asked
+
+
+async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(demo: Checkpoint, say: Script) -> None:
+    """One pass for both. Once the device has done, nobody is waited for."""
+    runner = FakeRunner(demo, say, n_ahead=1)
+    runner.n_filling, runner.encode_s = 1, PATIENCE_S
+    asked = encoding_until_the_second_call(runner)
     async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
         first = asyncio.create_task(collect(engine, window("a")))
         await asked.wait()
@@ -95,14 +101,7 @@ async def test_who_comes_early_waits_for_others_that_fill_the_device(demo: Check
     """While it is busy anyway, that costs nothing; two in one call take less than one after the other."""
     runner = FakeRunner(demo, say, n_ahead=1)
     runner.n_filling, runner.encode_s = 2, PATIENCE_S
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def still_encodes() -> bool:
-        loop.call_soon_threadsafe(asked.set)
-        return len(runner.encoded) < 2
-
-    runner.still_encodes = still_encodes
+    asked = encoding_until_the_second_call(runner)
     async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
         first = asyncio.create_task(collect(engine, window("a")))
         await asked.wait()
