@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from benchmarks.scoring import words
 from engine.checkpoint import read_checkpoint
@@ -13,6 +12,7 @@ from training.clips import SINGLE_SENTENCES, Clip, windows_of
 from training.fresh import TRAINED, VOICES, own_sentences
 from training.listen import SERVED, Heard, Listener
 from training.reference import Reference
+from training.text import NAMED_SENTENCES
 
 CONTEXT_S = (5.0, 25.0)
 PARITY_CLIPS = 20
@@ -20,7 +20,6 @@ N_VOICES_A_NAME = 5
 N_DISTRACTORS = 6
 """Names in a glossary that are not said."""
 
-NAMED_SENTENCES = Path(__file__).parent / "named_sentences.tsv"
 NAMED = [
     (text, names)
     for line in NAMED_SENTENCES.read_text(encoding="utf-8").splitlines()

@@ -6,10 +6,10 @@
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from training import numbers
+from training import coined, numbers
 
 FIRST_NAMES = (
     "James Mary John Patricia Robert Jennifer Michael Linda William Elizabeth David Barbara Richard Susan Joseph "
@@ -185,9 +185,14 @@ def _split(body: str) -> list[str]:
 class Grammar:
     """Draws sentences; the same seed gives the same ones."""
 
-    def __init__(self, r: random.Random) -> None:
+    def __init__(self, r: random.Random, terms: Sequence[str] = (), proper_names: Sequence[str] = ()) -> None:
+        """`terms` and `proper_names`: rare words for `{#term}` and, beside coined ones, `{#rare}`."""
         self.r = r
         self.slots, self.groups = _parse()
+        self._made_up = MADE_UP | {
+            "term": lambda r: r.choice(terms or FIRST_NAMES),
+            "rare": lambda r: r.choice(proper_names) if proper_names and r.random() < 0.6 else coined.name(r),
+        }
         self._weights = [weight for _, weight, _ in self.groups]
 
     def sentence(self, group: str | None = None) -> str:
@@ -211,8 +216,9 @@ class Grammar:
 
     def _choose(self, body: str) -> str:
         option = self.r.choice(_split(body)) if "|" in body else body
-        if option.startswith("#") or option.lstrip("#") in MADE_UP and "|" not in body and option not in self.slots:
-            return MADE_UP[option.lstrip("#")](self.r)
+        made_up = self._made_up.get(option.lstrip("#"))
+        if made_up and (option.startswith("#") or "|" not in body and option not in self.slots):
+            return made_up(self.r)
         if option in self.slots and ("|" not in body or option == "city"):
             return self.expand(self.r.choice(self.slots[option]))
         return option

@@ -20,6 +20,8 @@ from training.templates import Grammar
 
 logger = logging.getLogger(__name__)
 
+NAMED_SENTENCES = Path(__file__).parent / "named_sentences.tsv"
+"""Sentences with rare names, and the names: what `training.agreement` measures prompts with."""
 HELD_OUT_EVERY = 100
 """One sentence of so many is kept for testing."""
 
@@ -217,6 +219,15 @@ def wordnet(texts: Path, words: Words) -> tuple[list[str], list[str], dict[str, 
     return examples, definitions, by_class
 
 
+def rare_words(texts: Path, words: Words, excluded: Iterable[str]) -> tuple[list[str], list[str]]:
+    """WordNet's single words that are in no list of the commoner ones: terms, and proper names."""
+    unwanted = {word for sentence in excluded for word in normal(sentence)}
+    heads = re.findall(r"^([A-Za-z][a-z]{4,13})$", _dictionary(texts, "wn"), flags=re.M)
+    rare = [head for head in heads if words.rank.get(head, 99) > 50 and head.lower() not in unwanted]
+    terms = [head for head in rare if head.islower() and not re.search(r"(ise|isation|our|tre)$", head)]
+    return terms, [head for head in rare if head[0].isupper()]
+
+
 def public_domain(texts: Path) -> Iterator[str]:
     """The Jargon File and The Devil's Dictionary."""
     for name in ("jargon", "devil"):
@@ -351,12 +362,15 @@ def is_held_out(sentence: str) -> bool:
     return random.Random(" ".join(normal(sentence))).randrange(HELD_OUT_EVERY) == 0
 
 
-def build(texts: Path, kept: Kept, seed: int, scale: float = 1.0) -> list[tuple[str, str]]:
-    """(source, sentence) pairs in random order; `scale` shrinks what is drawn, for trials."""
+def build(texts: Path, kept: Kept, rare_excluded: Iterable[str], seed: int, scale: float) -> list[tuple[str, str]]:
+    """(source, sentence) pairs in random order; `scale` shrinks what is drawn, for trials.
+
+    No word of `rare_excluded` is drawn as a rare one.
+    """
     r = random.Random(seed)
     words = Words(texts / "usr/share/dict/scowl")
     examples, definitions, by_class = wordnet(texts, words)
-    salad, grammar = WordSalad(r, words, by_class), Grammar(r)
+    salad, grammar = WordSalad(r, words, by_class), Grammar(r, *rare_words(texts, words, rare_excluded))
 
     def cleaned(raw: Iterable[str]) -> Iterator[str]:
         return (sentence for s in raw if (sentence := clean(s, words)) is not None)
@@ -382,6 +396,7 @@ def build(texts: Path, kept: Kept, seed: int, scale: float = 1.0) -> list[tuple[
             for name, count in (
                 ("everyday", 60_000), ("call", 60_000), ("meeting", 20_000), ("lecture", 26_000), ("command", 16_000),
                 ("number", 34_000), ("date", 24_000), ("name", 24_000), ("spell", 24_000),
+                ("rare", 90_000),
             )
         ),
     ]  # fmt: skip
@@ -411,8 +426,9 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    kept = Kept([*excluded_sentences(args.exclude), *args.own.read_text().splitlines()])
-    made = build(args.texts, kept, args.seed, args.scale)
+    named = NAMED_SENTENCES.read_text(encoding="utf-8").splitlines()
+    own = [*args.own.read_text().splitlines(), *(line.split("\t")[0] for line in named)]
+    made = build(args.texts, Kept([*excluded_sentences(args.exclude), *own]), named, args.seed, args.scale)
     args.out.mkdir(parents=True, exist_ok=True)
     test = [pair for pair in made if is_held_out(pair[1])]
     train = [pair for pair in made if not is_held_out(pair[1])]
