@@ -4,36 +4,17 @@ import logging
 import math
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from training.said import SAMPLE_RATE, Chunk
 from training.speech import FULL, KINDS
 
 logger = logging.getLogger(__name__)
-
-SAMPLE_RATE = 16_000
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A sentence in the bank; its words share flat arrays."""
-
-    start: int
-    """Sample in the bank."""
-    n_samples: int
-    tokens: NDArray[np.int16]
-    classes: NDArray[np.int8]
-    words: NDArray[np.int32]
-    """`(words, 3)`: tokens and CTC classes up to the word's end, and the sample it begins at or -1."""
-
-    @property
-    def is_timed(self) -> bool:
-        return len(self.words) > 2 and bool((self.words[:, 2] >= 0).all())
 
 
 def resample(audio: Tensor, sample_rate: int) -> Tensor:
@@ -51,11 +32,20 @@ def resample(audio: Tensor, sample_rate: int) -> Tensor:
 class Bank:
     """Loads chunk files as they come, in a thread of its own."""
 
-    def __init__(self, folder: Path, hours: float, device: torch.device, keep_hours: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        hours: float,
+        device: torch.device,
+        keep_hours: float = 0.0,
+        tell: Callable[[Chunk], None] = lambda chunk: None,
+    ) -> None:
+        """`tell` is called, in the thread that loads, with what each chunk holds."""
+        self.tell = tell
         self.folder, self.device, self.keep_hours = folder, device, keep_hours
         self.audio = torch.empty(int(hours * 3600 * SAMPLE_RATE), dtype=torch.int16, device=device)
         self.position = 0
-        self.chunks: list[list[Said]] = []
+        self.n_sentences = 0
         self.hours_by_kind = np.zeros(len(KINDS))
         self.stopping = False
         self.is_full = False
@@ -84,25 +74,11 @@ class Bank:
             self._stream.synchronize()
         words = arrays["words"].copy()
         words[:, 2] = word_starts
-        tokens, classes = arrays["tokens"], arrays["classes"]
-        said, token, letter, word = [], 0, 0, 0
-        for start, n_samples, n_words in zip(starts.tolist(), lengths.tolist(), rows[:, 2].tolist(), strict=True):
-            own = words[word : word + n_words]
-            n_tokens, n_classes = own[-1, :2].tolist()
-            said.append(
-                Said(
-                    self.position + start,
-                    n_samples,
-                    tokens[token : token + n_tokens],
-                    classes[letter : letter + n_classes],
-                    own,
-                )
-            )
-            token, letter, word = token + n_tokens, letter + n_classes, word + n_words
-        assert token == len(tokens) and letter == len(classes)
+        chunk = Chunk(starts + self.position, lengths, rows[:, 2], arrays["tokens"], arrays["classes"], words)
         self.position += len(audio)
         self.hours_by_kind[int(arrays["kind"])] += lengths.sum() / SAMPLE_RATE / 3600
-        self.chunks.append(said)
+        self.n_sentences += len(rows)
+        self.tell(chunk)
 
     def poll(self) -> None:
         for file in sorted(self.folder.glob("*.npz"), key=lambda file: file.stat().st_mtime):

@@ -1,5 +1,6 @@
 #!/bin/bash
-# device.sh SECONDS [TRAINING_SECONDS] [train.py options]: one call on a lent machine, in the repository's root.
+# device.sh SECONDS [TRAINING_SECONDS] [options]: one call on a lent machine, in the repository's root, of train.py
+# or, with MODULE=prompting, of prompting.py.
 #
 # Starts the synthesis and the training unless they run already: both are sessions of their own and go on between the
 # calls of one schedule. Shortly before SECONDS are over it asks for a snapshot and copies it to $OUT. What is wanted
@@ -30,7 +31,7 @@ if ! alive speech && [ ! -f "$run/state/finished" ] && [ ! -f "$run/chunks/full"
     echo $! >"$run/speech.pid"
 fi
 if ! alive train && [ ! -f "$run/state/finished" ]; then
-    setsid python3 -m training.train --bank "$run/chunks" --tokenizer "$run/tokenizer.json" --state "$run/state" \
+    setsid python3 -m "training.${MODULE:-train}" --bank "$run/chunks" --tokenizer "$run/tokenizer.json" --state "$run/state" \
         --out "$run/out" --tests "$run/tests" --seconds "$training_seconds" \
         --weights engine/assets/tutti-demo/model.safetensors --history $pack/resume/train.json "$@" >>"$run/train.log" 2>&1 &
     echo $! >"$run/train.pid"

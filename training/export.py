@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from training.network import HEAD_DIM, N_POSITIONS, N_STATES
+from training.network import HEAD_DIM, N_STATES
+from training.tokenizer import N_POSITIONS
 
 logger = logging.getLogger(__name__)
 

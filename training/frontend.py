@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.bank import SAMPLE_RATE, Bank
+from training.bank import Bank
+from training.said import SAMPLE_RATE
 
 REVERB_SAMPLES = 9600
 TELEPHONE_SHARE = 0.2

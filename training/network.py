@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from training.tokenizer import N_POSITIONS, N_TIMESTAMPS
+
 N_STATES = 1500
-N_POSITIONS = 448
-N_TIMESTAMPS = 1501
 HEAD_DIM = 64
 
 

@@ -10,10 +10,7 @@ import argparse
 import json
 import logging
 import os
-import queue
-import random
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -27,9 +24,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from training import sounds
-from training.bank import SAMPLE_RATE, Bank, resample
+from training.bank import Bank, resample
 from training.frontend import Frontend
-from training.network import N_POSITIONS, Muon, Sizes, Whisper
+from training.network import Muon, Sizes, Whisper
+from training.plans import SHORT_PHASE, Plans
+from training.said import SAMPLE_RATE
 from training.speech import CTC_ALPHABET, KINDS
 from training.tokenizer import Ids
 from training.windows import Plan, Planner
@@ -38,13 +37,8 @@ logger = logging.getLogger(__name__)
 
 PART_BYTES = 14 << 20
 """Weights are written in files no larger."""
-SHORT_PHASE = 0.12
-"""Share of the time with short windows only: attention learns to follow the audio sooner on them."""
 CTC_UNTIL = 0.6
 """Share of the time after which the encoder no longer needs a loss of its own."""
-FULL_SHARE = 0.25
-LENGTHS_S = (3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 18.0, 21.0, 25.0)
-"""Of windows that are not full: few, since cuFFT keeps a plan and its workspace for each."""
 MOST_PLANS = 96
 """Of cuFFT, each with a workspace on the device."""
 FLAT_UNTIL = 0.45
@@ -55,8 +49,9 @@ STAMP_SMOOTHING = ((-2, 0.08), (-1, 0.2), (0, 0.44), (1, 0.2), (2, 0.08))
 """A timestamp's neighbours (20 ms each) are nearly right."""
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(kind: type["Trainer"], arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    kind.add_arguments(parser)
     parser.add_argument("--bank", type=Path, required=True, help="folder that training.speech writes to")
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--state", type=Path, required=True)
@@ -114,53 +109,28 @@ def loss_of(hidden: Tensor, embedding: Tensor, targets: Tensor, first_timestamp:
     return (each * counts.float()).sum() / counts.float().sum().clamp_min(1), shown.detach()
 
 
-def window_length(r: random.Random, progress: float) -> float:
-    """Seconds. A quarter of the windows are full ones; the others are encoded at their own length."""
-    u = r.random()
-    if progress < SHORT_PHASE:
-        return 10.0 if u < 0.7 else r.choice([length for length in LENGTHS_S if length <= 15])
-    return 30.0 if u < FULL_SHARE else r.choice(LENGTHS_S)
-
-
-def token_room(seconds: float, is_long: bool) -> int:
-    """Tokens of the longest output that still has room, with a prompt of 50 tokens or a long one."""
-    room = 40 + int(5.6 * seconds) + (224 if is_long else 0)
-    return min(N_POSITIONS, -(-room // 8) * 8)
-
-
-class Plans:
-    """Plans batches ahead in threads."""
-
-    def __init__(self, args: argparse.Namespace, bank: Bank, ids: Ids, marks: list[int]) -> None:
-        self.args, self.progress, self.stopping = args, 0.0, False
-        self.queue: queue.Queue[Plan] = queue.Queue(8)  # a planner waits while it is full
-        for seed in (11, 12):
-            planner = Planner(bank, ids, seed + os.getpid() % 1000 * 100, marks)
-            threading.Thread(target=self._plan, args=(planner,), daemon=True).start()
-
-    def _plan(self, planner: Planner) -> None:
-        try:
-            while not self.stopping:
-                seconds = window_length(planner.r, self.progress)
-                rows = max(2, min(self.args.most_rows, int(self.args.batch_seconds / seconds)))
-                is_long = seconds >= 10 and self.progress >= SHORT_PHASE and planner.r.random() < 0.12
-                self.queue.put(planner.batch(rows, seconds, token_room(seconds, is_long), is_long))
-        except Exception:
-            logger.exception("planning failed")
-            os._exit(3)
-
-
 class Trainer:
+    planners: tuple[type[Planner], ...] = (Planner, Planner)
+    frozen: tuple[str, ...] = ()
+    """How the names of parameters begin that stay as they are."""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """What a kind of training is told besides."""
+
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.device = torch.device(args.device)
         self.is_cuda = self.device.type == "cuda"
         self.ids = Ids(args.tokenizer)
         self.tokenizer = Tokenizer.from_file(str(args.tokenizer))
+        self.marks = [self.tokenizer.token_to_id(mark) for mark in (",", ".", "?")]
         self.sizes = Sizes(
             self.ids.vocab_size, len(CTC_ALPHABET) + 1, args.d_model, args.encoder_layers, args.decoder_layers
         )
         self.model = Whisper(self.sizes).to(self.device)
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and not name.startswith(self.frozen))
         named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
         self.trained = [p for _, p in named]
         matrices = [p for name, p in named if ".layers." in name and p.dim() == 2]
@@ -215,14 +185,17 @@ class Trainer:
             self._read_history(state)
             logger.info("going on from the state at step %d, %.0f s", self.step, self.elapsed_before)
         elif self.args.weights is not None and self.args.history is not None and self.args.history.exists():
-            weights = load_file(self.args.weights)
-            missing, extra = self.model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=False)
-            assert set(missing) <= {"ctc.weight", "ctc.bias", "proj_out.weight"}, missing
-            assert set(extra) <= {"proj_out.weight"}, extra
-            for average, parameter in zip(self.ema, self.parameters, strict=True):
-                average.copy_(parameter)
+            self._load_weights(self.args.weights)
             self._read_history(json.loads(self.args.history.read_text()))
             logger.info("going on from weights at step %d, %.0f s", self.step, self.elapsed_before)
+
+    def _load_weights(self, file: Path) -> None:
+        weights = load_file(file)
+        missing, extra = self.model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=False)
+        assert set(missing) <= {"ctc.weight", "ctc.bias", "proj_out.weight"}, missing
+        assert set(extra) <= {"proj_out.weight"}, extra
+        for average, parameter in zip(self.ema, self.parameters, strict=True):
+            average.copy_(parameter)
 
     def _read_history(self, state: dict[str, Any]) -> None:
         self.step, self.elapsed_before = state["step"], state["elapsed_s"]
@@ -272,14 +245,15 @@ class Trainer:
             "decoder_layers": self.sizes.decoder_layers,
             "vocab_size": self.sizes.vocab_size,
         }
-        facts = self._facts() | {"sizes": sizes, "hours": hours, "sentences": sum(map(len, bank.chunks))}
+        facts = self._facts() | {"sizes": sizes, "hours": hours, "sentences": bank.n_sentences}
         (out / "train.json").write_text(json.dumps(facts, indent=1))
 
     # Training
 
     def run(self) -> None:
         args = self.args
-        bank = Bank(args.bank, args.hours, self.device, args.keep_hours)
+        plans = Plans(args, self.planners, self.ids, os.getpid() % 1000 * 100, self.marks, self.progress)
+        bank = Bank(args.bank, args.hours, self.device, args.keep_hours, plans.add)
         while bank.hours < args.first_hours:
             bank.poll()
             time.sleep(0.2)
@@ -290,7 +264,6 @@ class Trainer:
             self.device, mel_filters(), sounds.make_all(args.sounds, window + 2 * SAMPLE_RATE, self.device)
         )
         logger.info("%d sounds after %.0f s", args.sounds, time.monotonic() - self.began)
-        marks = [self.tokenizer.token_to_id(mark) for mark in (",", ".", "?")]
         loss_function = loss_of
         if args.compile:
             torch._dynamo.config.recompile_limit = 64
@@ -298,13 +271,11 @@ class Trainer:
             for layer in [*self.model.model.encoder.layers, *self.model.model.decoder.layers]:
                 layer.compile(dynamic=True)
             loss_function = torch.compile(loss_of, dynamic=True)
-        plans = Plans(args, bank, self.ids, marks)
-        self._warm_up(plans.queue.get(), bank, frontend, loss_function)
+        self._warm_up(plans.next(self.progress), bank, frontend, loss_function)
         saved_at, waited_s, logged_at, logged_step, rows_seen = time.monotonic(), 0.0, time.monotonic(), self.step, 0
         while self.progress < 1 and self.step < args.most_steps:
-            plans.progress = self.progress
             asked_at = time.monotonic()
-            plan = plans.queue.get()
+            plan = plans.next(self.progress)
             waited_s += time.monotonic() - asked_at
             shown = self._step(plan, bank, frontend, loss_function)
             rows_seen += len(plan.inputs)
@@ -320,28 +291,30 @@ class Trainer:
             if (args.state / "snapshot").exists():
                 self.snapshot(bank, frontend)
                 logged_at = saved_at = time.monotonic()
-        plans.stopping = bank.stopping = True
+        bank.stopping = True
+        plans.stop()
         self.save_state()
         self.snapshot(bank, frontend)
         (args.state / "finished").touch()
         logger.info("finished: %d steps, %.0f s", self.step, self.elapsed_s)
 
+    def _moved(self, array: Any) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.is_cuda else tensor
+
+    @torch.no_grad()
+    def _mel(self, plan: Plan, bank: Bank, frontend: Frontend) -> Tensor:
+        """What is heard in the planned windows: `(rows, n_mels, frames)`."""
+        moved, progress = self._moved, self.progress
+        rows, total = len(plan.inputs), int(plan.places[:, 3].sum())
+        audio = frontend.mix(bank, rows, int(plan.seconds * SAMPLE_RATE), total, moved(plan.places), moved(plan.speeds))
+        audio = frontend.augment(audio, moved(plan.has_speech), moved(plan.ends), min(1.0, 0.3 + 4 * progress))
+        return frontend.mask(frontend.log_mel(audio), 0.5 if progress < 0.75 else 0.25)
+
     def _gradients(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> dict[str, Tensor]:
         """Of a batch, left in the parameters; what the log shows."""
-
-        def moved(array: Any) -> Tensor:
-            tensor = torch.from_numpy(array)
-            return tensor.pin_memory().to(self.device, non_blocking=True) if self.is_cuda else tensor
-
-        progress = self.progress
-        rows, total = len(plan.inputs), int(plan.places[:, 3].sum())
-        with torch.no_grad():
-            audio = frontend.mix(
-                bank, rows, int(plan.seconds * SAMPLE_RATE), total, moved(plan.places), moved(plan.speeds)
-            )
-            strength = min(1.0, 0.3 + 4 * progress)
-            audio = frontend.augment(audio, moved(plan.has_speech), moved(plan.ends), strength)
-            mel = frontend.mask(frontend.log_mel(audio), 0.5 if progress < 0.75 else 0.25)
+        moved, progress = self._moved, self.progress
+        mel = self._mel(plan, bank, frontend)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_cuda):
             states = self.model.model.encoder(mel)
             hidden = self.model.model.decoder(moved(plan.inputs), states)
@@ -519,8 +492,8 @@ def _words(text: str) -> list[str]:
     return "".join(letter if letter.isalnum() or letter == "'" else " " for letter in text.lower()).split()
 
 
-def main() -> None:
-    args = parse_arguments()
+def main(kind: type[Trainer] = Trainer) -> None:
+    args = parse_arguments(kind)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     args.state.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1 + os.getpid())
@@ -528,12 +501,10 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = True
     if args.device == "cuda":
         torch.backends.cuda.cufft_plan_cache.max_size = MOST_PLANS
-    trainer = Trainer(args)
+    trainer = kind(args)
     n_parameters = sum(p.numel() for name, p in trainer.model.named_parameters() if not name.startswith("ctc."))
     logger.info("%.2f M parameters, torch %s", n_parameters / 1e6, torch.__version__)
     trainer.run()
-    sys.stdout.flush()
-    os._exit(0)  # the bank's and planners' threads hold no state worth waiting for
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from training.bank import SAMPLE_RATE, Bank, Said
+from training.said import SAMPLE_RATE, Said
 from training.tokenizer import Ids
 
 IGNORED = -100
@@ -79,12 +79,16 @@ class Plan:
     ends: NDArray[np.int64]
     """Samples of each row after which it is zero."""
     has_speech: NDArray[np.bool_]
+    is_prompted: bool = False
+    """Its prompts help: a plan of `training.prompting`."""
 
 
 class Planner:
-    def __init__(self, bank: Bank, ids: Ids, seed: int, marks: list[int]) -> None:
+    def __init__(self, chunks: list[list[Said]], ids: Ids, seed: int, marks: list[int]) -> None:
         """`marks`: the tokens of the comma, which separates the words of a glossary prompt, and of other marks."""
-        self.bank, self.ids, self.r, self.marks = bank, ids, random.Random(seed), marks
+        self.chunks, self.ids, self.r, self.marks = chunks, ids, random.Random(seed), marks
+        self.progress = 0.0
+        """Of the training."""
 
     def batch(self, rows: int, seconds: float, n_tokens: int, long_prompts: bool = False) -> Plan:
         inputs = np.full((rows, n_tokens), self.ids.end, np.int64)
@@ -257,7 +261,7 @@ class Planner:
 
     def _chunk(self) -> list[Said]:
         """Any chunk, the newest somewhat more often."""
-        chunks = self.bank.chunks
+        chunks = self.chunks
         u = self.r.random()
         return chunks[int(u * len(chunks))] if self.r.random() < 0.5 else chunks[-1 - int(u * u * len(chunks))]
 
