@@ -11,10 +11,11 @@ from app.gate import Gate
 from benchmarks.scoring import percentile, words
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from training import sounds
+from training.agreement import NAMED
 from training.bench import SEED, Bench
 from training.card import Row
 from training.clips import SINGLE_SENTENCES, Clip, pieces
-from training.listen import Heard, text_of
+from training.listen import SERVED, Heard, text_of
 
 MADE_EACH = 3
 """Made sounds of each kind, 30 s each."""
@@ -47,6 +48,10 @@ async def nonspeech(bench: Bench) -> list[Row]:
         rows.append(
             Row(part, f"{name}: through the service", heard_words, "words", 0, of=f"{len(clips)} recordings streamed")
         )
+    silent = [each.clip for each in windows]
+    named = await bench.listener.hear(silent, replace(SERVED, previous_text=", ".join(names for _, names in NAMED[:8])))
+    of = f"{len(named)} windows behind a list of names"
+    rows.append(Row(part, "all: words the model writes", n_words(each.text for each in named), "words", 0, of=of))
     spoken = await bench.listener.hear(
         bench.listed(*(f"synth-{kind}" for kind in SINGLE_SENTENCES if kind != "short")) + bench.fresh
     )
