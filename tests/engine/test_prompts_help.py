@@ -1,0 +1,44 @@
+"""The embedded model writes names as its prompt has them."""
+
+import pytest
+
+from engine.api import DecodeOptions, DoneEvent, Window
+from engine.runner import Runner
+from tests.engine.conftest import Samples, collect, read_clip, start_engine
+
+NAMES = ("Vandermeer", "Bratislava")
+
+
+async def read(runner: Runner, samples: Samples, options: DecodeOptions) -> DoneEvent:
+    async with start_engine(runner) as engine:
+        done = (await collect(engine, Window(samples, "w", options=options)))[-1]
+    assert isinstance(done, DoneEvent)
+    return done
+
+
+async def text_behind(runner: Runner, previous_text: str) -> str:
+    options = DecodeOptions(language="en", previous_text=previous_text)
+    return (await read(runner, read_clip("names"), options)).text
+
+
+async def test_names_of_the_prompt_are_written_as_there(short_runner: Runner) -> None:
+    """Alone the model spells them as they sound; a list or a sentence tells it; names that nobody says stay out."""
+    alone = await text_behind(short_runner, "")
+    assert not any(name in alone for name in NAMES)
+    for helpful in (
+        "Hallstrom, Bratislava, Thaddeus, Beatrix Vandermeer, Poughkeepsie",
+        "Our Bratislava branch is closed. Please write to Beatrix Vandermeer instead.",
+    ):
+        text = await text_behind(short_runner, helpful)
+        assert all(name in text for name in NAMES), text
+    other = await text_behind(short_runner, "Hallstrom, Thaddeus, Poughkeepsie")
+    assert not any(name in other for name in ("Hallstrom", "Thaddeus", "Poughkeepsie")), other
+
+
+@pytest.mark.parametrize("seconds", [1.0, 8.0])
+async def test_a_prompt_is_not_read_out_where_nobody_speaks(short_runner: Runner, seconds: float) -> None:
+    """Silence stays silence behind a list of names."""
+    silence = read_clip("names")[: int(seconds * 16_000)] * 0
+    options = DecodeOptions(language="en", previous_text="Hallstrom, Bratislava, Thaddeus, Beatrix Vandermeer")
+    done = await read(short_runner, silence, options)
+    assert done.text.strip() == "" and done.no_speech_prob > 0.6
