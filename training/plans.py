@@ -17,7 +17,7 @@ FULL_SHARE = 0.25
 LENGTHS_S = (3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 18.0, 21.0, 25.0)
 """Of windows that are not full: few, since cuFFT keeps a plan and its workspace for each."""
 MOST_WAIT_S = 120.0
-"""For a plan, before the training gives up: a planner must have died."""
+"""For a plan, before the training gives up."""
 
 
 def window_length(r: random.Random, progress: float) -> float:
@@ -67,7 +67,9 @@ class Plans:
             chunks.put(chunk)
 
     def next(self, progress: float) -> Plan:
-        """`progress`: of the training, for the plans to come."""
+        """`progress`: of the training, for the plans to come. Raises RuntimeError if a planner has died."""
+        if dead := [process.name for process in self._processes if not process.is_alive()]:
+            raise RuntimeError(f"expected {len(self._processes)} planners at work, but these ended: {', '.join(dead)}")
         self._progress.value = progress
         return self._plans.get(timeout=MOST_WAIT_S)
 

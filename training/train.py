@@ -50,7 +50,7 @@ STAMP_SMOOTHING = ((-2, 0.08), (-1, 0.2), (0, 0.44), (1, 0.2), (2, 0.08))
 
 
 def parse_arguments(kind: type["Trainer"], arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=sys.modules[kind.__module__].__doc__)
     kind.add_arguments(parser)
     parser.add_argument("--bank", type=Path, required=True, help="folder that training.speech writes to")
     parser.add_argument("--tokenizer", type=Path, required=True)
@@ -111,6 +111,7 @@ def loss_of(hidden: Tensor, embedding: Tensor, targets: Tensor, first_timestamp:
 
 class Trainer:
     planners: tuple[type[Planner], ...] = (Planner, Planner)
+    """A process for each."""
     frozen: tuple[str, ...] = ()
     """How the names of parameters begin that stay as they are."""
 
@@ -389,8 +390,7 @@ class Trainer:
         self.history.append(row)
         logger.info("%s", json.dumps(row))
         if not np.isfinite(row["loss"]):
-            logger.error("the loss is no longer a number")
-            os._exit(4)
+            raise FloatingPointError(f"expected a finite loss, got {row['loss']} at step {self.step}")
 
     # Looking
 

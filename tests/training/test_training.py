@@ -312,6 +312,21 @@ def test_training_goes_on_from_its_state_and_exports(folder: Path, tmp_path: Pat
     export.check(tmp_path / "model")
 
 
+def test_a_dead_planner_ends_the_training(folder: Path, tmp_path: Path, told: list[Chunk], bank: Bank) -> None:
+    """With an error that names it, though the others still plan."""
+    trainer = train.Trainer(arguments(folder, tmp_path, 1))
+    ahead = plans.Plans(trainer.args, (Planner, Planner), trainer.ids, 1, trainer.marks, 0.0)
+    try:
+        ahead.add(told[0])
+        assert len(ahead.next(0.0).inputs)
+        ahead._processes[0].kill()
+        ahead._processes[0].join()
+        with pytest.raises(RuntimeError, match=ahead._processes[0].name):
+            ahead.next(0.0)
+    finally:
+        ahead.stop()
+
+
 @pytest.fixture
 def prompt_trainer(folder: Path, tmp_path: Path) -> PromptTrainer:
     """On the weights of a step of ordinary training."""
