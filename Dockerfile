@@ -23,10 +23,10 @@ RUN case ",$EXTRAS," in *,cuda,*) \
 # Dependencies before the code, so that an edit does not fetch them again. The package metadata names a README.
 COPY clients/python clients/python
 COPY pyproject.toml LICENSE ./
-RUN mkdir app cell engine && touch README.md && pip install ./clients/python ".${EXTRAS:+[$EXTRAS]}"
+RUN mkdir app cluster engine && touch README.md && pip install ./clients/python ".${EXTRAS:+[$EXTRAS]}"
 
 COPY app app
-COPY cell cell
+COPY cluster cluster
 COPY engine engine
 RUN pip install --no-deps --force-reinstall .
 

@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml clients/python/pyproject.toml
 	$(INSTALL) '$(TORCH)'
 	$(INSTALL) -e clients/python -e '.[dev]'
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
-	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import app.__main__, engine.engine'
+	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import app.cli.commands, engine.engine'
 	@touch $@
 
 demo: setup
@@ -38,7 +38,7 @@ test: setup
 
 # Hundreds of generated cases, beside those of `make test`: ours against transformers, and windows among others.
 parity: setup
-	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/test_batch_invariance.py
+	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/scheduling/test_batch_invariance.py
 
 lint: setup
 	$(VENV)/bin/ruff format --check .

@@ -1,0 +1,1 @@
+"""The service: sockets, sessions, files. Knows nothing of tensors."""

@@ -13,12 +13,12 @@ from starlette.middleware import Middleware
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app.errors import SettingsError
-from app.request_ids import RequestIds
 from app.routes import not_found, routes
-from app.service import Service
-from app.session import SessionConfig
-from app.settings import Settings
-from app.shared import Shared
+from app.service.gateway_counts import Shared
+from app.service.request_ids import RequestIds
+from app.service.service import Service
+from app.service.settings import Settings
+from app.session.session import SessionConfig
 from engine import api
 
 # The service refuses larger messages itself, with a clear error; what is larger still is cut off by the protocol.

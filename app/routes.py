@@ -10,16 +10,18 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
-from app import deepgram, metrics, twilio
-from app.dialects import native
-from app.envelope import RequestError, bearer_key, unauthorized
+from app.dialects.deepgram import endpoint as deepgram
+from app.dialects.native import wire as native
+from app.dialects.openai.files_endpoint import FileEndpoint
+from app.dialects.openai.models_endpoint import list_models, retrieve_model
+from app.dialects.openai.realtime_endpoint import realtime_routes
+from app.dialects.twilio import endpoint as twilio
+from app.dialects.whisperlive.endpoint import whisperlive
 from app.errors import RETRY_AFTER_S, LimitExceeded
-from app.live import serve
-from app.models import list_models, retrieve_model
-from app.realtime import realtime_routes
-from app.rest import FileEndpoint
-from app.service import Service
-from app.whisperlive import whisperlive
+from app.live.accept import serve
+from app.service import metrics
+from app.service.http_errors import RequestError, bearer_key, unauthorized
+from app.service.service import Service
 
 logger = logging.getLogger(__name__)
 

@@ -19,14 +19,14 @@ from typing import Any
 import click
 
 from benchmarks import machine, report
-from benchmarks.labelled import APART, Clip, bundled_clips, load_clips
-from benchmarks.listeners import LISTENERS, Heard, Listener, Setup
+from benchmarks.files.labelled_clips import APART, Clip, bundled_clips, load_clips
+from benchmarks.files.transcribers import LISTENERS, Heard, Listener, Setup
+from benchmarks.files.word_normaliser import normalise
 from benchmarks.offline import convert_for_ctranslate2
 from benchmarks.report import NOTHING, Table, number, percent
 from benchmarks.scoring import WordErrors, count_errors, edit_distance, words
 from benchmarks.server import running_server
-from benchmarks.spoken import normalise
-from engine.checkpoint import find_checkpoint
+from engine.checkpoint.checkpoint import find_checkpoint
 
 SCHEMA = 1
 MAX_AHEAD_S = 36_000

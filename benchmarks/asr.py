@@ -19,10 +19,10 @@ from typing import Any
 import click
 
 from benchmarks import machine, report
-from benchmarks.endpoint import Answer, Endpoint, open_client, side_by_side
-from benchmarks.live import parse_numbers
+from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_side
+from benchmarks.files.samples import Sample, from_dataset, from_manifest, take
+from benchmarks.live.streams import parse_numbers
 from benchmarks.report import NOTHING, Table, number
-from benchmarks.samples import Sample, from_dataset, from_manifest, take
 from benchmarks.scoring import WordErrors, count_errors, normaliser, percentile
 
 SCHEMA = 1

@@ -26,11 +26,11 @@ from benchmarks import machine, report
 from benchmarks.report import NOTHING, Table, number
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, EngineStats, Window
 from engine.config import EngineConfig
+from engine.decoding.prompt import Prompt
+from engine.decoding.sampling import Draw
 from engine.engine import Engine
 from engine.errors import CheckpointError
-from engine.prompt import Prompt
 from engine.runner import Runner, load_runner
-from engine.sampling import Draw
 
 SCHEMA = 1
 FLOPS = 690e12

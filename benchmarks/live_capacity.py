@@ -18,13 +18,14 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks import audio, machine, plot, report
-from benchmarks.callers import CONNECT_AHEAD_S, FLUSH_AFTER_S, Call, Callers, Noted, run_callers, write_call
-from benchmarks.counters import Counters
-from benchmarks.live import engine_figures, parse_numbers, warm_up
+from benchmarks import machine, plot, report
+from benchmarks.live.load_clients import CONNECT_AHEAD_S, FLUSH_AFTER_S, Call, Callers, Noted, run_callers, write_call
+from benchmarks.live.streams import engine_figures, parse_numbers, warm_up
+from benchmarks.recordings import as_call, load_bundled
 from benchmarks.report import NOTHING, Table, number, spread
 from benchmarks.scoring import summary
 from benchmarks.server import RunningServer, running_server
+from benchmarks.server_counters import Counters
 
 SCHEMA = 1
 N_CALLS = 32
@@ -140,8 +141,8 @@ def main(
 
 def write_calls(folder: Path, n: int, talk: float, seconds: float) -> list[Call]:
     """Different calls made of the bundled clips, each a file in `folder`."""
-    sources = audio.load_bundled(seconds, min(n, 4))
-    recordings = [audio.as_call(sources[i % len(sources)], talk, seconds, seed=i) for i in range(n)]
+    sources = load_bundled(seconds, min(n, 4))
+    recordings = [as_call(sources[i % len(sources)], talk, seconds, seed=i) for i in range(n)]
     return [write_call(folder / f"{i}.npy", each.samples, each.said) for i, each in enumerate(recordings)]
 
 

@@ -17,17 +17,18 @@ from typing import Any
 import click
 import uvloop
 
-from benchmarks import audio, machine, plot, report
-from benchmarks.captions import WordDelays, measure_words, spoken_words
-from benchmarks.live import STAGGER_S, WARM_UP_S, parse_numbers
-from benchmarks.live_report import late_text
+from benchmarks import machine, plot, report
+from benchmarks.live.captions import WordDelays, measure_words, spoken_words
+from benchmarks.live.report import late_text
+from benchmarks.live.streams import STAGGER_S, WARM_UP_S, parse_numbers
 from benchmarks.offline import convert_for_ctranslate2
-from benchmarks.peer_clients import CaptionLog, Converse, listen
-from benchmarks.peer_kinds import KINDS, PeerKind, Setting
+from benchmarks.peers.live_clients import CaptionLog, Converse, listen
+from benchmarks.peers.live_servers import KINDS, PeerKind, Setting
+from benchmarks.recordings import Recording, cut, load_bundled, load_folder, with_silence
 from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, summary, word_errors, word_summary
 from benchmarks.server import RunningServer
-from engine.checkpoint import find_checkpoint
+from engine.checkpoint.checkpoint import find_checkpoint
 
 SCHEMA = 1
 TAIL_S = 3.0
@@ -87,10 +88,10 @@ def main(
         plot.check_path(picture)
     kinds = _parse_peers(peers)
     if folder:
-        recordings = [piece for each in audio.load_folder(folder, kind, match) for piece in audio.cut(each, seconds)]
+        recordings = [piece for each in load_folder(folder, kind, match) for piece in cut(each, seconds)]
     else:
-        recordings = audio.load_bundled(seconds, max(levels))
-    recordings = [audio.with_silence(each, TAIL_S) for each in recordings]
+        recordings = load_bundled(seconds, max(levels))
+    recordings = [with_silence(each, TAIL_S) for each in recordings]
     result: dict[str, Any] = {
         "benchmark": "live_peers",
         "schema": SCHEMA,
@@ -127,13 +128,13 @@ def run_peer(
     peer: PeerKind,
     setting: Setting,
     levels: list[int],
-    recordings: list[audio.Recording],
+    recordings: list[Recording],
     give_up_s: float,
     runs: list[dict[str, Any]],
 ) -> None:
     """Start a server and give it more and more clients, as long as it keeps up; adds to `runs`."""
     with peer.start(setting) as servers:
-        warm_up = audio.load_bundled(WARM_UP_S, len(servers))
+        warm_up = load_bundled(WARM_UP_S, len(servers))
         uvloop.run(run_level(servers, peer.converse, warm_up, setting.language))
         for n in levels:
             chosen = [recordings[i % len(recordings)] for i in range(n)]
@@ -147,7 +148,7 @@ def run_peer(
 
 
 async def run_level(
-    servers: Sequence[RunningServer], converse: Converse, recordings: list[audio.Recording], language: str
+    servers: Sequence[RunningServer], converse: Converse, recordings: list[Recording], language: str
 ) -> dict[str, Any]:
     """One client for each recording, with the servers in turn.
 

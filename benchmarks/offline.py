@@ -23,12 +23,13 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks import audio, machine, report
-from benchmarks.engines import CONTENDERS, Job
-from benchmarks.live import parse_numbers
+from benchmarks import machine, report
+from benchmarks.files.engines import CONTENDERS, Job
+from benchmarks.live.streams import parse_numbers
+from benchmarks.recordings import Recording, cut, load_bundled, load_folder, take
 from benchmarks.report import NOTHING, Table, number, percent
 from benchmarks.scoring import WordErrors, word_errors
-from engine.checkpoint import find_checkpoint
+from engine.checkpoint.checkpoint import find_checkpoint
 
 SCHEMA = 1
 ANSWER_TIMEOUT_S = 600.0
@@ -49,7 +50,7 @@ class EngineProcess:
         n = str(job.n_threads)
         environment = {**os.environ, "OMP_NUM_THREADS": n, "MKL_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.engines", json.dumps(asdict(job))],
+            [sys.executable, "-m", "benchmarks.files.engines", json.dumps(asdict(job))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -131,12 +132,12 @@ def main(
     if unknown := sorted(set(names) - set(CONTENDERS)):
         raise click.BadParameter(f"expected some of {', '.join(CONTENDERS)}, got {', '.join(unknown)}")
     thread_counts = parse_numbers("--threads", threads)
-    recordings = audio.take(
-        audio.load_folder(folder, kind, match) if folder else audio.load_bundled(60.0, max(round(seconds / 60), 1)),
+    recordings = take(
+        load_folder(folder, kind, match) if folder else load_bundled(60.0, max(round(seconds / 60), 1)),
         seconds,
     )
     if cut_s:
-        recordings = [piece for each in recordings for piece in audio.cut(each, cut_s)]
+        recordings = [piece for each in recordings for piece in cut(each, cut_s)]
     result: dict[str, Any] = {
         "benchmark": "offline",
         "schema": SCHEMA,
@@ -198,9 +199,7 @@ def run_interleaved(jobs: Sequence[Job], repeats: int) -> dict[str, list[dict[st
     return passes
 
 
-def row(
-    name: str, n_threads: int, passes: list[dict[str, Any]] | None, recordings: list[audio.Recording]
-) -> dict[str, Any]:
+def row(name: str, n_threads: int, passes: list[dict[str, Any]] | None, recordings: list[Recording]) -> dict[str, Any]:
     """One line of the result. `passes` is `None` for an engine that is not installed, empty for one that failed."""
     about = {"engine": name, "title": CONTENDERS[name].title, "threads": n_threads}
     if not passes:

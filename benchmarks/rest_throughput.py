@@ -21,15 +21,16 @@ import click
 import numpy as np
 import uvloop
 
-from app.audio import Samples
-from benchmarks import audio, machine, report
-from benchmarks.counters import Counters
-from benchmarks.endpoint import Answer, Endpoint, open_client, side_by_side
+from app.media.pcm import Samples
+from benchmarks import machine, report
 from benchmarks.engine_throughput import Work, put_under_load
-from benchmarks.labelled import to_wav
+from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_side
+from benchmarks.files.labelled_clips import to_wav
+from benchmarks.recordings import NOISE, load_bundled
 from benchmarks.report import Table, number
 from benchmarks.scoring import percentile
 from benchmarks.server import RunningServer, running_server
+from benchmarks.server_counters import Counters
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Window
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -147,14 +148,14 @@ def speech_clips(n: int) -> list[Samples]:
     """Clips of the bundled speech, 7 s each, with no pause at which the service cuts."""
     pieces = [
         recording.samples[round(start * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
-        for recording in audio.load_bundled(0.0, 4)
+        for recording in load_bundled(0.0, 4)
         for each in recording.said
         for start, end in each.spans
     ]
     clips = []
     for seed in range(n):
         random = np.random.default_rng(seed)
-        row = [random.normal(0, audio.NOISE, round(PAUSE_S * SAMPLE_RATE)).astype(np.float32)]
+        row = [random.normal(0, NOISE, round(PAUSE_S * SAMPLE_RATE)).astype(np.float32)]
         while sum(map(len, row)) < CLIP_S * SAMPLE_RATE:
             row += [pieces[random.integers(len(pieces))] * random.uniform(0.5, 1.0), row[0]]
         clips.append(np.concatenate(row)[: round(CLIP_S * SAMPLE_RATE)].astype(np.float32))

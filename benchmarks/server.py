@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import click
 
-from benchmarks.children import start_child
+from benchmarks.child_processes import start_child
 
 START_TIMEOUT_S = 300.0
 """Loading a large model and capturing its graphs takes a minute or two."""

@@ -20,14 +20,15 @@ import click
 import uvloop
 
 import tutti
-from app.audio import Samples
-from benchmarks import audio, machine, report
-from benchmarks.client import described
-from benchmarks.counters import Counters
-from benchmarks.encodings import PLAIN, encode
-from benchmarks.live import warm_up
+from app.media.pcm import Samples
+from benchmarks import machine, report
+from benchmarks.live.client import described
+from benchmarks.live.encodings import PLAIN, encode
+from benchmarks.live.streams import warm_up
+from benchmarks.recordings import load_bundled, load_folder, with_silence
 from benchmarks.report import Table, number
 from benchmarks.server import RunningServer, running_server
+from benchmarks.server_counters import Counters
 from engine.api import SAMPLE_RATE
 
 SCHEMA = 1
@@ -111,8 +112,8 @@ def main(
         raise click.UsageError("arguments for `tutti serve` make no sense with --url")
     if min(hours, pace, period_s) <= 0:
         raise click.UsageError("--hours, --pace and --every: expected numbers above 0")
-    recordings = audio.load_folder(folder, kind, match) if folder else audio.load_bundled(LOOP_S, 1)
-    said = audio.with_silence(next(iter(recordings)), PAUSE_S)
+    recordings = load_folder(folder, kind, match) if folder else load_bundled(LOOP_S, 1)
+    said = with_silence(next(iter(recordings)), PAUSE_S)
     plan = Plan(said.samples, hours * 3600, pace, period_s, language or None, endpointing)
     result = {
         "benchmark": "soak",

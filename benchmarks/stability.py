@@ -20,15 +20,16 @@ from typing import Any, cast, get_args
 
 import click
 
-from app import events
-from app.session import Session, SessionConfig
-from app.stabilizer import Agreement, Attention, MakePolicy
-from benchmarks import audio, machine, report
-from benchmarks.captions import Caption, WordDelays, measure_words, spoken_words
+from app.session import events
+from app.session.session import Session, SessionConfig
+from app.session.stabilizer import Agreement, Attention, MakePolicy
+from benchmarks import machine, report
+from benchmarks.live.captions import Caption, WordDelays, measure_words, spoken_words
+from benchmarks.recordings import Recording, cut, load_bundled, load_folder, with_silence
 from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, word_errors, word_summary
 from engine.api import SAMPLE_RATE, Transcriber
-from engine.checkpoint import find_checkpoint
+from engine.checkpoint.checkpoint import find_checkpoint
 from engine.config import AudioContext, EngineConfig
 from engine.engine import Engine
 
@@ -81,7 +82,7 @@ class Captions:
         return " ".join(text for _, text in sorted(self._ended.items()))
 
 
-async def listen(engine: Transcriber, recording: audio.Recording, config: SessionConfig) -> Found:
+async def listen(engine: Transcriber, recording: Recording, config: SessionConfig) -> Found:
     """One session, whose readings are answered at once."""
     session, captions, found = Session("bench", engine.info, config), Captions(), Found()
     waiting: deque[events.Effect] = deque(session.receive(START))
@@ -111,7 +112,7 @@ async def listen(engine: Transcriber, recording: audio.Recording, config: Sessio
 
 
 async def compare(
-    recordings: list[audio.Recording],
+    recordings: list[Recording],
     policies: dict[str, MakePolicy],
     interval_ms: int,
     model: str,
@@ -240,10 +241,10 @@ def main(
 ) -> None:
     """Compare the policies of `--stability` on the same recordings."""
     if folder:
-        recordings = [piece for each in audio.load_folder(folder, kind, match) for piece in audio.cut(each, seconds)]
+        recordings = [piece for each in load_folder(folder, kind, match) for piece in cut(each, seconds)]
     else:
-        recordings = audio.load_bundled(seconds, most)
-    recordings = [audio.with_silence(each, TAIL_S) for each in recordings[:most]]
+        recordings = load_bundled(seconds, most)
+    recordings = [with_silence(each, TAIL_S) for each in recordings[:most]]
     policies: dict[str, MakePolicy] = {"agreement": Agreement}
     for distance in distances.split(","):
         policies[f"attention, {distance} s"] = partial(Attention, float(distance))

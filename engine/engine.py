@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from engine.api import EngineEvent, EngineStats, ModelInfo, Window
+from engine.checkpoint.catalog import known_model
 from engine.config import EngineConfig
-from engine.inbox import Inbox
-from engine.models import known_model
+from engine.event_stream import Inbox
 from engine.runner import Runner, load_runner
-from engine.validate import check_window, tasks
-from engine.worker import Item, Request, Worker
+from engine.scheduling.worker import Item, Request, Worker
+from engine.validation import check_window, tasks
 
 _SWITCH_INTERVAL_S = 0.00005
 

@@ -16,28 +16,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.alignment import Alignment, token_starts_s
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
-from engine.audio_context import WindowLengths
-from engine.checkpoint import Checkpoint, ModelConfig, read_checkpoint
+from engine.checkpoint.checkpoint import Checkpoint, ModelConfig, read_checkpoint
 from engine.config import EngineConfig
+from engine.decoding.hotwords import Hotwords
+from engine.decoding.logit_rules import RuleState, make_rules
+from engine.decoding.prompt import Prompt
+from engine.decoding.sampling import Draw, Sampler
+from engine.decoding.word_timing import Alignment, token_starts_s
 from engine.errors import CheckpointError
-from engine.features import HOP_SAMPLES, log_mel, mel_filters
-from engine.hotwords import Hotwords
-from engine.kv_cache import KVCache, SlotAllocator
-from engine.memory import CPU_SLOTS, choose_slots, slot_bytes
-from engine.model import Whisper
-from engine.packing import cut, find_runs
-from engine.passes import FILLING_WINDOWS, LEAST_SHARE, Passes, PlainPasses, n_rows_held, n_rows_of
-from engine.prompt import Prompt
-from engine.random_model import PREFIX, random_checkpoint
-from engine.rules import RuleState, make_rules
-from engine.sampling import Draw, Sampler
-from engine.staging import HostRows, Staging, to_device, to_host
-from engine.weights import load_model
+from engine.model.audio_context import WindowLengths
+from engine.model.forward import FILLING_WINDOWS, LEAST_SHARE, Passes, PlainPasses, n_rows_held, n_rows_of
+from engine.model.host_transfer import HostRows, Staging, to_device, to_host
+from engine.model.kv_cache import KVCache, SlotAllocator
+from engine.model.log_mel import HOP_SAMPLES, log_mel, mel_filters
+from engine.model.packing import cut, find_runs
+from engine.model.random_weights import PREFIX, random_checkpoint
+from engine.model.slot_budget import CPU_SLOTS, choose_slots, slot_bytes
+from engine.model.weights import load_model
+from engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
-    from engine.graphs import GraphedPasses
+    from engine.cuda.graphs import GraphedPasses
 
 logger = logging.getLogger(__name__)
 
@@ -444,10 +444,10 @@ def make_graphed_passes(
     config: EngineConfig,
 ) -> "GraphedPasses":
     # Imported here because they need Triton, which comes with PyTorch for CUDA only.
-    from engine import fp8
-    from engine.fused import FusedEncoder, HalfProducts, Products
-    from engine.fused_sampling import FusedSampler
-    from engine.graphs import GraphedPasses
+    from engine.cuda import fp8
+    from engine.cuda.fused_model import FusedEncoder, HalfProducts, Products
+    from engine.cuda.fused_sampling import FusedSampler
+    from engine.cuda.graphs import GraphedPasses
 
     products: Products[Any] = HalfProducts()
     if config.encoder_dtype == "fp8":

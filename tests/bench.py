@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Container
 
-from app import events
-from app.audio import Samples
-from app.session import Session, SessionConfig
+from app.media.pcm import Samples
+from app.session import events
+from app.session.session import Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from tests.fakes import MODEL, LevelDetector, decode, pcm

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.audio import Samples, decode_samples
+from app.media.pcm import Samples, decode_samples
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineError

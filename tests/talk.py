@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from app import events
-from app.dialects.dialect import Dialect, Read
-from app.session import Session, SessionConfig
+from app.live.dialect import Dialect, Read
+from app.session import events
+from app.session.session import Session, SessionConfig
 from engine import api
 from tests.fakes import MODEL, LevelDetector, decode
 

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.metrics import Metrics
+from app.delivery.webhook import DRAIN_TIMEOUT_S
 from app.routes import routes
-from app.settings import ENV_PREFIX, Settings, check_environment
-from app.webhook import DRAIN_TIMEOUT_S
+from app.service.metrics import Metrics
+from app.service.settings import ENV_PREFIX, Settings, check_environment
 from tests.fakes import FakeTranscriber
 
 REPOSITORY = Path(__file__).parents[1]

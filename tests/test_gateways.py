@@ -17,7 +17,7 @@ import pytest
 import trustme
 
 import tutti
-from benchmarks.counters import Counters
+from benchmarks.server_counters import Counters
 from tests.recordings import AUDIO, TEXTS, read
 
 PATIENCE_S = 100.0
@@ -211,7 +211,7 @@ async def test_sessions_outlive_the_engine(cell: Cell) -> None:
     ended = [event.utterance for event in heard if isinstance(event, tutti.Utterance)]
     assert begun == ended and len(set(ended)) == len(ended)
     assert not [event for event in heard if isinstance(event, tutti.ErrorEvent)]
-    assert "supervisor cell.supervisor: engine" in cell.log.read_text()
+    assert "supervisor cluster.local.supervisor: engine" in cell.log.read_text()
 
 
 async def test_a_gateway_that_dies_is_replaced(cell: Cell) -> None:

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 import tutti
 from app.main import Server, bind, build_app
-from app.settings import Settings
+from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.recordings import AUDIO, TEXTS, encoded, read, words

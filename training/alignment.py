@@ -22,15 +22,15 @@ from tokenizers import Tokenizer
 
 from benchmarks.report import Table
 from benchmarks.scoring import percentile
-from engine.alignment import STATE_S, Floats, median_filtered, normalised, start_frames
 from engine.api import WINDOW_SAMPLES
-from engine.checkpoint import read_checkpoint
-from engine.features import log_mel, mel_filters
-from training.clips import Clip, in_silence, windows_of
-from training.disturb import coloured_noise, with_noise
-from training.fresh import Voices, own_sentences
-from training.reference import keep_quiet
-from training.say import has_synthesisers
+from engine.checkpoint.checkpoint import read_checkpoint
+from engine.decoding.word_timing import STATE_S, Floats, median_filtered, normalised, start_frames
+from engine.model.log_mel import log_mel, mel_filters
+from training.evaluation.augment import coloured_noise, with_noise
+from training.evaluation.clips import Clip, in_silence, windows_of
+from training.evaluation.held_out import Voices, own_sentences
+from training.evaluation.reference import keep_quiet
+from training.speech.speak import has_synthesisers
 
 SEED = 30
 CAPPED_S = 0.5

@@ -16,13 +16,13 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from engine.checkpoint import EMBEDDED_FOLDER
-from engine.features import log_mel, mel_filters
-from training import sounds
-from training.fresh import VOICES, Voices, own_sentences
-from training.network import Sizes, Whisper
-from training.said import SAMPLE_RATE
-from training.speech import CTC_ALPHABET
+from engine.checkpoint.checkpoint import EMBEDDED_FOLDER
+from engine.model.log_mel import log_mel, mel_filters
+from training.evaluation.held_out import VOICES, Voices, own_sentences
+from training.model.network import Sizes, Whisper
+from training.speech import sounds
+from training.speech.bank_index import SAMPLE_RATE
+from training.speech.production import CTC_ALPHABET
 from training.tokenizer import Ids
 
 logger = logging.getLogger(__name__)

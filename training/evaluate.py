@@ -12,14 +12,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from engine.checkpoint import EMBEDDED_FOLDER
-from training import accuracy, agreement, quiet, times
-from training.bench import SEED, Bench
-from training.card import CardError, Row, as_json, markdown, read_around, replace_table
-from training.clips import read_manifest
-from training.fresh import Voices
-from training.listen import Listener
-from training.say import has_synthesisers
+from engine.checkpoint.checkpoint import EMBEDDED_FOLDER
+from training.evaluation import accuracy, agreement, non_speech, timestamps
+from training.evaluation.bench import SEED, Bench
+from training.evaluation.card import CardError, Row, as_json, markdown, read_around, replace_table
+from training.evaluation.clips import read_manifest
+from training.evaluation.held_out import Voices
+from training.evaluation.subjects import Listener
+from training.speech.speak import has_synthesisers
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ PARTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "dialogues": accuracy.dialogues,
     "telephone": accuracy.telephones,
     "noise": accuracy.noise,
-    "nonspeech": quiet.nonspeech,
-    "segments": times.segments,
-    "words": times.word_times,
+    "nonspeech": non_speech.nonspeech,
+    "segments": timestamps.segments,
+    "words": timestamps.word_times,
     "context": agreement.context,
     "prompts": agreement.prompts,
     "parity": agreement.parity,
@@ -75,7 +75,7 @@ def notes(args: argparse.Namespace) -> list[str]:
         found.append("Parts left out: " + ", ".join(left_out) + ".")
     return [
         *found,
-        "Word error rates by `benchmarks/spoken.py` (the Whisper paper's normaliser, spelled-out codes joined); "
+        "Word error rates by `word_normaliser.py` (the Whisper paper's normaliser, spelled-out codes joined); "
         "greedy, with timestamps, one reading, as in the service.",
         "Noise: the speech's power over its 20 ms frames within 35 dB of the loudest, against the noise's mean power.",
     ]

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from training.network import HEAD_DIM, N_STATES
+from training.model.network import HEAD_DIM, N_STATES
 from training.tokenizer import N_POSITIONS
 
 logger = logging.getLogger(__name__)
@@ -93,9 +93,9 @@ def check(folder: Path) -> None:
     """That transformers, this package's network and the engine agree on features and logits."""
     from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
-    from engine.checkpoint import read_checkpoint
-    from engine.features import log_mel, mel_filters
-    from training.network import Sizes, Whisper
+    from engine.checkpoint.checkpoint import read_checkpoint
+    from engine.model.log_mel import log_mel, mel_filters
+    from training.model.network import Sizes, Whisper
 
     checkpoint = read_checkpoint(str(folder))
     model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()

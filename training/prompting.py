@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.bank import Bank
-from training.frontend import Frontend
-from training.prompts import KeptPlanner, PromptPlanner, SilentPlanner
-from training.said import SAMPLE_RATE
+from training.model.frontend import Frontend
+from training.model.prompts import KeptPlanner, PromptPlanner, SilentPlanner
+from training.model.windows import Plan
+from training.speech.bank import Bank
+from training.speech.bank_index import SAMPLE_RATE
 from training.train import Trainer, main
-from training.windows import Plan
 
 logger = logging.getLogger(__name__)
 

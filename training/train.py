@@ -23,15 +23,15 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training import sounds
-from training.bank import Bank, resample
-from training.frontend import Frontend
-from training.network import Muon, Sizes, Whisper
-from training.plans import SHORT_PHASE, Plans
-from training.said import SAMPLE_RATE
-from training.speech import CTC_ALPHABET, KINDS
+from training.model.batch_plans import SHORT_PHASE, Plans
+from training.model.frontend import Frontend
+from training.model.network import Muon, Sizes, Whisper
+from training.model.windows import Plan, Planner
+from training.speech import sounds
+from training.speech.bank import Bank, resample
+from training.speech.bank_index import SAMPLE_RATE
+from training.speech.production import CTC_ALPHABET, KINDS
 from training.tokenizer import Ids
-from training.windows import Plan, Planner
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def parse_arguments(kind: type["Trainer"], arguments: list[str] | None = None) -
 
 
 def mel_filters() -> Tensor:
-    from engine.features import mel_filters as filters
+    from engine.model.log_mel import mel_filters as filters
 
     return filters(80)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service import Service
-from app.session import SessionConfig
-from app.settings import Settings
-from app.shared import Shared
-from app.tls import load_tls
+from app.service.gateway_counts import Shared
+from app.service.service import Service
+from app.service.settings import Settings
+from app.service.tls import load_tls
+from app.session.session import SessionConfig
 from tests.fakes import FakeTranscriber, LevelDetector
 
 

@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.settings import Settings
+from app.service.settings import Settings
 from benchmarks import accuracy
 from benchmarks.accuracy import ALL_HUMAN, ALL_SYNTHETIC, NOBODY
-from benchmarks.audio import REPOSITORY
-from benchmarks.labelled import Clip, load_clips, to_wav
-from benchmarks.listeners import Heard, Listener, Setup, listen_by_peer, listen_by_rest, listen_live
-from benchmarks.relay import relay
+from benchmarks.files.labelled_clips import Clip, load_clips, to_wav
+from benchmarks.files.transcribers import Heard, Listener, Setup, listen_by_peer, listen_by_rest, listen_live
+from benchmarks.live.faulty_proxy import relay
+from benchmarks.recordings import REPOSITORY
 from benchmarks.scoring import WordErrors, align, edit_distance
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech

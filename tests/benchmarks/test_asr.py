@@ -20,8 +20,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from benchmarks import asr
-from benchmarks.endpoint import Answer
-from benchmarks.samples import Sample
+from benchmarks.files.endpoint import Answer
+from benchmarks.files.samples import Sample
 
 TEXTS = ("red green blue white", "left and right", "the end of the line", "over and out")
 HALF_SECOND = 8000

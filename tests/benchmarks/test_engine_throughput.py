@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from benchmarks import engine_throughput
 from benchmarks.engine_throughput import Work, floor_s, main, shares
 from engine.config import EngineConfig
-from engine.random_model import random_checkpoint
+from engine.model.random_weights import random_checkpoint
 from engine.runner import load_runner
 
 SMALLEST = ["--models", "random:tiny", "--concurrency", "2", "--requests", "1", "--slots", "2", "--device", "cpu"]

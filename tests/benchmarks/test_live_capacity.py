@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.settings import Settings
+from app.service.settings import Settings
 from benchmarks import live_capacity, machine
-from benchmarks.audio import Said
-from benchmarks.callers import Call, write_call
+from benchmarks.live.load_clients import Call, write_call
 from benchmarks.live_capacity import complain, holds, run_level, table
+from benchmarks.recordings import Said
 from benchmarks.server import RunningServer
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import live_peers, peer_kinds
-from benchmarks.audio import Recording, Said
-from benchmarks.captions import Caption
-from benchmarks.peer_clients import CaptionLog, converse_tutti
-from benchmarks.peer_kinds import PeerKind, Setting
+from benchmarks import live_peers
+from benchmarks.live.captions import Caption
 from benchmarks.peer_servers.checkpoint import alignment_heads, pad_with_silence, read_vocabulary
+from benchmarks.peers import live_servers
+from benchmarks.peers.live_clients import CaptionLog, converse_tutti
+from benchmarks.peers.live_servers import PeerKind, Setting
+from benchmarks.recordings import Recording, Said
 from benchmarks.server import RunningServer
-from engine.checkpoint import find_checkpoint
-from engine.tokenizer import Tokenizer
+from engine.checkpoint.checkpoint import find_checkpoint
+from engine.checkpoint.tokenizer import Tokenizer
 
 RECORDING = Recording("test", np.zeros(48_000, np.float32), "left down", (Said("left down", ((0.0, 2.0),)),))
 
@@ -96,9 +97,9 @@ def test_unknown_peers_are_told() -> None:
 
 def test_every_kind_has_a_list_of_packages() -> None:
     """`peers.sh` installs what the race asks for, all of it pinned."""
-    for kind in peer_kinds.KINDS.values():
+    for kind in live_servers.KINDS.values():
         if kind.environment:
-            lines = (peer_kinds.PROGRAMS / f"{kind.environment}.txt").read_text().splitlines()
+            lines = (live_servers.PROGRAMS / f"{kind.environment}.txt").read_text().splitlines()
             assert all("==" in line for line in lines if not line.startswith("#"))
 
 

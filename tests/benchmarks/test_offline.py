@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import offline
-from benchmarks.audio import Recording
-from benchmarks.engines import CONTENDERS, Job
+from benchmarks.files.engines import CONTENDERS, Job
+from benchmarks.recordings import Recording
 from engine.api import SAMPLE_RATE
 
 RECORDINGS = [Recording("a", np.zeros(8 * SAMPLE_RATE, np.float32), "red green blue white")]
@@ -80,8 +80,8 @@ def test_an_engine_whose_process_ends_has_failed(tmp_path: Path, capfd: pytest.C
 
 def test_tutti_hears_a_clip_through_its_own_process(tmp_path: Path) -> None:
     """The embedded model, one short clip: both ways of using it say the same."""
-    from benchmarks.audio import load_bundled
-    from engine.checkpoint import find_checkpoint
+    from benchmarks.recordings import load_bundled
+    from engine.checkpoint.checkpoint import find_checkpoint
 
     (clip,) = load_bundled(1.0, 1)
     audio = str(tmp_path / "audio.npz")

@@ -7,11 +7,11 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from app.endpointing import FRAME_SAMPLES, Endpointer, WebRtcDetector
-from app.settings import Settings
-from app.transcription import FILE_ENDPOINTING
+from app.files.transcription import FILE_ENDPOINTING
+from app.service.settings import Settings
+from app.session.endpointing import FRAME_SAMPLES, Endpointer, WebRtcDetector
 from benchmarks import rest_throughput
-from benchmarks.labelled import to_wav
+from benchmarks.files.labelled_clips import to_wav
 from benchmarks.rest_throughput import CLIP_S, complain, measure_service, speech_clips, table
 from benchmarks.server import RunningServer
 from engine.api import SAMPLE_RATE

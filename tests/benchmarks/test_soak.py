@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from app.settings import Settings
+from app.service.settings import Settings
 from benchmarks import soak
 from benchmarks.server import RunningServer
 from engine.errors import EngineFailed

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from app import events
-from app.session import SessionConfig
-from app.stabilizer import Agreement
-from benchmarks.audio import Recording, Said
+from app.session import events
+from app.session.session import SessionConfig
+from app.session.stabilizer import Agreement
+from benchmarks.recordings import Recording, Said
 from benchmarks.stability import Captions, listen, row, table, taken_for_untrained
 from engine import api
 from engine.api import SAMPLE_RATE
-from engine.checkpoint import read_checkpoint
+from engine.checkpoint.checkpoint import read_checkpoint
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 
 AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4, 5, 6]), silence(1.0)))

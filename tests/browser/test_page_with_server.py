@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from app.main import Server, bind, build_app
-from app.settings import Settings
+from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.browser.chromium import open_page, write_wav

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service import Service
-from app.settings import Settings
-from app.tls import load_tls
+from app.service.service import Service
+from app.service.settings import Settings
+from app.service.tls import load_tls
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.node import require_node

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from app import events
-from app.audio import Samples
-from app.dialects.dialect import Dialect
 from app.errors import LimitExceeded, SessionError
-from app.session import Session, SessionConfig
+from app.live.dialect import Dialect
+from app.media.pcm import Samples
+from app.session import events
+from app.session.session import Session, SessionConfig
 from tests.fakes import MODEL, LevelDetector, decode, silence, speech
 
 GOLDEN = Path(__file__).parent / "golden"

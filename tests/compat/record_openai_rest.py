@@ -21,8 +21,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.main import build_app
-from app.session import SessionConfig
-from app.settings import Settings
+from app.service.settings import Settings
+from app.session.session import SessionConfig
 from tests.compat.http_exchange import GOLDEN, REQUEST_HEADERS, Request, replay, write
 from tests.fakes import FakeTranscriber, LevelDetector, silence, speech
 

@@ -17,7 +17,7 @@ from deepgram.errors import BadRequestError
 from pydantic import BaseModel
 from websockets.exceptions import InvalidStatus
 
-from tests.app.test_media import encode
+from tests.app.media.test_file_decoder import encode
 from tests.compat.agents import run_agent
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running

@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from app.audio import Samples
-from app.dialects.deepgram import Deepgram, Request
-from app.dialects.deepgram_options import parse
+from app.dialects.deepgram.live_wire import Deepgram, Request
+from app.dialects.deepgram.options import parse
+from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 from tests.compat.conformance import approximated, supported
 from tests.compat.exchange import golden, record, replay

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.audio import Samples
-from app.dialects.openai_realtime import OpenAIRealtime
-from app.dialects.openai_realtime_session import Settings, named
+from app.dialects.openai.realtime_options import Settings, named
+from app.dialects.openai.realtime_wire import OpenAIRealtime
+from app.media.pcm import Samples
 from tests.compat.exchange import golden, replay
 from tests.fakes import MODEL
 

@@ -12,8 +12,8 @@ import numpy as np
 import openai
 import pytest
 
-from tests.app.test_media import encode
-from tests.app.test_rest import wav
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.media.test_file_decoder import encode
 from tests.compat.agents import run_agent
 from tests.compat.conformance import approximated, refused, supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running

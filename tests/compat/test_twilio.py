@@ -15,10 +15,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from app import events
-from app.audio import Samples
-from app.dialects import native
-from app.dialects.twilio import Call, Twilio
+from app.dialects.native import wire
+from app.dialects.twilio.wire import Call, Twilio
+from app.media.pcm import Samples
+from app.session import events
 from tests.compat.conformance import approximated, supported
 from tests.compat.exchange import Step, golden, replay
 from tests.fakes import slow_mulaw
@@ -39,7 +39,7 @@ class RecordedLine:
         self._steps.append({"call": [call.sid, call.stream_sid, list(call.tracks), call.parameters, token]})
 
     def say(self, said: events.Event | events.Reply) -> None:
-        texts = (said.text,) if isinstance(said, events.Reply) else native.Native().write(said)
+        texts = (said.text,) if isinstance(said, events.Reply) else wire.Native().write(said)
         self._steps += [{"told": json.loads(text)} for text in texts]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.audio import Samples
-from app.dialects.whisperlive import WhisperLive
+from app.dialects.whisperlive.wire import WhisperLive
+from app.media.pcm import Samples
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, Running
 from tests.compat.exchange import golden, replay

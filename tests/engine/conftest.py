@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.api import EngineEvent, Window
-from engine.checkpoint import EMBEDDED_FOLDER, Checkpoint, read_checkpoint
+from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.runner import Runner

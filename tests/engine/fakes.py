@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.alignment import Alignment
-from engine.checkpoint import Checkpoint
-from engine.kv_cache import SlotAllocator
-from engine.prompt import Prompt
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.decoding.prompt import Prompt
+from engine.decoding.sampling import Draw
+from engine.decoding.word_timing import Alignment
+from engine.model.kv_cache import SlotAllocator
 from engine.runner import Prefilled, Sample, Transcribed
-from engine.sampling import Draw
 
 PATIENCE_S = 20.0
 """How long a paused stage, or a test that waits for one, holds out before it gives up."""

@@ -42,10 +42,10 @@ def test_float16_needs_cuda():
         "engine.api",
         "engine.errors",
         "engine.config",
-        "engine.models",
-        "engine.batcher",
-        "engine.checkpoint",
-        "engine.audio_context",
+        "engine.checkpoint.catalog",
+        "engine.scheduling.batcher",
+        "engine.checkpoint.checkpoint",
+        "engine.model.audio_context",
     ],
 )
 def test_plain_modules_do_not_import_torch(module: str):

@@ -23,7 +23,7 @@ from engine.api import (
     TextEvent,
     Window,
 )
-from engine.checkpoint import Checkpoint
+from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.api import DecodeOptions, DoneEvent, Window
-from engine.prompt import build_prompt, max_output_tokens
+from engine.decoding.prompt import build_prompt, max_output_tokens
 from engine.runner import Runner
 from tests.engine.conftest import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference

@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from engine.api import DecodeOptions, DoneEvent, Sampling
-from engine.checkpoint import EMBEDDED_FOLDER, read_checkpoint
+from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, read_checkpoint
 from engine.config import EngineConfig
 from engine.runner import Runner
 from tests.engine.checkpoints import SHAPES, make_checkpoint, vary

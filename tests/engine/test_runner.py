@@ -8,17 +8,17 @@ import torch
 from safetensors.torch import load_file
 
 from engine.api import WINDOW_SAMPLES
-from engine.attention import PrefillAttention
-from engine.checkpoint import Checkpoint
+from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
+from engine.decoding.prompt import Prompt
+from engine.decoding.sampling import Draw
 from engine.errors import CheckpointError
-from engine.features import log_mel, mel_filters
-from engine.prompt import Prompt
+from engine.model.attention import PrefillAttention
+from engine.model.log_mel import log_mel, mel_filters
 from engine.runner import Runner, pick_device_and_dtype
-from engine.sampling import Draw
 from tests.engine.conftest import noise
 from tests.engine.reference import Reference
-from training.network import Sizes, Whisper
+from training.model.network import Sizes, Whisper
 
 
 def test_logits_equal_the_reference(random_runner: Runner, random_reference: Reference):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.alignment import STATE_S, median_filtered, normalised, start_frames
+from engine.decoding.word_timing import STATE_S, median_filtered, normalised, start_frames
 from training.alignment import Example, choose, errors_s, first_tokens, score, write_heads
 
 N_TOKENS, N_FRAMES = 9, 60

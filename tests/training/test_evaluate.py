@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from engine.api import DoneEvent, Segment
-from engine.checkpoint import EMBEDDED_FOLDER
-from training import quiet
-from training.agreement import NAMED, names_heard
-from training.bench import error_row, rows_by_group
-from training.clips import Clip
+from engine.checkpoint.checkpoint import EMBEDDED_FOLDER
 from training.evaluate import PARTS, evaluate, notes, parse_arguments
-from training.listen import Heard
+from training.evaluation import non_speech
+from training.evaluation.agreement import NAMED, names_heard
+from training.evaluation.bench import error_row, rows_by_group
+from training.evaluation.clips import Clip
+from training.evaluation.subjects import Heard
 
 AUDIO = Path(__file__).parents[1] / "audio"
 TEXTS = {
@@ -100,7 +100,7 @@ def test_names_count_word_by_word() -> None:
 
 def test_windows_without_speech_come_whole_and_in_pieces() -> None:
     """Nothing is longer than a window or shorter than a second."""
-    windows = quiet.windows_of([clip("noise", "", 65)])
+    windows = non_speech.windows_of([clip("noise", "", 65)])
     assert [window.audio_s for window in windows][:3] == [30.0, 30.0, 5.0]
     assert len(windows) > 4 and all(1.0 <= window.audio_s <= 30.0 for window in windows)
 
@@ -109,7 +109,7 @@ def test_calibration_counts_both_sides_of_the_threshold() -> None:
     """Speech taken for silence, and silence taken for speech."""
     spoken = [heard("a", "one", " One.", 0.1), heard("b", "two", " Two.", 0.7)]
     silent = [heard("c", "", "", 0.9), heard("d", "", "", 0.95)]
-    rows = {row.what: row for row in quiet.calibration(spoken, silent)}
+    rows = {row.what: row for row in non_speech.calibration(spoken, silent)}
     assert (rows["speech: worst"].value, rows["speech: worst"].is_met) == (0.7, False)
     assert (rows["no speech: worst"].value, rows["no speech: worst"].is_met) == (0.9, True)
     assert rows["speech above 0.6"].value == 0.5 and rows["no speech below 0.6"].value == 0.0

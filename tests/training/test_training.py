@@ -11,15 +11,18 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from training import calibration, coined, export, numbers, plans, sounds, speech, tokenizer, train, voices
-from training.bank import Bank
-from training.frontend import Frontend, mu_law_8k
+from training import calibration, export, tokenizer, train
+from training.model import batch_plans
+from training.model.frontend import Frontend, mu_law_8k
+from training.model.prompts import KeptPlanner, PromptPlanner, SilentPlanner
+from training.model.windows import IGNORED, Planner, Window
 from training.prompting import PromptTrainer
-from training.prompts import KeptPlanner, PromptPlanner, SilentPlanner
-from training.said import SAMPLE_RATE, Chunk, Said
-from training.templates import Grammar
-from training.text import Kept, normal
-from training.windows import IGNORED, Planner, Window
+from training.speech import production, sounds, voices
+from training.speech.bank import Bank
+from training.speech.bank_index import SAMPLE_RATE, Chunk, Said
+from training.text import made_up_names, numbers
+from training.text.corpus import Kept, normal
+from training.text.templates import Grammar
 
 SECONDS = 3.0
 
@@ -47,10 +50,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences = [grammar.sentence() for _ in range(40)]
     tokenizer.train(sentences, folder / "tokenizer", 400)
     encoder = Tokenizer.from_file(str(folder / "tokenizer/tokenizer.json"))
-    chunk = speech.make_chunk(Tones(), random.Random(2), encoder, sentences, "espeak")
+    chunk = production.make_chunk(Tones(), random.Random(2), encoder, sentences, "espeak")
     assert chunk is not None
     (folder / "chunks").mkdir()
-    speech.save(folder / "chunks/0.npz", chunk)
+    production.save(folder / "chunks/0.npz", chunk)
     return folder
 
 
@@ -105,7 +108,7 @@ def test_windows_hold_what_their_tokens_say(planner: Planner, folder: Path) -> N
     ids = planner.ids
     n_cut = 0
     for _ in range(300):
-        window = planner.window(SECONDS, plans.token_room(SECONDS, False), False)
+        window = planner.window(SECONDS, batch_plans.token_room(SECONDS, False), False)
         assert all(0 <= place.at and place.at + place.n_samples <= SECONDS * SAMPLE_RATE for place in window.placed)
         start = window.inputs.index(ids.start)
         if not window.has_speech:
@@ -235,7 +238,7 @@ def test_a_prompt_is_nothing_to_read_out_in_silence(folder: Path, chunks: list[l
 def test_coined_names_are_words_that_start_with_a_capital() -> None:
     """Many different ones, of letters alone."""
     r = random.Random(1)
-    names = [coined.name(r) for _ in range(500)]
+    names = [made_up_names.name(r) for _ in range(500)]
     assert all(re.fullmatch(r"[A-Z][a-z]{1,25}", name) for name in names)
     assert len(set(names)) > 450
 
@@ -244,7 +247,7 @@ def test_augmented_audio_is_finite_and_ends_where_it_should(bank: Bank, planner:
     """Every row stays in range and is zero after its end."""
     beds = sounds.make_all(8, 4 * SAMPLE_RATE, torch.device("cpu"))
     frontend = Frontend(torch.device("cpu"), train.mel_filters(), beds)
-    plan = planner.batch(8, SECONDS, plans.token_room(SECONDS, False))
+    plan = planner.batch(8, SECONDS, batch_plans.token_room(SECONDS, False))
     n_samples = int(SECONDS * SAMPLE_RATE)
     total = int(plan.places[:, 3].sum())
     audio = frontend.mix(bank, 8, n_samples, total, torch.from_numpy(plan.places), torch.from_numpy(plan.speeds))
@@ -315,7 +318,7 @@ def test_training_goes_on_from_its_state_and_exports(folder: Path, tmp_path: Pat
 def test_a_dead_planner_ends_the_training(folder: Path, tmp_path: Path, told: list[Chunk], bank: Bank) -> None:
     """With an error that names it, though the others still plan."""
     trainer = train.Trainer(arguments(folder, tmp_path, 1))
-    ahead = plans.Plans(trainer.args, (Planner, Planner), trainer.ids, 1, trainer.marks, 0.0)
+    ahead = batch_plans.Plans(trainer.args, (Planner, Planner), trainer.ids, 1, trainer.marks, 0.0)
     try:
         ahead.add(told[0])
         assert len(ahead.next(0.0).inputs)

@@ -1,0 +1,1 @@
+"""Deepgram's protocol, live and for recordings."""

@@ -1,0 +1,157 @@
+"""Deepgram's answer to a recording: the events of a session, gathered by channel.
+
+Source: the response types of deepgram-sdk 7.17 (`types/listen_v1response*.py`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from app.dialects.deepgram.live_wire import Request
+from app.dialects.deepgram.options import Options
+from app.dialects.deepgram.words import mean_confidence, plain, wire_words
+from app.session import events
+from app.session.languages import WITHOUT_SPACES
+
+SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
+
+Words = list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class _Channel:
+    utterances: list[tuple[str, Words]] = field(default_factory=list)
+    """Those with text, and their words."""
+    words: Words = field(default_factory=list)
+    """Of the utterance that has not ended."""
+    confidences: list[float] = field(default_factory=list)
+    languages: Counter[str] = field(default_factory=Counter)
+    """How many words are in which."""
+
+    @property
+    def language(self) -> str | None:
+        return self.languages.most_common(1)[0][0] if self.languages else None
+
+
+class Recording:
+    """Takes the events of a recording's session; `response` is the answer, once the last one has come."""
+
+    def __init__(self, options: Options, request: Request, n_channels: int) -> None:
+        self._options = options
+        self._request = request
+        self._channels = [_Channel() for _ in range(n_channels)]
+        self._audio_s = 0.0
+
+    def take(self, event: events.Event) -> None:
+        match event:
+            case events.Segment():
+                channel = self._channels[event.channel]
+                language = event.language if self._options.is_multilingual else None
+                channel.words += wire_words(event.words, self._options.is_formatted, language)
+                channel.confidences.append(event.confidence)
+                if event.language:
+                    channel.languages[event.language] += max(len(event.words), 1)
+            case events.Utterance():
+                channel = self._channels[event.channel]
+                if event.text:
+                    channel.utterances.append((event.text, channel.words))
+                    channel.words = []
+            case events.Stopped():
+                self._audio_s = event.audio_s
+
+    def response(self, sha256: str) -> dict[str, Any]:
+        metadata = self._request.metadata(sha256, self._audio_s, len(self._channels), self._options)
+        if warnings := list(self._warnings()):
+            metadata["warnings"] = warnings
+        results: dict[str, Any] = {"channels": [self._channel(channel) for channel in self._channels]}
+        if self._options.utterances:
+            results["utterances"] = self._utterances()
+        return {"metadata": metadata, "results": results}
+
+    def _warnings(self) -> Iterator[dict[str, str]]:
+        for name in self._options.ignored:
+            yield {"parameter": name, "type": "unsupported_parameter", "message": f"{name}: has no effect here"}
+        for name, _, value in (each.partition("=") for each in self._options.adjusted):
+            yield {"parameter": name, "type": "adjusted_parameter", "message": f"{name}: taken as {value}"}
+
+    def _channel(self, channel: _Channel) -> dict[str, Any]:
+        words = [word for _, words in channel.utterances for word in words]
+        texts = [text if self._options.is_formatted else plain(text) for text, _ in channel.utterances]
+        alternative: dict[str, Any] = {
+            "transcript": self._joined(texts, channel),
+            "confidence": mean_confidence(words) if words else max(channel.confidences, default=0.0),
+            "words": words,
+        }
+        if self._options.is_multilingual and channel.languages:
+            alternative["languages"] = [language for language, _ in channel.languages.most_common()]
+        if self._options.paragraphs:
+            alternative["paragraphs"] = self._paragraphs(channel)
+        answer: dict[str, Any] = {"alternatives": [alternative]}
+        if self._options.detects_language and channel.language:
+            answer["detected_language"] = channel.language
+        return answer
+
+    def _utterances(self) -> list[dict[str, Any]]:
+        """Words between pauses of `utt_split`, of all channels in the order in which they were said."""
+        found = [
+            self._utterance(number, words)
+            for number, channel in enumerate(self._channels)
+            for words in _split([word for _, words in channel.utterances for word in words], self._options.split_s)
+        ]
+        return sorted(found, key=lambda each: (each["start"], each["channel"]))
+
+    def _utterance(self, number: int, words: Words) -> dict[str, Any]:
+        start, end = words[0]["start"], words[-1]["end"]
+        return {
+            "start": start,
+            "end": end,
+            "confidence": mean_confidence(words),
+            "channel": number,
+            "transcript": self._joined([_written(word) for word in words], self._channels[number]),
+            "words": words,
+            "id": str(uuid5(NAMESPACE_URL, f"{self._request.id}:{number}:{start}:{end}")),
+        }
+
+    def _paragraphs(self, channel: _Channel) -> dict[str, Any]:
+        """One for each stretch of speech between pauses, in sentences as far as there is punctuation."""
+        paragraphs = []
+        for _, words in channel.utterances:
+            sentences = [
+                {
+                    "text": self._joined([_written(word) for word in sentence], channel),
+                    "start": sentence[0]["start"],
+                    "end": sentence[-1]["end"],
+                }
+                for sentence in _sentences(words)
+            ]
+            if sentences:
+                start, end = sentences[0]["start"], sentences[-1]["end"]
+                paragraphs.append({"sentences": sentences, "num_words": len(words), "start": start, "end": end})
+        texts = (" ".join(str(each["text"]) for each in paragraph["sentences"]) for paragraph in paragraphs)
+        return {"transcript": "\n\n".join(texts), "paragraphs": paragraphs}
+
+    def _joined(self, texts: Sequence[str], channel: _Channel) -> str:
+        return ("" if channel.language in WITHOUT_SPACES else " ").join(texts)
+
+
+def _written(word: dict[str, Any]) -> str:
+    written: str = word.get("punctuated_word", word["word"])
+    return written
+
+
+def _split(words: Words, pause_s: float) -> Iterator[Words]:
+    begin = 0
+    for at in range(1, len(words) + 1):
+        if at == len(words) or words[at]["start"] - words[at - 1]["end"] >= pause_s:
+            yield words[begin:at]
+            begin = at
+
+
+def _sentences(words: Words) -> Iterator[Words]:
+    begin = 0
+    for at, word in enumerate(words, 1):
+        if at == len(words) or _written(word).endswith(SENTENCE_ENDS):
+            yield words[begin:at]
+            begin = at

@@ -1,0 +1,1 @@
+"""tutti's own protocol, `tutti.v1`: docs/protocol.md."""

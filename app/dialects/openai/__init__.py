@@ -1,0 +1,1 @@
+"""OpenAI's protocols: files over HTTP, and Realtime."""

@@ -1,0 +1,321 @@
+"""OpenAI's file transcription: form fields to options, transcripts and events to bodies and stream events."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from app.dialects.openai.form import Form, bad_value
+from app.files.subtitles import cues, srt, vtt
+from app.files.transcript import Transcript, separator
+from app.service.http_errors import RequestError
+from app.session import events
+from app.session.languages import NAMES
+from engine import api
+
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+MAX_PROMPT_CHARS = 10_000
+SILENCE_MS = (100, 5000)
+# Whisper's encoder makes one state of 20 ms of audio.
+STATES_PER_S = 50
+# A probability that was rounded to nothing still has a logarithm.
+LEAST_PROBABILITY = 1e-6
+CODES = {name: code for code, name in NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a client asks of one file."""
+
+    task: api.Task = "transcribe"
+    response_format: str = "json"
+    is_streamed: bool = False
+    times_segments: bool = True
+    times_words: bool = False
+    has_logprobs: bool = False
+    language: str | None = None
+    prompt: str = ""
+    hotwords: tuple[str, ...] = ()
+    temperature: float = 0.0
+    best_of: int = 1
+    falls_back: bool = True
+    carries_context: bool = False
+    silence_ms: int | None = None
+    """Silence at which the audio may be cut; `None` leaves it to the service."""
+    ignored: tuple[str, ...] = ()
+    """Names of the fields that change nothing."""
+
+    @property
+    def needs_words(self) -> bool:
+        """Subtitles are cut where words end."""
+        return self.times_words or self.has_logprobs or self.response_format in ("srt", "vtt")
+
+
+def read_options(items: Iterable[tuple[str, str]], task: api.Task) -> Options:
+    """The options in the text fields of a form.
+
+    Raises:
+        RequestError: a value cannot be honoured.
+    """
+    form = Form(items)
+    # Any name will do: clients send those of OpenAI's models. The answer says which one it was.
+    form.text("model")
+    response_format = _response_format(form)
+    is_streamed = form.boolean("stream")
+    granularities = _granularities(form, response_format)
+    if is_streamed and response_format not in ("json", "text"):
+        # There is one kind of stream; times have no place in it.
+        form.ignore("response_format")
+        if granularities:
+            form.ignore("timestamp_granularities")
+    if is_streamed:
+        response_format, granularities = "json", frozenset()
+    _refuse_speakers(form)
+    return Options(
+        task=task,
+        response_format=response_format,
+        is_streamed=is_streamed,
+        times_segments="segment" in granularities or not granularities,
+        times_words="word" in granularities,
+        has_logprobs=_logprobs(form, response_format),
+        language=_language(form),
+        prompt=_prompt(form),
+        hotwords=_hotwords(form),
+        temperature=form.number("temperature", 0.0, 0.0, 1.0),
+        best_of=form.number("best_of", 1, 1, api.MAX_BEST_OF),
+        falls_back=form.boolean("temperature_fallback", True),
+        carries_context=form.boolean("condition_on_previous_text"),
+        silence_ms=_silence_ms(form),
+        ignored=form.ignored,
+    )
+
+
+def _response_format(form: Form) -> str:
+    value = form.text("response_format") or "json"
+    if value == "diarized_json":
+        message = "response_format: diarized_json is not offered, since this server does not tell speakers apart"
+        raise RequestError(400, message, "response_format", "unsupported_value")
+    if value not in FORMATS:
+        raise bad_value("response_format", f"one of {', '.join(FORMATS)}", value)
+    return value
+
+
+def _granularities(form: Form, response_format: str) -> frozenset[str]:
+    name = "timestamp_granularities"
+    granularities = form.choices(name, ("segment", "word"))
+    if granularities and response_format != "verbose_json":
+        raise RequestError(400, f"{name}: expected response_format verbose_json, got {response_format}", name)
+    return granularities
+
+
+def _logprobs(form: Form, response_format: str) -> bool:
+    if not form.choices("include", ("logprobs",)):
+        return False
+    if response_format != "json":
+        raise RequestError(400, f"include: expected response_format json, got {response_format}", "include")
+    return True
+
+
+def _refuse_speakers(form: Form) -> None:
+    for name in ("known_speaker_names", "known_speaker_references"):
+        if form.texts(name):
+            message = f"{name}: not offered, since this server does not tell speakers apart"
+            raise RequestError(400, message, name, "unsupported_parameter")
+
+
+def _language(form: Form) -> str | None:
+    """A code; English names are taken as well. Of several possible languages none is preferred."""
+    language = form.text("language")
+    possible = form.texts("languages")
+    if not language and len(possible) == 1:
+        (language,) = possible
+    elif possible:
+        form.ignore("languages")
+    if not language:
+        return None
+    language = language.strip().lower()
+    return CODES.get(language, language)
+
+
+def _prompt(form: Form) -> str:
+    prompt = form.text("prompt") or ""
+    if len(prompt) > MAX_PROMPT_CHARS:
+        message = f"prompt: expected at most {MAX_PROMPT_CHARS} characters, got {len(prompt)}"
+        raise RequestError(400, message, "prompt")
+    return prompt
+
+
+def _hotwords(form: Form) -> tuple[str, ...]:
+    """Names and terms: OpenAI's list of keywords, or separated by commas as other servers of Whisper take them."""
+    listed = {"keywords": form.texts("keywords"), "hotwords": tuple((form.text("hotwords") or "").split(","))}
+    hotwords: list[str] = []
+    for name, values in listed.items():
+        hotwords += (word for value in values if (word := value.strip()))
+        longest = max((len(word.encode()) for word in hotwords), default=0)
+        if len(hotwords) > api.MAX_HOTWORDS or longest > api.MAX_HOTWORD_BYTES:
+            expected = f"at most {api.MAX_HOTWORDS} of at most {api.MAX_HOTWORD_BYTES} bytes"
+            message = f"{name}: expected {expected}, got {len(hotwords)}, the longest of {longest} bytes"
+            raise RequestError(400, message, name)
+    return tuple(hotwords)
+
+
+def _silence_ms(form: Form) -> int | None:
+    """Of the chunking strategy. Audio is always cut by voice activity, so that `auto` is what happens anyway."""
+    name = "chunking_strategy"
+    strategy = form.nested(name)
+    if strategy is None or strategy in ("", "auto"):
+        return None
+    if isinstance(strategy, str):
+        raise bad_value(name, "auto or an object of type server_vad", strategy)
+    strategy.choice(f"{name}[type]", ("server_vad",), "missing")
+    silence_ms = strategy.number(f"{name}[silence_duration_ms]", 0, *SILENCE_MS)
+    for each in strategy.ignored:
+        form.ignore(each)
+    return silence_ms or None
+
+
+def body(transcript: Transcript, options: Options) -> tuple[str, str]:
+    """The answer to a request that is not streamed, and its media type."""
+    match options.response_format:
+        case "text":
+            return transcript.text + "\n", "text/plain"
+        case "srt":
+            return srt(cues(transcript.segments)), "text/plain"
+        case "vtt":
+            return vtt(cues(transcript.segments)), "text/vtt"
+        case "verbose_json":
+            return _json(_verbose(transcript, options)), "application/json"
+        case _:
+            return _json(_plain(transcript, options)), "application/json"
+
+
+def _plain(transcript: Transcript, options: Options) -> dict[str, Any]:
+    languages = dict.fromkeys(segment.language for segment in transcript.segments if segment.language)
+    answer: dict[str, Any] = {
+        "text": transcript.text,
+        "usage": _duration(transcript),
+        "languages": [{"code": code} for code in languages],
+    }
+    if options.has_logprobs:
+        stream = TextStream(options)
+        for segment in transcript.segments:
+            stream.take(segment)
+        answer["logprobs"] = stream.logprobs
+    return answer
+
+
+def _verbose(transcript: Transcript, options: Options) -> dict[str, Any]:
+    language = "en" if options.task == "translate" else transcript.language
+    answer: dict[str, Any] = {
+        "task": options.task,
+        "language": NAMES.get(language, language) if language else "",
+        "duration": transcript.audio_s,
+        "text": transcript.text,
+        "usage": _duration(transcript),
+        # Ours: seconds of speech that have no text.
+        "uncovered": transcript.uncovered,
+    }
+    if options.times_segments:
+        answer["segments"] = [_segment(segment) for segment in transcript.segments]
+    if options.times_words:
+        answer["words"] = [
+            {"word": word.text, "start": word.start_s, "end": word.end_s}
+            for segment in transcript.segments
+            for word in segment.words
+        ]
+    return answer
+
+
+def _segment(segment: events.Segment) -> dict[str, Any]:
+    source = segment.source
+    return {
+        "id": segment.id,
+        # Mel frames of 10 ms before the window that the segment was read from.
+        "seek": round(segment.window_start_s * 100),
+        "start": segment.start_s,
+        "end": segment.end_s,
+        "text": segment.text,
+        "tokens": list(source.tokens),
+        "temperature": source.temperature,
+        "avg_logprob": source.avg_logprob,
+        "compression_ratio": source.compression_ratio,
+        "no_speech_prob": source.no_speech_prob,
+    }
+
+
+def _duration(transcript: Transcript) -> dict[str, Any]:
+    return {"type": "duration", "seconds": round(transcript.audio_s)}
+
+
+class TextStream:
+    """The events of a streamed answer: text as it becomes final, then all of it once more with the usage."""
+
+    def __init__(self, options: Options) -> None:
+        self.logprobs: list[dict[str, Any]] = []
+        self._options = options
+        self._texts: list[str] = []
+        self._languages: dict[str, None] = {}
+        self._utterance: int | None = None
+        self._n_tokens = 0
+
+    def take(self, event: events.Event) -> dict[str, Any] | None:
+        """What the client is told of an event, if anything."""
+        match event:
+            case events.Segment():
+                return self._delta(event)
+            case events.Stopped(audio_s=audio_s):
+                return self._done(audio_s)
+            case _:
+                return None
+
+    def _delta(self, segment: events.Segment) -> dict[str, Any]:
+        is_next = self._utterance is not None and segment.utterance != self._utterance
+        lead = separator(segment.language) if is_next else ""
+        self._utterance = segment.utterance
+        self._texts.append(lead + segment.text)
+        self._n_tokens += len(segment.source.tokens)
+        if segment.language:
+            self._languages[segment.language] = None
+        delta: dict[str, Any] = {"type": "transcript.text.delta", "delta": lead + segment.text}
+        if self._options.has_logprobs:
+            delta["logprobs"] = _logprobs_of(segment, lead)
+            self.logprobs += delta["logprobs"]
+        return delta
+
+    def _done(self, audio_s: float) -> dict[str, Any]:
+        n_states = round(audio_s * STATES_PER_S)
+        done: dict[str, Any] = {
+            "type": "transcript.text.done",
+            "text": "".join(self._texts),
+            "usage": {
+                "type": "tokens",
+                "input_tokens": n_states,
+                "input_token_details": {"audio_tokens": n_states},
+                "output_tokens": self._n_tokens,
+                "total_tokens": n_states + self._n_tokens,
+            },
+            "languages": [{"code": code} for code in self._languages],
+        }
+        if self._options.has_logprobs:
+            done["logprobs"] = self.logprobs
+        return done
+
+
+def _logprobs_of(segment: events.Segment, lead: str) -> list[dict[str, Any]]:
+    """One for each word, with the mean probability of its tokens; the words add up to the text of the segment."""
+    made: list[dict[str, Any]] = []
+    for word in segment.source.words or ():
+        text = word.text if made or segment.text.startswith(" ") else lead + word.text.lstrip()
+        logprob = round(math.log(max(word.probability, LEAST_PROBABILITY)), 4)
+        made.append({"token": text, "logprob": logprob, "bytes": list(text.encode())})
+    return made
+
+
+def frame(message: dict[str, Any]) -> str:
+    """A server-sent event."""
+    return f"data: {_json(message)}\n\n"
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,1 @@
+"""Twilio's media streams: both sides of a telephone call."""

@@ -1,0 +1,1 @@
+"""Whole recordings: uploads, their transcription, transcripts and subtitles."""

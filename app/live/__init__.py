@@ -1,0 +1,1 @@
+"""One live WebSocket: how it is accepted, read, written and closed."""

@@ -1,0 +1,1 @@
+"""Bytes to samples: raw encodings, streams of container data, files."""

@@ -1,0 +1,152 @@
+"""Raw audio bytes to mono float32 samples at 16 kHz, per channel, whatever way the bytes were cut."""
+
+from typing import assert_never
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from app.session.events import AudioFormat, Encoding
+from engine.api import SAMPLE_RATE
+
+Samples = NDArray[np.float32]
+
+BYTES_PER_SAMPLE: dict[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
+
+
+def _mulaw_table() -> Samples:
+    """All 256 values of G.711 mu-law in [-1, 1]. Source: ITU-T G.711, table 2."""
+    code = ~np.arange(256, dtype=np.uint8)
+    exponent = (code >> 4 & 7).astype(np.int32)
+    magnitude = (((code & 15).astype(np.int32) << 3) + 132 << exponent) - 132
+    return np.where(code & 128, -magnitude, magnitude).astype(np.float32) / np.float32(32768)
+
+
+def _alaw_table() -> Samples:
+    """All 256 values of G.711 A-law in [-1, 1]. Source: ITU-T G.711, table 1."""
+    code = np.arange(256, dtype=np.uint8) ^ np.uint8(0x55)
+    exponent = (code >> 4 & 7).astype(np.int32)
+    mantissa = (code & 15).astype(np.int32) << 4
+    magnitude = np.where(exponent == 0, mantissa + 8, mantissa + 264 << np.maximum(exponent - 1, 0))
+    return np.where(code & 128, magnitude, -magnitude).astype(np.float32) / np.float32(32768)
+
+
+_MULAW = _mulaw_table()
+_ALAW = _alaw_table()
+
+
+def decode_samples(data: bytes, encoding: Encoding) -> Samples:
+    """Whole samples to float32 in [-1, 1]. Floats are clipped, and what is not a number becomes silence."""
+    match encoding:
+        case "pcm_s16le":
+            return np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(32768)
+        case "pcm_f32le":
+            samples = np.frombuffer(data, dtype="<f4").astype(np.float32)
+            return np.clip(np.nan_to_num(samples, nan=0.0, posinf=1.0, neginf=-1.0), -1.0, 1.0)
+        case "mulaw":
+            return _MULAW[np.frombuffer(data, dtype=np.uint8)]
+        case "alaw":
+            return _ALAW[np.frombuffer(data, dtype=np.uint8)]
+        case _:
+            assert_never(encoding)
+
+
+class Resampler:
+    """Streaming conversion of one channel to 16 kHz; the same samples come out however the input was cut."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self._stream = (
+            None if sample_rate == SAMPLE_RATE else soxr.ResampleStream(sample_rate, SAMPLE_RATE, 1, dtype="float32")
+        )
+
+    def drain(self) -> Samples:
+        """The samples still held back, as if no more came; more may come."""
+        if self._stream is None:
+            return np.zeros(0, dtype=np.float32)
+        held: Samples = self._stream.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
+        self._stream.clear()
+        return held
+
+    def process(self, samples: Samples) -> Samples:
+        if self._stream is None:
+            return samples
+        resampled: Samples = self._stream.resample_chunk(samples)
+        return resampled
+
+
+class AudioDecoder:
+    """Bytes of interleaved channels to one array of 16 kHz samples per channel that is heard.
+
+    Bytes that do not yet make a sample of every channel are kept for the next call.
+    """
+
+    def __init__(self, audio: AudioFormat) -> None:
+        self._encoding = audio.encoding
+        self._channels = audio.channels
+        self._is_mixed = audio.is_mixed
+        self._frame_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
+        self.bytes_per_s = self._frame_bytes * audio.sample_rate
+        self._resamplers = [Resampler(audio.sample_rate) for _ in range(audio.n_heard)]
+        self._rest = b""
+
+    @property
+    def n_rest_bytes(self) -> int:
+        """Bytes kept because they do not make a sample of every channel."""
+        return len(self._rest)
+
+    def decode(self, data: bytes) -> list[Samples]:
+        data = self._rest + data
+        n_whole = len(data) - len(data) % self._frame_bytes
+        self._rest = data[n_whole:]
+        frames = decode_samples(data[:n_whole], self._encoding).reshape(-1, self._channels)
+        if self._is_mixed:
+            frames = frames.mean(axis=1, keepdims=True)
+        return [
+            resampler.process(np.ascontiguousarray(frames[:, channel]))
+            for channel, resampler in enumerate(self._resamplers)
+        ]
+
+    def drain(self) -> list[Samples]:
+        """The samples still inside the resamplers."""
+        return [resampler.drain() for resampler in self._resamplers]
+
+
+class SampleBuffer:
+    """The part of a channel's timeline that may still be needed; positions are samples since the session began.
+
+    Appending costs amortised constant time; what lies before `start` has been forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._samples = np.zeros(SAMPLE_RATE, dtype=np.float32)
+        self._offset = 0
+        self._length = 0
+        self.start = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + self._length
+
+    def append(self, samples: Samples) -> None:
+        needed = self._offset + self._length + len(samples)
+        if needed > len(self._samples):
+            held = self._samples[self._offset : self._offset + self._length]
+            size = max(len(self._samples), 2 * (self._length + len(samples)))
+            self._samples = np.zeros(size, dtype=np.float32)
+            self._samples[: self._length] = held
+            self._offset = 0
+        at = self._offset + self._length
+        self._samples[at : at + len(samples)] = samples
+        self._length += len(samples)
+
+    def view(self, start: int, end: int) -> Samples:
+        """Samples from position `start` to `end`; valid until the next `append`."""
+        assert self.start <= start <= end <= self.end
+        at = self._offset + start - self.start
+        return self._samples[at : at + end - start]
+
+    def forget_before(self, position: int) -> None:
+        n_gone = min(max(position - self.start, 0), self._length)
+        self._offset += n_gone
+        self._length -= n_gone
+        self.start += n_gone

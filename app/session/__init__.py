@@ -1,0 +1,1 @@
+"""The core: one client's session without I/O, counted in samples."""

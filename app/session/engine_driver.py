@@ -1,0 +1,101 @@
+"""The shell of a session towards the engine: performs effects, runs windows, feeds their events back.
+
+Used by WebSocket connections and by file transcription alike; what they do with the events is theirs.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from app.session import events
+from app.session.session import Session
+from engine import api
+from engine.errors import EngineError
+
+# Windows of one session that may wait for their text before no more audio is read from the client.
+MAX_BACKLOG = 8
+
+
+class SessionDriver:
+    """Owns one session. Windows run as tasks of `tasks`, a group that ends with the caller."""
+
+    def __init__(
+        self,
+        session: Session,
+        transcriber: api.Transcriber,
+        tasks: asyncio.TaskGroup,
+        on_event: Callable[[events.Event], None],
+        on_close: Callable[[events.Close], None],
+        window_deadline_s: float | None = None,
+        on_final_wait: Callable[[float], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            on_final_wait: told how many seconds each final waited for the engine.
+            window_deadline_s: how long the engine may take with a window, its time in the queue included; `None` where
+                nobody waits for it live.
+        """
+        self.session = session
+        self._window_deadline_s = window_deadline_s
+        self._on_final_wait = on_final_wait
+        self._transcriber = transcriber
+        self._tasks = tasks
+        self._on_event = on_event
+        self._on_close = on_close
+        self._windows: dict[int, asyncio.Task[None]] = {}
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    def receive(self, command: events.Command) -> None:
+        self.perform(self.session.receive(command))
+
+    def perform(self, effects: list[events.Effect]) -> None:
+        """Carry out effects in order. Does not wait for anything."""
+        for effect in effects:
+            match effect:
+                case events.Send(event):
+                    self._on_event(event)
+                case events.Submit(job, window):
+                    self._windows[job] = self._tasks.create_task(self._run(job, window))
+                case events.Cancel(job):
+                    self._cancel(job)
+                case events.Close():
+                    self._on_close(effect)
+        if self.session.backlog < MAX_BACKLOG or self.session.is_closed:
+            self._has_room.set()
+        else:
+            self._has_room.clear()
+
+    async def room(self) -> None:
+        """Wait until the session can take more audio; this is what stops a client that is faster than the engine."""
+        await self._has_room.wait()
+
+    def cancel_windows(self) -> None:
+        """Withdraw whatever still runs; nobody is there to read it."""
+        for job in list(self._windows):
+            self._cancel(job)
+
+    def _cancel(self, job: int) -> None:
+        task = self._windows.pop(job, None)
+        if task:
+            task.cancel()
+
+    def _note_wait(self, window: api.Window, event: api.EngineEvent) -> None:
+        is_final = window.priority is api.Priority.FINAL
+        if self._on_final_wait and is_final and isinstance(event, api.StartedEvent):
+            self._on_final_wait(event.queued_s)
+
+    async def _run(self, job: int, window: api.Window) -> None:
+        try:
+            async with asyncio.timeout(self._window_deadline_s) as deadline:
+                async with self._transcriber.submit(window) as engine_events:
+                    async for event in engine_events:
+                        self._note_wait(window, event)
+                        self.perform(self.session.engine_event(job, event))
+        except EngineError as error:
+            self.perform(self.session.engine_error(job, error))
+        except TimeoutError:
+            if self._window_deadline_s is None or not deadline.expired():
+                raise
+            self.perform(self.session.engine_stalled(job, self._window_deadline_s))
+        finally:
+            self._windows.pop(job, None)

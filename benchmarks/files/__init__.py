@@ -1,0 +1,1 @@
+"""Whole recordings: clips with transcripts, engines and endpoints that transcribe them, scoring."""

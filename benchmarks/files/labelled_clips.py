@@ -1,0 +1,138 @@
+"""Clips with what is said in them, by kind and by channel: those that a manifest lists, or the bundled ones."""
+
+import io
+import json
+import wave
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.recordings import load_bundled
+from engine.api import SAMPLE_RATE
+
+Pcm = NDArray[np.int16]
+BUNDLED_KIND = "synth-bundled"
+BUNDLED_ROW_S = 30.0
+N_BUNDLED = 4
+"""Rows of the bundled clips, each of which begins with another one."""
+APART = ("human-nonnative", "human-multilingual")
+"""Left out where human kinds are added up: transcripts without the hesitations, and other languages than English."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clip:
+    """Audio at 16 kHz, in 16 bits so that every engine is given the very same samples."""
+
+    name: str
+    kind: str
+    channels: tuple[Pcm, ...]
+    texts: tuple[str, ...]
+    """What is said on each channel; empty where nobody speaks."""
+    language: str = "en"
+
+    @property
+    def audio_s(self) -> float:
+        return len(self.channels[0]) / SAMPLE_RATE
+
+    @property
+    def has_speech(self) -> bool:
+        return any(self.texts)
+
+
+def read_manifest(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSON Lines file that name a `file` and have its `text`, be it an empty one.
+
+    Raises:
+        ClickException: it cannot be read, or a line lacks one of the two.
+    """
+    lines = []
+    try:
+        for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+            if line.strip():
+                lines.append(json.loads(line))
+                if not (isinstance(lines[-1], dict) and {"file", "text"} <= lines[-1].keys()):
+                    raise click.ClickException(f"{path}:{number}: expected an object with file and text")
+    except OSError as error:
+        raise click.ClickException(f"expected a manifest at {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise click.ClickException(f"{path}:{number}: expected JSON: {error}") from error
+    # Audio that nobody has written down has the text null.
+    return [line for line in lines if line["text"] is not None]
+
+
+def chosen(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """The lines of these kinds; all of them if none is named.
+
+    Raises:
+        ClickException: no line is of one of them.
+    """
+    present = {line.get("kind", "") for line in lines}
+    if unknown := [kind for kind in kinds if kind not in present]:
+        expected = ", ".join(sorted(present)) or "none, it lists no transcript"
+        raise click.ClickException(f"kinds in the manifest: {expected}; got {', '.join(unknown)}")
+    return [line for line in lines if not kinds or line.get("kind", "") in kinds]
+
+
+def load_clips(folder: Path, kinds: Sequence[str] = (), limit: int | None = None) -> list[Clip]:
+    """The clips that `manifest.jsonl` lists, at most `limit` of each kind.
+
+    A file with a text for each channel keeps its channels; others are mixed down.
+    """
+    counts: dict[str, int] = {}
+    clips = []
+    for line in chosen(read_manifest(folder / "manifest.jsonl"), kinds):
+        kind = line.get("kind", "")
+        counts[kind] = counts.get(kind, 0) + 1
+        if limit is not None and counts[kind] > limit:
+            continue
+        texts = tuple(line.get("channel_text") or (line["text"],))
+        channels = read_pcm(folder / line["file"], is_mixed=len(texts) == 1)
+        if len(channels) != len(texts):
+            raise click.ClickException(f"{line['file']}: {len(texts)} texts for {len(channels)} channels")
+        clips.append(Clip(line["file"], kind, channels, texts, line.get("lang", "en")))
+    return clips
+
+
+def bundled_clips(limit: int | None = None) -> list[Clip]:
+    rows = load_bundled(BUNDLED_ROW_S, N_BUNDLED)[:limit]
+    return [Clip(row.name, BUNDLED_KIND, (_to_pcm(row.samples),), (row.text,)) for row in rows]
+
+
+def read_pcm(file: Path, *, is_mixed: bool) -> tuple[Pcm, ...]:
+    """The channels of a file at 16 kHz, or their mix alone."""
+    try:
+        with av.open(str(file)) as container:
+            stream = container.streams.audio[0]
+            layout = "mono" if is_mixed else stream.layout
+            resampler = av.AudioResampler(format="fltp", layout=layout, rate=SAMPLE_RATE)
+            frames = [out for frame in container.decode(stream) for out in resampler.resample(frame)]
+            frames += resampler.resample(None)
+    except (av.FFmpegError, OSError) as error:
+        raise click.ClickException(f"{file}: expected audio: {error}") from error
+    # (channels, samples)
+    return tuple(_to_pcm(np.concatenate([frame.to_ndarray() for frame in frames], axis=1)))
+
+
+def to_wav(channel: Pcm) -> bytes:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(SAMPLE_RATE)
+        file.writeframes(channel.astype("<i2").tobytes())
+    return buffer.getvalue()
+
+
+def interleaved(channels: Sequence[Pcm]) -> bytes:
+    """As a session with so many channels is sent."""
+    return np.stack(channels, axis=1).astype("<i2").tobytes()
+
+
+def _to_pcm(samples: NDArray[np.float32]) -> Pcm:
+    return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)

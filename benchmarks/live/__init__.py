@@ -1,0 +1,1 @@
+"""Live sessions against a server: `python -m benchmarks.live`, and what the other live benchmarks share."""

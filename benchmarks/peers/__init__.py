@@ -1,0 +1,1 @@
+"""Other live and offline engines, and how they are started and spoken to."""

@@ -1,0 +1,1 @@
+"""An engine that is somewhere else: in another process of this host."""

@@ -1,0 +1,1 @@
+"""Files of Hugging Face Whisper checkpoints: finding, reading and checking them. Needs no torch."""

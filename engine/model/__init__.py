@@ -1,0 +1,1 @@
+"""Whisper in plain PyTorch, its caches and its input."""

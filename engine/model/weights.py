@@ -1,0 +1,107 @@
+"""Reads a checkpoint's weights into our modules. A weight that is missing or left over is an error."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.errors import CheckpointError
+from engine.model.random_weights import fill, shape_output
+from engine.model.whisper import Whisper, build
+
+_MOST_NAMES_SHOWN = 8
+
+
+def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> Whisper:
+    """The checkpoint's model, ready to run.
+
+    Raises:
+        CheckpointError: weights are missing, left over or of other shapes; names them.
+    """
+    model = build(checkpoint.model, device, dtype)
+    if checkpoint.folder is None:
+        fill(model)
+        shape_output(model, checkpoint.tokenizer)
+        model.pack()
+        return model
+    published = {name.removeprefix("model."): tensor for name, tensor in read_weights(checkpoint.folder)}
+    missing: list[str] = []
+    misshapen: list[str] = []
+    for name, target in model.state_dict().items():
+        tensor = _take(published, name, missing)
+        if tensor is None:
+            continue
+        if tensor.shape != target.shape:
+            misshapen.append(f"{name} {tuple(tensor.shape)}, expected {tuple(target.shape)}")
+            continue
+        target.copy_(tensor)
+    projection = published.pop("proj_out.weight", None)
+    if projection is not None and not torch.equal(projection.to(device, dtype), model.decoder.embed_tokens.weight):
+        misshapen.append("proj_out.weight differs from decoder.embed_tokens.weight, to which Whisper ties it")
+    for problem, names in (("missing", missing), ("wrong", misshapen), ("left over", list(published))):
+        if names:
+            raise CheckpointError(f"{checkpoint.folder}: weights {problem}: {_enumerate(names)}")
+    model.pack()
+    return model
+
+
+def read_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """All weights of a folder by their published names: safetensors, whole or in parts, else PyTorch's format."""
+    for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
+        index = folder / f"{stem}.{suffix}.index.json"
+        whole = folder / f"{stem}.{suffix}"
+        if whole.exists():
+            files = [whole]
+        elif index.exists():
+            files = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+        else:
+            continue
+        for file in files:
+            yield from _read_file(file)
+        return
+    raise CheckpointError(f"{folder}: no weights; expected model.safetensors, its index, or pytorch_model.bin")
+
+
+def _read_file(file: Path) -> Iterator[tuple[str, Tensor]]:
+    if not file.exists():
+        raise CheckpointError(f"{file}: missing, though the index names it; fetch the checkpoint again")
+    try:
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="pt") as tensors:
+                yield from ((name, tensors.get_tensor(name)) for name in tensors.keys())
+        else:
+            yield from torch.load(file, map_location="cpu", weights_only=True, mmap=True).items()
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{file}: not readable: {error}") from error
+
+
+def _take(published: dict[str, Tensor], name: str, missing: list[str]) -> Tensor | None:
+    """The tensor for one of our parameters, joined from its published parts, which are taken out of `published`."""
+    names = _published_names(name)
+    parts = [published.pop(part, None) for part in names]
+    # Key projections have no bias.
+    absent = [
+        part for part, tensor in zip(names, parts, strict=True) if tensor is None and not part.endswith("k_proj.bias")
+    ]
+    if absent:
+        missing += absent
+        return None
+    found = [tensor for tensor in parts if tensor is not None]
+    return torch.cat([torch.zeros_like(found[0]) if tensor is None else tensor for tensor in parts])
+
+
+def _published_names(name: str) -> list[str]:
+    name = name.replace(".mlp.", ".")
+    for fused, parts in ((".qkv_proj.", "qkv"), (".kv_proj.", "kv")):
+        if fused in name:
+            return [name.replace(fused, f".{part}_proj.") for part in parts]
+    return [name]
+
+
+def _enumerate(names: list[str]) -> str:
+    rest = len(names) - _MOST_NAMES_SHOWN
+    return ", ".join(names[:_MOST_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,201 @@
+"""Whisper's encoder and decoder. Positions and attention (masks and caches) are passed in as arguments.
+
+Source: openai/whisper, whisper/model.py. Queries, keys and values come out of one product instead of three.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.checkpoint.checkpoint import ModelConfig
+from engine.model.attention import DecoderAttention, encoder_attention
+from engine.model.linear import Linear, Product
+from engine.model.packing import Run, pack
+
+
+class Whisper(nn.Module):
+    """Encoder and decoder. Built with unset weights: `engine.model.weights` fills them."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+
+    def pack(self) -> None:
+        """Once the weights are read: lay them out for the kernels of this machine."""
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.pack()
+        self.decoder.pack()
+
+
+class Encoder(nn.Module):
+    """Log-mel spectrograms to encoder states, windows of any lengths in one call."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        d_model = config.d_model
+        self.conv1 = nn.Conv1d(config.n_mels, d_model, kernel_size=3, padding=1)
+        self.conv2 = nn.Conv1d(d_model, d_model, kernel_size=3, stride=2, padding=1)
+        self.embed_positions = _embedding(config.max_source_positions, d_model)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layer_norm = nn.LayerNorm(d_model)
+
+    def forward(self, features: Tensor, runs: Sequence[Run]) -> Tensor:
+        """`(batch, n_mels, n_frames)`, of which a window takes two frames for each of its states, to packed states.
+
+        Returns:
+            `(states, d_model)`.
+        """
+        x = pack([self.embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
+        for layer in self.layers:
+            x = layer(x, runs)
+        states: Tensor = self.layer_norm(x)
+        return states
+
+    def embed(self, features: Tensor) -> Tensor:
+        """`(batch, n_mels, n_frames)` to `(batch, n_frames / 2, d_model)`."""
+        x = F.gelu(self.conv1(features))
+        x = F.gelu(self.conv2(x)).transpose(1, 2)
+        return x + self.embed_positions.weight[: x.shape[1]]
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.self_attn = SelfAttention(config.d_model, config.encoder_attention_heads)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.mlp = MLP(config.d_model, config.encoder_ffn_dim)
+
+    def forward(self, x: Tensor, runs: Sequence[Run]) -> Tensor:
+        """`(states, d_model)`, packed."""
+        projected = self.self_attn.qkv_proj(self.self_attn_layer_norm(x)).unflatten(-1, (3, self.self_attn.n_heads, -1))
+        x = x + self.self_attn.out_proj(encoder_attention(projected, runs))
+        out: Tensor = x + self.mlp(self.final_layer_norm(x))
+        return out
+
+
+class Decoder(nn.Module):
+    """Tokens to hidden states to logits, with encoder states behind the attention."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.embed_tokens = _embedding(config.vocab_size, config.d_model)
+        self.embed_positions = _embedding(config.max_target_positions, config.d_model)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.layer_norm = nn.LayerNorm(config.d_model)
+        self._projection = Product()
+
+    def pack(self) -> None:
+        """Lay out the projection to the vocabulary, which is the embedding."""
+        self._projection.pack(self.embed_tokens.weight)
+
+    def forward(self, tokens: Tensor, positions: Tensor, attention: DecoderAttention) -> Tensor:
+        """`(rows, tokens)` and their positions (`(rows, tokens)` or `(tokens,)`) to `(rows, tokens, d_model)`."""
+        x = self.embed_tokens(tokens) + self.embed_positions(positions)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, index, attention)
+        hidden: Tensor = self.layer_norm(x)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """`(..., d_model)` to `(..., vocab_size)` float32; the projection is the token embedding."""
+        return self._projection(hidden, self.embed_tokens.weight, None).float()
+
+    def cross_keys_values(self, layer: int, states: Tensor) -> Tensor:
+        """A layer's keys and values of packed encoder states: `(states, 2, heads, head_dim)`."""
+        decoder_layer = self.layers[layer]
+        assert isinstance(decoder_layer, DecoderLayer)
+        return decoder_layer.encoder_attn.project_states(states)
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.self_attn = SelfAttention(config.d_model, config.decoder_attention_heads)
+        self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.encoder_attn = CrossAttention(config.d_model, config.decoder_attention_heads)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.mlp = MLP(config.d_model, config.decoder_ffn_dim)
+
+    def forward(self, x: Tensor, index: int, attention: DecoderAttention) -> Tensor:
+        query, keys_values = self.self_attn.project(self.self_attn_layer_norm(x))
+        x = x + self.self_attn.merge(attention.self_attention(index, query, keys_values))
+        query = self.encoder_attn.project(self.encoder_attn_layer_norm(x))
+        x = x + self.encoder_attn.merge(attention.cross_attention(index, query))
+        out: Tensor = x + self.mlp(self.final_layer_norm(x))
+        return out
+
+
+class SelfAttention(nn.Module):
+    """The projections around self-attention."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.qkv_proj = Linear(d_model, 3 * d_model)
+        self.out_proj = Linear(d_model, d_model)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`(batch, tokens, d_model)` to queries `(batch, heads, tokens, head_dim)` and, stacked, keys and values."""
+        projected = self.qkv_proj(x).unflatten(-1, (3, self.n_heads, -1))
+        projected = projected.permute(2, 0, 3, 1, 4)  # (3, batch, heads, tokens, head_dim)
+        return projected[0], projected[1:]
+
+    def merge(self, heads: Tensor) -> Tensor:
+        return _merge(heads, self.out_proj)
+
+
+class CrossAttention(nn.Module):
+    """The projections around cross-attention; those of the encoder states are run once per window."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.q_proj = Linear(d_model, d_model)
+        self.kv_proj = Linear(d_model, 2 * d_model)
+        self.out_proj = Linear(d_model, d_model)
+
+    def project(self, x: Tensor) -> Tensor:
+        query: Tensor = self.q_proj(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        return query
+
+    def project_states(self, states: Tensor) -> Tensor:
+        projected: Tensor = self.kv_proj(states).unflatten(-1, (2, self.n_heads, -1))
+        return projected
+
+    def merge(self, heads: Tensor) -> Tensor:
+        return _merge(heads, self.out_proj)
+
+
+class MLP(nn.Module):
+    def __init__(self, d_model: int, ffn_dim: int) -> None:
+        super().__init__()
+        self.fc1 = Linear(d_model, ffn_dim)
+        self.fc2 = Linear(ffn_dim, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc2(self.fc1(x, with_gelu=True))
+        return out
+
+
+def _merge(heads: Tensor, projection: Linear) -> Tensor:
+    """`(batch, heads, tokens, head_dim)` to `(batch, tokens, d_model)`."""
+    out: Tensor = projection(heads.transpose(1, 2).flatten(2))
+    return out
+
+
+def _embedding(n_rows: int, n_columns: int) -> nn.Embedding:
+    """Without first weights, for which PyTorch, without a device, would import its compiler: two seconds."""
+    return nn.Embedding(n_rows, n_columns, _weight=torch.empty(n_rows, n_columns))
+
+
+def build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Whisper:
+    """A model for inference whose weights are still unset memory."""
+    with torch.device("meta"):
+        model = Whisper(config)
+    return model.to(dtype).to_empty(device=device).eval().requires_grad_(False)

@@ -1,0 +1,102 @@
+"""Checks windows before they are queued, so that one that cannot be decoded hurts nobody else."""
+
+import numpy as np
+
+from engine.api import (
+    MAX_BEST_OF,
+    MAX_HOTWORD_BYTES,
+    MAX_HOTWORDS,
+    MAX_TEMPERATURE,
+    MAX_TEMPERATURES,
+    SAMPLE_RATE,
+    WINDOW_S,
+    WINDOW_SAMPLES,
+    DecodeOptions,
+    Priority,
+    Sampling,
+    Task,
+    Window,
+)
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.decoding.prompt import build_prompt, max_output_tokens
+from engine.errors import InvalidWindow
+
+MAX_AMPLITUDE = 1024.0
+"""Full scale is 1. Overshoot is harmless, but integers that were not scaled are a mistake."""
+
+
+def check_window(window: Window, checkpoint: Checkpoint) -> int:
+    """Check a window against what the model can do.
+
+    Returns:
+        The most tokens it may decode to, forced prefix included.
+
+    Raises:
+        InvalidWindow: names the field, what was expected and what came.
+    """
+    check_samples(window)
+    _check_options(window.options, checkpoint)
+    return _check_prefix(window.options, checkpoint)
+
+
+def tasks(checkpoint: Checkpoint) -> tuple[Task, ...]:
+    return ("transcribe", "translate") if checkpoint.generation.is_multilingual else ("transcribe",)
+
+
+def check_samples(window: Window) -> None:
+    """What of `check_window` needs no model; raises like it."""
+    samples = window.samples
+    if not isinstance(samples, np.ndarray) or samples.dtype != np.float32 or samples.ndim != 1:
+        got = f"{samples.dtype} of shape {samples.shape}" if isinstance(samples, np.ndarray) else type(samples).__name__
+        raise InvalidWindow("samples", "a one-dimensional float32 array", got)
+    if not 1 <= len(samples) <= WINDOW_SAMPLES:
+        expected = f"1 to {WINDOW_SAMPLES} samples ({WINDOW_S} s at {SAMPLE_RATE} Hz)"
+        raise InvalidWindow("samples", expected, len(samples))
+    peak = max(-float(samples.min()), float(samples.max()))
+    if not peak <= MAX_AMPLITUDE:  # true for NaN as well
+        raise InvalidWindow("samples", "finite values in [-1, 1]", peak)
+    if window.priority not in tuple(Priority):
+        raise InvalidWindow("priority", "a Priority", window.priority)
+
+
+def _check_options(options: DecodeOptions, checkpoint: Checkpoint) -> None:
+    languages = checkpoint.generation.languages
+    if checkpoint.generation.is_multilingual:
+        if options.language is not None and options.language not in languages:
+            raise InvalidWindow("language", f"one of {', '.join(languages)}, or None", options.language)
+    elif options.language not in (None, "en"):
+        raise InvalidWindow("language", "en or None: the model is English-only", options.language)
+    if options.task not in tasks(checkpoint):
+        raise InvalidWindow("task", " or ".join(tasks(checkpoint)), options.task)
+    if len(options.hotwords) > MAX_HOTWORDS:
+        raise InvalidWindow("hotwords", f"at most {MAX_HOTWORDS}", len(options.hotwords))
+    for hotword in options.hotwords:
+        if not hotword.strip() or len(hotword.strip().encode()) > MAX_HOTWORD_BYTES:
+            raise InvalidWindow("hotwords", f"words of 1 to {MAX_HOTWORD_BYTES} bytes", hotword)
+    if options.max_tokens is not None and options.max_tokens < 1:
+        raise InvalidWindow("max_tokens", "at least 1", options.max_tokens)
+    _check_sampling(options.sampling)
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    temperatures = sampling.temperatures
+    if not 1 <= len(temperatures) <= MAX_TEMPERATURES or not all(0 <= each <= MAX_TEMPERATURE for each in temperatures):
+        expected = f"1 to {MAX_TEMPERATURES} numbers from 0 to {MAX_TEMPERATURE:g}"
+        raise InvalidWindow("temperatures", expected, temperatures)
+    if not 1 <= sampling.best_of <= MAX_BEST_OF:
+        raise InvalidWindow("best_of", f"1 to {MAX_BEST_OF}", sampling.best_of)
+
+
+def _check_prefix(options: DecodeOptions, checkpoint: Checkpoint) -> int:
+    tokenizer, vocab_size = checkpoint.tokenizer, checkpoint.model.vocab_size
+    for name, tokens in (("prefix", options.prefix), ("draft", options.draft)):
+        for token in tokens:
+            if not 0 <= token < vocab_size or token == tokenizer.eot:
+                raise InvalidWindow(name, f"token ids below {vocab_size}, without the end token", token)
+    # Any language will do: its token takes one position whichever it is.
+    prompt = build_prompt(checkpoint, options, next(iter(checkpoint.generation.languages), None))
+    limit = max_output_tokens(checkpoint, options, len(prompt.tokens) - prompt.n_prefix)
+    if len(options.prefix) >= limit:
+        expected = f"fewer than {limit} tokens, the most that may be decoded"
+        raise InvalidWindow("prefix", expected, f"{len(options.prefix)} tokens")
+    return limit

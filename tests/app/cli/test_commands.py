@@ -1,0 +1,134 @@
+"""The command line, as a user meets it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.cli.demo import SAMPLE
+
+AUDIO = Path(__file__).parents[2] / "audio"
+# Without what the test run itself is told in variables of our prefix.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
+
+
+def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=ENVIRONMENT | environment,
+    )
+
+
+@pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("models",)])
+def test_help_tells_what_a_command_does(command: tuple[str, ...]) -> None:
+    done = tutti(*command, "--help")
+    assert done.returncode == 0
+    assert "Usage: tutti" in done.stdout
+
+
+def test_serve_help_names_every_setting_and_its_variable() -> None:
+    text = tutti("serve", "--help").stdout
+    assert "--max-sessions" in text and "TUTTI_MAX_SESSIONS" in text
+
+
+def test_version_is_that_of_the_package() -> None:
+    assert tutti("--version").stdout == "tutti, version 0.1.0\n"
+
+
+def test_models_are_listed() -> None:
+    text = tutti("models").stdout
+    assert "tutti-demo" in text and "openai/whisper-large-v3-turbo" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        (("serve", "--port", "99999"), {}, "port: expected 0 to 65535, got 99999"),
+        (("serve", "--port", "http"), {}, "'http' is not a valid integer"),
+        (("serve", "--host", "0.0.0.0"), {}, "--allow-anyone"),
+        (("serve",), {"TUTTI_PROT": "8000"}, "TUTTI_PROT"),
+        (("serve",), {"TUTTI_MAX_SESSIONS": "many"}, "TUTTI_MAX_SESSIONS"),
+        (("serve", "--model", "/no/such/folder", "--port", "0"), {}, "/no/such/folder"),
+        (("serve", "--device", "tpu", "--port", "0"), {}, "device: expected"),
+        (("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"), {}, "/no/such/folder"),
+        (("serve", "--device", "tpu", "--port", "0", "--gateways", "1"), {}, "device: expected"),
+        (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
+        (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav"),
+        (("transcribe", __file__), {}, "file: expected audio"),
+        (("transcribe", str(SAMPLE), "--language", "xx"), {}, "language: expected"),
+        (("demo", "--url", "ws://127.0.0.1:9"), {}, "127.0.0.1:9"),
+    ],
+)
+def test_what_a_user_can_mend_is_told_in_a_line(arguments, environment: dict[str, str], said: str) -> None:
+    """No traceback; a non-zero exit; the sentence names what is wrong."""
+    done = tutti(*arguments, **environment)
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("gateways", ["0", "2"])
+def test_a_port_that_is_taken_is_explained(gateways: str) -> None:
+    """Also where the port would be shared, and by somebody who would share it."""
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
+        done = tutti("serve", "--port", str(taken.getsockname()[1]), "--gateways", gateways)
+    assert done.returncode != 0
+    assert "another --port" in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--no-context", "--context"])
+def test_a_file_is_transcribed_without_a_server(flag: str) -> None:
+    """The text on the output, and nothing else, so that it can be piped."""
+    done = tutti("transcribe", str(AUDIO / "hello.flac"), "--language", "en", flag)
+    assert done.stderr == ""
+    assert done.stdout == "Hello everyone, and welcome to the morning meeting.\n"
+
+
+def test_json_output_has_times() -> None:
+    body = json.loads(tutti("transcribe", str(AUDIO / "call.flac"), "--format", "json", "--language", "en").stdout)
+    assert body["language"] == "en"
+    assert len(body["segments"]) >= 2
+    assert all(segment["start_s"] < segment["end_s"] for segment in body["segments"])
+    assert body["uncovered"] == []
+
+
+def test_the_demo_shows_captions_and_figures() -> None:
+    """The recording is streamed over a real socket; its segments and a summary line are shown."""
+    done = tutti("demo", "--file", str(AUDIO / "hello.flac"))
+    assert done.returncode == 0, done.stderr
+    assert "everyone, and welcome to the morning meeting." in done.stdout
+    assert "s of audio, 8 words · first text" in done.stdout
+
+
+def test_serve_says_where_to_look_and_stops_on_sigterm() -> None:
+    """Ready when /readyz answers 200; SIGTERM ends it cleanly."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "app", "serve", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    try:
+        assert server.stdout
+        lines = [server.stdout.readline() for _ in range(5)]
+        page = next(line.split()[-1] for line in lines if "captions" in line)
+        transport = httpx.HTTPTransport(retries=5)
+        with httpx.Client(transport=transport) as client:
+            assert client.get(f"{page}readyz").status_code == 200
+        server.send_signal(signal.SIGTERM)
+        _, errors = server.communicate(timeout=30)
+    finally:
+        server.kill()
+        server.wait()
+    assert server.returncode == 0
+    assert "Traceback" not in errors

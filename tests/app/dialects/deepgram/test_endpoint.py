@@ -1,0 +1,543 @@
+"""Deepgram's `/v1/listen` on a real socket: who gets in, what is refused and how, and what a recording is answered."""
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from urllib.parse import urlencode
+
+import httpx
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from app.dialects.deepgram.live_wire import Deepgram
+from engine.errors import EngineFailed, EngineOverloaded
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.media.test_file_decoder import encode
+from tests.compat.conformance import approximated, refused, supported
+from tests.fakes import FakeTranscriber, pcm, said, silence, speech
+
+LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
+RAW = {"encoding": "linear32", "sample_rate": "16000"}
+TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(1.5), speech([5, 6, 7]), silence(0.5)))
+TEXT = said([1, 2, 3, 4, 5, 6, 7])
+
+
+def live_url(server, **query: str) -> str:
+    return f"ws://{server.address}/v1/listen?{urlencode(query)}"
+
+
+async def messages(socket: ClientConnection) -> list[dict]:
+    """All that the server says, until it closes."""
+    told = []
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                told.append(json.loads(await socket.recv()))
+    except ConnectionClosed:
+        return told
+
+
+async def heard(server, audio: bytes | list[bytes], **query: str) -> list[dict]:
+    """What is said of this audio, the stream being closed behind it."""
+    async with connect(live_url(server, **query)) as socket:
+        for piece in [audio] if isinstance(audio, bytes) else audio:
+            await socket.send(piece)
+        await socket.send(json.dumps({"type": "CloseStream"}))
+        told = await messages(socket)
+        assert socket.close_code == 1000
+        return told
+
+
+def text(told: list[dict], channel: int = 0) -> str:
+    finals = [each for each in told if each["type"] == "Results" and each["is_final"]]
+    texts = [each["channel"]["alternatives"][0]["transcript"] for each in finals if each["channel_index"][0] == channel]
+    return " ".join(text for text in texts if text)
+
+
+async def post(server, content: bytes = b"", query: dict | None = None, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=20) as client:
+        return await client.post(f"{server.http}/v1/listen", params=query or {}, content=content, headers=headers)
+
+
+# Live.
+
+
+@supported(LIVE, "CloseStream")
+async def test_a_stream_ends_with_its_finals_and_metadata(serve) -> None:
+    server = await serve()
+    told = await heard(server, pcm(TALK), **RAW)
+    assert text(told) == TEXT
+    assert told[-1]["type"] == "Metadata"
+    assert told[-1]["sha256"] == hashlib.sha256(pcm(TALK)).hexdigest()
+    assert told[-1]["duration"] == pytest.approx(len(TALK) / 16_000, abs=0.03)
+    finals = [each for each in told if each["type"] == "Results"]
+    ends = [0.0, *(each["start"] + each["duration"] for each in finals)]
+    assert [each["start"] for each in finals] == pytest.approx(ends[:-1], abs=0.002)
+
+
+async def test_an_empty_message_ends_a_stream(serve) -> None:
+    """As older SDKs do it."""
+    server = await serve()
+    async with connect(live_url(server, **RAW)) as socket:
+        await socket.send(pcm(TALK))
+        await socket.send(b"")
+        assert text(await messages(socket)) == TEXT
+        assert socket.close_code == 1000
+
+
+@supported(LIVE, "no encoding (WAV, Ogg, WebM, MP3, FLAC are recognised)")
+@pytest.mark.parametrize(
+    ("container", "codec"), [("wav", "pcm_s16le"), ("flac", "flac"), ("wav", "pcm_f32le"), ("matroska", "pcm_s16le")]
+)
+async def test_containers_are_recognised(serve, container: str, codec: str) -> None:
+    """By what they hold, as they arrive."""
+    server = await serve()
+    content = encode(container, codec, 16_000, TALK)
+    told = await heard(server, [content[at : at + 5000] for at in range(0, len(content), 5000)])
+    assert text(told) == TEXT
+    assert told[-1]["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+async def test_what_is_no_container_ends_the_stream(serve) -> None:
+    server = await serve()
+    async with connect(live_url(server)) as socket:
+        await socket.send(b"this is no audio at all " * 4000)
+        await socket.send(json.dumps({"type": "CloseStream"}))
+        (error,) = await messages(socket)
+        assert (error["type"], error["variant"]) == ("Error", "DATA-0000")
+        assert "FFmpeg" in error["description"]
+        assert (socket.close_code, socket.close_reason) == (1008, "DATA-0000")
+
+
+async def test_a_container_that_holds_hours_is_heard_at_the_pace_of_speech(serve) -> None:
+    """However few bytes they are."""
+    server = await serve()
+    content = encode("flac", "flac", 16_000, np.zeros(16_000 * 600, np.float32))
+    assert len(content) < 120_000
+    async with connect(live_url(server)) as socket:
+        await socket.send(content)
+        told = await messages(socket)
+        assert (told[-1]["variant"], socket.close_code) == ("too_fast", 1008)
+
+
+async def test_a_container_whose_client_goes_away_is_let_go(serve) -> None:
+    server = await serve()
+    async with connect(live_url(server)) as socket:
+        await socket.send(encode("wav", "pcm_s16le", 16_000, TALK))
+        await socket.send(json.dumps({"type": "Finalize"}))
+        await socket.recv()
+        threads = [thread for thread in threading.enumerate() if thread.name == "container"]
+        assert len(threads) == 1
+    async with asyncio.timeout(10):
+        await server.service._all_gone.wait()
+        await asyncio.to_thread(threads[0].join)
+
+
+async def test_a_container_that_never_came_is_an_empty_stream(serve) -> None:
+    server = await serve()
+    (metadata,) = await heard(server, [])
+    assert (metadata["type"], metadata["duration"]) == ("Metadata", 0.0)
+
+
+@approximated(LIVE, "multichannel", how="with a container `channels` must say how many it holds")
+@pytest.mark.parametrize("is_raw", [True, False])
+async def test_channels_are_transcribed_on_their_own(serve, is_raw: bool) -> None:
+    server = await serve()
+    left, right = speech([1, 2, 3]), speech([4, 5, 6])
+    both = np.stack((left, right), axis=1).reshape(-1)
+    if is_raw:
+        told = await heard(server, pcm(both), **RAW, channels="2", multichannel="true")
+    else:
+        content = bytearray(wav(both))
+        content[22:24], content[32:34] = b"\2\0", b"\4\0"
+        told = await heard(server, bytes(content), channels="2", multichannel="true")
+    assert (text(told, 0), text(told, 1)) == (said([1, 2, 3]), said([4, 5, 6]))
+    assert {tuple(each["channel_index"]) for each in told[:-1]} == {(0, 2), (1, 2)}
+    assert told[-1]["channels"] == 2
+
+
+async def test_what_is_ignored_or_adjusted_is_said_with_the_upgrade(serve) -> None:
+    server = await serve()
+    query = {**RAW, "model": "nova-3", "diarize": "true", "numerals": "false", "tiér": "1", "endpointing": "10"}
+    async with connect(live_url(server, **query)) as socket:
+        assert socket.response is not None
+        headers = socket.response.headers
+        assert headers["x-tutti-ignored"] == "diarize, ti?r"
+        assert headers["x-tutti-adjusted"] == "endpointing=300"
+        assert headers["dg-request-id"]
+
+
+@supported(LIVE, "Authorization: Token, Bearer")
+@supported(LIVE, "subprotocols token, bearer")
+async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve) -> None:
+    server = await serve(api_keys="secret")
+    url = live_url(server, **RAW)
+    for scheme in ("Token", "Bearer"):
+        async with connect(url, additional_headers={"Authorization": f"{scheme} secret"}) as socket:
+            assert socket.subprotocol is None
+    for scheme in ("token", "bearer"):
+        async with connect(url, subprotocols=[scheme, "secret", "x-deepgram-session-id", "1"]) as socket:
+            assert socket.subprotocol == scheme
+    for options in (
+        {},
+        {"additional_headers": {"Authorization": "Token wrong"}},
+        {"additional_headers": {"Authorization": "Basic secret"}},
+        {"subprotocols": ["token", "wrong"]},
+        {"subprotocols": ["token"]},
+    ):
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(url, **options)
+        check_refusal(caught.value, 401, "INVALID_AUTH")
+
+
+async def test_other_subprotocols_are_refused(serve) -> None:
+    server = await serve()
+    with pytest.raises(InvalidStatus) as caught:
+        await connect(live_url(server, **RAW), subprotocols=["tutti.v1"])
+    check_refusal(caught.value, 400, "Bad Request")
+
+
+async def test_a_bad_query_is_refused_before_the_upgrade(serve) -> None:
+    server = await serve()
+    with pytest.raises(InvalidStatus) as caught:
+        await connect(live_url(server, encoding="g729"))
+    check_refusal(caught.value, 400, "INVALID_QUERY_PARAMETER")
+
+
+async def test_a_full_server_says_so_before_the_upgrade(serve) -> None:
+    server = await serve(max_sessions=1)
+    async with connect(live_url(server, **RAW)):
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(live_url(server, **RAW))
+        check_refusal(caught.value, 429, "TOO_MANY_REQUESTS")
+        assert caught.value.response.headers["retry-after"] == "5"
+
+
+async def test_a_server_that_goes_down_says_so_before_the_upgrade(serve) -> None:
+    server = await serve()
+    server.service.is_draining = True
+    with pytest.raises(InvalidStatus) as caught:
+        await connect(live_url(server, **RAW))
+    check_refusal(caught.value, 503, "SERVICE_UNAVAILABLE")
+
+
+def check_refusal(error: InvalidStatus, status: int, code: str) -> None:
+    response = error.response
+    assert response.status_code == status
+    assert response.body
+    body = json.loads(response.body)
+    assert body["err_code"] == code
+    assert response.headers["dg-error"] == body["err_msg"]
+    assert response.headers["dg-request-id"] == body["request_id"]
+
+
+@supported(LIVE, "KeepAlive (10 s)")
+async def test_a_client_that_says_nothing_is_left(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Deepgram.idle_timeout_s == 10.0
+    monkeypatch.setattr(Deepgram, "idle_timeout_s", 0.05)
+    server = await serve()
+    async with connect(live_url(server, **RAW)) as socket:
+        (error,) = await messages(socket)
+        assert (error["type"], error["variant"]) == ("Error", "NET-0001")
+        assert (socket.close_code, socket.close_reason) == (1011, "NET-0001")
+
+
+async def test_a_failing_engine_ends_the_stream(serve) -> None:
+    server = await serve(FakeTranscriber(error=EngineFailed("gone")))
+    async with connect(live_url(server, **RAW)) as socket:
+        await socket.send(pcm(TALK))
+        told = await messages(socket)
+        assert told[-1]["variant"] == "NET-0000"
+        assert socket.close_code == 1011
+
+
+async def test_a_draining_server_delivers_finals_first(serve) -> None:
+    server = await serve()
+    async with connect(live_url(server, **RAW, interim_results="true")) as socket:
+        await socket.send(pcm(TALK[:16_000]))
+        await socket.recv()
+        server.server.stop()
+        told = await messages(socket)
+        assert text(told).startswith("w1 w2")
+        assert told[-1]["variant"] == "draining"
+        assert socket.close_code == 1012
+
+
+@approximated(LIVE, "POST /v1/auth/grant", how="the token opens streams, not recordings, and is no JSON Web Token")
+async def test_a_token_opens_streams_for_a_while(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await serve(api_keys="secret")
+    granted = await grant(server, '{"ttl_seconds": 60}', authorization="Token secret")
+    assert (granted.status_code, granted.json()["expires_in"]) == (200, 60)
+    token = granted.json()["access_token"]
+    url = live_url(server, **RAW)
+    async with connect(url, additional_headers={"Authorization": f"Bearer {token}"}):
+        pass
+    async with connect(url, subprotocols=["bearer", token]):
+        pass
+    check_error(await post(server, wav(TALK), authorization=f"Bearer {token}"), 401, "INVALID_AUTH")
+    check_error(await grant(server, authorization=f"Bearer {token}"), 401, "INVALID_AUTH")
+    assert (await grant(server, authorization="Token secret")).json()["expires_in"] == 30
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    with pytest.raises(InvalidStatus) as caught:
+        await connect(url, subprotocols=["bearer", token])
+    check_refusal(caught.value, 401, "INVALID_AUTH")
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ('{"ttl_seconds": 0}', 400),
+        ('{"ttl_seconds": 3601}', 400),
+        ('{"ttl_seconds": "60"}', 400),
+        ('{"ttl_seconds": true}', 400),
+        ("[]", 400),
+        ("{", 400),
+        ("\x00" * 20_000, 413),
+    ],
+)
+async def test_bad_requests_for_tokens_are_explained(serve, content: str, status: int) -> None:
+    server = await serve()
+    check_error(await grant(server, content), status, "Bad Request" if status == 400 else "PAYLOAD_TOO_LARGE")
+
+
+async def grant(server, content: str = "", **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=20) as client:
+        return await client.post(f"{server.http}/v1/auth/grant", content=content, headers=headers)
+
+
+# Recordings.
+
+
+@supported(FILE, "Authorization: Token, Bearer")
+@supported(FILE, "body of any type and container")
+@pytest.mark.parametrize("content_type", ["application/octet-stream", "audio/wav", ""])
+async def test_a_recording_is_transcribed(serve, content_type: str) -> None:
+    server = await serve(api_keys="secret")
+    headers = {"content-type": content_type, "authorization": "Token secret"}
+    response = await post(server, wav(TALK), **headers)
+    assert response.status_code == 200
+    body = response.json()
+    metadata = body["metadata"]
+    assert metadata["request_id"] == response.headers["dg-request-id"]
+    assert metadata["sha256"] == hashlib.sha256(wav(TALK)).hexdigest()
+    assert metadata["duration"] == pytest.approx(len(TALK) / 16_000, abs=0.03)
+    (model,) = metadata["models"]
+    assert set(metadata["model_info"][model]) == {"name", "version", "arch"}
+    assert set(metadata) == {
+        "transaction_key",
+        "request_id",
+        "sha256",
+        "created",
+        "duration",
+        "channels",
+        "models",
+        "model_info",
+    }
+    (channel,) = body["results"]["channels"]
+    (alternative,) = channel["alternatives"]
+    assert alternative["transcript"] == TEXT
+    assert alternative["confidence"] == 0.75
+    assert " ".join(word["word"] for word in alternative["words"]) == TEXT
+    assert set(alternative["words"][0]) == {"word", "start", "end", "confidence"}
+    times = [word[key] for word in alternative["words"] for key in ("start", "end")]
+    assert times == sorted(times) and times[0] == pytest.approx(0.3, abs=0.05)
+
+
+@supported(FILE, "punctuate")
+@supported(LIVE, "punctuate")
+@approximated(FILE, "smart_format", how="punctuation and case as the model writes them")
+@approximated(LIVE, "smart_format", how="punctuation and case as the model writes them")
+@pytest.mark.parametrize("option", ["punctuate", "smart_format"])
+async def test_punctuated_words_where_they_were_asked_for(serve, option: str) -> None:
+    server = await serve()
+    response = await post(server, wav(TALK), {option: "true"})
+    words = response.json()["results"]["channels"][0]["alternatives"][0]["words"]
+    assert [word["punctuated_word"] for word in words] == TEXT.split()
+    told = await heard(server, pcm(TALK), **RAW, **{option: "true"})
+    assert told[0]["channel"]["alternatives"][0]["words"][0]["punctuated_word"] == "w1"
+
+
+@supported(FILE, "utterances")
+@supported(FILE, "utt_split")
+@pytest.mark.parametrize(("split_s", "n_utterances"), [("0.8", 2), ("2", 1)])
+async def test_utterances_are_what_lies_between_pauses(serve, split_s: str, n_utterances: int) -> None:
+    server = await serve()
+    response = await post(server, wav(TALK), {"utterances": "true", "utt_split": split_s})
+    utterances = response.json()["results"]["utterances"]
+    assert " ".join(each["transcript"] for each in utterances) == TEXT
+    assert len({each["id"] for each in utterances}) == len(utterances) == n_utterances
+    assert all(each["words"] and each["channel"] == 0 and each["confidence"] == 0.75 for each in utterances)
+    assert all(each["start"] < each["end"] for each in utterances)
+
+
+@approximated(FILE, "paragraphs", how="one for each stretch of speech between pauses")
+@pytest.mark.parametrize("option", ["paragraphs", "smart_format"])
+async def test_paragraphs_hold_sentences(serve, option: str) -> None:
+    """They come with smart formatting, too."""
+    server = await serve()
+    response = await post(server, wav(TALK), {option: "true"})
+    paragraphs = response.json()["results"]["channels"][0]["alternatives"][0]["paragraphs"]
+    assert paragraphs["transcript"] == f"{said([1, 2, 3, 4])}\n\n{said([5, 6, 7])}"
+    first = paragraphs["paragraphs"][0]
+    assert (first["num_words"], first["sentences"][0]["text"]) == (4, said([1, 2, 3, 4]))
+    assert first["start"] == first["sentences"][0]["start"]
+
+
+@supported(FILE, "multichannel")
+@pytest.mark.parametrize("is_raw", [True, False])
+async def test_channels_of_a_recording_are_transcribed_on_their_own(serve, is_raw: bool) -> None:
+    server = await serve()
+    both = np.stack((speech([1, 2, 3]), speech([4, 5, 6])), axis=1).reshape(-1)
+    content = bytearray(wav(both))
+    content[22:24], content[32:34] = b"\2\0", b"\4\0"
+    query = {"multichannel": "true", "utterances": "true"}
+    if is_raw:
+        response = await post(server, pcm(both), {**query, **RAW, "channels": "2"})
+    else:
+        response = await post(server, bytes(content), query)
+    body = response.json()
+    texts = [channel["alternatives"][0]["transcript"] for channel in body["results"]["channels"]]
+    assert texts == [said([1, 2, 3]), said([4, 5, 6])]
+    assert body["metadata"]["channels"] == 2
+    assert [each["channel"] for each in body["results"]["utterances"]] == [0, 1]
+
+
+async def test_raw_audio_may_be_mixed(serve) -> None:
+    server = await serve()
+    both = np.repeat(TALK, 2)
+    response = await post(server, pcm(both), {**RAW, "channels": "2"})
+    (channel,) = response.json()["results"]["channels"]
+    assert channel["alternatives"][0]["transcript"] == TEXT
+
+
+@supported(FILE, "extra")
+@supported(LIVE, "extra")
+async def test_extra_comes_back(serve) -> None:
+    server = await serve()
+    response = await post(server, wav(TALK), {"extra": ["call:7", "side:left:1"]})
+    assert response.json()["metadata"]["extra"] == {"call": "7", "side": "left:1"}
+    told = await heard(server, b"\0\0\0\0", **RAW, extra="call:7")
+    assert told[-1]["extra"] == {"call": "7"}
+
+
+async def test_the_detected_language_is_said(serve) -> None:
+    server = await serve()
+    response = await post(server, wav(TALK), {"detect_language": "true"})
+    assert response.json()["results"]["channels"][0]["detected_language"] == "en"
+    response = await post(server, wav(TALK), {"language": "multi"})
+    (channel,) = response.json()["results"]["channels"]
+    assert "detected_language" not in channel
+    assert channel["alternatives"][0]["languages"] == ["en"]
+    assert channel["alternatives"][0]["words"][0]["language"] == "en"
+
+
+async def test_what_is_ignored_is_said_in_a_header_and_a_warning(serve) -> None:
+    server = await serve()
+    response = await post(server, wav(TALK), {"diarize": "true", "summarize": "false", "keywords": "w1:2"})
+    assert response.headers["x-tutti-ignored"] == "diarize"
+    assert response.headers["x-tutti-adjusted"] == "keywords=without weights"
+    warnings = response.json()["metadata"]["warnings"]
+    assert [each["parameter"] for each in warnings] == ["diarize", "keywords"]
+
+
+async def test_silence_has_no_words(serve) -> None:
+    server = await serve()
+    response = await post(server, wav(silence(2.0)), {"utterances": "true", "paragraphs": "true"})
+    results = response.json()["results"]
+    alternative = results["channels"][0]["alternatives"][0]
+    assert (alternative["transcript"], alternative["confidence"], alternative["words"]) == ("", 0.0, [])
+    assert (results["utterances"], alternative["paragraphs"]["paragraphs"]) == ([], [])
+
+
+@refused(FILE, "url", how="HTTP 400: nothing is fetched")
+async def test_urls_are_not_fetched(serve) -> None:
+    server = await serve()
+    content = json.dumps({"url": "https://example.com/a.wav"}).encode()
+    response = await post(server, content, **{"content-type": "application/json; charset=utf-8"})
+    assert response.status_code == 400
+    assert response.json()["err_msg"].startswith("url: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "query", "code"),
+    [
+        (b"", {}, "Bad Request"),
+        (b"this is no audio at all", {}, "Bad Request"),
+        (wav(TALK)[:20], {}, "Bad Request"),
+        (wav(TALK), {"language": "klingon"}, "INVALID_QUERY_PARAMETER"),
+        (wav(TALK), {"encoding": "linear16"}, "INVALID_QUERY_PARAMETER"),
+    ],
+)
+async def test_bad_requests_are_explained(serve, content: bytes, query: dict, code: str) -> None:
+    server = await serve()
+    check_error(await post(server, content, query), 400, code)
+
+
+async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
+    server = await serve(api_keys="secret")
+    check_error(await post(server, wav(TALK)), 401, "INVALID_AUTH")
+    check_error(await post(server, wav(TALK), authorization="Token wrong"), 401, "INVALID_AUTH")
+
+
+async def test_a_recording_that_is_too_large_is_refused(serve) -> None:
+    server = await serve(max_upload_mb=2)
+    check_error(await post(server, wav(silence(70))), 413, "PAYLOAD_TOO_LARGE")
+    # As much of it as is kept on disk is transcribed.
+    assert (await post(server, wav(silence(60)))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [(EngineFailed("gone"), 500, "INTERNAL_SERVER_ERROR"), (EngineOverloaded(3, 3), 429, "TOO_MANY_REQUESTS")],
+)
+async def test_engine_trouble_has_its_status(serve, error, status: int, code: str) -> None:
+    server = await serve(FakeTranscriber(error=error))
+    check_error(await post(server, wav(TALK)), status, code)
+
+
+async def test_too_many_recordings_are_told_to_come_back(serve) -> None:
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber, max_uploads=1)
+    first = asyncio.create_task(post(server, wav(TALK)))
+    await transcriber.opened.wait()
+    refused = await post(server, wav(TALK))
+    check_error(refused, 429, "TOO_MANY_REQUESTS")
+    assert refused.headers["retry-after"] == "5"
+    transcriber.release()
+    assert (await first).status_code == 200
+
+
+def check_error(response: httpx.Response, status: int, code: str) -> None:
+    assert response.status_code == status
+    body = response.json()
+    assert set(body) == {"err_code", "err_msg", "request_id"}
+    assert body["err_code"] == code
+    assert response.headers["dg-error"] == body["err_msg"]
+    assert response.headers["dg-request-id"] == body["request_id"] == response.headers["x-request-id"]
+
+
+async def test_a_client_that_goes_away_ends_the_work(serve) -> None:
+    """Its windows are withdrawn, and its place is free again."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+    upload = asyncio.create_task(post(server, wav(TALK)))
+    async with asyncio.timeout(10):
+        await transcriber.opened.wait()
+        upload.cancel()
+        await server.service._all_gone.wait()
+    assert transcriber.n_open == 0
+
+
+async def test_an_upload_that_stalls_is_ended(serve) -> None:
+    server = await serve(idle_timeout_s=0.1)
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(*server.address.split(":"))
+        writer.write(b"POST /v1/listen HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nRIFF")
+        assert b"408" in await reader.readline()
+        writer.close()
+        await writer.wait_closed()

@@ -1,0 +1,195 @@
+"""What holds of Deepgram's messages whatever is said, heard and asked for."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.dialects.deepgram.live_wire import Deepgram, Request
+from app.dialects.deepgram.options import Options, parse
+from app.dialects.deepgram.words import plain
+from app.media.pcm import Samples
+from app.session import events
+from app.session.session import MAX_PENDING_FLUSHES
+from engine import api
+from tests.compat.exchange import Step, exchange
+from tests.fakes import MODEL, pcm
+
+REQUEST = Request("a-request", "fake", "1.2.3", datetime(2026, 1, 2, tzinfo=UTC))
+RAW = [("encoding", "linear32"), ("sample_rate", "16000")]
+LATE_SAMPLES = 4000
+
+
+def deepgram(*query: tuple[str, str]) -> Deepgram:
+    return Deepgram(parse([*RAW, *query], MODEL.languages, is_live=True), REQUEST)
+
+
+def one(samples: Samples) -> Iterator[bytes]:
+    for at in range(0, len(samples), 1600):
+        yield pcm(samples[at : at + 1600])
+
+
+def two(samples: Samples) -> Iterator[bytes]:
+    """The same on both channels, on the second one somewhat later."""
+    second = np.concatenate((np.zeros(LATE_SAMPLES, np.float32), samples))[: len(samples)]
+    yield from one(np.stack((samples, second), axis=1).reshape(-1))
+
+
+SPEECH = st.builds(
+    lambda words, silence_s: {"speech": words, "silence_s": silence_s},
+    st.lists(st.integers(0, 80), max_size=8),
+    st.sampled_from([0.0, 0.2, 0.6, 1.2, 2.0]),
+)
+TEXTS = st.sampled_from(
+    [
+        {"type": "Finalize"},
+        {"type": "Finalize", "channel": 0},
+        {"type": "KeepAlive"},
+        {"type": "Configure", "keyterms": ["tutti"]},
+        {"type": "Configure", "features": {"punctuate": True}},
+        {"type": "Else"},
+    ]
+)
+QUERIES = st.lists(
+    st.sampled_from(
+        [
+            ("interim_results", "true"),
+            ("vad_events", "true"),
+            ("utterance_end_ms", "1000"),
+            ("endpointing", "300"),
+            ("endpointing", "false"),
+            ("punctuate", "true"),
+            ("language", "multi"),
+        ]
+    ),
+    unique_by=lambda pair: pair[0],
+)
+
+
+@given(QUERIES, st.lists(SPEECH | st.builds(lambda text: {"text": text}, TEXTS), max_size=8), st.booleans())
+@settings(max_examples=60)
+def test_what_holds_of_every_stream(query: list[tuple[str, str]], steps: list[Step], is_stereo: bool) -> None:
+    """Finals tile, nothing that was said is lost, every Finalize is answered, and the last word is Metadata."""
+    if is_stereo:
+        query = [*query, ("channels", "2"), ("multichannel", "true")]
+    steps = [*steps, {"text": {"type": "CloseStream"}}]
+    told = exchange(steps, deepgram(*query), two if is_stereo else one)
+    answers = [step["answer"] for step in told if "answer" in step]
+    assert told[-1] == {"close": [1000, "done"]} and answers[-1]["type"] == "Metadata"
+    n_channels = 1 + is_stereo
+    for channel in range(n_channels):
+        results = [each for each in answers if each["type"] == "Results" and each["channel_index"][0] == channel]
+        finals = [each for each in results if each["is_final"]]
+        until_s = 0.0
+        for each in results:
+            assert each["start"] == pytest.approx(until_s, abs=0.002)
+            until_s = each["start"] + each["duration"] if each["is_final"] else until_s
+        words = [word for each in finals for word in each["channel"]["alternatives"][0]["words"]]
+        times = [word[key] for word in words for key in ("start", "end")]
+        assert times == sorted(times)
+        texts = " ".join(each["channel"]["alternatives"][0]["transcript"] for each in finals).split()
+        assert texts == [word["word"] for word in words]
+        assert all(each["is_final"] for each in results if each["speech_final"] or each["from_finalize"])
+        asked = [step["text"] for step in steps if "text" in step and step["text"]["type"] == "Finalize"]
+        expected = sum(each.get("channel") in (None, channel) for each in asked)
+        assert sum(each["from_finalize"] for each in finals) == expected
+    begun = [each for each in answers if each["type"] == "SpeechStarted"]
+    ended = [each for each in answers if each["type"] == "Results" and each["speech_final"]]
+    if ("vad_events", "true") in query and ("endpointing", "false") not in query:
+        assert len(begun) == len(ended)
+    said = [f"w{number}" for step in steps for number in step.get("speech", ())]
+    if not any("text" in step and step["text"]["type"] == "Finalize" for step in steps):
+        # A Finalize may cut a word in two.
+        heard = [each for each in answers if each["type"] == "Results" and each["is_final"]]
+        first = [each for each in heard if each["channel_index"][0] == 0]
+        assert " ".join(each["channel"]["alternatives"][0]["transcript"] for each in first).split() == said
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_text_is_answered(text: str) -> None:
+    for item in deepgram().read(text):
+        assert isinstance(item, events.Reply)
+        assert json.loads(item.text)["variant"] == "SchemaError"
+
+
+def test_answers_that_are_waited_for_are_bounded() -> None:
+    dialect = deepgram()
+    for _ in range(MAX_PENDING_FLUSHES):
+        (flush,) = dialect.read('{"type":"Finalize"}')
+        assert isinstance(flush, events.Flush)
+    (refused,) = dialect.read('{"type":"Finalize"}')
+    assert isinstance(refused, events.Reply)
+
+
+def segment(number: int, text: str, goes_on: bool) -> events.Segment:
+    source = api.Segment(0.0, 1.0, text, (), -0.1, 1.0, 0.0)
+    return events.Segment(0, number, 0, number, number + 1.0, text, "en", source, 0.0, goes_on=goes_on)
+
+
+def test_a_final_waits_only_where_it_may_be_the_last() -> None:
+    """Whether it ends the utterance is known at once, but for the segments of its last window."""
+    dialect = deepgram()
+    list(dialect.write(events.SpeechStarted(0, 0, 0.0)))
+
+    def told(event: events.Event) -> list[tuple[str, bool]]:
+        results = [json.loads(text) for text in dialect.write(event)]
+        return [(each["channel"]["alternatives"][0]["transcript"], each["speech_final"]) for each in results]
+
+    assert told(segment(0, "one", goes_on=True)) == [("one", False)]
+    assert told(segment(1, " two", goes_on=False)) == []
+    assert told(segment(2, " three", goes_on=False)) == [("two", False)]
+    assert told(events.Utterance(0, 0, 0.0, 3.0, "one two three", (), 3.0, (3.0,))) == [("three", True)]
+
+
+def test_audio_behind_the_end_is_told_once() -> None:
+    dialect = deepgram()
+    assert list(dialect.read(b"")) == [events.Stop()]
+    (told,) = dialect.read(b"\0\0\0\0")
+    assert isinstance(told, events.Reply) and "after CloseStream" in told.text
+    assert list(dialect.read(b"\0\0\0\0")) == []
+
+
+@pytest.mark.parametrize("content", [{"channel": 1}, {"channel": -1}, {"channel": "0"}, {"channel": True}])
+def test_a_channel_that_is_none_is_explained(content: dict) -> None:
+    (reply,) = deepgram().read(json.dumps({"type": "Finalize", **content}))
+    assert "channel: expected an integer from 0 to 0" in json.loads(reply.text)["description"]
+
+
+def test_a_container_is_handed_on_as_it_is() -> None:
+    dialect = Deepgram(Options(), REQUEST)
+    (start,) = dialect.open()
+    assert start.audio == events.AudioFormat("pcm_f32le")
+    assert list(dialect.read(b"RIFF")) == [events.Media(b"RIFF")]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "told"),
+    [
+        (1000, "done", (1000, "done")),
+        (1008, "idle", (1011, "NET-0001")),
+        (1008, "bad_media", (1008, "DATA-0000")),
+        (1011, "engine_stalled", (1011, "NET-0000")),
+        (1012, "draining", (1012, "draining")),
+        (1013, "overloaded", (1013, "overloaded")),
+    ],
+)
+def test_closes_are_those_that_clients_know(code: int, reason: str, told: tuple[int, str]) -> None:
+    assert deepgram().close(events.Close(code, reason)) == events.Close(*told)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello, everyone.", "hello everyone"),
+        ("Don't pay $3.50 — it's twenty-five!", "don't pay $3.50 it's twenty-five"),
+        ("“Quoted” (yes)… and/or", "quoted yes and/or"),
+        ("你好，世界。", "你好世界"),
+        ("... !", ""),
+    ],
+)
+def test_plain_text_has_no_punctuation(text: str, expected: str) -> None:
+    assert plain(text) == expected

@@ -1,0 +1,267 @@
+"""Deepgram's query parameters: what each comes to, and that none is taken and left out of account in silence."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.dialects.deepgram.options import LEAST_SILENCE_MS, Options, parse
+from app.errors import BadStart
+from app.session.events import AudioFormat
+from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+from tests.compat.conformance import approximated, refused, supported
+
+LANGUAGES = ("en", "de", "yue")
+LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
+KEYTERMS = (
+    f"at most {MAX_HOTWORDS} of at most {MAX_HOTWORD_BYTES} bytes; header `x-tutti-adjusted` where there are more"
+)
+NAMED = "named in the header `x-tutti-ignored`"
+NAMED_TWICE = "named in the header `x-tutti-ignored` and in `metadata.warnings`"
+
+IGNORED = {
+    "diarize": "true",
+    "diarize_model": "latest",
+    "dictation": "true",
+    "detect_entities": "true",
+    "numerals": "true",
+    "profanity_filter": "true",
+    "replace": "one:two",
+    "search": "word",
+    "tag": "a",
+    "version": "latest",
+    "language_hint": "es",
+}
+IGNORED_LIVE = {"filler_words": "true", **IGNORED}
+IGNORED_FILE = {
+    "filler_words": "true",
+    "measurements": "true",
+    "sentiment": "true",
+    "summarize": "v2",
+    "topics": "true",
+    "custom_topic": "a",
+    "custom_topic_mode": "strict",
+    "intents": "true",
+    "custom_intent": "a",
+    "custom_intent_mode": "strict",
+    **IGNORED,
+}
+
+
+def live(*query: tuple[str, str]) -> Options:
+    return parse(query, LANGUAGES, is_live=True)
+
+
+def recorded(*query: tuple[str, str]) -> Options:
+    return parse(query, LANGUAGES, is_live=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [pytest.param(*each, marks=refused(LIVE, each[0], how=NAMED)) for each in IGNORED_LIVE.items()],
+)
+def test_what_has_no_effect_live_is_named(name: str, value: str) -> None:
+    assert live((name, value)).ignored == (name,)
+    assert live((name, "false")).ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [pytest.param(*each, marks=refused(FILE, each[0], how=NAMED_TWICE)) for each in IGNORED_FILE.items()],
+)
+def test_what_has_no_effect_on_recordings_is_named(name: str, value: str) -> None:
+    assert recorded((name, value)).ignored == (name,)
+
+
+@refused(LIVE, "callback", how="HTTP 400")
+@refused(FILE, "callback", how="HTTP 400")
+@refused(LIVE, "redact", how="HTTP 400, as nobody is to store what should have been redacted")
+@refused(FILE, "redact", how="HTTP 400, as nobody is to store what should have been redacted")
+@pytest.mark.parametrize(("name", "value"), [("callback", "https://example.com"), ("redact", "pci")])
+def test_what_must_not_be_left_out_of_account_is_refused(name: str, value: str) -> None:
+    for read in (live, recorded):
+        with pytest.raises(BadStart, match=f"{name}: expected none"):
+            read((name, value))
+
+
+@approximated(LIVE, "model", how="any name is answered by the model there is, which every result names")
+@approximated(FILE, "model", how="any name is answered by the model there is, which `metadata.model_info` names")
+@supported(LIVE, "mip_opt_out")
+@supported(FILE, "mip_opt_out")
+@supported(LIVE, "no_delay")
+def test_what_needs_nothing_done_is_granted() -> None:
+    """Nothing is kept, or held back."""
+    query = (("model", "nova-3"), ("mip_opt_out", "true"), ("no_delay", "true"))
+    assert live(*query) == live()
+    assert recorded(*query) == recorded()
+
+
+@supported(LIVE, "encoding=linear16, linear32, mulaw, alaw")
+@supported(FILE, "encoding=linear16, linear32, mulaw, alaw")
+@supported(LIVE, "sample_rate")
+@supported(FILE, "sample_rate")
+@pytest.mark.parametrize(
+    ("encoding", "ours"),
+    [("linear16", "pcm_s16le"), ("linear32", "pcm_f32le"), ("mulaw", "mulaw"), ("alaw", "alaw")],
+)
+def test_raw_encodings(encoding: str, ours: str) -> None:
+    query = (("encoding", encoding), ("sample_rate", "8000"))
+    for read in (live, recorded):
+        assert read(*query).audio == AudioFormat(ours, 8000, 1, is_mixed=True)
+
+
+@supported(LIVE, "channels")
+@supported(FILE, "channels")
+def test_channels_are_mixed_unless_each_is_to_be_transcribed() -> None:
+    query = (("encoding", "linear16"), ("sample_rate", "8000"), ("channels", "2"))
+    assert live(*query).audio == AudioFormat("pcm_s16le", 8000, 2, is_mixed=True)
+    apart = live(*query, ("multichannel", "true"))
+    assert apart.audio == AudioFormat("pcm_s16le", 8000, 2, is_mixed=False)
+
+
+@supported(LIVE, "encoding=flac, opus, ogg-opus, speex (in their containers)")
+@supported(FILE, "encoding=flac, opus, ogg-opus, speex (in their containers)")
+@pytest.mark.parametrize("encoding", [None, "flac", "opus", "ogg-opus", "speex"])
+def test_containers_say_for_themselves_what_they_hold(encoding: str | None) -> None:
+    query = [("encoding", encoding)] if encoding else []
+    assert live(*query, ("sample_rate", "48000")).audio is None
+    assert live(*query, ("sample_rate", "48000")).ignored == ("sample_rate",)
+    assert recorded(*query).audio is None
+
+
+@refused(LIVE, "encoding=amr-nb, amr-wb, g729", how="HTTP 400")
+@refused(FILE, "encoding=amr-nb, amr-wb, g729", how="HTTP 400")
+@pytest.mark.parametrize("encoding", ["amr-nb", "amr-wb", "g729", "linear24"])
+def test_other_encodings_are_refused(encoding: str) -> None:
+    with pytest.raises(BadStart, match="encoding: expected one of linear16"):
+        live(("encoding", encoding))
+
+
+@supported(LIVE, "language")
+@supported(FILE, "language")
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [(None, "en"), ("en", "en"), ("en-US", "en"), ("de-CH", "de"), ("DE", "de"), ("zh-HK", "yue")],
+)
+def test_languages_are_taken_with_or_without_a_region(asked: str | None, code: str) -> None:
+    query = [] if asked is None else [("language", asked)]
+    assert live(*query).language == code
+    assert recorded(*query).language == code
+
+
+@approximated(LIVE, "language=multi", how="the language is detected for every window, not for every word")
+@approximated(FILE, "language=multi", how="the language is detected for every window, not for every word")
+def test_any_of_the_models_languages_may_be_spoken() -> None:
+    options = live(("language", "multi"))
+    assert (options.language, options.is_multilingual) == (None, True)
+    assert parse([("language", "multi")], ("en",), is_live=True).adjusted == ("language=en",)
+
+
+@supported(FILE, "detect_language")
+def test_the_language_of_a_recording_may_be_detected() -> None:
+    options = recorded(("detect_language", "true"))
+    assert (options.language, options.detects_language) == (None, True)
+    assert recorded(("detect_language", "false")).language == "en"
+    assert recorded(("detect_language", "en"), ("detect_language", "de")).adjusted == ("detect_language=true",)
+    assert live(("detect_language", "true")).ignored == ("detect_language",)
+
+
+@approximated(
+    LIVE,
+    "endpointing",
+    how=f"{LEAST_SILENCE_MS} to 5000 ms; 500 ms unless it is said; header `x-tutti-adjusted`. With `false` results are "
+    "final after 500 ms of silence all the same, and `speech_final` is never true",
+)
+@pytest.mark.parametrize(
+    ("asked", "silence_ms", "tells", "adjusted"),
+    [
+        (None, 500, True, ()),
+        ("true", 500, True, ()),
+        ("false", 500, False, ()),
+        ("700", 700, True, ()),
+        ("25", 300, True, ("endpointing=300",)),
+        ("99999999999999", 5000, True, ("endpointing=5000",)),
+    ],
+)
+def test_endpointing(asked: str | None, silence_ms: int, tells: bool, adjusted: tuple[str, ...]) -> None:
+    options = live(*([] if asked is None else [("endpointing", asked)]))
+    assert (options.silence_ms, options.tells_endpoints, options.adjusted) == (silence_ms, tells, adjusted)
+
+
+@approximated(LIVE, "keyterm", how=KEYTERMS)
+@approximated(FILE, "keyterm", how=KEYTERMS)
+def test_key_terms_are_hotwords() -> None:
+    options = live(("keyterm", "customer service"), ("keyterm", " Kowalski:2 "))
+    assert (options.hotwords, options.adjusted) == (("customer service", "Kowalski:2"), ())
+    many = [("keyterm", f"term {number}") for number in range(100)]
+    assert len(recorded(*many).hotwords) == MAX_HOTWORDS
+    assert recorded(*many).adjusted == (f"keyterm={MAX_HOTWORDS} of 100",)
+    assert live(("keyterm", "x" * 1000)).adjusted == ("keyterm=0 of 1",)
+
+
+@approximated(
+    LIVE, "keywords", how="without their weights, and those to be suppressed are left out; header `x-tutti-adjusted`"
+)
+@approximated(
+    FILE, "keywords", how="without their weights, and those to be suppressed are left out; header `x-tutti-adjusted`"
+)
+def test_keywords_are_hotwords_without_weights() -> None:
+    assert live(("keywords", "Kowalski")).adjusted == ()
+    options = live(("keywords", "Kowalski:2.5"), ("keywords", "a:b"))
+    assert (options.hotwords, options.adjusted) == (("Kowalski", "a:b"), ("keywords=without weights",))
+    options = live(("keywords", "Kowalski"), ("keywords", "tutti:-5"))
+    assert (options.hotwords, options.adjusted) == (("Kowalski",), ("keywords=1 of 2",))
+
+
+def test_an_option_that_is_not_set_may_be_sent_empty() -> None:
+    assert live(("language", ""), ("utterance_end_ms", ""), ("callback", ""), ("unknown", "")) == live()
+
+
+def test_unknown_parameters_are_named_within_bounds() -> None:
+    options = live(*((f"{number:03}{'x' * 1000}", "1") for number in range(500)))
+    assert len(options.ignored) == 20
+    assert max(map(len, options.ignored)) == 40
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ([("encoding", "linear16")], "sample_rate"),
+        ([("encoding", "linear16"), ("sample_rate", "7999")], "sample_rate"),
+        ([("encoding", "linear16"), ("sample_rate", "8000.5")], "sample_rate"),
+        ([("encoding", "linear16"), ("sample_rate", "8000"), ("channels", "9")], "channels"),
+        ([("encoding", "linear16"), ("sample_rate", "8000"), ("channels", "0")], "channels"),
+        ([("multichannel", "true")], "channels"),
+        ([("multichannel", "yes")], "multichannel"),
+        ([("language", "xx")], "language"),
+        ([("endpointing", "soon")], "endpointing"),
+        ([("endpointing", "-1")], "endpointing"),
+        ([("utterance_end_ms", "999")], "utterance_end_ms"),
+        ([("interim_results", "2")], "interim_results"),
+    ],
+)
+def test_wrong_values_are_explained(query: list[tuple[str, str]], field: str) -> None:
+    with pytest.raises(BadStart) as caught:
+        live(*query)
+    assert caught.value.field == field
+    assert "expected" in caught.value.message and "got" in caught.value.message
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "x", "61"])
+def test_wrong_pauses_are_explained(value: str) -> None:
+    with pytest.raises(BadStart, match="utt_split: expected a number from 0 to 60"):
+        recorded(("utt_split", value))
+
+
+NAMES = st.sampled_from(
+    ["encoding", "sample_rate", "channels", "language", "endpointing", "utterance_end_ms", "keyterm", "keywords"]
+    + ["punctuate", "extra", "utt_split", "detect_language", "redact"]
+)
+
+
+@given(st.lists(st.tuples(NAMES | st.text(), st.text() | st.sampled_from(["true", "linear16", "8000", "en"]))))
+def test_any_query_gives_options_or_an_error(query: list[tuple[str, str]]) -> None:
+    for is_live in (True, False):
+        try:
+            parse(query, LANGUAGES, is_live)
+        except BadStart:
+            pass

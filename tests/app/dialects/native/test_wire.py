@@ -1,0 +1,147 @@
+"""The native protocol against the golden messages that the clients read too."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.dialects.native import wire
+from app.errors import SessionError
+from app.session import events
+from engine import api
+
+WIRE = Path(__file__).parents[3] / "wire"
+
+
+def golden(name: str) -> list:
+    return [pytest.param(case, id=case["name"]) for case in json.loads((WIRE / f"{name}.json").read_text())]
+
+
+CLIENT = {
+    "start with defaults": events.Start(),
+    "start with everything": events.Start(
+        audio=events.AudioFormat("mulaw", 8000, 2),
+        language="en",
+        interim=False,
+        endpointing=events.Endpointing("vad", 700, 1.5, 30.0),
+        prompt="A call about an invoice.",
+        hotwords=("Kowalski", "tutti"),
+        words=True,
+        resume=events.Resume((12.5,), "Thank you for calling."),
+    ),
+    "start that resumes two channels": events.Start(
+        audio=events.AudioFormat(channels=2), resume=events.Resume((12.25, 11.0))
+    ),
+    "start of push-to-talk": events.Start(endpointing=events.Endpointing("manual")),
+    "flush with a string id": events.Flush("turn-7"),
+    "flush with a number id": events.Flush(0),
+    "keepalive": events.Keepalive(),
+    "stop": events.Stop(),
+}
+
+
+SERVER = {
+    "started": events.Started(
+        "s_01",
+        "tutti-demo",
+        events.Limits(),
+        (events.Notice("unknown_key", "volume: unknown key; ignored"),),
+    ),
+    "speech started": events.SpeechStarted(0, 1, 0.42),
+    "interim": events.Interim(0, 0, 0.12, 2.3, "Thank you for", " calling north"),
+    "interim with nothing stable yet": events.Interim(0, 0, 0.12, 0.8, "", "Thank"),
+    "utterance": events.Utterance(0, 0, 0.12, 3.25, "Hello there. How are you?", (), 3.6, (3.6,)),
+    "utterance that heard speech and has no text": events.Utterance(
+        4, 1, 10.0, 11.5, "", ((10.0, 11.5),), 11.0, (12.25, 11.0)
+    ),
+    "flushed with a string id": events.Flushed("turn-7"),
+    "flushed with a number id": events.Flushed(0),
+    "lag": events.Lag(4.2),
+    "warning": events.Notice("unknown_key", "flush.now: unknown key; ignored"),
+    "error that the session survives": events.Failure("bad_json", "expected a JSON object, got 'hello'", False),
+    "fatal error": events.Failure("idle", "no message for 60 s", True),
+    "stopped": events.Stopped(12.5, 8.2, 23),
+}
+
+
+@pytest.mark.parametrize("case", golden("client"))
+def test_client_messages_are_read(case) -> None:
+    command, notices = wire.decode(json.dumps(case["wire"]))
+    assert command == CLIENT[case["name"]]
+    assert notices == ()
+
+
+@pytest.mark.parametrize("case", [c for c in golden("server") if c.values[0]["name"] in SERVER])
+def test_server_messages_are_written(case) -> None:
+    assert json.loads(wire.encode(SERVER[case["name"]])) == case["wire"]
+
+
+def test_every_golden_message_has_its_event() -> None:
+    names = {case.values[0]["name"] for case in golden("server")}
+    assert names - SERVER.keys() == {"segment with words", "segment without words or language"}
+
+
+def test_segments_are_written() -> None:
+    with_words, without = (c.values[0]["wire"] for c in golden("server") if c.values[0]["name"].startswith("segment"))
+    source = api.Segment(0.0, 1.0, "", (), -0.6931, 1.0, 0.0)
+    event = events.Segment(1, 0, 0, 2.0, 3.25, " How are you?", None, source, 2.0)
+    assert json.loads(wire.encode(event)) == without
+    words = (events.Word("Hello", 0.12, 0.6, 0.98), events.Word("there.", 0.6, 1.5, 0.91))
+    sure = replace(source, avg_logprob=-0.0513)
+    event = events.Segment(0, 3, 0, 0.12, 1.5, "Hello there.", "en", sure, 0.0, words)
+    assert json.loads(wire.encode(event)) == with_words
+
+
+@pytest.mark.parametrize("case", golden("bad_client"))
+def test_bad_messages_are_explained(case) -> None:
+    with pytest.raises(SessionError) as caught:
+        wire.decode(case["text"])
+    assert (caught.value.code, caught.value.is_fatal) == (case["code"], case["fatal"])
+    assert "expected" in caught.value.message and "got" in caught.value.message
+    assert case.get("mentions", "") in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        ({"type": "start", "vad": True}, "vad"),
+        ({"type": "start", "audio": {"rate": 1}}, "audio.rate"),
+        ({"type": "start", "resume": {"from_s": 1, "to_s": 2}}, "resume.to_s"),
+        ({"type": "flush", "id": 1, "now": True}, "flush.now"),
+        ({"type": "keepalive", "x": 1}, "keepalive.x"),
+    ],
+)
+def test_unknown_keys_are_ignored_with_a_warning(message, key: str) -> None:
+    command, notices = wire.decode(json.dumps(message))
+    if isinstance(command, events.Start):
+        notices = command.notices
+    assert [(n.code, n.message) for n in notices] == [("unknown_key", f"{key}: unknown key; ignored")]
+
+
+def test_what_silence_does_is_told_to_mean_nothing_in_manual_mode() -> None:
+    """An option that does nothing is not accepted without a word."""
+    endpointing = {"mode": "manual", "silence_ms": 700, "min_utterance_s": 1, "max_utterance_s": 20}
+    command, _ = wire.decode(json.dumps({"type": "start", "endpointing": endpointing}))
+    assert isinstance(command, events.Start)
+    assert [notice.code for notice in command.notices] == ["no_effect", "no_effect"]
+    assert [notice.message.split(":")[0] for notice in command.notices] == [
+        "endpointing.silence_ms",
+        "endpointing.min_utterance_s",
+    ]
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_text_is_a_command_or_an_error(text: str) -> None:
+    """Nothing that a client can send raises anything but a session's error."""
+    try:
+        wire.decode(text)
+    except SessionError:
+        pass
+
+
+def test_deeply_nested_json_is_an_error() -> None:
+    with pytest.raises(SessionError):
+        wire.decode("[" * 100_000)

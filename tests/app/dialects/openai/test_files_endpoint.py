@@ -1,0 +1,569 @@
+"""File transcription over HTTP: what OpenAI's clients send, and what is refused."""
+
+import asyncio
+import io
+import json
+import math
+import wave
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import httpx
+import numpy as np
+import pytest
+from starlette.types import Message
+
+from app.main import build_app
+from app.service.settings import Settings
+from app.session.session import SessionConfig
+from engine import api
+from engine.api import Sampling
+from engine.errors import EngineFailed, EngineOverloaded
+from tests.app.conftest import Running
+from tests.compat.conformance import supported
+from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
+
+SILENCE = "chunking_strategy[silence_duration_ms]"
+TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(4.0), speech([5, 6, 7]), silence(0.5)))
+
+
+def wav(samples: np.ndarray, sample_rate: int = 16_000) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(sample_rate)
+        writer.writeframes((samples * 32768).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def multipart(file: bytes, fields: dict[str, str], is_first: bool = False) -> tuple[bytes, str]:
+    """The body and its content type, without a library's opinion about the order."""
+    parts = [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
+    about = (
+        b'Content-Disposition: form-data; name="file"; filename="a"\r\nContent-Type: application/octet-stream\r\n\r\n'
+    )
+    parts.insert(0 if is_first else len(parts), about + file)
+    return b"".join(b"--b\r\n" + part + b"\r\n" for part in parts) + b"--b--\r\n", "multipart/form-data; boundary=b"
+
+
+async def pieces(body: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(body), 10_007):
+        yield body[at : at + 10_007]
+
+
+@asynccontextmanager
+async def raw(
+    server: Running, content_type: str, n_bytes: int, headers: str = ""
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection on which the head of an upload was sent, and nothing of its body."""
+    host, _, port = server.address.partition(":")
+    async with asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n{headers}"
+            writer.write(f"{head}Content-Length: {n_bytes}\r\n\r\n".encode())
+            yield reader, writer
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@dataclass
+class HoldingTranscriber(FakeTranscriber):
+    """Holds every window but the first until it is released."""
+
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        if window is not self.windows[0]:
+            self.held.set()
+            await self._released.wait()
+        async for event in super()._events(window):
+            yield event
+
+
+class FailingTranscriber(FakeTranscriber):
+    """Dies at the second window, once the first one is done."""
+
+    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        if window is not self.windows[0]:
+            await self._released.wait()
+            raise EngineFailed("gone")
+        async for event in super()._events(window):
+            yield event
+        self.release()
+
+
+async def post(
+    url: str,
+    content: bytes = b"",
+    data: dict | None = None,
+    headers: dict | None = None,
+    path: str = "/v1/audio/transcriptions",
+) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=20) as client:
+        files = {"file": ("speech", content, "application/octet-stream")} if content else None
+        return await client.post(url + path, data=data or {}, files=files, headers=headers or {})
+
+
+def sse(response: httpx.Response) -> list[dict]:
+    """The events of a streamed answer, without pings."""
+    frames = response.text.split("\n\n")
+    assert frames.pop() == ""
+    return [json.loads(each.removeprefix("data: ")) for each in frames if not each.startswith(":")]
+
+
+async def test_json_is_the_text(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"model": "whisper-1"})
+    assert response.status_code == 200
+    assert response.json() == {
+        "text": said([1, 2, 3, 4, 5, 6, 7]),
+        "usage": {"type": "duration", "seconds": round(len(TALK) / 16000)},
+        "languages": [{"code": "en"}],
+    }
+    assert response.headers["x-tutti-model"] == "fake"
+    assert "x-tutti-ignored" not in response.headers
+
+
+async def test_verbose_json_has_every_field_that_clients_read(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"response_format": "verbose_json", "language": "en"})
+    body = response.json()
+    assert (body["task"], body["language"]) == ("transcribe", "english")
+    assert body["duration"] == pytest.approx(len(TALK) / 16000, abs=0.03)
+    assert " ".join(s["text"].strip() for s in body["segments"]) == body["text"]
+    first, second = body["segments"]
+    assert first["start"] == pytest.approx(0.3, abs=0.05)
+    assert second["start"] == pytest.approx(0.3 + 4 * 0.28 + 4.0, abs=0.05)
+    assert set(first) == {
+        "id",
+        "seek",
+        "start",
+        "end",
+        "text",
+        "tokens",
+        "temperature",
+        "avg_logprob",
+        "compression_ratio",
+        "no_speech_prob",
+    }
+
+
+async def test_speech_that_was_read_again_is_counted(serve) -> None:
+    """Files count in the same metrics as live speech."""
+    server = await serve(FakeTranscriber(lost=range(4)))
+    response = await post(server.http, wav(TALK[: 2 * 16_000]))
+    assert response.json()["text"] == said([1, 2, 3, 4])
+    assert server.metric("tutti_redecodes_total") == 1
+    assert server.metric("tutti_recovered_seconds_total") == pytest.approx(1.04, abs=0.05)
+    assert server.metric("tutti_uncovered_seconds_total") == 0
+
+
+async def test_text_is_plain(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"response_format": "text"})
+    assert response.headers["content-type"].startswith("text/plain")
+    assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("response_format", "media_type", "beginning"),
+    [
+        ("srt", "text/plain; charset=utf-8", "1\n00:00:00,300 --> 00:00:01,340\nw1 w2 w3 w4\n\n2\n00:00:05,"),
+        ("vtt", "text/vtt; charset=utf-8", "WEBVTT\n\n00:00:00.300 --> 00:00:01.340\nw1 w2 w3 w4\n\n00:00:05."),
+    ],
+)
+async def test_subtitles(serve, response_format: str, media_type: str, beginning: str) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"response_format": response_format})
+    assert response.headers["content-type"] == media_type
+    assert response.text.startswith(beginning)
+    assert response.text.endswith("\nw5 w6 w7\n\n")
+
+
+async def test_subtitles_of_silence_have_no_cues(serve) -> None:
+    server = await serve()
+    assert (await post(server.http, wav(silence(1.0)), {"response_format": "srt"})).text == ""
+    assert (await post(server.http, wav(silence(1.0)), {"response_format": "vtt"})).text == "WEBVTT\n\n"
+
+
+async def test_a_stream_tells_text_as_it_becomes_final(serve) -> None:
+    """Deltas that add up to the text of the one last event, which has the usage."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"stream": "true"})
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert "x-tutti-ignored" not in response.headers
+    *deltas, done = sse(response)
+    assert [delta["delta"] for delta in deltas] == ["w1 w2 w3 w4", " w5 w6 w7"]
+    assert (done["type"], done["text"]) == ("transcript.text.done", said([1, 2, 3, 4, 5, 6, 7]))
+    assert done["usage"]["input_tokens"] == pytest.approx(len(TALK) / 16_000 * 50, abs=1)
+    assert done["usage"]["output_tokens"] == 7
+
+
+async def test_a_stream_of_silence_is_done_at_once(serve) -> None:
+    server = await serve()
+    (done,) = sse(await post(server.http, wav(silence(1.0)), {"stream": "true"}))
+    assert (done["type"], done["text"]) == ("transcript.text.done", "")
+
+
+async def test_text_is_streamed_before_the_file_is_done(serve) -> None:
+    """The first delta comes while the second window is held by the engine."""
+    transcriber = HoldingTranscriber()
+    server = await serve(transcriber)
+    files = {"file": ("speech", wav(TALK))}
+    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
+        url = f"{server.http}/v1/audio/transcriptions"
+        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
+            lines = response.aiter_lines()
+            assert json.loads((await anext(lines)).removeprefix("data: "))["delta"] == said([1, 2, 3, 4])
+            await transcriber.held.wait()
+            transcriber.release()
+            rest = [line async for line in lines if line]
+    assert len(rest) == 2
+
+
+async def test_a_failure_in_the_middle_ends_the_stream(serve) -> None:
+    """In OpenAI's envelope, which its clients raise."""
+    server = await serve(FailingTranscriber())
+    response = await post(server.http, wav(TALK), {"stream": "true"})
+    assert response.status_code == 200
+    delta, failure = sse(response)
+    assert delta["delta"] == said([1, 2, 3, 4])
+    assert (failure["error"]["type"], failure["error"]["code"]) == ("server_error", "engine_failed")
+
+
+async def test_a_waiting_stream_is_kept_alive(serve, monkeypatch) -> None:
+    """By comments, which clients pass over."""
+    monkeypatch.setattr("app.dialects.openai.files_endpoint.PING_EVERY_S", 0.01)
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
+        url, files = f"{server.http}/v1/audio/transcriptions", {"file": ("speech", wav(TALK))}
+        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
+            lines = response.aiter_lines()
+            assert (await anext(lines)).startswith(":")
+            transcriber.release()
+            said_lines = [line async for line in lines if line.startswith("data: ")]
+    assert len(said_lines) == 3
+
+
+async def test_logprobs_are_those_of_words(serve) -> None:
+    """They add up to the text, in one piece and streamed."""
+    server = await serve()
+    body = (await post(server.http, wav(TALK), {"include[]": "logprobs"})).json()
+    assert "".join(each["token"] for each in body["logprobs"]) == body["text"]
+    assert {each["logprob"] for each in body["logprobs"]} == {round(math.log(0.75), 4)}
+    assert bytes(body["logprobs"][-1]["bytes"]) == b" w7"
+    *deltas, done = sse(await post(server.http, wav(TALK), {"include": "logprobs", "stream": "true"}))
+    for delta in deltas:
+        assert "".join(each["token"] for each in delta["logprobs"]) == delta["delta"]
+    assert done["logprobs"] == body["logprobs"]
+
+
+async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve) -> None:
+    server = await serve()
+    talk = wav(np.concatenate((speech(range(8)), silence(0.4), speech(range(8)), silence(0.2))))
+    await post(server.http, talk)
+    assert len(server.transcriber.windows) == 1
+    await post(server.http, talk, {"chunking_strategy[type]": "server_vad", SILENCE: "300"})
+    assert len(server.transcriber.windows) == 3
+
+
+@supported("openai-rest", "POST /v1/audio/translations")
+async def test_a_model_that_translates_does(serve) -> None:
+    transcriber = FakeTranscriber(info=replace(MODEL, tasks=("transcribe", "translate")))
+    server = await serve(transcriber)
+    data = {"response_format": "verbose_json"}
+    body = (await post(server.http, wav(TALK), data, path="/v1/audio/translations")).json()
+    assert (body["task"], body["language"]) == ("translate", "english")
+    assert {window.options.task for window in transcriber.windows} == {"translate"}
+
+
+async def test_a_model_that_cannot_translate_says_so(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK), path="/v1/audio/translations")
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (400, "model", "unsupported_task")
+    assert server.transcriber.windows == []
+
+
+async def test_a_long_file_comes_out_whole_and_in_order(serve) -> None:
+    """Three minutes are cut into windows that are decoded side by side."""
+    server = await serve()
+    words = [index * 7 % 80 for index in range(640)]
+    response = await post(server.http, wav(speech(words)))
+    assert response.json()["text"] == said(words)
+
+
+async def test_silence_has_no_text(serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(silence(2.0)), {"response_format": "verbose_json"})
+    assert (response.json()["text"], response.json()["segments"]) == ("", [])
+
+
+async def test_what_is_not_honoured_is_named(serve) -> None:
+    """A field that changes nothing here is told in a header, not swallowed."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"vad_filter": "true", "languages[]": ["en", "de"], "größe": "2"})
+    assert response.headers["x-tutti-ignored"] == "gr??e, languages, vad_filter"
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("true", "w1 w2 w3 w4"), ("False", ""), (None, "")])
+async def test_context_is_carried_where_it_is_asked_for(serve, asked: str | None, shown: str) -> None:
+    """`condition_on_previous_text` shows the model the text before a window."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"condition_on_previous_text": asked} if asked else {})
+    assert response.json()["text"] == said([1, 2, 3, 4, 5, 6, 7])
+    assert "x-tutti-ignored" not in response.headers
+    assert [window.options.previous_text.strip() for window in server.transcriber.windows] == ["", shown]
+
+
+@pytest.mark.parametrize(
+    ("asked", "temperatures", "best_of"),
+    [
+        ({}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 1),
+        ({"temperature": "0", "best_of": "5"}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 5),
+        ({"temperature": "0.3"}, (0.3,), 1),
+        ({"temperature_fallback": "false"}, (0.0,), 1),
+        ({"temperature_fallback": "true"}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 1),
+    ],
+)
+async def test_the_temperature_rises_unless_one_is_given(serve, asked: dict, temperatures: tuple, best_of: int) -> None:
+    """As OpenAI's documentation has it for 0."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), asked)
+    assert "x-tutti-ignored" not in response.headers
+    for window in server.transcriber.windows:
+        assert window.options.sampling == Sampling(temperatures, best_of)
+
+
+async def test_hotwords_are_passed_on(serve) -> None:
+    """They are separated by commas, as other servers of Whisper take them."""
+    server = await serve()
+    await post(server.http, wav(TALK), {"hotwords": "Okonkwo, New Orleans,"})
+    assert {window.options.hotwords for window in server.transcriber.windows} == {("Okonkwo", "New Orleans")}
+
+
+async def test_words_and_segments_are_timed_where_asked_for(serve) -> None:
+    server = await serve()
+    for granularities in (["word"], ["segment"], ["word", "segment"], []):
+        data = {"response_format": "verbose_json", "timestamp_granularities[]": granularities}
+        body = (await post(server.http, wav(TALK), data)).json()
+        assert ("segments" in body) == (granularities != ["word"])
+        assert ("words" in body) == ("word" in granularities)
+        if "words" in body:
+            assert [word["word"] for word in body["words"]] == body["text"].split()
+            times = [time for word in body["words"] for time in (word["start"], word["end"])]
+            assert times == sorted(times) and times[-1] <= body["duration"]
+
+
+async def test_bad_requests_are_explained(serve) -> None:
+    """And the server goes on."""
+    server = await serve()
+    bad = [
+        (b"", {"model": "whisper-1"}, None),
+        (wav(TALK), {"file": "twice"}, None),
+        (wav(TALK), {"language": "klingon"}, "language"),
+        (wav(TALK), {"response_format": "diarized_json"}, "response_format"),
+        (wav(TALK)[:20], {}, "file"),
+        (wav(silence(0.0)), {}, "file"),
+        (b"this is no audio at all", {}, "file"),
+        (b"this is no audio at all", {"stream": "true"}, "file"),
+    ]
+    for content, data, param in bad:
+        response = await post(server.http, content, data)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert (error["type"], error["param"]) == ("invalid_request_error", param)
+        assert error["message"]
+    assert (await post(server.http, wav(TALK))).status_code == 200
+
+
+async def test_text_instead_of_a_file_is_explained(serve) -> None:
+    server = await serve()
+    async with httpx.AsyncClient() as client:
+        response = await client.post(f"{server.http}/v1/audio/transcriptions", files={"file": (None, "hello")})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "file")
+
+
+async def test_a_file_that_is_too_large_is_refused(serve) -> None:
+    server = await serve(max_upload_mb=1)
+    response = await post(server.http, wav(silence(40)))
+    assert response.status_code == 413
+
+
+@pytest.mark.parametrize(("error", "status"), [(EngineFailed("gone"), 500), (EngineOverloaded(3, 3), 503)])
+async def test_engine_trouble_has_its_status(serve, error, status: int) -> None:
+    server = await serve(FakeTranscriber(error=error))
+    response = await post(server.http, wav(TALK))
+    assert response.status_code == status
+    assert response.json()["error"]["code"] == error.code
+
+
+async def test_too_many_uploads_are_told_to_come_back(serve) -> None:
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber, max_uploads=1)
+    first = asyncio.create_task(post(server.http, wav(TALK)))
+    await transcriber.opened.wait()
+    refused = await post(server.http, wav(TALK))
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    transcriber.release()
+    assert (await first).status_code == 200
+
+
+@pytest.mark.parametrize("stream", ["true", "false"])
+async def test_a_client_that_goes_away_ends_the_work(serve, stream: str) -> None:
+    """Its windows are withdrawn, and its place is free again."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+    upload = asyncio.create_task(post(server.http, wav(TALK), {"stream": stream}))
+    async with asyncio.timeout(10):
+        await transcriber.opened.wait()
+        upload.cancel()
+        await server.service._all_gone.wait()
+    assert transcriber.n_open == 0
+
+
+async def test_a_client_that_leaves_a_stream_ends_the_work(serve) -> None:
+    transcriber = HoldingTranscriber()
+    server = await serve(transcriber)
+    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
+        url, files = f"{server.http}/v1/audio/transcriptions", {"file": ("speech", wav(TALK))}
+        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
+            lines = response.aiter_lines()
+            await anext(lines)
+            await transcriber.held.wait()
+        await server.service._all_gone.wait()
+    assert transcriber.n_open == 0
+
+
+async def test_a_client_that_does_not_read_is_cut_off() -> None:
+    """It holds neither windows nor a place."""
+    transcriber = HoldingTranscriber()
+    app = build_app(Settings(send_timeout_s=0.05), transcriber, SessionConfig(make_detector=LevelDetector))
+    body, content_type = multipart(wav(TALK), {"stream": "true"})
+    incoming = [{"type": "http.request", "body": body}]
+    sent: list[str] = []
+
+    async def receive() -> Message:
+        return incoming.pop() if incoming else await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        sent.append(message["type"])
+        if message["type"] == "http.response.body":
+            await asyncio.Future()
+
+    path = {
+        "path": "/v1/audio/transcriptions",
+        "query_string": b"",
+        "headers": [(b"content-type", content_type.encode())],
+    }
+    async with asyncio.timeout(10):
+        await app({"type": "http", "method": "POST", "app": app, "http_version": "1.1", **path}, receive, send)
+    assert sent == ["http.response.start", "http.response.body"]
+    assert transcriber.n_open == 0
+    assert app.state.service._all_gone.is_set()
+
+
+async def test_a_refused_client_reads_why(serve) -> None:
+    """It is let finish sending, so that it finds an answer and not a broken connection."""
+    server = await serve(api_keys="secret", max_upload_mb=2)
+    large = wav(silence(200))
+    assert (await post(server.http, large)).status_code == 401
+    headers = {"Authorization": "Bearer secret"}
+    assert (await post(server.http, large, headers=headers)).status_code == 413
+    assert (await post(server.http, wav(silence(1)), headers=headers)).status_code == 200
+
+
+async def test_what_is_no_form_is_refused(serve) -> None:
+    """Forms that break off among them."""
+    server = await serve()
+    broken = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nab'
+    for content_type, body in [
+        ("application/json", b"{}"),
+        ("application/x-www-form-urlencoded", b"file=1"),
+        ("multipart/form-data", b"--x"),
+        ("multipart/form-data; boundary=x", b"no form at all"),
+        ("multipart/form-data; boundary=x", broken),
+    ]:
+        async with httpx.AsyncClient() as client:
+            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+            response = await client.post(url, content=body, headers=headers)
+        assert response.status_code == 400
+        assert response.json()["error"]["message"].startswith("body: ")
+
+
+async def test_multipart_in_every_shape(serve) -> None:
+    """The file before or behind the other fields; the length told or not."""
+    server = await serve()
+    for is_first, is_chunked in product((True, False), repeat=2):
+        body, content_type = multipart(wav(TALK), {"response_format": "text"}, is_first=is_first)
+        content = pieces(body) if is_chunked else body
+        async with httpx.AsyncClient(timeout=20) as client:
+            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+            response = await client.post(url, content=content, headers=headers)
+        assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
+
+
+async def test_a_file_needs_no_name(serve) -> None:
+    """Nor one that can be read, nor a type."""
+    server = await serve()
+    for name in ("", '; filename=""', "; filename*=UTF-8''gr%C3%BC%C3%9Fe.wav", '; filename="grüße \\".wav"'):
+        body, content_type = multipart(wav(TALK), {"response_format": "text"})
+        body = body.replace(b'; filename="a"\r\nContent-Type: application/octet-stream', name.encode())
+        async with httpx.AsyncClient(timeout=20) as client:
+            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+            response = await client.post(url, content=body, headers=headers)
+        assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
+
+
+async def test_a_file_of_unknown_length_is_refused_when_it_is_too_large(serve) -> None:
+    server = await serve(max_upload_mb=1)
+    body, content_type = multipart(wav(silence(40)), {})
+    async with httpx.AsyncClient(timeout=20) as client:
+        url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
+        response = await client.post(url, content=pieces(body), headers=headers)
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+
+
+async def test_an_upload_that_stops_is_given_up(serve) -> None:
+    """Whether the client stays silent or goes away, its place is free again."""
+    server = await serve(idle_timeout_s=0.2)
+    body, content_type = multipart(wav(TALK), {})
+    for goes_away in (False, True):
+        async with raw(server, content_type, len(body)) as (reader, writer):
+            writer.write(body[: len(body) // 2])
+            await writer.drain()
+            if not goes_away:
+                assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
+        async with asyncio.timeout(10):
+            await server.service._all_gone.wait()
+
+
+async def test_a_client_that_asks_first_need_not_send(serve) -> None:
+    """As curl does with large files: `Expect: 100-continue` is answered with the refusal itself."""
+    server = await serve(api_keys="secret")
+    async with raw(server, "multipart/form-data; boundary=b", 1_000_000, "Expect: 100-continue\r\n") as (reader, _):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+
+
+async def test_a_server_that_goes_down_says_so(serve) -> None:
+    server = await serve()
+    server.service.is_draining = True
+    response = await post(server.http, wav(TALK))
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
+    assert response.headers["retry-after"] == "5"
+    server.service.is_draining = False
+
+
+async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
+    server = await serve(api_keys="secret")
+    assert (await post(server.http, wav(TALK))).status_code == 401
+    allowed = await post(server.http, wav(TALK), headers={"Authorization": "Bearer secret"})
+    assert allowed.status_code == 200

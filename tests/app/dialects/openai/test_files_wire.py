@@ -1,0 +1,258 @@
+"""OpenAI's form fields as options, and transcripts as its answers; no server, no engine."""
+
+import json
+import math
+
+import pytest
+
+from app.dialects.openai.files_wire import Options, TextStream, body, frame, read_options
+from app.files.transcript import Transcript
+from app.service.http_errors import RequestError
+from app.session import events
+from engine import api
+
+SILENCE = "chunking_strategy[silence_duration_ms]"
+
+
+def options(*fields: tuple[str, str], task: api.Task = "transcribe") -> Options:
+    return read_options(fields, task)
+
+
+def segment(
+    utterance: int, number: int, text: str, language: str | None = "en", start_s: float = 0.0
+) -> events.Segment:
+    """Two tokens for a segment, and every word as likely as not."""
+    words = tuple(api.Word(f" {word}", 0.0, 1.0, 0.5) for word in text.split())
+    source = api.Segment(0.0, 1.0, f" {text}", (1, 2), -0.1, 1.0, 0.0, words)
+    return events.Segment(utterance, number, 0, start_s, start_s + 1.0, text, language, source, start_s)
+
+
+def utterance(number: int, text: str) -> events.Utterance:
+    return events.Utterance(number, 0, 0.0, 1.0, text, (), 1.0, (1.0,))
+
+
+TALK = [
+    segment(0, 0, "Good morning."),
+    segment(0, 1, " How are you?", start_s=1.0),
+    utterance(0, "Good morning. How are you?"),
+    utterance(1, ""),
+    segment(2, 2, "Fine.", start_s=4.0),
+    utterance(2, "Fine."),
+    events.Stopped(6.2, 3.0, 6),
+]
+
+
+def told(asked: Options, talk: list[events.Event] = TALK) -> list[dict]:
+    stream = TextStream(asked)
+    return [message for event in talk if (message := stream.take(event))]
+
+
+def answer(asked: Options, talk: list[events.Event] = TALK) -> tuple[str, str]:
+    transcript = Transcript()
+    for event in talk:
+        transcript.take(event)
+    return body(transcript, asked)
+
+
+# What is asked.
+
+
+def test_nothing_but_the_defaults() -> None:
+    assert options(("model", "whisper-1")) == Options()
+
+
+def test_everything_that_has_an_effect() -> None:
+    """None of it is named as ignored."""
+    asked = options(
+        ("response_format", "verbose_json"),
+        ("language", "en"),
+        ("prompt", "At the station."),
+        ("keywords[]", "Kowalski"),
+        ("keywords[]", " New Orleans "),
+        ("hotwords", "Okonkwo, ,platform"),
+        ("temperature", "0.3"),
+        ("best_of", "2"),
+        ("condition_on_previous_text", "true"),
+        ("timestamp_granularities[]", "word"),
+        ("chunking_strategy[type]", "server_vad"),
+        (SILENCE, "300"),
+    )
+    assert asked == Options(
+        response_format="verbose_json",
+        times_segments=False,
+        times_words=True,
+        language="en",
+        prompt="At the station.",
+        hotwords=("Kowalski", "New Orleans", "Okonkwo", "platform"),
+        temperature=0.3,
+        best_of=2,
+        carries_context=True,
+        silence_ms=300,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "language", "ignored"),
+    [
+        ([("language", "German")], "de", ()),
+        ([("language", "DE ")], "de", ()),
+        ([("language", "")], None, ()),
+        ([("languages[]", "de")], "de", ()),
+        ([("languages", "de"), ("languages", "en")], None, ("languages",)),
+        ([("language", "en"), ("languages[]", "de")], "en", ("languages",)),
+    ],
+)
+def test_languages(fields: list[tuple[str, str]], language: str | None, ignored: tuple[str, ...]) -> None:
+    """A code or an English name; of several possible ones none is preferred."""
+    asked = options(*fields)
+    assert (asked.language, asked.ignored) == (language, ignored)
+
+
+@pytest.mark.parametrize(
+    ("fields", "silence_ms", "ignored"),
+    [
+        ([("chunking_strategy", "auto")], None, ()),
+        ([("chunking_strategy", "")], None, ()),
+        ([("chunking_strategy[type]", "server_vad")], None, ()),
+        ([("chunking_strategy", '{"type": "server_vad", "silence_duration_ms": 300}')], 300, ()),
+        (
+            [("chunking_strategy[type]", "server_vad"), ("chunking_strategy[threshold]", "0.4"), (SILENCE, "200")],
+            200,
+            ("chunking_strategy[threshold]",),
+        ),
+        (
+            [("chunking_strategy", '{"type": "server_vad", "prefix_padding_ms": 300}')],
+            None,
+            ("chunking_strategy[prefix_padding_ms]",),
+        ),
+    ],
+)
+def test_the_chunking_strategy_is_a_silence(fields, silence_ms: int | None, ignored: tuple[str, ...]) -> None:
+    asked = options(*fields)
+    assert (asked.silence_ms, asked.ignored) == (silence_ms, ignored)
+
+
+@pytest.mark.parametrize("response_format", ["srt", "vtt", "verbose_json"])
+def test_a_stream_has_no_times(response_format: str) -> None:
+    """Formats that are made of them stream text like the others, and are named."""
+    asked = options(("stream", "true"), ("response_format", response_format))
+    assert (asked.is_streamed, asked.response_format, asked.ignored) == (True, "json", ("response_format",))
+    assert not asked.needs_words
+    asked = options(("stream", "1"), ("response_format", "verbose_json"), ("timestamp_granularities", "word"))
+    assert asked.ignored == ("response_format", "timestamp_granularities")
+
+
+@pytest.mark.parametrize("response_format", ["json", "text"])
+def test_text_is_streamed_as_it_is(response_format: str) -> None:
+    asked = options(("stream", "true"), ("response_format", response_format))
+    assert (asked.is_streamed, asked.ignored) == (True, ())
+
+
+def test_what_is_unknown_is_named() -> None:
+    assert options(("vad_filter", "true"), ("größe", "2"), ("model", "m")).ignored == ("größe", "vad_filter")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ([("response_format", "sub")], "response_format"),
+        ([("response_format", "diarized_json")], "response_format"),
+        ([("response_format", "json"), ("response_format", "text")], "response_format"),
+        ([("stream", "maybe")], "stream"),
+        ([("timestamp_granularities[]", "word")], "timestamp_granularities"),
+        ([("response_format", "verbose_json"), ("timestamp_granularities[]", "letter")], "timestamp_granularities"),
+        ([("include[]", "everything")], "include"),
+        ([("include[]", "logprobs"), ("response_format", "text")], "include"),
+        ([("known_speaker_names[]", "agent"), ("known_speaker_names[]", "customer")], "known_speaker_names"),
+        ([("known_speaker_references[]", "data:,")], "known_speaker_references"),
+        ([("chunking_strategy", "none")], "chunking_strategy"),
+        ([("chunking_strategy", "{")], "chunking_strategy"),
+        ([("chunking_strategy[type]", "client")], "chunking_strategy[type]"),
+        ([(SILENCE, "300")], "chunking_strategy[type]"),
+        ([("chunking_strategy", '{"type": "server_vad", "silence_duration_ms": 9}')], SILENCE),
+        ([("language", "en"), ("language", "de")], "language"),
+        ([("prompt", "a" * 10_001)], "prompt"),
+        ([("temperature", "1.2")], "temperature"),
+        ([("temperature", "warm")], "temperature"),
+        ([("temperature", "nan")], "temperature"),
+        ([("best_of", "2.5")], "best_of"),
+        ([("best_of", "0")], "best_of"),
+        ([("condition_on_previous_text", "yes")], "condition_on_previous_text"),
+        ([("condition_on_previous_text", "")], "condition_on_previous_text"),
+        ([("keywords[]", "a" * 48)], "keywords"),
+        ([("hotwords", "a" * 48)], "hotwords"),
+        ([("hotwords", ",".join("a" * 65))], "hotwords"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(fields: list[tuple[str, str]], param: str) -> None:
+    """With the name of the field, what was expected and what came."""
+    with pytest.raises(RequestError) as raised:
+        options(*fields)
+    assert (raised.value.status, raised.value.param) == (400, param)
+    assert param.partition("[")[0] in raised.value.message
+
+
+# What is answered.
+
+
+def test_json() -> None:
+    content, media_type = answer(Options())
+    assert media_type == "application/json"
+    assert json.loads(content) == {
+        "text": "Good morning. How are you? Fine.",
+        "usage": {"type": "duration", "seconds": 6},
+        "languages": [{"code": "en"}],
+    }
+
+
+def test_text_and_subtitles() -> None:
+    assert answer(Options(response_format="text")) == ("Good morning. How are you? Fine.\n", "text/plain")
+    srt, media_type = answer(Options(response_format="srt"))
+    assert media_type == "text/plain"
+    assert srt.split("\n\n")[1] == "2\n00:00:01,000 --> 00:00:02,000\nHow are you?"
+    vtt, media_type = answer(Options(response_format="vtt"))
+    assert media_type == "text/vtt" and vtt.startswith("WEBVTT\n\n00:00:00.000 --> ")
+
+
+def test_a_translation_is_english() -> None:
+    """Whatever was spoken."""
+    talk = [segment(0, 0, "Good day.", language="de"), utterance(0, "Good day."), events.Stopped(1.0, 1.0, 2)]
+    verbose = json.loads(answer(Options(task="translate", response_format="verbose_json"), talk)[0])
+    assert (verbose["task"], verbose["language"]) == ("translate", "english")
+
+
+def test_a_stream_adds_up_to_its_end() -> None:
+    *deltas, done = told(Options(is_streamed=True))
+    assert [delta["delta"] for delta in deltas] == ["Good morning.", " How are you?", " Fine."]
+    assert done == {
+        "type": "transcript.text.done",
+        "text": "Good morning. How are you? Fine.",
+        "usage": {
+            "type": "tokens",
+            "input_tokens": 310,
+            "input_token_details": {"audio_tokens": 310},
+            "output_tokens": 6,
+            "total_tokens": 316,
+        },
+        "languages": [{"code": "en"}],
+    }
+
+
+def test_utterances_of_scripts_without_spaces_are_joined_without() -> None:
+    talk = [segment(0, 0, "おはよう。", "ja"), segment(1, 1, "元気？", "ja"), events.Stopped(2.0, 2.0, 2)]
+    assert told(Options(), talk)[-1]["text"] == "おはよう。元気？"
+
+
+def test_logprobs_add_up_to_the_text() -> None:
+    """In a stream and in one piece; a word that is thought impossible has one all the same."""
+    asked = Options(has_logprobs=True)
+    *deltas, done = told(asked)
+    for delta in deltas:
+        assert "".join(each["token"] for each in delta["logprobs"]) == delta["delta"]
+    assert done["logprobs"] == json.loads(answer(asked)[0])["logprobs"]
+    assert {each["logprob"] for each in done["logprobs"]} == {round(math.log(0.5), 4)}
+    assert bytes(done["logprobs"][-1]["bytes"]) == b" Fine."
+
+
+def test_a_frame_is_one_line_of_data() -> None:
+    assert frame({"text": "é\n"}) == 'data: {"text":"é\\n"}\n\n'

@@ -1,0 +1,57 @@
+"""Fields of forms, taken one by one."""
+
+import pytest
+
+from app.dialects.openai.form import Form
+from app.service.http_errors import RequestError
+
+
+def test_what_was_not_taken_had_no_effect() -> None:
+    form = Form([("a", "1"), ("b", "2"), ("c[]", "3")])
+    assert form.text("a") == "1"
+    form.ignore("a[x]")
+    assert form.ignored == ("a[x]", "b", "c")
+
+
+@pytest.mark.parametrize("name", ["list", "list[]"])
+def test_lists_have_brackets_or_not(name: str) -> None:
+    form = Form([(name, "1"), (name, "2")])
+    assert form.texts("list") == ("1", "2")
+    assert form.texts("list") == ()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [("o[type]", "x"), ("o[n]", "5")],
+        [("o", '{"type": "x", "n": 5}')],
+    ],
+)
+def test_objects_are_fields_or_json(fields: list[tuple[str, str]]) -> None:
+    form = Form([*fields, ("other", "")])
+    nested = form.nested("o")
+    assert isinstance(nested, Form)
+    assert nested.choice("o[type]", ("x", "y"), "y") == "x"
+    assert nested.number("o[n]", 0, 1, 9) == 5
+    assert (nested.ignored, form.ignored) == ((), ("other",))
+
+
+@pytest.mark.parametrize(("value", "is_true"), [("true", True), ("1", True), ("False", False), ("0", False)])
+def test_booleans(value: str, is_true: bool) -> None:
+    assert Form([("b", value)]).boolean("b") is is_true
+    assert Form([]).boolean("b") is False
+
+
+def test_an_error_says_what_was_expected_and_what_came() -> None:
+    with pytest.raises(RequestError) as raised:
+        Form([("n", "12")]).number("n", 1, 1, 10)
+    assert raised.value.message == "n: expected a whole number from 1 to 10, got '12'"
+    assert (raised.value.status, raised.value.param) == (400, "n")
+    with pytest.raises(RequestError, match="n: expected one value, got 2"):
+        Form([("n", "1"), ("n", "2")]).text("n")
+
+
+@pytest.mark.parametrize("value", ["{", "{]", '{"a": ' * 100_000])
+def test_an_object_that_cannot_be_read_is_an_error(value: str) -> None:
+    with pytest.raises(RequestError, match="expected a JSON object"):
+        Form([("o", value)]).nested("o")

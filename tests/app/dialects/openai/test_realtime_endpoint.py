@@ -1,0 +1,263 @@
+"""`/v1/realtime` over real sockets: who is let in, subprotocols, secrets for browsers, and limits."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from app.dialects.openai.realtime_endpoint import LEAST_IDLE_TIMEOUT_S, MAX_BODY_BYTES
+from app.errors import CLOSE_DRAINING, CLOSE_TOO_BIG
+from app.service.client_secrets import sign
+from tests.app.conftest import Running
+from tests.compat.conformance import approximated, supported
+from tests.fakes import FakeTranscriber, said, silence, speech
+
+DIALECT = "openai-realtime"
+UPDATE = {
+    "type": "session.update",
+    "session": {"type": "transcription", "audio": {"input": {"format": {"type": "audio/pcm", "rate": 16000}}}},
+}
+
+
+@asynccontextmanager
+async def opened(server: Running, query: str = "", **options: Any) -> AsyncIterator[ClientConnection]:
+    async with asyncio.timeout(10), connect(f"ws://{server.address}/v1/realtime{query}", **options) as socket:
+        yield socket
+
+
+async def told(socket: ClientConnection) -> dict[str, Any]:
+    return json.loads(await socket.recv())
+
+
+async def refused(server: Running, query: str = "", **options: Any) -> httpx.Response:
+    """The answer before the upgrade."""
+    with pytest.raises(InvalidStatus) as caught:
+        async with opened(server, query, **options):
+            pass
+    response = caught.value.response
+    headers = dict(response.headers.raw_items())
+    return httpx.Response(response.status_code, headers=headers, content=bytes(response.body))
+
+
+def append(numbers: list[int], silence_s: float) -> str:
+    samples = np.concatenate((speech(numbers), silence(silence_s)))
+    audio = base64.b64encode(np.round(samples * 32768).astype("<i2").tobytes()).decode()
+    return json.dumps({"type": "input_audio_buffer.append", "audio": audio})
+
+
+async def transcribed(socket: ClientConnection) -> str:
+    """Says something, and waits for its text."""
+    await socket.send(json.dumps(UPDATE))
+    await socket.send(append([1, 2, 3], 1.0))
+    while (message := await told(socket))["type"] != "conversation.item.input_audio_transcription.completed":
+        assert message["type"] != "error", message
+    return message["transcript"]
+
+
+@supported(DIALECT, "?intent=transcription, ?model=, both or neither")
+@pytest.mark.parametrize("query", ["", "?intent=transcription", "?model=gpt-realtime", "?intent=transcription&model=m"])
+async def test_every_way_to_say_what_is_wanted_is_understood(serve, query: str) -> None:
+    server = await serve()
+    async with opened(server, query, additional_headers={"OpenAI-Organization": "o"}) as socket:
+        assert (await told(socket))["type"] == "session.created"
+        assert await transcribed(socket) == said([1, 2, 3])
+
+
+async def test_what_of_the_url_has_no_effect_is_named(serve) -> None:
+    server = await serve()
+    async with opened(server, "?intent=conversation&api-version=1&model=m") as socket:
+        created = await told(socket)
+    assert [warning["param"] for warning in created["warnings"]] == ["model", "intent", "api-version"]
+
+
+@supported(DIALECT, "OpenAI-Beta: realtime=v1 (older shape)")
+async def test_the_header_of_the_beta_asks_for_the_older_shape(serve) -> None:
+    server = await serve()
+    async with opened(server, additional_headers={"OpenAI-Beta": "realtime=v1"}) as socket:
+        assert "input_audio_format" in (await told(socket))["session"]
+
+
+@supported(DIALECT, "Authorization: Bearer; 401 before the upgrade")
+async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
+    server = await serve(api_keys="k")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer ek_AAAA"}):
+        response = await refused(server, additional_headers=headers)
+        assert response.status_code == 401
+        assert response.json()["error"]["code"] == "invalid_api_key"
+    assert server.metric("tutti_refused_total", reason="unauthorized") == 3
+    async with opened(server, additional_headers={"Authorization": "Bearer k"}) as socket:
+        assert await transcribed(socket) == said([1, 2, 3])
+
+
+@supported(DIALECT, "subprotocols realtime, openai-insecure-api-key.KEY")
+async def test_browsers_offer_the_key_as_a_subprotocol(serve) -> None:
+    """Which is not said back."""
+    server = await serve(api_keys="k")
+    offered = ["realtime", "openai-insecure-api-key.k", "openai-beta.realtime-v1"]
+    async with opened(server, subprotocols=offered) as socket:
+        assert socket.subprotocol == "realtime"
+        assert "input_audio_format" in (await told(socket))["session"]
+    response = await refused(server, subprotocols=["realtime", "openai-insecure-api-key.wrong"])
+    assert response.status_code == 401
+
+
+async def test_other_subprotocols_are_refused_without_the_key(serve) -> None:
+    server = await serve(api_keys="k")
+    response = await refused(server, subprotocols=["openai-insecure-api-key.k", "soap"])
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "subprotocol: expected realtime, got soap"
+
+
+@approximated(DIALECT, "429 before the upgrade", how="503 with `Retry-After` when there is no room")
+async def test_no_room_is_said_before_the_upgrade(serve) -> None:
+    server = await serve(max_sessions=1)
+    async with opened(server) as socket:
+        await told(socket)
+        response = await refused(server)
+    assert response.status_code == 503 and int(response.headers["retry-after"]) > 0
+    assert response.json()["error"]["code"] == "overloaded"
+
+
+async def test_a_large_append_is_taken_and_a_larger_one_refused(serve) -> None:
+    """Clients send up to the audio of half a minute at once."""
+    server = await serve(max_message_kb=1024)
+    async with opened(server) as socket:
+        await socket.send(append([1, 2, 3], 30.0))
+        with pytest.raises(ConnectionClosed) as caught:
+            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": "A" * (4 << 20)}))
+            while True:
+                await told(socket)
+    assert caught.value.rcvd is not None and caught.value.rcvd.code == CLOSE_TOO_BIG
+
+
+async def test_a_client_that_leaves_leaves_no_work_behind(serve) -> None:
+    """Without a commit, and while its text is still awaited."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+    async with opened(server) as socket:
+        await socket.send(json.dumps(UPDATE))
+        await socket.send(append([1, 2, 3], 1.0))
+        await transcriber.opened.wait()
+    # That no window is left open is asserted when the server ends.
+
+
+async def test_a_server_that_goes_down_says_so_by_its_close_code(serve) -> None:
+    server = await serve()
+    async with opened(server) as socket:
+        await transcribed(socket)
+        server.server.stop()
+        with pytest.raises(ConnectionClosed) as caught:
+            while True:
+                assert (await told(socket))["type"] != "error"
+    assert caught.value.rcvd is not None and caught.value.rcvd.code == CLOSE_DRAINING
+
+
+async def test_idle_clients_may_stay_as_long_as_pools_keep_their_sockets(serve) -> None:
+    """Ten minutes, whatever the limit for others."""
+    server = await serve(idle_timeout_s=0.05)
+    async with opened(server) as socket:
+        await told(socket)
+        async with connect(server.stream) as other:
+            await other.wait_closed()
+        assert other.close_reason == "idle"
+        assert await transcribed(socket) == said([1, 2, 3])
+    assert LEAST_IDLE_TIMEOUT_S > 600
+
+
+# Secrets for browsers.
+
+
+async def post(server: Running, path: str, body: Any = None, key: str = "k") -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        headers = {"Authorization": f"Bearer {key}"}
+        content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        return await client.post(f"{server.http}/v1/realtime/{path}", headers=headers, content=content)
+
+
+SESSION = {"type": "transcription", "audio": {"input": {"transcription": {"language": "de"}, "turn_detection": None}}}
+
+
+@supported(DIALECT, "POST /v1/realtime/client_secrets")
+async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve) -> None:
+    """As key and as subprotocol, for this and for the native protocol, and for nothing else."""
+    server = await serve(api_keys="k,k2")
+    response = await post(server, "client_secrets", {"session": SESSION, "expires_after": {"seconds": 30}}, "k2")
+    body = response.json()
+    assert body["value"].startswith("ek_") and 0 < body["expires_at"] - server.service.started < 60
+    assert body["session"]["audio"]["input"]["transcription"]["language"] == "de"
+    assert body["session"]["type"] == "transcription" and body["session"]["object"]
+    for options in (
+        {"additional_headers": {"Authorization": f"Bearer {body['value']}"}},
+        {"subprotocols": ["realtime", f"openai-insecure-api-key.{body['value']}"]},
+    ):
+        async with opened(server, **options) as socket:
+            source = (await told(socket))["session"]["audio"]["input"]
+            assert source["transcription"]["language"] == "de" and source["turn_detection"] is None
+    async with connect(server.stream, subprotocols=["tutti.v1", f"tutti.key.{body['value']}"]) as socket:
+        await socket.send('{"type": "start"}')
+        assert (await told(socket))["type"] == "started"
+    assert (await post(server, "client_secrets", {}, body["value"])).status_code == 401
+
+
+@supported(DIALECT, "POST /v1/realtime/transcription_sessions (older shape)")
+async def test_the_older_way_to_a_secret_works_too(serve) -> None:
+    server = await serve(api_keys="k")
+    session = {
+        "input_audio_format": "g711_alaw",
+        "client_secret": {"expires_at": {"anchor": "created_at", "seconds": 60}},
+    }
+    body = (await post(server, "transcription_sessions", session)).json()
+    assert body["input_audio_format"] == "g711_alaw" and "audio" not in body
+    value = body["client_secret"]["value"]
+    async with opened(server, additional_headers={"Authorization": f"Bearer {value}"}) as socket:
+        created = await told(socket)
+    assert created["session"]["audio"]["input"]["format"] == {"type": "audio/pcma"}
+
+
+async def test_secrets_are_given_where_nobody_needs_a_key(serve) -> None:
+    """So that a page made for OpenAI's works on a laptop, too."""
+    server = await serve()
+    value = (await post(server, "client_secrets")).json()["value"]
+    async with opened(server, additional_headers={"Authorization": f"Bearer {value}"}) as socket:
+        assert await transcribed(socket) == said([1, 2, 3])
+
+
+async def test_an_expired_secret_is_none(serve) -> None:
+    server = await serve(api_keys="k")
+    secret = sign("k", server.service.started - 1, {})
+    response = await refused(server, additional_headers={"Authorization": f"Bearer {secret.value}"})
+    assert response.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        (b"hello", 400, None),
+        ([], 400, None),
+        ({"session": 3}, 400, "session"),
+        ({"session": {"audio": {"input": {"format": {"type": "mp3"}}}}}, 400, "session.audio.input.format.type"),
+        ({"expires_after": {"seconds": 5}}, 400, "expires_after.seconds"),
+        ({"expires_after": {"seconds": True}}, 400, "expires_after.seconds"),
+        ({"expires_after": {"anchor": "born_at"}}, 400, "expires_after"),
+        (
+            {"session": {"audio": {"input": {"transcription": {"prompt": "".join(map(str, range(2500)))}}}}},
+            400,
+            "session",
+        ),
+        (b"x" * (MAX_BODY_BYTES + 1), 413, None),
+    ],
+)
+async def test_bad_requests_for_secrets_are_told_what_was_expected(serve, body, status: int, param: str | None) -> None:
+    server = await serve()
+    response = await post(server, "client_secrets", body)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (status, param)
+    assert "expected" in error["message"]

@@ -1,0 +1,724 @@
+"""OpenAI Realtime without a network: every option, every event, and what is refused."""
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.dialects.openai.realtime_options import LOGPROBS, WORDS, Settings, named
+from app.dialects.openai.realtime_wire import OpenAIRealtime
+from app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
+from app.media.pcm import Samples
+from app.session import events
+from engine import api
+from engine.errors import EngineFailed
+from tests.compat.conformance import approximated, refused, supported
+from tests.fakes import MODEL, said, silence, speech
+from tests.talk import Talk
+
+DIALECT = "openai-realtime"
+# At 16 kHz the made-up speech is not resampled, and is heard to the sample.
+PCM_16K = {"type": "audio/pcm", "rate": 16000}
+
+
+def open_talk(
+    *, asked_model: str | None = None, is_flat: bool = False, model: api.ModelInfo = MODEL, answers: bool = True
+) -> Talk:
+    chosen, remarks = named(Settings(), asked_model, model)
+    dialect = OpenAIRealtime("x", model, settings=chosen, remarks=remarks, is_flat=is_flat, max_text_chars=1 << 20)
+    return Talk(dialect, model, answers=answers)
+
+
+def update(turn_detection: Any = ..., include: Any = ..., **source: Any) -> dict[str, Any]:
+    """`session.update` in GA's shape, at 16 kHz unless said otherwise."""
+    if turn_detection is not ...:
+        source["turn_detection"] = turn_detection
+    session: dict[str, Any] = {"type": "transcription", "audio": {"input": {"format": PCM_16K} | source}}
+    if include is not ...:
+        session["include"] = include
+    return {"type": "session.update", "session": session}
+
+
+def pcm16(samples: Samples) -> bytes:
+    return np.round(samples * 32768).astype("<i2").tobytes()
+
+
+def append(samples: Samples) -> dict[str, Any]:
+    return {"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm16(samples)).decode()}
+
+
+COMMIT = {"type": "input_audio_buffer.commit"}
+CLEAR = {"type": "input_audio_buffer.clear"}
+TURN = np.concatenate((speech([1, 2, 3, 4]), silence(1.0)))
+
+
+def hear(talk: Talk, samples: Samples) -> None:
+    """Audio in pieces of 100 ms."""
+    for at in range(0, len(samples), 1600):
+        talk.say(append(samples[at : at + 1600]))
+
+
+def kinds(messages: list[dict[str, Any]]) -> list[str]:
+    short = [message["type"] for message in messages]
+    return [
+        kind.removeprefix("input_audio_buffer.")
+        .removeprefix("conversation.item.")
+        .removeprefix("input_audio_transcription.")
+        for kind in short
+    ]
+
+
+def source_of(message: dict[str, Any]) -> dict[str, Any]:
+    return message["session"]["audio"]["input"]
+
+
+def warned(message: dict[str, Any]) -> list[str]:
+    return [warning["param"] for warning in message.get("warnings", [])]
+
+
+def completed(talk: Talk) -> list[str]:
+    return [message["transcript"] for message in talk.of("conversation.item.input_audio_transcription.completed")]
+
+
+def check_stream(talk: Talk) -> None:
+    """What must hold of everything that a client is told."""
+    ids = [message["event_id"] for message in talk.said]
+    assert len(set(ids)) == len(ids)
+    deltas: dict[str, str] = {}
+    segments: dict[str, str] = {}
+    committed: list[str] = []
+    for message in talk.said:
+        item = message.get("item_id")
+        match message["type"]:
+            case "input_audio_buffer.committed":
+                assert message["previous_item_id"] == (committed[-1] if committed else None)
+                committed.append(item)
+            case "conversation.item.input_audio_transcription.delta":
+                assert message["delta"]
+                deltas[item] = deltas.get(item, "") + message["delta"]
+            case "conversation.item.input_audio_transcription.segment":
+                segments[item] = segments.get(item, "") + message["text"]
+                assert message["start"] <= message["end"]
+            case "conversation.item.input_audio_transcription.completed":
+                assert item in committed
+                assert deltas.pop(item, "") == message["transcript"] == segments.pop(item, "")
+                assert message["usage"]["type"] == "duration" and message["usage"]["seconds"] >= 0
+
+
+# Turns.
+
+
+@supported(DIALECT, "session.created")
+def test_the_session_is_told_before_anything_is_said() -> None:
+    talk = open_talk()
+    (created,) = talk.said
+    assert created["type"] == "session.created" and "warnings" not in created
+    assert created["session"]["type"] == "transcription"
+    assert source_of(created) == {
+        "format": {"type": "audio/pcm", "rate": 24000},
+        "transcription": {"model": "fake", "language": None, "prompt": ""},
+        "noise_reduction": None,
+        "turn_detection": {"type": "server_vad", "prefix_padding_ms": 300, "silence_duration_ms": 500},
+    }
+
+
+@supported(DIALECT, "turn_detection: server_vad")
+@supported(DIALECT, "conversation.item.added, conversation.item.done")
+@supported(DIALECT, "conversation.item.input_audio_transcription.delta")
+@supported(DIALECT, "input_audio_buffer.speech_started, speech_stopped")
+def test_turns_end_by_themselves() -> None:
+    """Deltas come while speech goes on, under the id that is committed later."""
+    talk = open_talk()
+    talk.say(update())
+    hear(talk, silence(1.0))
+    hear(talk, TURN)
+    hear(talk, TURN)
+    check_stream(talk)
+    assert completed(talk) == [said([1, 2, 3, 4])] * 2
+    first = [message for message in talk.said if message.get("item_id") == "item_x_0" or "item" in message]
+    told = kinds(first[: kinds(first).index("completed") + 1])
+    assert told[0] == "speech_started" and "delta" in told[: told.index("speech_stopped")]
+    at = told.index("speech_stopped")
+    assert told[at : at + 4] == ["speech_stopped", "committed", "added", "done"] and told[-1] == "completed"
+    started, stopped = (talk.of(f"input_audio_buffer.speech_{kind}")[0] for kind in ("started", "stopped"))
+    assert (started["audio_start_ms"], stopped["audio_end_ms"]) == (700, 2540)
+    usage = talk.of("conversation.item.input_audio_transcription.completed")[0]["usage"]
+    assert usage == {"type": "duration", "seconds": 1.84}
+    items = [message["item"] for message in talk.of("conversation.item.added")]
+    assert [item["content"][0]["type"] for item in items] == ["input_audio"] * 2
+
+
+@supported(DIALECT, "turn_detection: null")
+@supported(DIALECT, "input_audio_buffer.commit")
+def test_the_client_may_end_turns() -> None:
+    """Push-to-talk: silence ends nothing, and there are no words of detected speech."""
+    talk = open_talk(answers=False)
+    talk.say(update(turn_detection=None))
+    hear(talk, TURN)
+    assert kinds(talk.said) == ["session.created", "session.updated"]
+    assert kinds(talk.say(COMMIT)) == ["committed", "added", "done"]
+    talk.answer_all()
+    hear(talk, speech([5]))
+    talk.say(COMMIT)
+    talk.answer_all()
+    check_stream(talk)
+    assert completed(talk) == [said([1, 2, 3, 4]), said([5])]
+    assert not talk.of("input_audio_buffer.speech_started")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.09])
+def test_an_empty_commit_is_an_error_that_changes_nothing(seconds: float) -> None:
+    """As in OpenAI's API, with the client's id of the event that was wrong."""
+    talk = open_talk()
+    talk.say(update(turn_detection=None))
+    hear(talk, speech([1])[: round(16000 * seconds)])
+    (error,) = talk.say(COMMIT | {"event_id": "e1"})
+    assert error["error"]["code"] == "input_audio_buffer_commit_empty"
+    assert error["error"]["event_id"] == "e1" and f"{seconds * 1000:.0f} ms" in error["error"]["message"]
+    hear(talk, silence(0.12 - seconds))
+    talk.say(COMMIT)
+    assert len(completed(talk)) == 1
+
+
+@pytest.mark.parametrize("turn_detection", [{"type": "server_vad"}, None])
+def test_a_commit_of_hardly_anything_is_an_empty_item(turn_detection: Any) -> None:
+    """A turn that ended by itself just before its client ended it is no error: many clients would give up."""
+    talk = open_talk()
+    talk.say(update(turn_detection=turn_detection))
+    if turn_detection:
+        hear(talk, TURN)
+    hear(talk, silence(0.11))
+    talk.say(COMMIT)
+    check_stream(talk)
+    assert completed(talk)[-1] == "" and not talk.of("error")
+    last = talk.of("conversation.item.input_audio_transcription.completed")[-1]
+    assert last["usage"]["seconds"] < 0.2
+
+
+@supported(DIALECT, "input_audio_buffer.clear")
+@pytest.mark.parametrize("turn_detection", [{"type": "server_vad"}, None])
+def test_what_is_cleared_is_never_committed(turn_detection: Any) -> None:
+    talk = open_talk()
+    talk.say(update(turn_detection=turn_detection))
+    assert kinds(talk.say(CLEAR)) == ["cleared"]
+    hear(talk, speech([1, 2, 3, 4, 5, 6]))
+    assert kinds(talk.say(CLEAR)) == ["cleared"]
+    hear(talk, np.concatenate((silence(0.2), speech([7, 8]))))
+    talk.say(COMMIT)
+    check_stream(talk)
+    assert completed(talk) == [said([7, 8])]
+    (committed,) = talk.of("input_audio_buffer.committed")
+    assert committed["previous_item_id"] is None
+
+
+def test_clearing_leaves_what_was_committed() -> None:
+    talk = open_talk(answers=False)
+    talk.say(update(turn_detection=None))
+    hear(talk, speech([1, 2]))
+    talk.say(COMMIT)
+    talk.say(CLEAR)
+    talk.answer_all()
+    assert completed(talk) == [said([1, 2])]
+    (error,) = talk.say(COMMIT)
+    assert error["error"]["code"] == "input_audio_buffer_commit_empty"
+
+
+@supported(DIALECT, "conversation.item.input_audio_transcription.segment")
+@supported(DIALECT, "include: item.input_audio_transcription.words (ours)")
+def test_segments_have_times_and_words_if_asked_for() -> None:
+    """Times count from the session's first sample."""
+    talk = open_talk()
+    talk.say(update(turn_detection=None, include=[WORDS]))
+    hear(talk, np.concatenate((silence(1.0), speech([1, 2]), silence(0.5), speech([3]))))
+    talk.say(COMMIT)
+    check_stream(talk)
+    segments = talk.of("conversation.item.input_audio_transcription.segment")
+    assert [(each["text"], each["speaker"]) for each in segments] == [("w1 w2", ""), (" w3", "")]
+    assert [round(each["start"], 1) for each in segments] == [1.0, 2.1]
+    words = [word for each in segments for word in each["words"]]
+    assert [word["word"] for word in words] == ["w1", "w2", "w3"]
+    assert all(word["start"] < word["end"] and word["confidence"] == 0.75 for word in words)
+
+
+def test_segments_have_no_words_unless_asked_for() -> None:
+    talk = open_talk()
+    talk.say(update())
+    hear(talk, TURN)
+    (segment,) = talk.of("conversation.item.input_audio_transcription.segment")
+    assert "words" not in segment
+
+
+@approximated(
+    DIALECT, "include: item.input_audio_transcription.logprobs", how="one entry for each word, in `completed`"
+)
+def test_log_probabilities_are_given_for_words() -> None:
+    talk = open_talk()
+    talk.say(update(include=[LOGPROBS]))
+    hear(talk, TURN)
+    (done,) = talk.of("conversation.item.input_audio_transcription.completed")
+    assert done["logprobs"][0] == {"token": "w1", "logprob": -0.2877, "bytes": [119, 49]}
+    assert len(done["logprobs"]) == 4
+    assert talk.say(update(include=None))[0]["session"]["include"] == []
+
+
+@supported(DIALECT, "conversation.item.input_audio_transcription.failed")
+def test_items_that_cannot_be_read_fail() -> None:
+    """No `error`, after which many clients give up: closing with 1011 tells them to come back."""
+    talk = open_talk(answers=False)
+    talk.say(update(turn_detection=None))
+    hear(talk, speech([1, 2]))
+    talk.say(COMMIT)
+    talk.perform(talk.session.engine_error(len(talk.windows) - 1, EngineFailed("gone")))
+    (failed,) = talk.of("conversation.item.input_audio_transcription.failed")
+    assert failed["item_id"] == "item_x_0" and failed["error"]["type"] == "server_error"
+    assert not talk.of("error") and not completed(talk)
+    assert talk.closes[0].code == 1011
+
+
+def test_draining_makes_final_what_was_heard() -> None:
+    """Then only the close code says where to go."""
+    talk = open_talk()
+    talk.say(update(turn_detection=None))
+    hear(talk, speech([1, 2]))
+    talk.perform(talk.session.drain())
+    talk.answer_all()
+    assert completed(talk) == [said([1, 2])]
+    assert not talk.of("error") and talk.closes == [events.Close(CLOSE_DRAINING, "draining")]
+
+
+def test_faults_of_the_client_are_errors() -> None:
+    talk = open_talk()
+    talk.perform(talk.session.end(LimitExceeded("too_big", "expected less", CLOSE_POLICY)))
+    (error,) = talk.of("error")
+    assert error["error"]["code"] == "too_big" and talk.closes
+
+
+# Options.
+
+
+@supported(DIALECT, "session.update (GA)")
+def test_absent_keys_keep_their_value_and_null_takes_it_back() -> None:
+    talk = open_talk()
+    talk.say(update(transcription={"language": "de", "prompt": "One.", "keywords": ["Kowalski"]}))
+    (updated,) = talk.say({"type": "session.update", "session": {"type": "transcription"}})
+    assert updated["type"] == "session.updated"
+    assert source_of(updated)["transcription"] == {
+        "model": "fake",
+        "language": "de",
+        "prompt": "One.",
+        "keywords": ["Kowalski"],
+    }
+    assert source_of(updated)["format"] == PCM_16K
+    (updated,) = talk.say(update(format=None, transcription={"language": None, "prompt": None, "keywords": None}))
+    assert source_of(updated)["transcription"] == {"model": "fake", "language": None, "prompt": ""}
+    assert source_of(updated)["format"]["rate"] == 24000
+
+
+@supported(DIALECT, "transcription_session.update (older shape)")
+@supported(DIALECT, "conversation.item.created (older shape)")
+def test_the_older_shape_is_answered_in_kind() -> None:
+    talk = open_talk()
+    session = {
+        "input_audio_format": "g711_ulaw",
+        "input_audio_transcription": {"model": "whisper-1", "language": "en", "prompt": "One."},
+        "turn_detection": {"type": "server_vad", "silence_duration_ms": 700},
+        "input_audio_noise_reduction": None,
+        "include": [LOGPROBS],
+    }
+    (updated,) = talk.say({"type": "transcription_session.update", "session": session})
+    assert updated["type"] == "transcription_session.updated"
+    assert updated["session"] == {
+        "id": "sess_x",
+        "object": "realtime.transcription_session",
+        "modalities": ["text"],
+        "input_audio_format": "g711_ulaw",
+        "input_audio_transcription": {"model": "fake", "language": "en", "prompt": "One."},
+        "input_audio_noise_reduction": None,
+        "turn_detection": {"type": "server_vad", "prefix_padding_ms": 300, "silence_duration_ms": 700},
+        "include": [LOGPROBS],
+    }
+    talk.say({"type": "input_audio_buffer.append", "audio": base64.b64encode(b"\x10" * 4000).decode()})
+    talk.say({"type": "transcription_session.update", "session": {"turn_detection": None}})
+    assert kinds(talk.said).count("created") == 1 and not talk.of("conversation.item.added")
+
+
+def test_clients_of_the_older_shape_are_told_of_no_segments() -> None:
+    """They do not know them, and take events that they do not know for others."""
+    talk = open_talk(is_flat=True)
+    hear(talk, np.concatenate((TURN, TURN)))
+    assert completed(talk) and not talk.of("conversation.item.input_audio_transcription.segment")
+
+
+def test_flat_keys_in_session_update_are_the_older_shape_too() -> None:
+    talk = open_talk(is_flat=True)
+    assert "input_audio_format" in talk.said[0]["session"]
+    (updated,) = talk.say({"type": "session.update", "session": {"turn_detection": None}})
+    assert updated["type"] == "session.updated" and updated["session"]["turn_detection"] is None
+    assert "audio" in talk.say(update())[0]["session"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        pytest.param(
+            {"type": "audio/pcm", "rate": 24000},
+            events.AudioFormat("pcm_s16le", 24000),
+            marks=supported(DIALECT, "format: audio/pcm"),
+        ),
+        pytest.param({"type": "audio/pcm"}, events.AudioFormat("pcm_s16le", 24000)),
+        pytest.param(
+            {"type": "audio/pcm", "rate": 48000},
+            events.AudioFormat("pcm_s16le", 48000),
+            marks=supported(DIALECT, "format: audio/pcm at 8 to 48 kHz (ours)"),
+        ),
+        pytest.param(
+            {"type": "audio/pcmu"}, events.AudioFormat("mulaw", 8000), marks=supported(DIALECT, "format: audio/pcmu")
+        ),
+        pytest.param(
+            {"type": "audio/pcma"}, events.AudioFormat("alaw", 8000), marks=supported(DIALECT, "format: audio/pcma")
+        ),
+    ],
+)
+def test_audio_has_the_format_asked_for(wanted: dict[str, Any], expected: events.AudioFormat) -> None:
+    talk = open_talk()
+    (updated,) = talk.say(update(format=wanted))
+    assert source_of(updated)["format"] | wanted == source_of(updated)["format"]
+    talk.say({"type": "input_audio_buffer.append", "audio": ""})
+    start = talk.commands[0]
+    assert isinstance(start, events.Start) and start.audio == expected
+
+
+@supported(DIALECT, "transcription.language")
+@supported(DIALECT, "transcription.prompt")
+@supported(DIALECT, "transcription.keywords")
+def test_hints_reach_the_model() -> None:
+    talk = open_talk()
+    hints = {"language": "de-CH", "prompt": "One.", "keywords": [" Kowalski"]}
+    (updated,) = talk.say(update(transcription=hints))
+    assert "warnings" not in updated
+    hear(talk, TURN)
+    options = talk.windows[-1].options
+    assert (options.language, options.previous_text, options.hotwords) == ("de", "One.", ("Kowalski",))
+    (done,) = talk.of("conversation.item.input_audio_transcription.completed")
+    assert done["languages"] == [{"code": "en"}]
+
+
+def test_an_english_only_model_may_be_told_that_it_is_english() -> None:
+    """Clients name the language by default."""
+    talk = open_talk(model=replace(MODEL, languages=()))
+    talk.say(update(transcription={"language": "en"}))
+    assert talk.say(update(transcription={"language": "de"}))[0]["type"] == "error"
+    hear(talk, TURN)
+    assert completed(talk) == [said([1, 2, 3, 4])]
+
+
+@approximated(
+    DIALECT, "transcription.languages", how="one is a hint; among several the model detects any that it knows"
+)
+def test_several_languages_are_detected() -> None:
+    talk = open_talk()
+    (updated,) = talk.say(update(transcription={"languages": ["de"]}))
+    assert source_of(updated)["transcription"]["language"] == "de"
+    (updated,) = talk.say(update(transcription={"languages": ["de", "en"]}))
+    assert source_of(updated)["transcription"]["language"] is None
+    assert warned(updated) == ["session.audio.input.transcription.languages"]
+
+
+@approximated(DIALECT, "transcription.model", how="any name is taken; a warning says which model is served")
+def test_any_model_may_be_named() -> None:
+    talk = open_talk(asked_model="gpt-realtime")
+    assert warned(talk.said[0]) == ["model"]
+    (updated,) = talk.say(update(transcription={"model": "gpt-4o-transcribe"}))
+    assert source_of(updated)["transcription"]["model"] == "fake"
+    assert warned(updated) == ["session.audio.input.transcription.model"]
+    assert "warnings" not in talk.say(update(transcription={"model": "fake"}))[0]
+
+
+@pytest.mark.parametrize("name", ["gpt-realtime-whisper", "gpt-live-transcribe-2026"])
+def test_clients_of_models_without_turn_detection_end_turns_themselves(name: str) -> None:
+    """They do not say so, since these models know nothing else."""
+    talk = open_talk(asked_model=name)
+    assert source_of(talk.said[0])["turn_detection"] is None
+    talk = open_talk()
+    (updated,) = talk.say(update(transcription={"model": name}))
+    assert source_of(updated)["turn_detection"] is None
+    (updated,) = talk.say(update(turn_detection={"type": "server_vad"}))
+    assert source_of(updated)["turn_detection"]["type"] == "server_vad"
+
+
+@approximated(DIALECT, "server_vad.silence_duration_ms", how="100 to 5000; others become the nearest, with a warning")
+@pytest.mark.parametrize(("wanted", "is_warned"), [(350, False), (20, True), (60_000, True)])
+def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
+    talk = open_talk()
+    (updated,) = talk.say(update(turn_detection={"type": "server_vad", "silence_duration_ms": wanted}))
+    silence_ms = source_of(updated)["turn_detection"]["silence_duration_ms"]
+    assert silence_ms == min(max(wanted, 100), 5000)
+    assert bool(warned(updated)) == is_warned
+    talk.say(append(silence(0.1)))
+    start = talk.commands[0]
+    assert isinstance(start, events.Start) and start.endpointing.silence_ms == silence_ms
+    (updated,) = talk.say(update(turn_detection={"type": "server_vad"}))
+    assert source_of(updated)["turn_detection"]["silence_duration_ms"] == silence_ms
+
+
+@approximated(DIALECT, "server_vad.prefix_padding_ms", how="up to 1000; more becomes 1000, with a warning")
+@pytest.mark.parametrize(("wanted", "padding_ms"), [(600, 600), (0, 0), (5000, 1000)])
+def test_audio_before_the_speech_is_heard_when_asked(wanted: int, padding_ms: int) -> None:
+    talk = open_talk()
+    (updated,) = talk.say(update(turn_detection={"type": "server_vad", "prefix_padding_ms": wanted}))
+    assert source_of(updated)["turn_detection"]["prefix_padding_ms"] == padding_ms
+    assert bool(warned(updated)) == (padding_ms != wanted)
+    hear(talk, np.concatenate((silence(2.0), TURN)))
+    assert talk.of("input_audio_buffer.speech_started")[0]["audio_start_ms"] == 2000 - padding_ms
+    assert completed(talk) == [said([1, 2, 3, 4])]
+
+
+@approximated(
+    DIALECT, "turn_detection: semantic_vad", how="silence of 400, 800 or 1500 ms by `eagerness`, with a warning"
+)
+@pytest.mark.parametrize(("eagerness", "silence_ms"), [(None, 800), ("auto", 800), ("low", 1500), ("high", 400)])
+def test_semantic_turns_end_with_silence(eagerness: str | None, silence_ms: int) -> None:
+    talk = open_talk()
+    (updated,) = talk.say(update(turn_detection={"type": "semantic_vad", "eagerness": eagerness}))
+    assert source_of(updated)["turn_detection"] == {
+        "type": "server_vad",
+        "prefix_padding_ms": 300,
+        "silence_duration_ms": silence_ms,
+    }
+    assert warned(updated) == ["session.audio.input.turn_detection.type"]
+
+
+def without_effect(option: str, how: str, **wanted: Any) -> Any:
+    return pytest.param(wanted, marks=refused(DIALECT, option, how=how), id=option)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        without_effect("noise_reduction", "named in `warnings`", noise_reduction={"type": "near_field"}),
+        without_effect("transcription.delay", "named in `warnings`", transcription={"delay": "low"}),
+        without_effect(
+            "server_vad.threshold",
+            "named in `warnings`, unless it is the default",
+            turn_detection={"type": "server_vad", "threshold": 0.7},
+        ),
+        without_effect(
+            "server_vad.idle_timeout_ms",
+            "named in `warnings`",
+            turn_detection={"type": "server_vad", "idle_timeout_ms": 5000},
+        ),
+        without_effect(
+            "turn_detection.create_response, interrupt_response",
+            "named in `warnings`",
+            turn_detection={"type": "server_vad", "create_response": True},
+        ),
+        without_effect("transcription: null", "named in `warnings`: this server only transcribes", transcription=None),
+        pytest.param({"include": ["item.else"]}, id="include"),
+        pytest.param({"surprise": 1}, id="unknown"),
+    ],
+)
+def test_what_has_no_effect_is_named(wanted: dict[str, Any]) -> None:
+    """In an extra field of the answer, not in an error: many clients would give up."""
+    talk = open_talk()
+    before = source_of(talk.said[0])
+    (updated,) = talk.say(update(**wanted))
+    assert updated["type"] == "session.updated"
+    assert len(warned(updated)) == 1 and updated["warnings"][0]["message"]
+    assert source_of(updated) | {"format": None} == before | {"format": None}
+
+
+def test_defaults_are_no_cause_for_warnings() -> None:
+    """As LiveKit and Pipecat say them."""
+    talk = open_talk()
+    detection = {
+        "type": "server_vad",
+        "threshold": 0.5,
+        "prefix_padding_ms": 600,
+        "silence_duration_ms": 350,
+        "create_response": False,
+        "interrupt_response": None,
+    }
+    (updated,) = talk.say(update(turn_detection=detection, noise_reduction=None, transcription={"language": "en"}))
+    assert "warnings" not in updated
+
+
+@approximated(DIALECT, "session.type: realtime", how="transcribes, and answers nothing; a warning says so")
+def test_a_conversation_is_transcribed() -> None:
+    talk = open_talk()
+    session = {"type": "realtime", "instructions": "Be kind.", "audio": {"output": {"voice": "alloy"}}, "tools": None}
+    (updated,) = talk.say({"type": "session.update", "session": session})
+    assert updated["session"]["type"] == "transcription"
+    assert warned(updated) == ["session.type", "session.instructions", "session.audio.output"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["response.create", "response.cancel", "conversation.item.create", "output_audio_buffer.clear"]
+)
+@refused(DIALECT, "response.*, conversation.*, output_audio_buffer.*", how="an `error` event; the session goes on")
+def test_nothing_is_answered(kind: str) -> None:
+    talk = open_talk()
+    (error,) = talk.say({"type": kind, "event_id": "e7"})
+    assert (error["error"]["code"], error["error"]["event_id"]) == ("unsupported_event", "e7")
+    hear(talk, silence(0.1))
+    assert not talk.closes
+
+
+@supported(DIALECT, "error, with the event_id of what was wrong")
+@pytest.mark.parametrize(
+    ("message", "code", "param"),
+    [
+        ("hello", "bad_json", None),
+        ("[]", "bad_json", None),
+        (b"\xff\x00", "bad_json", None),
+        ('{"type": "\\ud800"}', "bad_json", None),
+        ({"type": "surprise"}, "unknown_event", None),
+        ({}, "unknown_event", None),
+        ({"type": [1]}, "unknown_event", None),
+        ({"type": "input_audio_buffer.append"}, "invalid_value", "audio"),
+        ({"type": "input_audio_buffer.append", "audio": "%%%"}, "invalid_value", "audio"),
+        ({"type": "input_audio_buffer.append", "audio": "é"}, "invalid_value", "audio"),
+        ({"type": "session.update"}, "invalid_value", "session"),
+        ({"type": "session.update", "session": {"type": "song"}}, "invalid_value", "session.type"),
+        ({"type": "session.update", "session": {"audio": 3}}, "invalid_value", "session.audio"),
+        (update(format={"type": "audio/mp3"}), "invalid_value", "session.audio.input.format.type"),
+        (update(format={"rate": 24000}), "invalid_value", "session.audio.input.format.type"),
+        (update(format=PCM_16K | {"rate": 96000}), "invalid_value", "session.audio.input.format.rate"),
+        (update(format={"type": "audio/pcmu", "rate": 16000}), "invalid_value", "session.audio.input.format.rate"),
+        (update(turn_detection={"type": "psychic"}), "invalid_value", "session.audio.input.turn_detection.type"),
+        (
+            update(turn_detection={"type": "semantic_vad", "eagerness": ["low"]}),
+            "invalid_value",
+            "session.audio.input.turn_detection.eagerness",
+        ),
+        (
+            update(turn_detection={"type": "server_vad", "silence_duration_ms": "500"}),
+            "invalid_value",
+            "session.audio.input.turn_detection.silence_duration_ms",
+        ),
+        (
+            update(transcription={"language": "xx"}),
+            "invalid_value",
+            "session.audio.input.transcription.language",
+        ),
+        (update(transcription={"keywords": ["x" * 48]}), "invalid_value", "session.audio.input.transcription.keywords"),
+        (update(transcription={"prompt": "x" * 10_001}), "invalid_value", "session.audio.input.transcription.prompt"),
+        (update(include="logprobs"), "invalid_value", "session.include"),
+        (
+            {"type": "transcription_session.update", "session": {"input_audio_format": "mp3"}},
+            "invalid_value",
+            "session.input_audio_format",
+        ),
+        (COMMIT | {"event_id": 5}, "invalid_value", "event_id"),
+    ],
+)
+def test_bad_messages_are_errors_that_change_nothing(message: Any, code: str, param: str | None) -> None:
+    """Nothing of a bad update is taken, and the session goes on."""
+    talk = open_talk()
+    talk.say(update())
+    if isinstance(message, dict) and "event_id" not in message:
+        message = message | {"event_id": "e1"}
+    (error,) = talk.say(message)
+    assert error["type"] == "error" and error["error"]["type"] == "invalid_request_error"
+    assert (error["error"]["code"], error["error"]["param"]) == (code, param)
+    assert error["error"]["event_id"] == ("e1" if isinstance(message, dict) and param != "event_id" else None)
+    assert "expected" in error["error"]["message"] and len(error["error"]["message"]) < 400
+    hear(talk, TURN)
+    assert completed(talk) == [said([1, 2, 3, 4])]
+
+
+# Changes while audio comes.
+
+
+@supported(DIALECT, "session.update after audio")
+def test_what_is_changed_later_is_for_the_turns_to_come() -> None:
+    talk = open_talk()
+    talk.say(update(transcription={"language": "en"}))
+    hear(talk, TURN)
+    talk.say(update(transcription={"language": "de"}, turn_detection=None))
+    hear(talk, TURN)
+    assert len(completed(talk)) == 1
+    talk.say(COMMIT)
+    check_stream(talk)
+    assert completed(talk) == [said([1, 2, 3, 4])] * 2
+    finals = [window for window in talk.windows if window.priority is api.Priority.FINAL]
+    assert [window.options.language for window in finals] == ["en", "de"]
+
+
+def test_the_same_settings_once_more_change_nothing() -> None:
+    """LiveKit says them again whenever it uses a socket again, also in the middle of a turn."""
+    talk = open_talk()
+    talk.say(update())
+    hear(talk, TURN[:8000])
+    talk.say(update())
+    assert not any(isinstance(command, events.Configure) for command in talk.commands)
+
+
+@given(
+    words=st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=6),
+    is_manual=st.booleans(),
+    events_between=st.lists(st.sampled_from(["", "", "commit", "clear", "update"]), min_size=6, max_size=6),
+    late=st.booleans(),
+)
+@settings(max_examples=40)
+def test_whatever_the_client_does_deltas_add_up(words, is_manual: bool, events_between, late: bool) -> None:
+    """Committed items in a chain, each completed once, by the text that its deltas and its segments make."""
+    talk = open_talk(answers=not late)
+    talk.say(update(turn_detection=None if is_manual else {"type": "server_vad"}))
+    for numbers, between in zip(words, events_between, strict=False):
+        hear(talk, np.concatenate((speech(numbers), silence(0.3 * len(numbers)))))
+        match between:
+            case "commit":
+                talk.say(COMMIT)
+            case "clear":
+                talk.say(CLEAR)
+            case "update":
+                talk.say(update(transcription={"prompt": "Another."}))
+    talk.say(append(silence(0.2)))
+    talk.say(COMMIT)
+    talk.answer_all()
+    check_stream(talk)
+    committed = [message["item_id"] for message in talk.of("input_audio_buffer.committed")]
+    done = talk.of("conversation.item.input_audio_transcription.completed")
+    assert sorted(committed) == sorted(message["item_id"] for message in done)
+    assert not talk.closes
+
+
+KEYS = [
+    *("type", "audio", "input", "format", "rate", "transcription", "model", "language", "languages", "prompt", "delay"),
+    *("keywords", "turn_detection", "silence_duration_ms", "threshold", "eagerness", "noise_reduction", "include"),
+    *("input_audio_format", "input_audio_transcription", "input_audio_noise_reduction", "modalities", "surprise"),
+]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | st.sampled_from(["audio/pcm", "audio/pcmu", "server_vad", "semantic_vad", "transcription", "en", "pcm16", "low"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@given(
+    kind=st.sampled_from(["session.update", "transcription_session.update", "input_audio_buffer.append"]),
+    fields=st.dictionaries(st.sampled_from(["session", "audio", "event_id"]), VALUES),
+    source=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
+    is_nested=st.booleans(),
+)
+@settings(max_examples=300)
+def test_whatever_is_said_is_answered_or_refused(kind: str, fields, source, is_nested: bool) -> None:
+    """Exactly one answer to an update, and the session goes on."""
+    talk = open_talk()
+    if is_nested:
+        fields = fields | {"session": {"audio": {"input": source}}}
+    told = talk.say({"type": kind} | fields)
+    if kind.endswith("update"):
+        (answer,) = told
+        assert answer["type"] in (f"{kind}d", "error")
+    talk.say({"type": "session.update", "session": {"include": []}})
+    assert talk.said[-1]["type"] == "session.updated" and not talk.closes

@@ -1,0 +1,208 @@
+"""Calls on a real socket, those who listen to them, and what happens when one of them is gone."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from app.service.gateway_counts import Shared
+from tests.app.dialects.twilio.test_wire import begin
+from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
+
+CHUNK = 160
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+def slowly(words: list[int]) -> bytes:
+    return slow_mulaw(np.concatenate((speech(words), silence(0.5))))
+
+
+def messages(inbound: bytes, outbound: bytes | None = None) -> list[str]:
+    """What Twilio sends: chunks of 20 ms of both tracks, one after the other."""
+    sent = []
+    tracks = {"inbound": inbound} | ({"outbound": outbound} if outbound is not None else {})
+    for at in range(0, max(map(len, tracks.values())), CHUNK):
+        for track, audio in tracks.items():
+            if chunk := audio[at : at + CHUNK]:
+                media = {"track": track, "chunk": str(at // CHUNK + 1), "timestamp": str(at // 8)}
+                payload = base64.b64encode(chunk).decode()
+                sent.append(json.dumps({"event": "media", "media": {**media, "payload": payload}}))
+    return sent
+
+
+@asynccontextmanager
+async def call(address: str, path: str = "", **fields: object) -> AsyncIterator[ClientConnection]:
+    async with connect(f"ws://{address}/v1/twilio{path}", compression=None) as socket:
+        await socket.send('{"event":"connected","protocol":"Call","version":"1.0.0"}')
+        await socket.send(json.dumps(begin(**fields)))
+        yield socket
+
+
+@asynccontextmanager
+async def subscriber(address: str, sid: str = "CA1", **options: Any) -> AsyncIterator[ClientConnection]:
+    async with connect(f"ws://{address}/v1/calls/{sid}", compression=None, **options) as socket:
+        yield socket
+
+
+async def hear_all(socket: ClientConnection) -> list[dict[str, Any]]:
+    """Everything until the server closes."""
+    heard = []
+    try:
+        while True:
+            heard.append(json.loads(await socket.recv()))
+    except ConnectionClosed:
+        return heard
+
+
+def texts(heard: list[dict[str, Any]], channel: int) -> list[str]:
+    return [each["text"] for each in heard if each["type"] == "utterance" and each["channel"] == channel]
+
+
+async def test_both_sides_of_a_call_are_heard_by_a_subscriber(serve) -> None:
+    """In the native protocol's events, between the call's beginning and its end."""
+    server = await serve()
+    async with subscriber(server.address) as listener:
+        async with call(server.address) as socket:
+            for message in messages(slowly([1, 2]), slowly([3, 4, 5])):
+                await socket.send(message)
+            await socket.send('{"event":"stop","stop":{"callSid":"CA1"}}')
+            assert await hear_all(socket) == [], "nobody reads answers on that socket"
+            assert socket.close_code == 1000
+        heard = await hear_all(listener)
+        assert listener.close_code == 1000
+    assert heard[0] == {
+        "type": "call_started",
+        "call_sid": "CA1",
+        "stream_sid": "MZ1",
+        "tracks": ["inbound", "outbound"],
+        "parameters": {},
+    }
+    assert [each["type"] for each in (heard[1], *heard[-2:])] == ["started", "stopped", "call_ended"]
+    assert (texts(heard, 0), texts(heard, 1)) == ([said([1, 2])], [said([3, 4, 5])])
+
+
+@pytest.mark.parametrize("stops", [True, False])
+async def test_a_call_that_hangs_up_is_still_made_final(serve, stops: bool) -> None:
+    """Twilio closes its socket right behind the stop, or loses it; the engine has not answered by then."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+    async with subscriber(server.address) as listener:
+        async with call(server.address, tracks=["inbound"]) as socket:
+            for message in messages(slowly([1, 2, 3])):
+                await socket.send(message)
+            if stops:
+                await socket.send('{"event":"stop"}')
+            await transcriber.opened.wait()
+        transcriber.release()
+        heard = await hear_all(listener)
+    assert texts(heard, 0) == [said([1, 2, 3])]
+    assert heard[-1]["type"] == "call_ended"
+
+
+@pytest.mark.parametrize(("path", "parameters"), [("/k", {}), ("", {"token": "k"}), ("/k", {"token": "not looked at"})])
+async def test_a_key_is_in_the_path_or_a_parameter(serve, path: str, parameters: dict[str, str]) -> None:
+    """Twilio passes on no query. Neither of them is shown to anybody else."""
+    server = await serve(api_keys="k")
+    key = {"additional_headers": {"Authorization": "Bearer k"}}
+    async with subscriber(server.address, **key) as listener:
+        async with call(server.address, path, customParameters={**parameters, "agent": "Ann"}) as socket:
+            await socket.send('{"event":"stop"}')
+            await hear_all(socket)
+        heard = await hear_all(listener)
+    assert heard[0]["parameters"] == {"agent": "Ann"}
+
+
+async def test_without_a_key_there_is_no_call(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Refused before the upgrade if it is in the path, and else with the start; the log has the reason."""
+    server = await serve(api_keys="k")
+    for path in ("v1/twilio/x", "v1/calls/CA1"):
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"ws://{server.address}/{path}")
+        assert refused.value.response.status_code == 401
+    async with call(server.address, customParameters={"token": "x"}) as socket:
+        assert await hear_all(socket) == []
+        assert (socket.close_code, socket.close_reason) == (1008, "unauthorized")
+    assert "a call is not taken: a valid API key is needed" in caplog.text
+    assert server.metric("tutti_refused_total", reason="unauthorized") == 3
+
+
+async def test_a_second_stream_of_a_call_is_refused(serve) -> None:
+    """The first one goes on."""
+    server = await serve()
+    async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as first:
+        assert json.loads(await listener.recv())["type"] == "call_started"
+        async with call(server.address) as second:
+            assert await hear_all(second) == []
+            assert second.close_reason == "call_is_on"
+        for message in messages(slowly([1])):
+            await first.send(message)
+        await first.send('{"event":"stop"}')
+        assert texts(await hear_all(listener), 0) == [said([1])]
+
+
+async def test_what_is_wrong_with_a_call_is_told_to_its_subscribers(serve) -> None:
+    server = await serve()
+    async with subscriber(server.address) as listener:
+        async with call(server.address, mediaFormat={"encoding": "audio/opus"}):
+            heard = await hear_all(listener)
+    assert [each["type"] for each in heard] == ["call_started", "error", "call_ended"]
+    assert heard[1]["message"].startswith("mediaFormat: expected ")
+
+
+async def test_a_subscriber_that_is_gone_is_not_missed(serve) -> None:
+    """Neither by the call nor by the one who stays."""
+    server = await serve()
+    async with subscriber(server.address) as stays:
+        async with subscriber(server.address) as leaves, call(server.address, tracks=["inbound"]) as socket:
+            assert json.loads(await leaves.recv())["type"] == "call_started"
+            leaves.transport.abort()
+            for message in messages(slowly([1, 2])):
+                await socket.send(message)
+            await socket.send('{"event":"stop"}')
+            assert texts(await hear_all(stays), 0) == [said([1, 2])]
+
+
+async def test_with_several_gateways_subscribers_are_told_that_they_would_hear_nothing(serve) -> None:
+    """The call may be at another gateway. With one they are welcome, and calls are always taken."""
+    server = await serve(shared=Shared(n_gateways=2))
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(f"ws://{server.address}/v1/calls/CA1")
+    assert refused.value.response.status_code == 501
+    assert b"webhook" in refused.value.response.body
+    async with call(server.address, tracks=["inbound"]):
+        pass
+
+
+async def test_a_call_takes_a_place_among_the_sessions(serve) -> None:
+    server = await serve(max_sessions=1)
+    async with call(server.address), subscriber(server.address) as listener:
+        await listener.recv()
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"ws://{server.address}/v1/twilio")
+        assert refused.value.response.status_code == 503
+
+
+async def test_a_draining_server_ends_its_calls_with_what_was_said(serve) -> None:
+    server = await serve()
+    async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as socket:
+        for message in messages(slowly([1, 2])):
+            await socket.send(message)
+        while json.loads(await listener.recv())["type"] != "interim":
+            pass
+        server.server.stop()
+        heard = await hear_all(listener)
+    assert texts(heard, 0)
+    assert [each["type"] for each in heard[-2:]] == ["error", "call_ended"]
+    assert heard[-2]["code"] == "draining"

@@ -1,0 +1,249 @@
+"""Twilio's messages: a call's beginning, its audio on two channels, and its end."""
+
+import base64
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.dialects.twilio.track_sync import SILENCE
+from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio
+from app.errors import BadMessage, BadStart, SessionError, WrongState
+from app.session import events
+from tests.compat.conformance import approximated, refused, supported
+
+FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
+
+
+@dataclass
+class FakeLine:
+    """Takes every call but those with a wrong key."""
+
+    calls: list[Call] = field(default_factory=list)
+    said: list[events.Event | events.Reply] = field(default_factory=list)
+
+    def begin(self, call: Call, token: str | None) -> None:
+        if token != "k":
+            raise SessionError("unauthorized", "a key is needed", 1008)
+        self.calls.append(call)
+
+    def say(self, said: events.Event | events.Reply) -> None:
+        self.said.append(said)
+
+
+def begin(parameters: dict[str, Any] | None = None, **fields: object) -> dict[str, Any]:
+    start = {
+        "streamSid": "MZ1",
+        "accountSid": "AC1",
+        "callSid": "CA1",
+        "tracks": ["inbound", "outbound"],
+        "customParameters": {"token": "k", **(parameters or {})},
+        "mediaFormat": FORMAT,
+    }
+    return {"event": "start", "sequenceNumber": "1", "start": {**start, **fields}, "streamSid": "MZ1"}
+
+
+def media(track: str, timestamp: object, audio: bytes = b"\x10" * 160) -> dict[str, Any]:
+    payload = base64.b64encode(audio).decode()
+    return {"event": "media", "media": {"track": track, "chunk": "2", "timestamp": timestamp, "payload": payload}}
+
+
+def read(dialect: Twilio, message: object) -> tuple[Any, ...]:
+    return tuple(dialect.read(json.dumps(message)))
+
+
+@pytest.fixture
+def line() -> FakeLine:
+    return FakeLine()
+
+
+@pytest.fixture
+def dialect(line: FakeLine) -> Twilio:
+    return Twilio(line)
+
+
+@supported("twilio", "connected")
+@supported("twilio", "start")
+@supported("twilio", "customParameters")
+def test_a_call_begins(dialect: Twilio, line: FakeLine) -> None:
+    """The caller's own parameters are passed on; ours and the key are not among them."""
+    assert read(dialect, {"event": "connected", "protocol": "Call", "version": "1.0.0"}) == ()
+    assert dialect.idle_timeout_s == START_TIMEOUT_S
+    assert read(dialect, begin({"agent": "Ann", "language": "en"})) == (
+        events.Start(audio=events.AudioFormat("mulaw", 8000, 2), language="en"),
+    )
+    assert line.calls == [Call("CA1", "MZ1", ("inbound", "outbound"), {"agent": "Ann"})]
+    assert dialect.idle_timeout_s is None
+
+
+@supported("twilio", "tracks")
+@pytest.mark.parametrize(
+    ("tracks", "order"),
+    [(["inbound"], ("inbound",)), (["outbound"], ("outbound",)), (["outbound", "inbound"], ("inbound", "outbound"))],
+)
+def test_each_track_is_a_channel(dialect: Twilio, line: FakeLine, tracks: list[str], order: tuple[str, ...]) -> None:
+    """The one who called on the first one."""
+    (start,) = read(dialect, begin(tracks=tracks))
+    assert start.audio.channels == len(tracks)
+    assert line.calls[0].tracks == order
+
+
+def test_parameters_say_how_a_call_is_heard(dialect: Twilio) -> None:
+    said = {"task": "translate", "prompt": "An order.", "hotwords": "tutti, Kowalski", "words": "true"}
+    (start,) = read(dialect, begin({**said, "interim": "false", "silence_ms": "800"}))
+    assert (start.task, start.prompt, start.hotwords) == ("translate", "An order.", ("tutti", "Kowalski"))
+    assert (start.words, start.interim, start.endpointing.silence_ms) == (True, False, 800)
+
+
+@supported("twilio", "media")
+def test_chunks_of_both_tracks_are_one_stream(dialect: Twilio) -> None:
+    """In Twilio's own spelling of numbers; a missing chunk is silence."""
+    read(dialect, begin())
+    assert read(dialect, media("inbound", "5")) == ()
+    assert read(dialect, media("outbound", "5", b"\x20" * 160)) == (events.Audio(b"\x10\x20" * 160),)
+    assert read(dialect, media("inbound", "65")) == ()
+    (audio,) = read(dialect, media("outbound", 65))
+    # From 20 ms on: the first chunks were not moved for being 5 ms late.
+    assert audio.data == SILENCE * 2 * 45 * 8 + b"\x10" * 320
+
+
+@approximated("twilio", "late media", how="a chunk more than 200 ms behind the other track is left out; a warning")
+def test_late_audio_is_told_of_once(dialect: Twilio) -> None:
+    read(dialect, begin())
+    read(dialect, media("inbound", 0, b"\x10" * 8000))
+    (notice,) = read(dialect, media("outbound", 0))
+    assert notice.code == "late_audio"
+    assert read(dialect, media("outbound", 20)) == ()
+
+
+@supported("twilio", "stop")
+def test_the_end_of_a_call_leaves_nothing_behind(dialect: Twilio) -> None:
+    read(dialect, begin())
+    read(dialect, media("inbound", 0))
+    assert read(dialect, {"event": "stop", "stop": {}}) == (events.Audio((b"\x10" + SILENCE) * 160), events.Stop())
+    assert dialect.leave() == ()
+    with pytest.raises(WrongState, match="after stop"):
+        read(dialect, media("inbound", 20))
+
+
+def test_a_socket_that_is_lost_ends_its_call(dialect: Twilio) -> None:
+    read(dialect, begin(tracks=["inbound"]))
+    assert tuple(dialect.leave()) == (events.Stop(),)
+
+
+@supported("twilio", "dtmf")
+@approximated("twilio", "mark", how="passed on to subscribers; nothing is played that could have one")
+def test_keys_and_marks_are_passed_on(dialect: Twilio, line: FakeLine) -> None:
+    read(dialect, begin())
+    read(dialect, {"event": "dtmf", "streamSid": "MZ1", "dtmf": {"track": "inbound_track", "digit": "1"}})
+    read(dialect, {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m"}})
+    assert [json.loads(said.text) for said in line.said if isinstance(said, events.Reply)] == [
+        {"type": "dtmf", "digit": "1", "track": "inbound"},
+        {"type": "mark", "name": "m"},
+    ]
+
+
+@refused("twilio", "answers on the stream (media, mark, clear)", how="none are sent; results go to subscribers")
+def test_events_go_to_the_line_alone(dialect: Twilio, line: FakeLine) -> None:
+    event = events.SpeechStarted(0, 0, 0.1)
+    assert tuple(dialect.write(event)) == ()
+    assert line.said == [event]
+
+
+@refused("twilio", "mediaFormat other than mu-law at 8 kHz", how="an error event, and the stream is closed")
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"mediaFormat": {**FORMAT, "encoding": "audio/l16"}}, "mediaFormat"),
+        ({"mediaFormat": None}, "mediaFormat"),
+        ({"tracks": []}, "tracks"),
+        ({"tracks": ["both"]}, "tracks"),
+        ({"callSid": ""}, "callSid"),
+        ({"streamSid": 5}, "streamSid"),
+        ({"customParameters": {"token": 1}}, "customParameters"),
+        ({"customParameters": {"token": "k", "words": "yes"}}, "words"),
+        ({"customParameters": {"token": "k", "silence_ms": "1"}}, "silence_ms"),
+        ({"customParameters": {"token": "k", "task": "x"}}, "task"),
+        ({"customParameters": {"token": "k", "hotwords": "x" * 100}}, "hotwords"),
+        ({"customParameters": {"token": "k", "prompt": "x" * 10_001}}, "prompt"),
+    ],
+)
+def test_a_call_that_begins_wrong_is_not_taken(dialect: Twilio, fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadStart, match=f"^{named}: expected .*, got "):
+        read(dialect, begin(**fields))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [],
+        {"event": "media", "media": {"payload": ""}},
+        {"event": "start"},
+        {"event": "connected", "protocol": "Fax"},
+        {"event": "dance"},
+        {"event": "dtmf", "dtmf": {}},
+        begin({"token": "x"}),
+    ],
+)
+def test_before_the_call_nothing_is_forgiven(dialect: Twilio, message: object) -> None:
+    """Whoever has shown no key keeps no place."""
+    with pytest.raises(SessionError) as error:
+        read(dialect, message)
+    assert error.value.is_fatal
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [],
+        begin(),
+        {"event": "media"},
+        {"event": "media", "media": {"timestamp": "0", "payload": ""}, "extra": 1, "track": "third"},
+        media("third", "0"),
+        media("inbound", "soon"),
+        media("inbound", -1),
+        media("inbound", True),
+        media("inbound", "9" * 5000),
+        {"event": "media", "media": {"track": "inbound", "timestamp": "0", "payload": "?"}},
+        {"event": "media", "media": {"track": "inbound", "timestamp": "0", "payload": 7}},
+        {"event": "dance"},
+    ],
+)
+def test_a_message_that_cannot_be_read_does_not_end_a_call(dialect: Twilio, message: object) -> None:
+    read(dialect, begin())
+    try:
+        assert read(dialect, message) == ()
+    except SessionError as error:
+        assert not error.is_fatal
+
+
+def test_binary_messages_are_no_audio(dialect: Twilio) -> None:
+    read(dialect, begin())
+    with pytest.raises(BadMessage, match="text"):
+        dialect.read(b"\0")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=8,
+)
+NAMES = ("start", "media", "dtmf", "mark", "stop", "connected")
+
+
+@given(st.sampled_from(NAMES), JSON, st.sampled_from([*begin()["start"], *media("inbound", 0)["media"]]), JSON)
+def test_messages_of_any_kind_are_taken_or_explained(event: str, value: object, field: str, inner: object) -> None:
+    """Before the call and in it; nothing else comes of them."""
+    fields = begin()["start"] | media("inbound", 0)["media"] | {field: inner}
+    for message in ({"event": event, event: value}, {"event": event, event: fields}):
+        for first in ([], [begin()]):
+            dialect = Twilio(FakeLine())
+            for each in first:
+                read(dialect, each)
+            with suppress(SessionError):
+                read(dialect, message)
+            dialect.leave()

@@ -1,0 +1,324 @@
+"""WhisperLive's messages, by the rules that its client reads them with."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.dialects.whisperlive.wire import END_OF_AUDIO, MAX_SEGMENTS, WhisperLive
+from app.errors import BadMessage, BadStart, SessionError
+from app.media.pcm import decode_samples
+from app.session import events
+from engine import api
+from tests.compat.conformance import approximated, refused, supported
+
+# What the package's client says when it is told nothing.
+DEFAULTS = {
+    "uid": "u1",
+    "language": None,
+    "task": "transcribe",
+    "model": "small",
+    "use_vad": True,
+    "send_last_n_segments": 10,
+    "no_speech_thresh": 0.45,
+    "clip_audio": False,
+    "same_output_threshold": 10,
+    "enable_translation": False,
+    "target_language": "fr",
+    "hotwords": None,
+    "enable_diarization": False,
+    "max_speakers": 10,
+    "known_speakers": [],
+    "word_timestamps": False,
+    "initial_prompt": None,
+    "vad_parameters": None,
+}
+
+
+def start(**options: object) -> tuple[WhisperLive, events.Start]:
+    dialect = WhisperLive()
+    (command,) = dialect.read(json.dumps({**DEFAULTS, **options}))
+    assert isinstance(command, events.Start)
+    return dialect, command
+
+
+def answers(dialect: WhisperLive, *said: events.Event) -> list[dict[str, Any]]:
+    return [json.loads(text) for event in said for text in dialect.write(event)]
+
+
+def segment(text: str, start_s: float, end_s: float, language: str | None = "en", **more: Any) -> events.Segment:
+    source = api.Segment(0.0, 1.0, text, (), -0.1, 1.0, 0.0, None)
+    return events.Segment(0, 0, 0, start_s, end_s, text, language, source, 0.0, **more)
+
+
+def interim(text: str, utterance: int = 0) -> events.Interim:
+    return events.Interim(utterance, 0, 0.0, 1.0, text, "")
+
+
+UTTERANCE = events.Utterance(0, 0, 0.0, 1.0, "", (), 1.0, (1.0,))
+STARTED = events.Started("s_0", "small", events.Limits())
+
+
+@supported("whisperlive", "SERVER_READY")
+@approximated("whisperlive", "model", how="any name is taken; a warning says which model is served")
+def test_the_server_is_ready_first() -> None:
+    """With the one backend that makes the client keep its segments; what is not honoured comes behind it."""
+    dialect, _ = start()
+    assert answers(dialect, STARTED) == [{"uid": "u1", "message": "SERVER_READY", "backend": "faster_whisper"}]
+    dialect, _ = start(model="large-v3")
+    _, warning = answers(dialect, STARTED)
+    assert warning == {
+        "uid": "u1",
+        "status": "WARNING",
+        "message": "model: 'large-v3' is not served here; small is",
+    }
+
+
+def test_defaults_ask_for_nothing_that_is_not_honoured() -> None:
+    _, command = start()
+    assert command == events.Start(audio=events.AudioFormat("pcm_f32le"))
+
+
+@supported("whisperlive", "uid")
+@supported("whisperlive", "language")
+@supported("whisperlive", "initial_prompt")
+@approximated("whisperlive", "task", how="translate is refused where the model cannot")
+def test_options_become_those_of_a_session() -> None:
+    _, command = start(language="de", task="translate", initial_prompt="A call.", word_timestamps=True)
+    assert (command.language, command.task, command.prompt, command.words) == ("de", "translate", "A call.", True)
+
+
+@supported("whisperlive", "audio_format")
+@pytest.mark.parametrize(
+    ("audio_format", "data"),
+    [
+        ("float32", np.array([0.5, -1.0, 0.0], "<f4").tobytes()),
+        ("int16", np.array([1 << 14, -(1 << 15), 0], "<i2").tobytes()),
+        ("uint8", bytes([192, 0, 128])),
+    ],
+)
+def test_every_format_of_audio_is_heard(audio_format: str, data: bytes) -> None:
+    dialect, command = start(audio_format=audio_format)
+    (audio,) = dialect.read(data)
+    assert isinstance(audio, events.Audio)
+    assert decode_samples(audio.data, command.audio.encoding).tolist() == [0.5, -1.0, 0.0]
+
+
+def test_the_end_of_audio_is_a_binary_message() -> None:
+    dialect, _ = start()
+    assert dialect.read(END_OF_AUDIO) == (events.Stop(),)
+
+
+@approximated(
+    "whisperlive", "hotwords", how="text is cut at commas; at most 64 of at most 47 bytes, a warning tells more"
+)
+def test_hotwords_are_text_or_a_list() -> None:
+    assert start(hotwords="Kowalski, tutti,")[1].hotwords == ("Kowalski", "tutti")
+    assert start(hotwords=["New York"])[1].hotwords == ("New York",)
+    phrase = "a phrase that says what the speech may be about, without commas"
+    assert start(hotwords=phrase.replace(",", ""))[1].hotwords == tuple(phrase.replace(",", "").split())
+    _, command = start(hotwords=[f"word{number}" for number in range(70)])
+    assert len(command.hotwords) == 64
+    assert "6 left out" in command.notices[0].message
+
+
+@approximated(
+    "whisperlive",
+    "vad_parameters",
+    how="min_silence_duration_ms from 100 to 5000 ends an utterance; a warning names the others",
+)
+def test_silence_ends_an_utterance_as_asked() -> None:
+    _, command = start(vad_parameters={"min_silence_duration_ms": 800})
+    assert (command.endpointing.silence_ms, command.notices) == (800, ())
+    _, command = start(vad_parameters={"min_silence_duration_ms": 20, "threshold": 0.3})
+    assert command.endpointing.silence_ms == 100
+    assert [notice.message for notice in command.notices] == [
+        "vad_parameters.threshold: has no effect; the server decides",
+        "vad_parameters.min_silence_duration_ms: 20 is taken as 100",
+    ]
+
+
+@refused("whisperlive", "use_vad: false", how="a warning")
+@refused("whisperlive", "no_speech_thresh", how="a warning if it is not the default")
+@refused("whisperlive", "clip_audio", how="a warning")
+@refused("whisperlive", "same_output_threshold", how="a warning if it is not the default")
+@refused("whisperlive", "enable_translation, target_language", how="a warning; no translated_segments")
+@refused("whisperlive", "enable_diarization, max_speakers, known_speakers", how="a warning; no speakers")
+@refused("whisperlive", "unknown options", how="a warning")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("use_vad", False),
+        ("no_speech_thresh", 0.6),
+        ("clip_audio", True),
+        ("same_output_threshold", 3),
+        ("enable_translation", True),
+        ("enable_diarization", True),
+        ("known_speakers", [{"name": "Ann", "audio_base64": ""}]),
+        ("colour", "red"),
+    ],
+)
+def test_what_has_no_effect_is_named(option: str, value: object) -> None:
+    dialect, command = start(**{option: value})
+    (notice,) = command.notices
+    assert notice.message.startswith(f"{option}: ")
+    (_, warning) = answers(dialect, replace(STARTED, notices=command.notices))
+    assert (warning["status"], warning["message"]) == ("WARNING", notice.message)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("uid", None),
+        ("uid", 7),
+        ("language", 7),
+        ("task", "summarise"),
+        ("audio_format", "opus"),
+        ("audio_format", []),
+        ("send_last_n_segments", 0),
+        ("send_last_n_segments", True),
+        ("word_timestamps", "yes"),
+        ("initial_prompt", "x" * 10_001),
+        ("hotwords", [1]),
+        ("vad_parameters", "silero"),
+        ("vad_parameters", {"min_silence_duration_ms": "long"}),
+    ],
+)
+def test_a_wrong_value_is_named(option: str, value: object) -> None:
+    with pytest.raises(BadStart, match=f"^{option}.*: expected .*, got "):
+        start(**{option: value})
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[]", '{"uid": NaN}', '{"uid": "\\ud800"}', "[" * 100_000])
+def test_options_that_cannot_be_read_are_explained(text: str) -> None:
+    with pytest.raises(SessionError, match="expected"):
+        WhisperLive().read(text)
+
+
+def test_text_behind_the_options_is_no_audio() -> None:
+    dialect, _ = start()
+    with pytest.raises(BadMessage, match="binary"):
+        dialect.read("{}")
+
+
+@supported("whisperlive", "segments")
+def test_text_is_shown_then_completed() -> None:
+    """With a space in front, as Whisper has it; the last ones are told again."""
+    dialect, _ = start(language="en", send_last_n_segments=1)
+    told = answers(dialect, interim("Hello"), segment("Hello.", 0.1, 1.0), interim("Yes", 1), segment("Yes.", 1.5, 2.0))
+    hello = {"start": "0.100", "end": "1.000", "text": " Hello.", "completed": True}
+    yes = {"start": "1.500", "end": "2.000", "text": " Yes.", "completed": True}
+    assert [each["segments"] for each in told] == [
+        [{"start": "0.000", "end": "1.000", "text": " Hello", "completed": False}],
+        [{**hello, "completed": False}],
+        [hello],
+        [hello, {"start": "1.000", "end": "1.000", "text": " Yes", "completed": False}],
+        [hello, {**yes, "completed": False}],
+        [yes],
+    ]
+
+
+def test_the_same_reading_is_told_once() -> None:
+    dialect, _ = start()
+    assert len(answers(dialect, interim("Hello"), interim("Hello"), interim("Hello there"))) == 2
+
+
+def test_a_reading_that_came_to_nothing_is_taken_back() -> None:
+    """Only that of the utterance that has ended; never with a list that is empty."""
+    dialect, _ = start()
+    told = answers(dialect, interim("Hm", utterance=1), UTTERANCE, replace(UTTERANCE, utterance=1), UTTERANCE)
+    assert [[each["text"] for each in message["segments"]] for message in told] == [[" Hm"], [""]]
+
+
+@supported("whisperlive", "word_timestamps")
+def test_words_have_times_where_they_were_asked_for() -> None:
+    said = (events.Word("Hello.", 0.1, 0.9, 0.8),)
+    dialect, _ = start(word_timestamps=True)
+    (_, told) = answers(dialect, segment("Hello.", 0.1, 1.0, words=said))
+    (heard,) = told["segments"]
+    assert heard["words"] == [{"word": " Hello.", "start": "0.100", "end": "0.900", "probability": 0.8}]
+    dialect, _ = start()
+    (_, told) = answers(dialect, segment("Hello.", 0.1, 1.0))
+    assert "words" not in told["segments"][0]
+
+
+@approximated("whisperlive", "language detection", how="told once, with the first segment; language_prob is not known")
+def test_a_detected_language_is_told_once() -> None:
+    dialect, _ = start()
+    told = answers(dialect, segment("Hello.", 0.0, 1.0), segment("Yes.", 1.0, 2.0))
+    assert [each for each in told if "language" in each] == [{"uid": "u1", "language": "en"}]
+    dialect, _ = start(language="en")
+    assert not any("language" in each for each in answers(dialect, segment("Hello.", 0.0, 1.0)))
+
+
+def test_text_without_spaces_gets_none() -> None:
+    dialect, _ = start(language="ja")
+    (told,) = answers(dialect, segment("はい。", 0.0, 1.0, "ja"))
+    assert told["segments"][0]["text"] == "はい。"
+
+
+@supported("whisperlive", "ERROR, WARNING and DISCONNECT")
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (events.Failure("bad_start", "no", is_fatal=True), ["ERROR"]),
+        (events.Failure("too_fast", "no", is_fatal=True), ["ERROR"]),
+        (events.Failure("incomplete_sample", "no", is_fatal=False), ["WARNING"]),
+        (events.Failure("draining", "no", is_fatal=True), ["WARNING", "DISCONNECT"]),
+        (events.Failure("engine_stalled", "no", is_fatal=True), ["WARNING", "DISCONNECT"]),
+    ],
+)
+def test_only_a_client_that_should_give_up_is_told_of_an_error(failure: events.Failure, told: list[str]) -> None:
+    """The package connects again after the others, if it was made to."""
+    dialect, _ = start()
+    assert [each.get("status") or each["message"] for each in answers(dialect, failure)] == told
+
+
+times = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 3)), max_size=20)
+
+
+@given(times, st.integers(1, MAX_SEGMENTS * 2), st.lists(st.booleans(), min_size=20, max_size=20))
+@example([(0.9985, 0.0), (0.0, 0.0), (0.0, 0.0)], 2, [False] * 20)  # Rounding hid that the first had a length.
+def test_the_client_keeps_every_segment_once(gaps, n_segments: int, shows: list[bool]) -> None:
+    """It keeps a completed one that starts where the last one it kept has ended, or later, however often it is told."""
+    dialect, _ = start(send_last_n_segments=n_segments)
+    kept: list[dict[str, Any]] = []
+    shown = None
+    now_s = 0.0
+    for number, (gap_s, duration_s) in enumerate(gaps):
+        said = [interim(f"Wor{number}", number)] if shows[number] else []
+        said.append(segment(f"Word{number}.", now_s + gap_s, now_s + gap_s + duration_s))
+        now_s += gap_s + duration_s
+        for message in answers(dialect, *said):
+            for each in message.get("segments", ()):
+                if not each["completed"]:
+                    shown = each
+                elif not kept or float(each["start"]) >= float(kept[-1]["end"]):
+                    kept.append(each)
+    assert [each["text"] for each in kept] == [f" Word{number}." for number in range(len(gaps))]
+    if shown is not None and shows[len(gaps) - 1]:
+        assert shown["text"] == kept[-1]["text"], "the client's subtitles would end with what was shown last"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=60),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*DEFAULTS, "audio_format", "colour"]), JSON))
+def test_options_of_any_kind_are_taken_or_explained(options: dict[str, Any]) -> None:
+    """Nothing else comes of them, and what is said of them can be sent."""
+    dialect = WhisperLive()
+    try:
+        (command,) = dialect.read(json.dumps({**DEFAULTS, **options}))
+    except SessionError as error:
+        answers(dialect, events.Failure(error.code, error.message, is_fatal=error.is_fatal))
+    else:
+        assert isinstance(command, events.Start)
+        answers(dialect, replace(STARTED, notices=command.notices), interim("Hello"), segment("Hello.", 0.0, 1.0))

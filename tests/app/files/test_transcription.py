@@ -1,0 +1,265 @@
+"""Whole recordings: order and context of their windows, progress, memory, and what goes wrong."""
+
+import asyncio
+import gc
+import sys
+import tracemalloc
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import pytest
+
+from app.errors import MediaError, SessionError
+from app.files.transcript import Transcript
+from app.files.transcription import transcribe
+from app.media.pcm import Samples
+from app.session import events
+from app.session.engine_driver import MAX_BACKLOG
+from app.session.session import SessionConfig
+from engine import api
+from engine.api import SAMPLE_RATE
+from engine.errors import EngineFailed
+from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
+
+PIECE_SAMPLES = 10 * SAMPLE_RATE
+PROMPT = "Names: Kowalski."
+
+
+@dataclass
+class BusyTranscriber(FakeTranscriber):
+    """Lets others go on while it decodes. Keeps no window, and counts those that are open, and those that are kept."""
+
+    most_open: int = 0
+    n_kept: int = 0
+    most_kept: int = 0
+    shown: list[str] = field(default_factory=list)
+    """The text before each window."""
+
+    def __post_init__(self) -> None:
+        self.windows = deque(maxlen=1)
+
+    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        self.most_open = max(self.most_open, self.n_open)
+        self.n_kept += 1
+        self.most_kept = max(self.most_kept, self.n_kept)
+        weakref.finalize(window.samples, self._let_go)
+        self.shown.append(window.options.previous_text)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        async for event in super()._events(window):
+            yield event
+
+    def _let_go(self) -> None:
+        self.n_kept -= 1
+
+
+class EdgeDetector:
+    """As `LevelDetector`, but quick: looks at the ends of a frame alone."""
+
+    def is_speech(self, frame: Samples) -> bool:
+        return bool(frame[0] or frame[-1])
+
+
+def ignore(_: events.Event) -> None:
+    pass
+
+
+async def pieces(samples: Samples) -> AsyncIterator[Samples]:
+    for at in range(0, len(samples), PIECE_SAMPLES):
+        yield samples[at : at + PIECE_SAMPLES]
+
+
+async def repeated(piece: Samples, minutes: float) -> AsyncIterator[Samples]:
+    """A recording of this length that is made while it is read."""
+    for _ in range(round(minutes * 60 * SAMPLE_RATE / len(piece))):
+        yield piece.copy()
+
+
+async def run(
+    transcriber: FakeTranscriber,
+    audio: AsyncIterator[Samples],
+    on_event: Callable[[events.Event], None] = ignore,
+    detector: type = LevelDetector,
+    **options: object,
+) -> None:
+    config = SessionConfig(make_detector=detector)
+    async with asyncio.timeout(60):
+        await transcribe(transcriber, audio, on_event, session_id="file_test", config=config, **options)
+
+
+def conversation(n_turns: int) -> tuple[list[int], Samples]:
+    """Turns of some 20 s with pauses between them, and the words of all."""
+    turns = [[(turn * 10 + index * 7) % 80 for index in range(70)] for turn in range(n_turns)]
+    parts = [part for turn in turns for part in (speech(turn), silence(1.0))]
+    return [number for turn in turns for number in turn], np.concatenate(parts)
+
+
+async def test_windows_without_context_are_decoded_side_by_side() -> None:
+    """All of them are shown the client's prompt alone."""
+    transcriber, transcript = BusyTranscriber(), Transcript()
+    words, samples = conversation(12)
+    await run(transcriber, pieces(samples), transcript.take, prompt=PROMPT)
+    assert transcript.text == said(words)
+    assert 3 <= transcriber.most_open <= MAX_BACKLOG
+    assert set(transcriber.shown) == {PROMPT}
+
+
+async def test_windows_with_context_follow_one_another() -> None:
+    """Never two at a time, and each is shown what the one before it says."""
+    transcriber, transcript = BusyTranscriber(), Transcript()
+    words, samples = conversation(12)
+    await run(transcriber, pieces(samples), transcript.take, prompt=PROMPT, carries_context=True)
+    assert transcript.text == said(words)
+    assert transcriber.most_open == 1
+    assert transcriber.shown[0] == PROMPT
+    assert len(transcriber.shown) >= 12
+    before = list(accumulate((segment.text.strip() for segment in transcript.segments), "{} {}".format))
+    for shown, said_before in zip(transcriber.shown[1:], before, strict=False):
+        assert shown.strip().endswith(said_before[-200:])
+        assert said_before.endswith(shown.strip())
+
+
+@pytest.mark.parametrize("carries_context", [False, True])
+async def test_progress_rises_to_the_end(carries_context: bool) -> None:
+    """What is reported as final is: whatever is handed out later lies behind it. The end is met exactly."""
+    reached: list[float] = []
+    transcript = Transcript()
+
+    def take(event: events.Event) -> None:
+        transcript.take(event)
+        if isinstance(event, events.Segment) and reached:
+            assert event.start_s >= reached[-1]
+
+    _, samples = conversation(12)
+    samples = samples[: -SAMPLE_RATE // 3]
+    await run(BusyTranscriber(), pieces(samples), take, carries_context=carries_context, on_progress=reached.append)
+    assert all(earlier < later for earlier, later in zip(reached, reached[1:], strict=False))
+    assert len(reached) >= 12
+    assert reached[-1] == transcript.audio_s
+
+
+async def test_progress_does_not_run_ahead_of_the_text() -> None:
+    """However much audio has been taken in, what waits for its text is not final."""
+    transcriber = FakeTranscriber(holds=True)
+    reached: list[float] = []
+    _, samples = conversation(12)
+    samples = np.concatenate((silence(25.0), samples))
+    task = asyncio.create_task(run(transcriber, pieces(samples), on_progress=reached.append))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert transcriber.n_open >= 3
+    assert 19.0 < reached[-1] <= 25.0
+    transcriber.release()
+    await task
+    assert reached[-1] == pytest.approx(len(samples) / SAMPLE_RATE, abs=0.02)
+
+
+async def test_an_hour_of_silence_is_silent() -> None:
+    """No window, no text, nothing uncovered; its progress is that of the audio."""
+    transcriber, transcript = FakeTranscriber(), Transcript()
+    reached: list[float] = []
+    audio = repeated(silence(10.0), minutes=60)
+    await run(transcriber, audio, transcript.take, EdgeDetector, on_progress=reached.append)
+    assert transcriber.windows == []
+    assert (transcript.text, transcript.segments, transcript.uncovered) == ("", [], [])
+    assert transcript.audio_s == reached[-1] == 3600.0
+    assert len(reached) >= 360
+
+
+async def test_a_recording_without_a_sample_is_empty() -> None:
+    transcript = Transcript()
+    reached: list[float] = []
+    await run(FakeTranscriber(), pieces(silence(0.0)), transcript.take, on_progress=reached.append)
+    assert (transcript.text, transcript.audio_s, reached) == ("", 0.0, [])
+
+
+async def test_a_recording_that_breaks_off_has_text_to_its_end() -> None:
+    """Even a word that is cut in two by the end."""
+    transcript = Transcript()
+    samples = speech([1, 2, 3])
+    await run(FakeTranscriber(), pieces(samples[: -SAMPLE_RATE // 5]), transcript.take)
+    assert transcript.text == "w1 w2 p3"
+    assert transcript.uncovered == []
+
+
+@pytest.mark.parametrize("holds", [False, True])
+async def test_audio_that_cannot_be_decoded_on_ends_the_work(holds: bool) -> None:
+    """The error is passed on as it is, and no window stays behind."""
+    transcriber = FakeTranscriber(holds=holds)
+
+    async def broken() -> AsyncIterator[Samples]:
+        yield conversation(2)[1]
+        await transcriber.opened.wait()
+        raise MediaError("file: broken")
+
+    with pytest.raises(MediaError, match="file: broken"):
+        await run(transcriber, broken())
+    assert transcriber.n_open == 0
+
+
+async def test_a_failing_engine_is_told() -> None:
+    with pytest.raises(SessionError) as raised:
+        await run(FakeTranscriber(error=EngineFailed("gone")), pieces(conversation(2)[1]))
+    assert raised.value.code == EngineFailed("gone").code
+
+
+async def test_cancelling_withdraws_what_is_being_decoded() -> None:
+    transcriber = FakeTranscriber(holds=True)
+    task = asyncio.create_task(run(transcriber, pieces(conversation(12)[1])))
+    await transcriber.opened.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert transcriber.n_open == 0
+
+
+# Ten seconds with a turn of speech, over and over.
+TURN = np.concatenate((speech(range(20)), silence(10.0 - 20 * 0.28)))
+
+
+@pytest.mark.parametrize(("piece", "carries_context"), [(TURN, False), (TURN, True), (silence(10.0), False)])
+async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_context: bool) -> None:
+    """Ten more minutes, 38 MB of samples, take at most a window or two more at the peak."""
+
+    async def peak_bytes(minutes: int) -> int:
+        audio = repeated(piece, minutes)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            await run(BusyTranscriber(), audio, detector=EdgeDetector, carries_context=carries_context)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert await peak_bytes(14) - await peak_bytes(4) < 1_000_000
+
+
+@pytest.mark.parametrize("carries_context", [False, True])
+async def test_an_hour_holds_what_ten_minutes_hold(carries_context: bool) -> None:
+    """Neither windows nor tasks nor any other objects pile up."""
+    transcriber = BusyTranscriber()
+    n_tasks: list[int] = []
+    n_objects: list[int] = []
+    n_windows = 0
+
+    async def audio() -> AsyncIterator[Samples]:
+        nonlocal n_windows
+        for _ in range(6):
+            async for piece in repeated(TURN, minutes=10):
+                yield piece
+            n_windows += len(transcriber.shown)
+            transcriber.shown.clear()
+            gc.collect()
+            n_objects.append(sys.getallocatedblocks())
+            n_tasks.append(len(asyncio.all_tasks()))
+
+    await run(transcriber, audio(), detector=EdgeDetector, carries_context=carries_context)
+    assert n_windows >= 350
+    assert transcriber.most_kept <= MAX_BACKLOG + 2
+    assert max(n_tasks) <= MAX_BACKLOG + 2
+    # Python itself makes some; one for each window would be hundreds.
+    assert n_objects[-1] - n_objects[0] < 300

@@ -1,0 +1,173 @@
+"""Files of any container: what is decoded, what is refused, and that nothing else is opened."""
+
+import asyncio
+import io
+import struct
+from contextlib import aclosing
+
+import av
+import numpy as np
+import pytest
+
+from app.errors import MediaError
+from app.media.file_decoder import decode_file, decoded, duration_s
+from tests.app.dialects.openai.test_files_endpoint import wav
+
+TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
+
+
+def encode(container: str, codec: str, sample_rate: int, samples: np.ndarray = TONE) -> bytes:
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as output:
+        stream = output.add_stream(codec, rate=sample_rate)
+        frame = av.AudioFrame.from_ndarray(samples[None], "flt", "mono")
+        frame.sample_rate = 16_000
+        resampler = av.AudioResampler(stream.codec_context.format, "mono", sample_rate, stream.codec_context.frame_size)
+        stream.codec_context.layout = "mono"
+        for each in [*resampler.resample(frame), *resampler.resample(None), None]:
+            output.mux(stream.encode(each))
+    return file.getvalue()
+
+
+async def decode(content: bytes) -> np.ndarray:
+    async with aclosing(decode_file(io.BytesIO(content))) as pieces:
+        return np.concatenate([piece async for piece in pieces])
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "sample_rate"),
+    [
+        ("wav", "pcm_s16le", 44_100),
+        ("flac", "flac", 22_050),
+        ("mp3", "libmp3lame", 44_100),
+        ("ogg", "libopus", 48_000),
+        ("webm", "libopus", 48_000),
+        ("mp4", "aac", 48_000),
+        ("wav", "pcm_mulaw", 8_000),
+    ],
+)
+async def test_containers_are_decoded_to_16_khz(container: str, codec: str, sample_rate: int) -> None:
+    """A tone keeps its length and pitch in every container that clients send."""
+    samples = await decode(encode(container, codec, sample_rate))
+    assert len(samples) == pytest.approx(len(TONE), rel=0.01)
+    pitch = np.argmax(np.abs(np.fft.rfft(samples[16_000:32_000])))
+    assert pitch == 440
+
+
+async def test_tags_in_any_encoding_are_passed_over() -> None:
+    """A title in Shift JIS, which no UTF-8 is."""
+    content = encode("wav", "pcm_s16le", 44_100, TONE[:16_000])
+    title = "テスト".encode("shift_jis")
+    tags = b"INFOINAM" + struct.pack("<I", len(title)) + title
+    content += b"LIST" + struct.pack("<I", len(tags)) + tags
+    content = content[:4] + struct.pack("<I", len(content) - 8) + content[8:]
+    assert len(await decode(content)) == pytest.approx(16_000, abs=2)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+async def test_a_plain_wav_is_read_as_ffmpeg_reads_it(cut: int) -> None:
+    """Bit by bit, to the last whole sample."""
+    content = wav(TONE)
+    content = content[: len(content) - cut]
+    expected = np.concatenate(list(decoded(io.BytesIO(content))))
+    assert np.array_equal(await decode(content), expected)
+
+
+async def test_channels_are_mixed_down() -> None:
+    file = io.BytesIO()
+    with av.open(file, "w", format="wav") as output:
+        stream = output.add_stream("pcm_s16le", rate=16_000, layout="stereo")
+        frame = av.AudioFrame.from_ndarray(np.full((1, 3200), 8000, dtype="<i2"), "s16", "stereo")
+        frame.sample_rate = 16_000
+        output.mux([*stream.encode(frame), *stream.encode(None)])
+    samples = await decode(file.getvalue())
+    assert len(samples) == 1600
+    # FFmpeg keeps the power of channels that differ, so equal ones come out louder than each.
+    assert 8000 / 32768 <= samples.max() <= 8000 / 32768 * 2**0.5 + 0.001
+
+
+async def test_a_stream_may_change_its_rate() -> None:
+    """Two recordings joined byte by byte are decoded one after the other."""
+    joined = encode("adts", "aac", 44_100) + encode("adts", "aac", 22_050)
+    assert len(await decode(joined)) == pytest.approx(2 * len(TONE), rel=0.02)
+
+
+async def test_damage_in_the_middle_costs_only_what_is_damaged() -> None:
+    content = bytearray(encode("mp3", "libmp3lame", 44_100))
+    middle = len(content) // 2
+    content[middle : middle + 300] = bytes(300)
+    assert len(await decode(bytes(content))) == pytest.approx(len(TONE), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("container", "codec"),
+    [("wav", "pcm_s16le"), ("flac", "flac"), ("mp3", "libmp3lame"), ("ogg", "libopus"), ("webm", "libopus")],
+)
+async def test_a_file_that_ends_in_the_middle_is_decoded_to_there(container: str, codec: str) -> None:
+    content = encode(container, codec, 48_000)
+    samples = await decode(content[: len(content) // 2])
+    assert len(samples) == pytest.approx(len(TONE) / 2, rel=0.05)
+    assert np.abs(samples).max() == pytest.approx(0.5, abs=0.05)
+
+
+async def test_a_file_that_lost_its_index_is_refused() -> None:
+    """MP4 says at its end where its audio is."""
+    content = encode("mp4", "aac", 48_000)
+    with pytest.raises(MediaError, match="file: expected audio"):
+        await decode(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", bytes(1000), wav(TONE)[:20], wav(TONE[:0])])
+async def test_what_holds_no_audio_is_refused(content: bytes) -> None:
+    with pytest.raises(MediaError, match="file: expected audio"):
+        await decode(content)
+
+
+async def test_a_film_without_sound_is_refused() -> None:
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as output:
+        stream = output.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 32
+        stream.pix_fmt = "yuv420p"
+        for at in range(3):
+            frame = av.VideoFrame(32, 32, "yuv420p")
+            frame.pts = at
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    with pytest.raises(MediaError, match="container without an audio stream"):
+        await decode(file.getvalue())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n"
+        b"m=audio 6000 RTP/AVP 0\na=rtpmap:0 PCMU/8000\n",
+        b"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nhttp://127.0.0.1:1/a.ts\n#EXT-X-ENDLIST\n",
+        b"ffconcat version 1.0\nfile /etc/hostname\n",
+    ],
+)
+async def test_a_file_that_names_addresses_opens_none_of_them(content: bytes) -> None:
+    """A playlist or session description is refused at once, without a socket or another file."""
+    async with asyncio.timeout(5):
+        with pytest.raises(MediaError):
+            await decode(content)
+
+
+async def test_leaving_early_waits_for_the_thread() -> None:
+    """Cancelling while a piece is being decoded ends cleanly, whatever the thread is doing."""
+    content = encode("mp3", "libmp3lame", 44_100)
+    for turns in range(8):
+        task = asyncio.create_task(decode(content))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def test_duration_is_what_the_file_says() -> None:
+    file = io.BytesIO(wav(TONE))
+    assert duration_s(file) == pytest.approx(25.0)
+    assert file.tell() == 0
+    assert duration_s(io.BytesIO(b"hello")) is None

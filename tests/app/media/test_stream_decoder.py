@@ -1,0 +1,92 @@
+"""Containers that arrive bit by bit: what is decoded as it comes, in bounded memory."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from app.errors import MediaError
+from app.media.stream_decoder import MAX_HELD_SAMPLES, ContainerDecoder
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.media.test_file_decoder import TONE, encode
+
+
+async def decode(decoder: ContainerDecoder, content: bytes, n_step: int) -> np.ndarray:
+    """All of it, in steps of so many bytes."""
+    pieces = []
+    for at in range(0, len(content), n_step):
+        pieces += [piece async for piece in decoder.decode(content[at : at + n_step])]
+    pieces += [piece async for piece in decoder.finish()]
+    decoder.close()
+    return np.concatenate(pieces)
+
+
+@pytest.mark.parametrize("n_step", [997, 1 << 20])
+@pytest.mark.parametrize(
+    ("container", "codec", "sample_rate"),
+    [
+        ("wav", "pcm_s16le", 44_100),
+        ("flac", "flac", 22_050),
+        ("mp3", "libmp3lame", 44_100),
+        ("ogg", "libopus", 48_000),
+        ("webm", "libopus", 48_000),
+    ],
+)
+async def test_containers_are_decoded_however_they_are_cut(
+    container: str, codec: str, sample_rate: int, n_step: int
+) -> None:
+    """A tone keeps its length and pitch."""
+    samples = await decode(ContainerDecoder(), encode(container, codec, sample_rate), n_step)
+    assert len(samples) == pytest.approx(len(TONE), rel=0.01)
+    assert np.argmax(np.abs(np.fft.rfft(samples[16_000:32_000]))) == 440
+
+
+async def test_samples_come_while_more_is_to_come() -> None:
+    """A recording in the making is heard soon, not when FFmpeg has guessed at its bit rate."""
+    content = encode("webm", "libopus", 48_000)
+    decoder = ContainerDecoder()
+    n_bytes_per_s = len(content) // 25
+    pieces = [piece async for piece in decoder.decode(content[:n_bytes_per_s])]
+    decoder.close()
+    assert sum(map(len, pieces)) > 8000
+
+
+async def test_channels_are_kept_apart_or_mixed() -> None:
+    left, right = np.full(16_000, 0.5, np.float32), np.full(16_000, -0.25, np.float32)
+    content = bytearray(wav(np.stack((left, right), axis=1).reshape(-1)))
+    # `wav` writes one channel; the header says two from here on.
+    content[22:24], content[32:34] = b"\2\0", b"\4\0"
+    apart = (await decode(ContainerDecoder(2), bytes(content), 4000)).reshape(-1, 2)
+    assert apart[8000] == pytest.approx([0.5, -0.25], abs=0.001)
+    mixed = await decode(ContainerDecoder(), bytes(content), 4000)
+    # FFmpeg keeps the power of sounds that are not alike, not their mean.
+    assert mixed[8000] == pytest.approx(0.25 / 2**0.5, abs=0.001)
+    with pytest.raises(MediaError, match="expected 3 channels, got 2"):
+        await decode(ContainerDecoder(3), bytes(content), 4000)
+
+
+async def test_what_is_no_audio_is_an_error() -> None:
+    with pytest.raises(MediaError, match="FFmpeg"):
+        await decode(ContainerDecoder(), b"this is no audio at all " * 1000, 1000)
+
+
+async def test_a_few_bytes_that_expand_to_minutes_are_decoded_piece_by_piece() -> None:
+    """What nobody has taken yet is bounded, and leaving early ends the thread."""
+    content = encode("flac", "flac", 16_000, np.zeros(16_000 * 600, np.float32))
+    assert len(content) < 120_000
+    decoder = ContainerDecoder()
+    pieces = decoder.decode(content)
+    async for piece in pieces:
+        assert len(piece) <= 2 * MAX_HELD_SAMPLES
+        break
+    await pieces.aclose()
+    decoder.close()
+    async with asyncio.timeout(10):
+        for thread in [each for each in threading.enumerate() if each.name == "container"]:
+            await asyncio.to_thread(thread.join)
+
+
+async def test_nothing_is_decoded_of_nothing() -> None:
+    with pytest.raises(MediaError):
+        await decode(ContainerDecoder(), b"", 1)

@@ -1,0 +1,73 @@
+"""Settings: what is wrong with them stops the start, in words."""
+
+import pytest
+
+from app.errors import SettingsError
+from app.service.settings import Settings, check_environment
+
+
+def test_defaults_serve_loopback_without_keys() -> None:
+    assert Settings().keys == frozenset()
+    assert Settings(api_keys=" a, b ,").keys == {"a", "b"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+def test_a_public_address_needs_keys(host: str) -> None:
+    """Nobody serves the world by accident."""
+    with pytest.raises(SettingsError, match="API keys"):
+        Settings(host=host)
+    Settings(host=host, api_keys="k")
+    Settings(host=host, allow_anyone=True)
+
+
+@pytest.mark.parametrize("api_keys", [",", " ", "\n"])
+def test_keys_that_hold_no_key_are_no_keys(api_keys: str) -> None:
+    """An empty secret must not open the service to everybody."""
+    with pytest.raises(SettingsError, match="api_keys"):
+        Settings(host="0.0.0.0", api_keys=api_keys)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
+def test_loopback_needs_none(host: str) -> None:
+    Settings(host=host)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", 70000),
+        ("max_sessions", 0),
+        ("interim_interval_ms", 10),
+        ("threads", -1),
+        ("idle_timeout_s", 0.0),
+        ("final_deadline_s", 0.0),
+        ("max_ahead_s", float("inf")),
+        ("log_level", "loud"),
+    ],
+)
+def test_values_out_of_range_are_named(name: str, value: object) -> None:
+    with pytest.raises(SettingsError, match=f"{name}: expected .* got"):
+        Settings(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"webhook_url": "https://example.org/hook"}, "webhook_secret: expected text, as webhook_url is set"),
+        ({"webhook_secret": "s"}, "webhook_url: expected text, as webhook_secret is set"),
+        ({"webhook_url": "example.org", "webhook_secret": "s"}, "webhook_url: expected an http or https address"),
+        ({"webhook_url": "http://[", "webhook_secret": "s"}, "webhook_url: expected an http or https address"),
+        ({"webhook_url": "ftp://example.org/", "webhook_secret": "s"}, "webhook_url: expected an http or https"),
+    ],
+)
+def test_a_webhook_has_an_address_and_a_secret(values: dict[str, str], said: str) -> None:
+    """Nothing is posted that the receiver cannot check."""
+    with pytest.raises(SettingsError, match=said):
+        Settings(**values)
+    Settings(webhook_url="http://127.0.0.1:9/hook", webhook_secret="s")
+
+
+def test_an_unknown_variable_stops_the_start() -> None:
+    check_environment({"TUTTI_PORT": "1", "TUTTI_API_KEY": "of the client", "PATH": ""})
+    with pytest.raises(SettingsError, match="TUTTI_PROT"):
+        check_environment({"TUTTI_PROT": "1"})

@@ -1,0 +1,125 @@
+"""Encrypted connections: https and wss from the server itself, to clients that trust its certificate."""
+
+import asyncio
+import os
+import ssl
+import sys
+import wave
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from websockets.asyncio.client import connect
+
+import tutti
+from app.errors import SettingsError
+from app.service.settings import Settings
+from app.service.tls import load_tls
+from tests.fakes import pcm, said, silence, speech
+
+TURN = pcm(speech([1, 2, 3])) + pcm(silence(0.7))
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def files(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Two certificates with their keys, the authority's own, and what is none of these."""
+    folder = tmp_path_factory.mktemp("tls")
+    for name in ("one", "two"):
+        issued = authority.issue_cert("127.0.0.1")
+        issued.private_key_pem.write_to_path(str(folder / f"{name}.key"))
+        for part in issued.cert_chain_pems:
+            part.write_to_path(str(folder / f"{name}.pem"), append=True)
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    (folder / "text").write_text("not a certificate\n")
+    # Any key in this form asks for its passphrase before anything else of it is looked at.
+    (folder / "locked.key").write_text(LOCKED_KEY)
+    return {path.name: str(path) for path in folder.iterdir()}
+
+
+LOCKED_KEY = """-----BEGIN RSA PRIVATE KEY-----
+Proc-Type: 4,ENCRYPTED
+DEK-Info: AES-128-CBC,00000000000000000000000000000000
+
+AAAAAAAAAAAAAAAAAAAAAA==
+-----END RSA PRIVATE KEY-----
+"""
+
+
+@pytest.mark.parametrize(("given", "missing"), [("tls_cert", "tls_key"), ("tls_key", "tls_cert")])
+def test_a_certificate_and_its_key_come_together(given: str, missing: str) -> None:
+    with pytest.raises(SettingsError, match=f"{missing}: expected a file, as {given} is set"):
+        Settings(**{given: "some.pem"})
+
+
+@pytest.mark.parametrize(
+    ("cert", "key", "said"),
+    [
+        ("missing", "one.key", "tls_cert: cannot read"),
+        ("one.pem", "missing", "tls_key: cannot read"),
+        ("text", "one.key", "tls_cert, tls_key: expected a certificate"),
+        ("one.pem", "text", "tls_cert, tls_key: expected a certificate"),
+        ("one.pem", "two.key", "KEY_VALUES_MISMATCH"),
+        ("one.pem", "locked.key", "tls_key: expected a key without a passphrase"),
+    ],
+)
+def test_files_that_cannot_be_used_stop_the_start(files: dict[str, str], cert: str, key: str, said: str) -> None:
+    """A sentence with the file's name, and no question at the terminal."""
+    settings = Settings(tls_cert=files.get(cert, "no/such/file"), tls_key=files.get(key, "no/such/file"))
+    with pytest.raises(SettingsError, match=said):
+        load_tls(settings)
+
+
+def test_without_files_nothing_is_encrypted() -> None:
+    assert load_tls(Settings()) is None
+
+
+async def test_https_and_wss_are_served(serve, files: dict[str, str], authority: trustme.CA) -> None:
+    """Pages, and a session through the Python client, for whoever trusts the certificate; nothing without TLS."""
+    server = await serve(tls_cert=files["one.pem"], tls_key=files["one.key"])
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    async with httpx.AsyncClient(verify=trusting) as client:
+        assert (await client.get(f"https://{server.address}/readyz")).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            await client.get(f"http://{server.address}/readyz")
+    async with tutti.connect(f"https://{server.address}", encoding="pcm_f32le", ssl=trusting) as session:
+        await session.send(TURN)
+        await session.stop()
+        texts = [event.text async for event in session if isinstance(event, tutti.Utterance)]
+    assert texts == [said([1, 2, 3])]
+    with pytest.raises(ssl.SSLCertVerificationError):
+        async with connect(f"wss://{server.address}/v1/stream"):
+            pass
+
+
+@pytest.mark.parametrize(("ca_file", "code"), [("ca.pem", 0), (None, 1), ("text", 2), ("missing", 2)])
+async def test_the_clients_command_line_trusts_what_it_is_told_to(
+    serve, files: dict[str, str], tmp_path: Path, ca_file: str | None, code: int
+) -> None:
+    server = await serve(tls_cert=files["one.pem"], tls_key=files["one.key"])
+    with wave.open(str(tmp_path / "speech.wav"), "wb") as writer:
+        writer.setparams((1, 2, 16_000, 0, "NONE", ""))
+        writer.writeframes((speech([1, 2, 3]) * 32767).astype("<i2").tobytes())
+    options = ["--ca-file", files.get(ca_file, "no/such/file")] if ca_file else []
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tutti", str(tmp_path / "speech.wav"), "--url", f"wss://{server.address}", *options),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")},
+    )
+    async with asyncio.timeout(30):
+        out, err = await process.communicate()
+    assert process.returncode == code, err
+    match ca_file:
+        case "ca.pem":
+            assert said([1, 2, 3]) in out.decode()
+        case None:
+            assert b"certificate verify failed" in err
+        case _:
+            assert b"ca_file: expected a file with certificates" in err

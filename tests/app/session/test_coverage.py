@@ -1,0 +1,425 @@
+"""Speech that a reading passes over: what is read again, where its text goes, and what is reported."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.errors import LimitExceeded
+from app.session import events
+from app.session.coverage import LETTER_SAMPLES, MARGIN_SAMPLES, missed, repeats, spoken_until, uncovered
+from app.session.finals import MAX_REDECODES
+from engine import api
+from engine.api import SAMPLE_RATE
+from engine.errors import EngineFailed, EngineOverloaded
+from tests.bench import CONFIG, START, Bench, check_promises
+from tests.fakes import GAP_SAMPLES, WORD_SAMPLES, decode, said, silence, speech
+
+WITHOUT_INTERIMS = replace(START, interim=False)
+WORD_S = (WORD_SAMPLES + GAP_SAMPLES) / SAMPLE_RATE
+
+
+def heard(n_words: int, start: events.Start = WITHOUT_INTERIMS) -> Bench:
+    """A session that has heard an utterance of so many words, whose window waits for its answer."""
+    bench = Bench(start)
+    bench.hear(np.concatenate((silence(0.5), speech(range(n_words)), silence(0.6))), answer=False)
+    return bench
+
+
+def segment(start_s: float, end_s: float, text: str, avg_logprob: float = -0.2, no_speech_prob: float = 0.0):
+    return api.Segment(start_s, end_s, text, (1,), avg_logprob, 1.0, no_speech_prob)
+
+
+def segments(bench: Bench) -> list[str]:
+    return [event.text.strip() for event in bench.of(events.Segment)]
+
+
+def test_what_was_passed_over_in_the_middle_is_read_before_the_text_behind_it_is_sent() -> None:
+    """The gap is decoded alone, and its text takes its place in the order of time."""
+    bench = heard(15)
+    bench.answer_one(lost=range(5, 10))
+    assert segments(bench) == [said(range(5))]
+    ((_, again),) = bench.waiting
+    (alone,) = (event.segment.text for event in decode(again) if isinstance(event, api.SegmentEvent))
+    assert alone.strip() == said(range(5, 10))
+    bench.answer_all()
+    check_promises(bench)
+    assert segments(bench) == [said(range(5)), said(range(5, 10)), said(range(10, 15))]
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.uncovered == ()
+    assert utterance.n_redecodes == 1
+    assert utterance.recovered_s == pytest.approx(5 * WORD_S, abs=0.2)
+    starts = [event.start_s for event in bench.of(events.Segment)]
+    assert starts == pytest.approx([0.5, 0.5 + 5 * WORD_S, 0.5 + 10 * WORD_S], abs=0.05)
+
+
+def test_what_was_passed_over_at_the_end_delays_only_the_end_of_the_utterance() -> None:
+    bench = heard(10)
+    bench.answer_one(lost=range(4, 10))
+    assert segments(bench) == [said(range(4))]
+    assert not bench.of(events.Utterance)
+    bench.answer_all()
+    check_promises(bench)
+    assert bench.text() == said(range(10))
+    assert len(bench.windows) == 2
+
+
+def test_a_window_without_any_text_is_read_again_without_its_prompt() -> None:
+    """Previous text may be what led the model astray."""
+    bench = heard(8, replace(WITHOUT_INTERIMS, prompt="Names: Kowalski.", language="de"))
+    bench.answer_one(lost=range(8))
+    first, again = bench.windows
+    assert first.options.previous_text
+    assert again.options == api.DecodeOptions("de", text_events=False)
+    assert again.priority is api.Priority.FINAL
+    bench.answer_all()
+    assert bench.text() == said(range(8))
+
+
+def test_the_language_that_was_detected_holds_for_the_gap_too() -> None:
+    bench = heard(8)
+    bench.answer_one(lost=range(8))
+    assert [window.options.language for window in bench.windows] == [None, "en"]
+
+
+def test_speech_is_read_again_once_and_then_reported() -> None:
+    """When nothing is gained, the utterance ends and says which speech has no text."""
+    bench = heard(15)
+    bench.answer_one(lost=range(5, 10))
+    bench.answer_one(lost=range(5))
+    check_promises(bench)
+    assert segments(bench) == [said(range(5)), said(range(10, 15))]
+    (utterance,) = bench.of(events.Utterance)
+    ((start_s, end_s),) = utterance.uncovered
+    assert (start_s, end_s) == pytest.approx((0.5 + 5 * WORD_S, 0.5 + 10 * WORD_S), abs=0.1)
+    assert (utterance.n_redecodes, utterance.recovered_s) == (1, 0.0)
+
+
+def test_what_is_still_without_text_is_reported() -> None:
+    """A second reading that finds only some of it leaves the rest to be reported, and is not repeated."""
+    bench = heard(12)
+    bench.answer_one(lost=range(12))
+    bench.answer_one(lost=range(5, 12))
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.text == said(range(5))
+    assert utterance.uncovered[0][0] == pytest.approx(0.5 + 5 * WORD_S, abs=0.1)
+
+
+def test_short_speech_without_text_is_reported_and_not_read_again() -> None:
+    """An utterance without any text lists all that was heard of it."""
+    bench = heard(1)
+    bench.answer_one(lost=[0])
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.uncovered == ((utterance.start_s, utterance.end_s),)
+    assert len(bench.windows) == 1
+
+
+def test_the_gaps_of_a_window_are_read_in_order_and_bounded_in_number() -> None:
+    """Two gaps are read again, one after the other; more are reported, so that finals come in bounded time."""
+    assert MAX_REDECODES == 2
+    bench = heard(40)
+    bench.answer_one(lost=[*range(5, 10), *range(15, 20), *range(25, 30)])
+    assert len(bench.waiting) == 1
+    bench.answer_one()
+    assert len(bench.waiting) == 1
+    bench.answer_one()
+    check_promises(bench)
+    assert bench.text() == said([*range(25), *range(30, 40)])
+    (utterance,) = bench.of(events.Utterance)
+    assert len(utterance.uncovered) == 1
+
+
+def test_nothing_is_put_in_front_of_text_that_was_shown_as_stable() -> None:
+    """A gap inside stable text is reported; one behind it is read again."""
+    bench = Bench()
+    bench.hear(np.concatenate((silence(0.5), speech(range(20)))))
+    stable = bench.of(events.Interim)[-1].stable
+    n_stable = len(stable.split())
+    assert 8 < n_stable < 20
+    bench.hear(silence(0.6), answer=False)
+    before, behind = f" {said(range(2))}", f" {said(range(2, n_stable))}"
+    bench.answer_with(segment(0.3, 0.8, before), segment(3.0, 4.0, behind))
+    assert segments(bench) == [before.strip(), behind.strip()]
+    assert len(bench.waiting) == 1
+    bench.answer_all()
+    check_promises(bench)
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.text.startswith(stable)
+    assert len(segments(bench)) == 3
+    assert len(utterance.uncovered) == 1
+
+
+def test_windows_keep_their_order_while_one_is_read_again() -> None:
+    """Later windows that are done already wait for the gap of an earlier one."""
+    bench = Bench(WITHOUT_INTERIMS, replace(CONFIG, context="none", max_finals_in_flight=8))
+    for turn in range(3):
+        bench.hear(np.concatenate((speech(range(turn * 10, turn * 10 + 10)), silence(0.6))), answer=False)
+    assert len(bench.waiting) == 3
+    bench.answer_one(2)
+    bench.answer_one(1, lost=range(6))
+    bench.answer_one(0, lost=range(3, 8))
+    assert segments(bench) == [said(range(3))]
+    bench.answer_all()
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(range(30))
+
+
+def test_the_next_window_is_shown_text_that_was_read_again() -> None:
+    """Where windows follow one another, the second reading comes before the next window's first."""
+    words = [index * 7 % 80 for index in range(120)]
+    bench = Bench(WITHOUT_INTERIMS)
+    bench.hear(speech(words), answer=False)
+    bench.give(events.Stop())
+    bench.answer_one(lost=range(30, 120))
+    bench.answer_one()
+    _, _, second = bench.windows
+    assert second.options.previous_text.endswith(bench.of(events.Segment)[1].text)
+    bench.answer_all()
+    assert bench.text() == said(words)
+
+
+def test_a_flush_is_answered_behind_what_was_read_again() -> None:
+    bench = heard(10)
+    bench.give(events.Flush("turn"))
+    bench.answer_one(lost=range(4, 10))
+    assert not bench.of(events.Flushed)
+    bench.answer_all()
+    assert bench.events[-1] == events.Flushed("turn")
+    assert isinstance(bench.events[-2], events.Utterance)
+
+
+@pytest.mark.parametrize("how", ["stopped", "drained"])
+def test_a_session_ends_behind_what_was_read_again(how: str) -> None:
+    bench = heard(10)
+    if how == "stopped":
+        bench.give(events.Stop())
+    else:
+        bench.perform(bench.session.drain())
+    bench.answer_one(lost=range(3, 8))
+    assert not bench.closes
+    bench.answer_all()
+    check_promises(bench)
+    assert bench.text() == said(range(10))
+    assert len(bench.closes) == 1
+
+
+def test_a_session_that_is_given_up_withdraws_the_second_reading() -> None:
+    """Its utterance ends with the text that was sent, and the rest is reported."""
+    bench = heard(15)
+    bench.answer_one(lost=range(5, 10))
+    (job, _) = bench.waiting[0]
+    bench.perform(bench.session.fail(LimitExceeded("slow_reader", "events were not read", 1008)))
+    assert not bench.waiting
+    check_promises(bench)
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.text == said(range(5))
+    assert utterance.uncovered[0][1] == pytest.approx(utterance.end_s)
+    assert bench.session.engine_event(job, api.StartedEvent(0.0, 1)) == []
+
+
+def test_an_engine_without_room_for_a_second_reading_costs_that_alone() -> None:
+    """The session goes on, the stretch is reported, and what waited for it is sent."""
+    bench = heard(15)
+    bench.give(events.Flush(1))
+    bench.answer_one(lost=range(5, 10))
+    bench.perform(bench.session.engine_error(bench.waiting.popleft()[0], EngineOverloaded(5, 5)))
+    assert segments(bench) == [said(range(5)), said(range(10, 15))]
+    assert len(bench.of(events.Utterance)[0].uncovered) == 1
+    assert bench.events[-1] == events.Flushed(1)
+    bench.hear(speech(range(20, 24)))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == f"{said([*range(5), *range(10, 15)])} {said(range(20, 24))}"
+
+
+def test_an_engine_that_fails_at_a_second_reading_ends_the_session() -> None:
+    bench = heard(15)
+    bench.answer_one(lost=range(5, 10))
+    bench.perform(bench.session.engine_error(bench.waiting.popleft()[0], EngineFailed("gone")))
+    check_promises(bench)
+    assert bench.of(events.Utterance)[0].uncovered
+    assert bench.closes[0].code == 1011
+
+
+@pytest.mark.parametrize(
+    ("again", "compression_ratio"),
+    [
+        (segment(0.2, 1.5, " Thank you.", avg_logprob=-1.2), 1.0),
+        (segment(0.2, 1.5, " Thank you.", no_speech_prob=0.9), 1.0),
+        (segment(0.2, 1.5, " ..."), 1.0),
+        (segment(0.2, 1.5, " ha ha ha ha ha ha ha ha"), 2.5),
+        (segment(0.0, 1.5, " two, three"), 1.0),
+        (segment(0.0, 1.5, " Four five"), 1.0),
+    ],
+)
+def test_a_second_reading_that_is_no_gain_is_left_out(again: api.Segment, compression_ratio: float) -> None:
+    """Text that the model doubts, a loop, and what only repeats its neighbours are not inserted."""
+    bench = heard(15)
+    bench.answer_with(segment(0.3, 1.5, " One two three."), segment(3.1, 4.5, " four five six"))
+    bench.answer_with(again, compression_ratio=compression_ratio)
+    assert bench.text() == "One two three. four five six"
+    assert bench.of(events.Utterance)[0].uncovered
+
+
+def test_a_few_letters_do_not_stand_for_ten_seconds() -> None:
+    """What is left of a loop ends where so few letters may end; the speech behind it is read again, or reported."""
+    bench = heard(40)
+    (window,) = bench.windows
+    bench.answer_with(segment(0.3, len(window.samples) / SAMPLE_RATE, " Ha ha."), is_looping=True)
+    (sent,) = bench.of(events.Segment)
+    assert sent.end_s - sent.start_s == pytest.approx((4 + 1) * LETTER_SAMPLES / SAMPLE_RATE)
+    _, again = bench.windows
+    assert len(again.samples) < len(window.samples) - 2 * SAMPLE_RATE
+    bench.answer_with()
+    check_promises(bench)
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.uncovered[0][0] - sent.end_s < 2 * WORD_S
+    assert utterance.uncovered[-1][1] == pytest.approx(utterance.end_s)
+
+
+def test_a_doubtful_word_over_a_long_sound_is_no_text() -> None:
+    """Nor is it in the second reading. One that the model trusts is kept, and one that is as short as its sound."""
+    bench = heard(20)
+    doubtful = segment(0.3, 5.5, " The", avg_logprob=-0.9)
+    bench.answer_with(doubtful)
+    bench.answer_with(doubtful)
+    assert not bench.of(events.Segment)
+    assert bench.of(events.Utterance)[0].uncovered
+    for kept in (replace(doubtful, avg_logprob=-0.7), replace(doubtful, end_s=1.0)):
+        bench = heard(20)
+        bench.answer_with(kept)
+        assert segments(bench) == ["The"]
+
+
+def test_more_letters_than_anybody_could_say_are_no_text() -> None:
+    """Readings at high temperatures go on and on. What the model trusts is kept: a recording may be played faster."""
+    crammed = segment(0.3, 0.9, " Good affordhood of September and Herdaff starts", avg_logprob=-1.1)
+    bench = heard(20)
+    bench.answer_with(crammed)
+    bench.answer_with(crammed)
+    assert not bench.of(events.Segment)
+    assert bench.of(events.Utterance)[0].uncovered
+    for kept in (replace(crammed, avg_logprob=-0.9), replace(crammed, end_s=2.4)):
+        bench = heard(20)
+        bench.answer_with(kept)
+        assert segments(bench) == [kept.text.strip()]
+
+
+def test_a_phrase_is_not_said_more_often_than_its_time_allows() -> None:
+    """However sure the model is: "in meeting" eight times in 1.4 s is a loop, three times in 3 s are not."""
+    loop = api.Segment(0.3, 1.7, " In meeting," * 8, (1,), -0.3, 3.8, 0.0)
+    bench = heard(20)
+    bench.answer_with(loop)
+    bench.answer_with()
+    assert not bench.of(events.Segment)
+    bench = heard(20)
+    bench.answer_with(replace(loop, end_s=5.0))
+    assert len(bench.of(events.Segment)) == 1
+
+
+def test_a_window_in_which_the_model_hears_nobody_is_read_once() -> None:
+    """Noise costs one reading, unless a prompt may have led that astray."""
+    for prompt, n_readings in (("", 1), ("Names: Kowalski.", 2)):
+        bench = heard(20, replace(WITHOUT_INTERIMS, prompt=prompt))
+        bench.answer_with(no_speech_prob=0.9)
+        bench.answer_all()
+        assert len(bench.windows) == n_readings
+        assert bool(bench.of(events.Utterance)[0].uncovered) == (n_readings == 1)
+
+
+def test_a_reading_that_the_gate_drops_is_read_again() -> None:
+    """Doubtful text of a whole window counts as none."""
+    bench = heard(8)
+    bench.answer_with(segment(0.3, 2.5, " Thank you.", avg_logprob=-1.5, no_speech_prob=0.9))
+    bench.answer_all()
+    assert bench.text() == said(range(8))
+
+
+@given(turns=st.lists(st.integers(2, 12), min_size=1, max_size=4), pauses=st.lists(st.integers(8, 75)), data=st.data())
+@settings(max_examples=100)
+def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(turns, pauses, data) -> None:
+    """Each word is said once, in its place, or is listed as uncovered; and the promises hold."""
+    words, parts, places = 0, [silence(0.3)], []
+    for turn, n_words in enumerate(turns):
+        at_s = sum(map(len, parts)) / SAMPLE_RATE
+        places += [(turn, at_s + index * WORD_S) for index in range(n_words)]
+        parts += [speech(range(words, words + n_words)), silence(0.02 * (pauses[turn] if turn < len(pauses) else 40))]
+        words += n_words
+    samples = np.concatenate(parts)
+    bench = Bench(replace(START, interim=data.draw(st.booleans())))
+
+    def answer_one() -> None:
+        index = data.draw(st.integers(0, len(bench.waiting) - 1))
+        is_final = bench.waiting[index][1].priority is api.Priority.FINAL
+        first = data.draw(st.integers(0, 20))
+        bench.answer_one(index, range(first, first + data.draw(st.integers(0, 12))) if is_final else ())
+
+    for at in range(0, len(samples), 3200):
+        bench.hear(samples[at : at + 3200], answer=False)
+        while bench.waiting and data.draw(st.booleans()):
+            answer_one()
+    bench.give(events.Stop())
+    while bench.waiting:
+        answer_one()
+    check_promises(bench)
+    numbers = [int(word[1:]) for word in bench.text().split()]
+    assert numbers == sorted(set(numbers)), "said twice, or out of order"
+    spans = [span for utterance in bench.of(events.Utterance) for span in utterance.uncovered]
+    assert all(end_s <= after_s for (_, end_s), (after_s, _) in zip(spans, spans[1:], strict=False))
+    lost = set(range(words)) - set(numbers)
+    for word in lost:
+        # Three words in a row without text are longer than what may go unreported.
+        is_inside = {word - 1, word + 1} <= lost and places[word - 1][0] == places[word][0] == places[word + 1][0]
+        if is_inside:
+            assert any(start_s <= places[word][1] + 0.1 <= end_s for start_s, end_s in spans), f"w{word} has vanished"
+
+
+def test_audio_around_missed_speech_ends_at_its_neighbours() -> None:
+    """There is a margin on both sides, as far as no segment has that audio already."""
+    second, speech_spans = SAMPLE_RATE, [(0, 10 * SAMPLE_RATE)]
+    found = missed(speech_spans, 2 * second, 4 * second)
+    assert found
+    assert (found.start, found.end) == (2 * second, 4 * second)
+    found = missed([(2 * second, 4 * second)], 0, 10 * second)
+    assert found
+    assert (found.start, found.end) == (2 * second - MARGIN_SAMPLES, 4 * second + MARGIN_SAMPLES)
+
+
+def test_a_text_ends_where_its_letters_end_at_the_latest() -> None:
+    """Only speech counts: a word and one after a long pause may stand for all between. Any script has letters."""
+    speech_spans = [(0, 4 * LETTER_SAMPLES), (20 * LETTER_SAMPLES, 30 * LETTER_SAMPLES)]
+    assert spoken_until(" So.", speech_spans, 0, 4 * LETTER_SAMPLES) == 3 * LETTER_SAMPLES
+    assert spoken_until(" Well, so.", speech_spans, 0, 22 * LETTER_SAMPLES) == 22 * LETTER_SAMPLES
+    assert spoken_until(" Well, so.", speech_spans, 0, 30 * LETTER_SAMPLES) == 23 * LETTER_SAMPLES
+    assert spoken_until("你好", speech_spans, LETTER_SAMPLES, 30 * LETTER_SAMPLES) == 4 * LETTER_SAMPLES
+    assert spoken_until("7", [], 5, 10) == 10
+
+
+def test_pieces_of_speech_between_two_segments_are_missed_together() -> None:
+    """Short pieces count by their sum: they are words with pauses between them."""
+    piece = 6 * SAMPLE_RATE // 10
+    spans = [(0, piece), (2 * piece, 3 * piece)]
+    found = missed(spans, 0, 4 * piece)
+    assert found
+    assert found.speech == spans
+    assert missed(spans, 0, 2 * piece) is None
+    assert missed(spans, 3 * piece, 2 * piece) is None
+
+
+def test_uncovered_speech_is_what_no_segment_reaches() -> None:
+    assert uncovered([(0, 10), (20, 30)], [(2, 4), (8, 22)], least=1) == [(0, 2), (4, 8), (22, 30)]
+    assert uncovered([(0, 10), (20, 30)], [(2, 4), (8, 22)], least=4) == [(4, 8), (22, 30)]
+
+
+def test_repeats_are_found_in_any_script_and_spelling() -> None:
+    assert repeats(" to the end.", "It goes on to the End", "")
+    assert repeats("你好", "", "你好。再见")
+    assert not repeats(" the end is near", "to the end", "of it")
+    assert repeats(
+        " A Oliver Bennett, apartment nine.", "Send it to Oliver Bennett, apartment nine.", " Harbor Street."
+    )
+    assert repeats(" Harbour street", "apartment nine.", " Harbor Street.")
+    assert not repeats(" four nine", "three, four five", "")

@@ -1,0 +1,98 @@
+"""What a window is shown of the text before it, and which windows wait for which."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.session import events
+from app.session.finals import PROMPT_CHARS
+from engine import api
+from tests.bench import CONFIG, START, Bench, check_promises
+from tests.fakes import said, silence, speech
+
+WITH_CONTEXT = replace(CONFIG, context="channel", max_finals_in_flight=8)
+OFFLINE = replace(START, interim=False, prompt="Names: Kowalski.")
+
+
+def heard(*utterances: range) -> Bench:
+    """These utterances have been heard, and none of them is answered."""
+    bench = Bench(OFFLINE, WITH_CONTEXT)
+    bench.hear(np.concatenate([part for words in utterances for part in (speech(words), silence(0.7))]), answer=False)
+    return bench
+
+
+def segment(text: str, *, no_speech_prob: float = 0.0, avg_logprob: float = -0.1) -> api.Segment:
+    return api.Segment(0.3, 1.4, text, (1,), avg_logprob, 1.0, no_speech_prob)
+
+
+def test_context_reaches_across_utterances() -> None:
+    """Every window waits for the one before it, and is shown the client's prompt first and then all text so far."""
+    bench = heard(range(4), range(4, 8), range(8, 12))
+    for _ in range(3):
+        assert len(bench.waiting) == 1
+        bench.answer_one()
+    shown = [window.options.previous_text.strip() for window in bench.windows]
+    assert shown == ["Names: Kowalski.", said(range(4)), said(range(8))]
+    assert not any(window.options.text_events for window in bench.windows), "nobody reads them"
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(range(12))
+
+
+def test_context_is_the_end_of_the_text() -> None:
+    """Its length does not grow with the recording."""
+    bench = heard(*(range(8) for _ in range(60)))
+    bench.answer_all()
+    shown = [window.options.previous_text for window in bench.windows]
+    assert max(map(len, shown)) == PROMPT_CHARS
+    assert shown[-1].endswith(f"{said(range(8))} {said(range(8))}")
+
+
+def test_a_second_reading_comes_before_the_next_window() -> None:
+    """What it finds is shown too, and it is itself shown nothing."""
+    bench = heard(range(12), range(20, 24))
+    bench.answer_one(lost=range(3, 9))
+    assert len(bench.waiting) == 1
+    bench.answer_one()
+    assert [window.options.previous_text.strip() for window in bench.windows] == [
+        "Names: Kowalski.",
+        "",
+        said(range(12)),
+    ]
+
+
+@pytest.mark.parametrize("how", [{"is_looping": True}, {"compression_ratio": 3.0}])
+def test_text_of_a_window_that_loops_is_not_shown_on(how: dict) -> None:
+    """The next window begins anew, with the client's prompt alone; the one after it is shown what that one said."""
+    bench = heard(range(4), range(4, 8), range(8, 12), range(12, 16))
+    bench.answer_one()
+    bench.answer_with(segment(" again and again"), **how)
+    bench.answer_all()
+    shown = [window.options.previous_text.strip() for window in bench.windows]
+    assert shown == ["Names: Kowalski.", said(range(4)), "Names: Kowalski.", said(range(8, 12))]
+
+
+@pytest.mark.parametrize("segments", [(), (segment(" you", no_speech_prob=0.9, avg_logprob=-1.2),), (segment(" ..."),)])
+def test_text_before_a_window_without_any_is_not_shown_on(segments: tuple[api.Segment, ...]) -> None:
+    """A window that the gate emptied, or that holds no words, ends the context."""
+    bench = heard(range(4), range(4, 6), range(8, 12), range(12, 16))
+    bench.answer_one()
+    bench.answer_with(*segments)
+    bench.answer_all()
+    shown = [window.options.previous_text.strip() for window in bench.windows]
+    assert shown == ["Names: Kowalski.", said(range(4)), "Names: Kowalski.", said(range(8, 12))]
+
+
+def test_channels_do_not_read_each_other() -> None:
+    """The context of one channel is its own text; the windows of the other do not wait for it."""
+    left, right = speech(range(4)), speech(range(4, 8))
+    pause = silence(0.7)
+    one = np.concatenate((left, pause, left, pause))
+    other = np.concatenate((right, pause, right, pause))
+    bench = Bench(replace(OFFLINE, audio=events.AudioFormat("pcm_f32le", channels=2)), WITH_CONTEXT)
+    bench.hear(np.stack((one, other), axis=1).reshape(-1), answer=False, n_channels=2)
+    assert len(bench.waiting) == 2
+    bench.answer_all()
+    shown = {window.channel: window.options.previous_text.strip() for window in bench.windows}
+    assert shown == {0: said(range(4)), 1: said(range(4, 8))}

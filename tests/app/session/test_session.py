@@ -1,0 +1,867 @@
+"""The session core: promises of the design as properties, and the answers to single commands."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.errors import BadStart, LimitExceeded
+from app.media.pcm import Samples
+from app.session import events
+from app.session.endpointing import Endpointer
+from app.session.engine_driver import MAX_BACKLOG
+from app.session.session import MAX_PENDING_FLUSHES, Session
+from engine import api
+from engine.api import SAMPLE_RATE
+from engine.errors import EngineFailed, EngineOverloaded
+from tests.bench import CONFIG, START, Bench, check_promises
+from tests.fakes import MODEL, LevelDetector, decode, pcm, said, silence, speech, word
+
+
+@st.composite
+def talks(draw: st.DrawFn) -> tuple[list[int], Samples]:
+    """Some turns of speech with pauses between them: the words said, and the audio."""
+    words: list[int] = []
+    parts = [silence(draw(st.sampled_from([0.0, 0.13, 0.5])))]
+    for _ in range(draw(st.integers(1, 4))):
+        turn = draw(st.lists(st.integers(0, 80), min_size=2, max_size=12))
+        words += turn
+        parts += [speech(turn), silence(draw(st.integers(8, 75)) * 0.02)]
+    return words, np.concatenate(parts)
+
+
+def long_talk(n_words: int) -> tuple[list[int], Samples]:
+    """Speech without any pause that would end an utterance."""
+    words = [index * 7 % 80 for index in range(n_words)]
+    return words, speech(words)
+
+
+@given(talk=talks(), cuts=st.lists(st.integers(1, 40_000), max_size=20), flushes=st.booleans())
+@settings(max_examples=40)
+def test_any_cutting_of_the_stream_gives_the_same_events(talk, cuts, flushes) -> None:
+    """However the bytes are cut, what a session says is the same, as long as the engine answers at once."""
+    _, samples = talk
+    outcomes = []
+    for sizes in (cuts, [len(samples) * 4]):
+        bench, data, at = Bench(), pcm(samples), 0
+        for size in [*sizes, len(data)]:
+            for effect in bench.session.receive(events.Audio(data[at : at + size])):
+                bench.perform([effect])
+            at += size
+        bench.answer_all()
+        if flushes:
+            bench.give(events.Flush("f"))
+            bench.answer_all()
+        bench.stop()
+        outcomes.append([e for e in bench.events if not isinstance(e, events.Interim | events.Lag)])
+    assert outcomes[0] == outcomes[1]
+
+
+@given(talk=talks(), data=st.data())
+@settings(max_examples=60)
+def test_promises_hold_whenever_the_engine_answers(talk, data) -> None:
+    """Stable text is never taken back, finals do not overlap, nothing is lost, whatever is answered when."""
+    words, samples = talk
+    bench = Bench()
+    for at in range(0, len(samples), 3200):
+        bench.give(events.Audio(pcm(samples[at : at + 3200])))
+        while bench.waiting and data.draw(st.booleans()):
+            bench.answer_one(data.draw(st.integers(0, len(bench.waiting) - 1)))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words)
+    assert all(not event.uncovered and not event.n_redecodes for event in bench.of(events.Utterance))
+    assert bench.of(events.Stopped)[0].words == len(words)
+
+
+@pytest.mark.parametrize("interim", [True, False])
+@pytest.mark.parametrize("gap_ms", [80, 40])
+def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms: int) -> None:
+    """Ninety seconds without an endpoint become several windows, and every word is read once, whole."""
+    words = [index * 7 % 80 for index in range(90 * 1000 // (200 + gap_ms))]
+    bench = Bench(replace(START, interim=interim))
+    bench.hear(speech(words, gap_ms * 16))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words)
+    assert len([w for w in bench.windows if w.priority is api.Priority.FINAL]) >= 4
+    # Whether a segment may be its utterance's last is said as it comes.
+    segments = bench.of(events.Segment)
+    last = {segment.utterance: segment.id for segment in segments}
+    assert any(segment.goes_on for segment in segments)
+    assert all(not segment.goes_on for segment in segments if segment.id == last[segment.utterance])
+
+
+def test_a_window_knows_the_text_before_it() -> None:
+    """The next window of a long utterance is given the text before it as its prompt; the first one the client's."""
+    words, samples = long_talk(200)
+    bench = Bench(replace(START, prompt="Names: Kowalski."))
+    bench.hear(samples)
+    bench.stop()
+    finals = [w for w in bench.windows if w.priority is api.Priority.FINAL]
+    assert finals[0].options.previous_text == "Names: Kowalski."
+    assert finals[1].options.previous_text.endswith(bench.of(events.Segment)[0].text[-20:])
+
+
+def test_windows_without_context_run_side_by_side() -> None:
+    """A file's windows do not wait for each other's text, and still come out in order."""
+    words, samples = long_talk(400)
+    config = replace(CONFIG, context="none", max_finals_in_flight=8)
+    bench = Bench(replace(START, interim=False), config)
+    bench.hear(samples, answer=False)
+    assert len(bench.waiting) >= 3
+    bench.answer_one(len(bench.waiting) - 1)
+    assert not bench.of(events.Segment), "a later window was handed out before an earlier one"
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words)
+
+
+def test_windows_without_speech_are_no_backlog() -> None:
+    """Utterances that end just past 20 s leave one each behind, and as many others run as without them; what is held is
+    bounded all the same."""
+    config = replace(CONFIG, context="none", max_finals_in_flight=MAX_BACKLOG)
+    bench = Bench(replace(START, interim=False, endpointing=events.Endpointing(silence_ms=700)), config)
+    words, samples = long_talk(20_300 // 280)
+    turn = np.concatenate((samples, silence(1.0)))
+    n_turns = 0
+    while bench.session.backlog < MAX_BACKLOG:
+        bench.hear(turn, answer=False)
+        n_turns += 1
+    finals = bench.session._channels[0].finals
+    assert len(bench.waiting) == MAX_BACKLOG
+    assert MAX_BACKLOG < len(finals) <= 2 * MAX_BACKLOG
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words * n_turns)
+
+
+def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
+    """`max_utterance_s` bounds what an utterance holds; no word is lost where it ends."""
+    words, samples = long_talk(300)
+    bench = Bench(replace(START, endpointing=events.Endpointing(max_utterance_s=10)))
+    bench.hear(samples)
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words)
+    assert all(event.end_s - event.start_s <= 31 for event in bench.of(events.Utterance))
+    assert len(bench.of(events.Utterance)) >= 3
+
+
+def test_the_first_word_counts_from_where_it_began() -> None:
+    """Times are seconds since the first sample of the session."""
+    bench = Bench()
+    bench.hear(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0))))
+    started, segment, utterance = (bench.of(k)[0] for k in (events.SpeechStarted, events.Segment, events.Utterance))
+    assert started.at_s == pytest.approx(1.0, abs=0.021)
+    assert segment.start_s == pytest.approx(1.0, abs=0.021)
+    assert utterance.end_s == pytest.approx(1.76, abs=0.06)
+
+
+@given(
+    talks=st.lists(talks(), min_size=1, max_size=3),
+    share=st.floats(0.1, 0.9),
+    silence_ms=st.sampled_from([200, 500]),
+    ends=st.sampled_from(["cut off", "drained", "flushed"]),
+)
+@settings(max_examples=60)
+def test_a_client_that_resumes_loses_and_repeats_nothing(talks, share, silence_ms, ends) -> None:
+    """Replaying the audio since `resume_from_s` to another server gives each word of each channel exactly once.
+
+    Segments that begin where the replay does, or later, come again, and are dropped. Only a client that is drained or
+    flushes in the middle of a word gets it in two pieces.
+    """
+    n_samples = max(len(samples) for _, samples in talks)
+    audio = np.stack([np.pad(samples, (0, n_samples - len(samples))) for _, samples in talks], axis=1)
+    n_first = round(n_samples * share) // 1600 * 1600
+    start = replace(
+        START,
+        audio=events.AudioFormat("pcm_f32le", channels=len(talks)),
+        endpointing=events.Endpointing(silence_ms=silence_ms),
+    )
+    first = Bench(start)
+    first.hear(audio[:n_first].reshape(-1), n_channels=len(talks))
+    if ends == "drained":
+        first.perform(first.session.drain())
+    elif ends == "flushed":
+        first.give(events.Flush(1))
+    first.answer_all()
+    utterances = first.of(events.Utterance)
+    from_s = utterances[-1].resume_from_s if utterances else (0.0,)
+    second = Bench(replace(start, resume=events.Resume(from_s)))
+    second.hear(audio[round(min(from_s) * SAMPLE_RATE) :].reshape(-1), n_channels=len(talks))
+    second.stop()
+    check_promises(second)
+    for channel, (words, samples) in enumerate(talks):
+        done_s = from_s[channel % len(from_s)]
+        segments = [segment for segment in first.of(events.Segment) if segment.channel == channel]
+        kept = [segment.text.strip() for segment in segments if segment.start_s < done_s]
+        text = " ".join([*kept, *([second.text(channel)] if second.text(channel) else [])])
+        pieces = text.split()
+        is_inside_word = n_first < len(samples) and samples[n_first - 1] > 0 and samples[n_first] > 0
+        if ends != "cut off" and is_inside_word:
+            # The word that the client's own flush cut is read as two pieces, or whole; the others are not touched.
+            pieces = [piece for piece in pieces if piece[0] == "w"]
+            assert len(pieces) >= len(words) - 1
+            rest = iter(said(words).split())
+            assert all(piece in rest for piece in pieces), "not in order, or twice"
+        else:
+            assert pieces == said(words).split()
+
+
+def test_channels_are_transcribed_on_their_own() -> None:
+    """Two channels on one socket give two transcripts, and utterances are numbered over both."""
+    left = np.concatenate((speech([1, 2, 3]), silence(2.0)))
+    right = np.concatenate((silence(1.0), speech([4, 5, 6])))
+    length = max(len(left), len(right))
+    both = np.stack([np.pad(side, (0, length - len(side))) for side in (left, right)], axis=1)
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench.hear(both.reshape(-1))
+    bench.stop()
+    check_promises(bench)
+    assert (bench.text(0), bench.text(1)) == (said([1, 2, 3]), said([4, 5, 6]))
+    assert [e.utterance for e in bench.of(events.SpeechStarted)] == [0, 1]
+
+
+def test_final_until_waits_for_every_channel() -> None:
+    """What one channel has not finished cannot be forgotten, though the other is done."""
+    left = np.concatenate((silence(0.5), speech([1, 2] * 20)))
+    right = np.concatenate((silence(0.5), speech([3, 4]), silence(len(left) / SAMPLE_RATE)))[: len(left)]
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench.hear(np.stack((left, right), axis=1).reshape(-1))
+    assert [e.channel for e in bench.of(events.Utterance)] == [1]
+    assert bench.of(events.Utterance)[0].final_until_s <= 0.5
+
+
+def test_what_is_acknowledged_is_never_taken_back() -> None:
+    """Not even when speech is announced, which began somewhat earlier."""
+    bench, before = Bench(replace(START, endpointing=events.Endpointing(silence_ms=200))), (0.0,)
+    audio = np.concatenate((silence(1.0), speech([1, 2]), silence(1.0), speech([3]), silence(1.0)))
+    for start in range(0, len(audio), 160):
+        bench.hear(audio[start : start + 160])
+        now = bench.session.acknowledged()
+        assert now >= before
+        before = now
+    assert bench.text() == said([1, 2, 3])
+
+
+def test_words_are_timed_on_the_sessions_timeline() -> None:
+    """Only finals are asked for them; they lie inside their segment and make up its text."""
+    bench = Bench(replace(START, words=True, hotwords=("Kowalski",), resume=events.Resume((100.0,))))
+    bench.hear(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0), speech([4]), silence(1.0))))
+    bench.stop()
+    segments = bench.of(events.Segment)
+    assert [segment.text for segment in segments] == [said([1, 2, 3]), said([4])]
+    for segment in segments:
+        assert " ".join(word.text for word in segment.words) == segment.text
+        times = [time for word in segment.words for time in (word.start_s, word.end_s)]
+        assert times == sorted(times) and segment.start_s <= times[0] and times[-1] <= segment.end_s
+        assert all(word.confidence == 0.75 for word in segment.words)
+    assert 100.5 < segments[0].words[0].start_s < 101.5
+    assert {window.options.word_times for window in bench.windows if window.priority is api.Priority.FINAL} == {True}
+    assert {window.options.word_times for window in bench.windows if window.priority is api.Priority.INTERIM} == {False}
+    assert {window.options.hotwords for window in bench.windows} == {("Kowalski",)}
+
+
+def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
+    """A flush is answered once everything heard before it is final."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3, 4]), answer=False)
+    bench.give(events.Flush("turn"))
+    assert not bench.of(events.Flushed)
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3, 4])
+    assert bench.events[-1] == events.Flushed("turn")
+
+
+def test_flush_of_a_channel_leaves_the_others_alone() -> None:
+    """It is answered while they still speak."""
+    both = np.repeat(speech([1, 2, 3, 4]), 2)
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench.hear(both)
+    bench.give(events.Flush("left", 0))
+    bench.answer_all()
+    assert bench.events[-1] == events.Flushed("left")
+    assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0]
+    bench.give(events.Flush("all"))
+    bench.answer_all()
+    assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0, 1]
+
+
+def test_channels_may_be_heard_as_one() -> None:
+    """Mixed before they are heard: there is one transcript, of channel 0."""
+    both = np.stack((speech([3, 5]), speech([3, 5])), axis=1).reshape(-1)
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2, is_mixed=True)))
+    bench.hear(both, n_channels=2)
+    bench.stop()
+    assert bench.text(0) == said([3, 5])
+    assert {utterance.channel for utterance in bench.of(events.Utterance)} == {0}
+
+
+def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
+    """By silence, by a flush that it names, and by the end of the session."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1, 2]), silence(1.0), speech([3, 4]))), answer=False)
+    bench.give(events.Flush("turn"))
+    bench.hear(speech([5, 6]), answer=False)
+    bench.give(events.Stop())
+    endpoints = bench.of(events.Endpoint)
+    assert [endpoint.flush for endpoint in endpoints] == [None, "turn", None]
+    assert [round(endpoint.end_s, 1) for endpoint in endpoints] == [1.0, 2.1, 2.7]
+    assert not bench.of(events.Utterance)
+    bench.answer_all()
+    check_promises(bench)
+
+
+def test_a_flush_hears_what_the_resampler_held_back() -> None:
+    """The last sound of a turn belongs to it, also at other rates."""
+    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 48_000)))
+    bench.give(events.Audio(pcm(np.repeat(speech([1, 2], gap_samples=0), 3))))
+    bench.give(events.Flush(1))
+    (endpoint,) = bench.of(events.Endpoint)
+    assert endpoint.end_s == 0.4
+
+
+@pytest.mark.parametrize("mode", ["vad", "manual"])
+def test_discarding_forgets_the_open_utterance_alone(mode) -> None:
+    """What has ended is still read; what is discarded keeps the text that was stable, and is not read again."""
+    bench = Bench(replace(START, endpointing=events.Endpointing(mode, max_utterance_s=10)))
+    bench.hear(speech([1, 2]), answer=False)
+    bench.give(events.Flush(1))
+    bench.hear(speech([3, 4]), answer=False)
+    bench.give(events.Discard())
+    bench.hear(speech([5, 6]), answer=False)
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said([1, 2, 5, 6])
+    first, discarded, last = bench.of(events.Utterance)
+    assert (first.is_complete, discarded.is_complete, last.is_complete) == (True, False, True)
+    assert discarded.uncovered == ((discarded.start_s, discarded.end_s),)
+    assert [endpoint.is_discarded for endpoint in bench.of(events.Endpoint)] == [False, True, False]
+    heard_until = {1: 0.56, 2: 1.12}
+    assert last.start_s == pytest.approx(heard_until[2])
+
+
+def test_discarding_keeps_what_was_shown_as_stable() -> None:
+    """Append-only holds for what nobody will read any more, too."""
+    bench = Bench()
+    bench.hear(speech(range(1, 12)))
+    stable = bench.of(events.Interim)[-1].stable
+    assert stable
+    bench.give(events.Discard())
+    (utterance,) = bench.of(events.Utterance)
+    assert utterance.text == stable and not utterance.is_complete and not bench.waiting
+    bench.stop()
+    check_promises(bench)
+
+
+def test_discarding_forgets_speech_that_was_not_announced_yet() -> None:
+    bench = Bench()
+    bench.hear(np.concatenate((silence(1.0), speech([1])[: SAMPLE_RATE // 10])))
+    bench.give(events.Discard())
+    bench.hear(np.concatenate((silence(0.1), speech([2, 3]), silence(1.0))))
+    bench.stop()
+    (started,) = bench.of(events.SpeechStarted)
+    assert bench.text() == said([2, 3]) and started.at_s == 1.2
+
+
+CHANGED = events.Configure(
+    START.audio, "de", events.Endpointing(silence_ms=1500), prompt="Two.", hotwords=("Kowalski",), words=True
+)
+
+
+def test_a_change_is_for_utterances_to_come() -> None:
+    """The open one is read as it began; audio and endpointing change at once."""
+    bench = Bench(replace(START, language="en", prompt="One.", interim=False))
+    bench.hear(speech([1, 2]), answer=False)
+    bench.give(CHANGED)
+    bench.hear(np.concatenate((silence(1.0), speech([3]), silence(2.0), speech([4]), silence(2.0))), answer=False)
+    options = [window.options for window in bench.windows]
+    assert [each.language for each in options] == ["en", "de"]
+    assert [each.previous_text for each in options] == ["One.", "Two."]
+    assert [each.hotwords for each in options] == [(), ("Kowalski",)]
+    assert [each.word_times for each in options] == [False, True]
+    bench.stop()
+    assert [event.text for event in bench.of(events.Utterance)] == [said([1, 2, 3]), said([4])]
+
+
+def test_another_encoding_goes_on_where_the_last_one_ended() -> None:
+    """Time counts audio, not bytes."""
+    bench = Bench()
+    bench.hear(speech([1, 2]))
+    bench.give(replace(CHANGED, audio=events.AudioFormat("pcm_f32le", 48_000)))
+    bench.give(events.Audio(pcm(np.repeat(speech([3, 4], gap_samples=0), 3))))
+    bench.stop()
+    check_promises(bench)
+    assert bench.of(events.Stopped)[0].audio_s == pytest.approx(0.56 + 0.4)
+
+
+@pytest.mark.parametrize(("before", "after"), [("vad", "manual"), ("manual", "vad")])
+def test_another_mode_ends_the_open_utterance(before, after) -> None:
+    bench = Bench(replace(START, endpointing=events.Endpointing(before, max_utterance_s=10)))
+    bench.hear(speech([1, 2]))
+    bench.give(replace(CHANGED, endpointing=events.Endpointing(after)))
+    bench.hear(np.concatenate((silence(0.2), speech([3]))))
+    bench.stop()
+    check_promises(bench)
+    assert [event.text for event in bench.of(events.Utterance)] == [said([1, 2]), said([3])]
+    assert [event.is_detected for event in bench.of(events.SpeechStarted)] == [before == "vad", after == "vad"]
+
+
+@pytest.mark.parametrize(
+    "change", [replace(CHANGED, language="xx"), replace(CHANGED, audio=events.AudioFormat(channels=2))]
+)
+def test_a_change_that_cannot_be_is_refused_and_changes_nothing(change: events.Configure) -> None:
+    bench = Bench()
+    bench.give(change)
+    (failure,) = bench.of(events.Failure)
+    assert failure.code == "bad_message" and not failure.is_fatal
+    bench.hear(speech([1, 2]))
+    bench.stop()
+    assert bench.text() == said([1, 2])
+
+
+MANUAL = replace(START, endpointing=events.Endpointing("manual", max_utterance_s=10))
+
+
+def test_in_manual_mode_silence_ends_no_utterance() -> None:
+    """Push-to-talk: one utterance from the first audio to the flush, the next from there to the stop."""
+    bench = Bench(MANUAL)
+    bench.hear(np.concatenate((silence(1.0), speech([1, 2]), silence(3.0), speech([3, 4]))))
+    assert [event.at_s for event in bench.of(events.SpeechStarted)] == [0.0]
+    assert not bench.of(events.Utterance)
+    bench.give(events.Flush("up"))
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3, 4])
+    assert bench.events[-1] == events.Flushed("up")
+    bench.hear(speech([5, 6]))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said([1, 2, 3, 4, 5, 6])
+    assert len(bench.of(events.Utterance)) == 2
+
+
+def test_in_manual_mode_audio_is_read_though_no_speech_was_detected() -> None:
+    """The client says that it is speech; the model may still say that it is none."""
+    for no_speech_prob, text in ((0.1, "Psst."), (0.9, "")):
+        bench = Bench(MANUAL)
+        bench.hear(silence(2.0), answer=False)
+        assert len(bench.of(events.SpeechStarted)) == 1 and not bench.windows
+        bench.give(events.Flush(1))
+        bench.answer_with(api.Segment(0.2, 0.6, " Psst.", (1,), -0.9, 1.0, no_speech_prob))
+        assert [(event.text, event.uncovered) for event in bench.of(events.Utterance)] == [(text, ())]
+        assert bench.events[-1] == events.Flushed(1)
+        assert all(len(window.samples) == 2 * SAMPLE_RATE for window in bench.windows)
+
+
+@pytest.mark.parametrize("sample_rate", [16_000, 48_000])
+def test_in_manual_mode_no_utterance_is_made_of_what_a_flush_left(sample_rate: int) -> None:
+    """Neither of nothing, nor of the rest of a frame, nor of what the resampler held back."""
+    bench = Bench(replace(MANUAL, audio=events.AudioFormat("pcm_f32le", sample_rate)))
+    bench.give(events.Flush(0))
+    bench.give(events.Audio(pcm(np.repeat(speech([1, 2, 3]), sample_rate // SAMPLE_RATE)[:-100])))
+    bench.give(events.Flush(1))
+    bench.give(events.Flush(2))
+    bench.stop()
+    check_promises(bench)
+    assert len(bench.of(events.Utterance)) == 1
+    assert [event.id for event in bench.of(events.Flushed)] == [0, 1, 2]
+
+
+def test_in_manual_mode_the_maximum_ends_an_utterance_and_the_next_begins() -> None:
+    """Also where nothing but silence is heard; each is announced once."""
+    bench = Bench(MANUAL)
+    bench.hear(np.concatenate((silence(45.0), speech([1] * 100), silence(45.0))))
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said([1] * 100)
+    assert len(bench.of(events.SpeechStarted)) == len(bench.of(events.Utterance)) >= 4
+
+
+@pytest.mark.parametrize(("min_utterance_s", "texts"), [(0.0, ["w1", "w2 w3"]), (2.0, ["w1 w2 w3"])])
+def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: list[str]) -> None:
+    """Silence does not end an utterance that has not lasted for its minimum; one that has, it does."""
+    endpointing = events.Endpointing(silence_ms=300, min_utterance_s=min_utterance_s)
+    bench = Bench(replace(START, endpointing=endpointing))
+    bench.hear(np.concatenate((speech([1]), silence(0.8), speech([2, 3]), silence(1.2))))
+    assert [event.text for event in bench.of(events.Utterance)] == texts
+    assert len(bench.of(events.SpeechStarted)) == len(texts)
+
+
+def test_a_single_word_does_not_wait_for_ever() -> None:
+    """With nothing behind it, it is final once its utterance has lasted for its minimum."""
+    bench = Bench(replace(START, endpointing=events.Endpointing(silence_ms=300, min_utterance_s=2.0)))
+    bench.hear(np.concatenate((silence(1.0), speech([1]), silence(1.6))))
+    assert not bench.of(events.Utterance)
+    bench.hear(silence(0.2))
+    assert bench.text() == "w1"
+
+
+def test_flush_is_answered_when_there_is_nothing_to_say() -> None:
+    """With no speech open, the answer comes at once, and flushes are answered in order."""
+    bench = Bench()
+    bench.hear(silence(1.0))
+    bench.give(events.Flush(1))
+    bench.give(events.Flush(2))
+    assert bench.events[-2:] == [events.Flushed(1), events.Flushed(2)]
+
+
+def test_flush_reads_a_short_word_that_was_not_announced() -> None:
+    """A word too short to be taken for speech by itself is read when the client says that it is done."""
+    bench = Bench()
+    bench.hear(np.concatenate((silence(0.2), word(5)[: SAMPLE_RATE // 10])))
+    assert not bench.of(events.SpeechStarted)
+    bench.give(events.Flush("f"))
+    bench.answer_all()
+    check_promises(bench)
+    assert bench.text() == "p5"
+
+
+def test_flushes_are_bounded() -> None:
+    """More flushes than may wait for an answer are refused, and the session goes on."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3]), answer=False)
+    for index in range(MAX_PENDING_FLUSHES + 1):
+        bench.give(events.Flush(index))
+    assert bench.events[-1].code == "too_many_flushes"
+    bench.answer_all()
+    assert len(bench.of(events.Flushed)) == MAX_PENDING_FLUSHES
+
+
+def test_interims_grow_and_a_waiting_one_is_replaced() -> None:
+    """While nothing answers, each new interim is submitted in place of the last; once started, it is waited for."""
+    bench = Bench()
+    bench.hear(speech([1] * 20), answer=False)
+    assert len(bench.windows) > 3
+    ((job, _),) = bench.waiting
+    bench.perform(bench.session.engine_event(job, api.StartedEvent(0.0, 1)))
+    n_before = len(bench.waiting)
+    bench.hear(speech([1] * 10), answer=False)
+    assert len(bench.waiting) == n_before
+
+
+def test_every_reading_carries_the_last_one_as_prefix_and_draft() -> None:
+    """The final too; the engine then has little left to decode."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1, 2, 3, 4, 5, 6, 7, 8]), silence(0.8))))
+    assert bench.windows[-1].priority is api.Priority.FINAL
+    assert not bench.windows[0].options.draft
+    for last, window in itertools.pairwise(bench.windows):
+        done = decode(last)[-1]
+        assert isinstance(done, api.DoneEvent)
+        tokens = tuple(token for piece in done.pieces for token in piece.tokens)
+        assert window.options.prefix + window.options.draft == tokens
+
+
+def test_no_interims_when_they_were_not_asked_for() -> None:
+    bench = Bench(replace(START, interim=False))
+    bench.hear(speech([1] * 20))
+    bench.stop()
+    assert not bench.of(events.Interim)
+    assert all(window.priority is api.Priority.FINAL for window in bench.windows)
+
+
+@pytest.mark.parametrize(
+    ("text", "no_speech_prob", "avg_logprob", "is_text"),
+    [
+        (" Thank you.", 0.9, -1.5, False),
+        (" Thank you.", 0.9, -0.2, True),
+        (" Thank you.", 0.1, -1.5, True),
+        (" ...", 0.1, -0.2, False),
+    ],
+)
+def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_logprob: float, is_text: bool) -> None:
+    """Text is dropped when the model itself doubts it, and punctuation alone is no text."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
+    job, _ = bench.waiting.pop()
+    segment = api.Segment(0.0, 2.0, text, (1,), avg_logprob, 1.0, no_speech_prob)
+    bench.perform(bench.session.engine_event(job, api.SegmentEvent(segment)))
+    done = api.DoneEvent(text, (), (segment,), "en", no_speech_prob, avg_logprob, 1.0, False, 1)
+    bench.perform(bench.session.engine_event(job, done))
+    assert (bench.text() == text.strip()) is is_text
+
+
+@pytest.mark.parametrize(
+    ("n_words", "avg_logprob", "is_text"), [(1, -0.5, True), (1, -0.7, False), (2, -0.7, False), (3, -0.7, True)]
+)
+def test_a_blip_that_is_read_doubtfully_is_no_speech(n_words: int, avg_logprob: float, is_text: bool) -> None:
+    """A bleat or a knock; speech of 0.6 s and more has the benefit of the doubt."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((silence(0.5), speech([1] * n_words), silence(0.6))), answer=False)
+    bench.answer_with(api.Segment(0.3, 0.8, " Its", (1,), avg_logprob, 1.0, 0.0))
+    bench.answer_all()
+    bench.stop()
+    assert bench.text() == ("Its" if is_text else "")
+
+
+@pytest.mark.parametrize(("avg_logprob", "is_shown"), [(-0.9, True), (-1.1, False)])
+def test_first_words_that_the_model_does_not_trust_are_not_shown(avg_logprob: float, is_shown: bool) -> None:
+    """They would become stable, and every later reading would have to begin with them."""
+    bench = Bench()
+    bench.hear(speech([1] * 3), answer=False)
+    job, window = bench.waiting.pop()
+    assert window.priority is api.Priority.INTERIM
+    done = api.DoneEvent(" In", (api.Piece((1,), " In"),), (), "en", 0.1, avg_logprob, 1.0, False, 1)
+    bench.perform(bench.session.engine_event(job, done))
+    assert bool(bench.of(events.Interim)) is is_shown
+
+
+def test_a_client_is_told_when_text_lags_behind() -> None:
+    """Lag is reported while finals wait, at most once in a second of audio."""
+    bench = Bench()
+    bench.hear(np.concatenate((speech([1, 2, 3]), silence(6.0))), answer=False)
+    lags = bench.of(events.Lag)
+    assert 3 <= len(lags) <= 5
+    assert all(lag.behind_s >= 2.0 for lag in lags)
+
+
+def test_a_client_is_told_when_interims_do_not_come() -> None:
+    """However often one that waits is replaced by a newer one: what counts is the speech that has no text."""
+    bench = Bench()
+    bench.hear(np.concatenate((silence(1.0), speech([1] * 20))), answer=False)
+    assert len(bench.windows) > 10 and len(bench.waiting) == 1
+    lags = [lag.behind_s for lag in bench.of(events.Lag)]
+    assert lags == pytest.approx([2.0 + index for index in range(len(lags))], abs=0.12) and len(lags) >= 3
+    bench.answer_all()
+    n_lags = len(bench.of(events.Lag))
+    bench.hear(speech([1] * 10))
+    assert len(bench.of(events.Lag)) == n_lags
+
+
+@pytest.mark.parametrize("interim", [True, False])
+def test_a_client_whose_text_comes_in_time_hears_of_no_lag(interim: bool) -> None:
+    """Neither in long speech nor in long silence, nor where only finals were asked for."""
+    bench = Bench(replace(START, interim=interim))
+    bench.hear(np.concatenate((speech([1] * 60), silence(5.0), speech([2] * 60), silence(5.0))))
+    assert not bench.of(events.Lag)
+    assert bench.text() == said([1] * 60 + [2] * 60)
+
+
+def test_memory_does_not_grow_with_the_session() -> None:
+    """After ten minutes of turns a channel holds no more audio than after one."""
+    bench = Bench(replace(START, interim=False))
+    turn = np.concatenate((speech([1, 2, 3]), silence(1.2)))
+    held = []
+    for _ in range(300):
+        bench.hear(turn)
+        held.append(bench.session._channels[0]._buffer.end - bench.session._channels[0]._buffer.start)
+    assert len(bench.of(events.Utterance)) == 300
+    assert max(held[150:]) <= max(held[:20])
+    assert not bench.session._job_channel
+
+
+@pytest.mark.parametrize("command", [events.Audio(b"\0\0"), events.Flush(1), events.Stop()])
+def test_nothing_is_taken_before_start(command: events.Command) -> None:
+    session = Session("s", MODEL, CONFIG)
+    send, close = session.receive(command)
+    assert (send.event.code, send.event.is_fatal, close.code) == ("not_started", True, 1008)
+    assert session.receive(events.Keepalive()) == []
+
+
+def test_a_second_start_is_refused_and_changes_nothing() -> None:
+    bench = Bench()
+    bench.give(START)
+    assert bench.events[-1] == events.Failure("already_started", "start: the session has started already", False)
+    bench.hear(speech([1, 2]))
+    bench.stop()
+    assert bench.text() == said([1, 2])
+
+
+def test_audio_after_stop_is_refused() -> None:
+    bench = Bench()
+    bench.hear(speech([1, 2, 3]), answer=False)
+    bench.give(events.Stop())
+    bench.give(events.Audio(pcm(word(1))))
+    assert bench.events[-1].code == "audio_after_stop"
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3])
+    assert bench.closes == [events.Close(1000, "done")]
+
+
+@pytest.mark.parametrize(
+    ("start", "field"), [(replace(START, language="fr"), "language"), (replace(START, task="translate"), "task")]
+)
+def test_what_the_model_cannot_do_is_refused_at_start(start: events.Start, field: str) -> None:
+    bench = Bench(start)
+    assert bench.events[-1].code == "bad_start"
+    assert bench.events[-1].message.startswith(f"{field}: expected")
+    assert bench.closes[0].code == 1008
+
+
+def test_bytes_that_make_no_sample_are_reported_at_stop() -> None:
+    """Audio may be cut inside a sample, but it must not end there."""
+    bench = Bench()
+    bench.give(events.Audio(pcm(speech([1, 2, 3])) + b"\0\0\0"))
+    bench.stop()
+    assert [e.code for e in bench.of(events.Failure)] == ["incomplete_sample"]
+    assert bench.text() == said([1, 2, 3])
+
+
+def test_draining_makes_final_what_was_heard() -> None:
+    """A server that goes down ends utterances as a stop does, and closes with 1012."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3]), answer=False)
+    bench.perform(bench.session.drain())
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3])
+    assert bench.events[-1].code == "draining"
+    assert [close.code for close in bench.closes] == [1012]
+
+
+def test_an_overloaded_engine_costs_an_interim_only() -> None:
+    bench = Bench()
+    bench.hear(speech([1] * 4), answer=False)
+    job, window = bench.waiting.pop()
+    assert window.priority is api.Priority.INTERIM
+    assert bench.session.engine_error(job, EngineOverloaded(5, 5)) == []
+    bench.waiting.clear()
+    bench.hear(speech([1] * 4))
+    bench.stop()
+    assert bench.text() == said([1] * 8)
+
+
+@pytest.mark.parametrize(("error", "code"), [(EngineFailed("gone"), 1011), (EngineOverloaded(5, 5), 1013)])
+def test_a_final_that_cannot_be_had_ends_the_session(error, code: int) -> None:
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1, 2, 3]), silence(0.6))), answer=False)
+    bench.perform(bench.session.engine_error(bench.waiting.pop()[0], error))
+    assert bench.events[-1].is_fatal
+    assert bench.closes[0].code == code
+
+
+def test_a_final_that_does_not_come_ends_the_session_with_what_is_acknowledged() -> None:
+    """The client learns from when on to send its audio to another server: from what the engine did not finish."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1, 2, 3]), silence(1.0))))
+    bench.hear(np.concatenate((silence(1.0), speech([4, 5, 6]), silence(0.6))), answer=False)
+    bench.perform(bench.session.engine_stalled(bench.waiting[0][0], 30.0))
+    check_promises(bench)
+    done, stalled = bench.of(events.Utterance)
+    assert (done.text, stalled.text) == (said([1, 2, 3]), "")
+    assert stalled.uncovered == ((stalled.start_s, stalled.end_s),)
+    assert done.end_s < stalled.final_until_s <= stalled.start_s
+    assert (bench.events[-1].code, bench.closes[0].code) == ("engine_stalled", 1011)
+
+
+def test_an_interim_that_does_not_come_is_let_go() -> None:
+    """The next one is asked for, and the session goes on."""
+    bench = Bench()
+    bench.hear(speech([1] * 8), answer=False)
+    bench.perform(bench.session.engine_event(bench.waiting[0][0], api.StartedEvent(0.0, 1)))
+    assert bench.session.engine_stalled(bench.waiting.popleft()[0], 30.0) == []
+    bench.hear(speech([1] * 8))
+    assert bench.of(events.Interim)
+    bench.stop()
+    assert bench.text() == said([1] * 16)
+
+
+def test_a_pause_inside_long_speech_is_used_for_the_cut() -> None:
+    """From twenty seconds on a window ends at a pause that would not end an utterance."""
+    words = [index % 80 for index in range(120)]
+    samples = np.concatenate((speech(words[:80]), silence(0.35), speech(words[80:])))
+    bench = Bench(replace(START, interim=False))
+    bench.hear(samples)
+    pause_at = len(speech(words[:80]))
+    first = bench.windows[0]
+    assert pause_at <= len(first.samples) <= pause_at + 0.4 * SAMPLE_RATE
+    bench.stop()
+    assert bench.text() == said(words)
+
+
+def test_endpointer_positions_are_exact() -> None:
+    """Speech begins at the first voiced frame and ends behind the last one."""
+    endpointer = Endpointer(LevelDetector(), silence_ms=300)
+    samples = np.concatenate((silence(0.4), speech([1, 2, 3], 0), silence(0.5)))
+    changes = [endpointer.take(samples[at : at + 320]) for at in range(0, len(samples) - 319, 320)]
+    began, ended = (change for change in changes if change)
+    assert (began.at, ended.at) == (6400, 6400 + 3 * 3200)
+
+
+@pytest.mark.parametrize("pause_ms", range(440, 540, 20))
+def test_an_utterance_never_ends_inside_the_next_word(pause_ms: int) -> None:
+    """A pause of just the endpoint's length: the word behind it is whole, in this utterance or in the next."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1, 2, 3], 0), silence(pause_ms / 1000), speech([4, 5, 6]), silence(1.0))))
+    bench.stop()
+    assert bench.text() == said([1, 2, 3, 4, 5, 6])
+
+
+def test_what_was_heard_is_made_final_before_the_session_is_ended() -> None:
+    """A limit that was passed ends the session, but not at the cost of what was said before."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3, 4]), answer=False)
+    bench.perform(bench.session.end(LimitExceeded("idle", "no message for 60 s", 1008)))
+    assert not bench.closes
+    bench.give(events.Flush("late"))
+    bench.give(events.Audio(pcm(speech([5, 6]))))
+    bench.answer_all()
+    check_promises(bench)
+    assert bench.text() == said([1, 2, 3, 4])
+    assert bench.of(events.Flushed) == [events.Flushed("late")]
+    assert bench.events[-1] == events.Failure("idle", "no message for 60 s", True)
+    assert [close.code for close in bench.closes] == [1008]
+
+
+def test_when_the_engine_fails_every_utterance_still_ends() -> None:
+    """What was announced ends with the text it has; the rest is reported, and not acknowledged."""
+    bench = Bench(replace(START, interim=False))
+    bench.hear(np.concatenate((speech([1, 2, 3]), silence(0.6), speech([4, 5, 6]))), answer=False)
+    bench.perform(bench.session.engine_error(bench.waiting[0][0], EngineFailed("gone")))
+    check_promises(bench)
+    utterances = bench.of(events.Utterance)
+    assert [utterance.text for utterance in utterances] == ["", ""]
+    assert all(utterance.uncovered for utterance in utterances)
+    assert {utterance.final_until_s for utterance in utterances} == {0.0}
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_what_was_shown_as_stable_is_final_though_the_engine_fails(is_open: bool) -> None:
+    """It was promised, so it is part of the utterance that ends for want of an engine; it is not acknowledged."""
+    bench = Bench()
+    bench.hear(speech([1, 2, 3, 4, 5, 6, 7, 8]))
+    stable = bench.of(events.Interim)[-1].stable
+    bench.hear(speech([9, 10]) if is_open else silence(0.6), answer=False)
+    bench.perform(bench.session.engine_error(bench.waiting[-1][0], EngineFailed("gone")))
+    check_promises(bench)
+    (segment,), (utterance,) = bench.of(events.Segment), bench.of(events.Utterance)
+    assert segment.text == utterance.text == stable != ""
+    assert utterance.uncovered[0][0] == segment.end_s
+    assert utterance.final_until_s == 0.0
+
+
+def test_an_interim_that_was_replaced_does_not_end_the_session() -> None:
+    """The engine may say that it is full of a reading that a newer one has replaced meanwhile."""
+    bench = Bench()
+    effects = bench.session.receive(events.Audio(pcm(speech([1] * 20))))
+    older, newer = (effect.job for effect in effects if isinstance(effect, events.Submit))
+    assert bench.session.engine_error(older, EngineOverloaded(5, 5)) == []
+    bench.hear(speech([1] * 4), answer=False)
+    assert len(bench.windows) == 1, "one reading alone may wait for its replacement to be told"
+    bench.stop()
+    assert bench.text() == said([1] * 24)
+    assert newer
+
+
+def test_silence_is_not_read_for_an_interim() -> None:
+    """After a cut in a pause the next window has heard nothing yet."""
+    words = [index % 80 for index in range(80)]
+    bench = Bench(replace(START, endpointing=events.Endpointing(silence_ms=2000)))
+    bench.hear(np.concatenate((speech(words), silence(2.5))))
+    assert all(np.abs(window.samples).max() > 0 for window in bench.windows)
+
+
+def test_a_second_start_with_bad_values_changes_nothing() -> None:
+    bench = Bench()
+    bench.perform(bench.session.fail(BadStart("language", "a code", 5)))
+    assert bench.events[-1].code == "already_started"
+    assert not bench.closes
+
+
+@pytest.mark.parametrize("from_s", [(1.0, 2.0), (1.0, 2.0, 3.0)])
+def test_resume_needs_a_time_for_each_channel(from_s: tuple[float, ...]) -> None:
+    bench = Bench(replace(START, resume=events.Resume(from_s)))
+    assert bench.events[-1].message.startswith("resume.from_s: expected")

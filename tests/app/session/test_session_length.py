@@ -1,0 +1,134 @@
+"""Hours in one session cost at their end what they cost at their beginning: objects, audio, text, work.
+
+`benchmarks.soak` measures eight.
+"""
+
+import gc
+from collections import Counter, deque
+from collections.abc import Container
+from dataclasses import replace
+from types import BuiltinFunctionType, FunctionType, ModuleType
+
+import numpy as np
+import pytest
+
+from app.media.pcm import Samples
+from app.session import events
+from app.session.session import Session, SessionConfig
+from engine import api
+from engine.api import SAMPLE_RATE
+from tests.bench import START, Bench
+from tests.fakes import pcm, silence, speech
+
+CYCLE_S = 120
+HOURS = 3
+# Audio comes in such pieces, and what is asked of the engine in one is answered before the next.
+PIECE_SAMPLES = SAMPLE_RATE
+WORD_SAMPLES = SAMPLE_RATE // 2
+
+
+class FirstSampleDetector:
+    """Hears speech wherever a frame does not begin with silence: all there is time for in hours of audio."""
+
+    def is_speech(self, frame: Samples) -> bool:
+        return bool(frame[0])
+
+
+class ShortBench(Bench):
+    """Answers every window at once with a word for each half second, and keeps nothing of what is said."""
+
+    def __init__(self, start: events.Start) -> None:
+        self.work: Counter[str] = Counter()
+        super().__init__(start, SessionConfig(make_detector=FirstSampleDetector))
+
+    def perform(self, effects: list[events.Effect]) -> None:
+        super().perform(effects)
+        for event in self.events:
+            self.work[type(event).__name__] += 1
+        for window in self.windows:
+            self.work[window.priority.name] += 1
+            self.work["samples"] += len(window.samples)
+            self.work["characters shown to the model"] += len(window.options.previous_text)
+        self.events.clear()
+        self.windows.clear()
+
+    def answer_one(self, index: int = 0, lost: Container[int] = ()) -> None:
+        job, window = self.waiting.popleft()
+        pieces = (api.Piece((1,), " word"),) * max(len(window.samples) // WORD_SAMPLES, 1)
+        text = " word" * len(pieces)
+        segment = api.Segment(0.0, len(window.samples) / SAMPLE_RATE, text, (1,) * len(pieces), -0.1, 1.0, 0.0)
+        if window.priority is api.Priority.FINAL:
+            self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
+        done = api.DoneEvent(text, pieces, (segment,), "en", 0.0, -0.1, 1.0, False, len(pieces))
+        self.perform(self.session.engine_event(job, done))
+
+
+def kept(session: Session) -> Counter[str]:
+    """All that the session can reach, by type, with the bytes of its arrays and texts; numbers are left out."""
+    counts: Counter[str] = Counter()
+    seen: set[int] = set()
+    left: deque[object] = deque([session])
+    while left:
+        each = left.pop()
+        if id(each) in seen or isinstance(each, type | ModuleType | FunctionType | BuiltinFunctionType | int | float):
+            continue
+        seen.add(id(each))
+        counts[type(each).__name__] += 1
+        if isinstance(each, np.ndarray):
+            counts["bytes of arrays"] += each.nbytes
+            left.append(each.base)
+        elif isinstance(each, str | bytes):
+            counts["bytes of texts"] += len(each)
+        left.extend(gc.get_referents(each))
+    return counts
+
+
+def talk() -> Samples:
+    """Two minutes: turns, pauses, a click, and speech without a pause that takes several windows."""
+    parts = [
+        *(part for n_words in (4, 30, 1, 12) for part in (speech([1] * n_words), silence(1.3))),
+        np.full(SAMPLE_RATE // 50, 0.5, dtype=np.float32),
+        silence(2.0),
+        speech([2] * 250, 0),
+        silence(0.2),
+        speech([3] * 60),
+    ]
+    samples = np.concatenate(parts)
+    return np.concatenate((samples, silence(CYCLE_S - len(samples) / SAMPLE_RATE)))
+
+
+@pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), ("manual", 1)])
+def test_the_last_hour_costs_what_the_first_did(mode, n_channels: int) -> None:
+    """Hours of talk with interims and flushes: what is kept, and what is done for it, are the same every hour."""
+    start = replace(
+        START,
+        audio=events.AudioFormat("pcm_f32le", channels=n_channels),
+        endpointing=events.Endpointing(mode),
+    )
+    bench = ShortBench(start)
+    # The second channel speaks when the first one does not.
+    channels = [np.roll(talk(), channel * len(talk()) // 3) for channel in range(n_channels)]
+    audio = np.stack(channels, axis=1).reshape(-1)
+    size = PIECE_SAMPLES * n_channels
+    pieces = [events.Audio(pcm(audio[at : at + size])) for at in range(0, len(audio), size)]
+
+    kept_after: list[Counter[str]] = []
+    done_in: list[Counter[str]] = []
+    for _ in range(HOURS):
+        bench.work.clear()
+        for _ in range(3600 // CYCLE_S):
+            for second, piece in enumerate(pieces):
+                bench.give(piece)
+                bench.answer_all()
+                if second in (20, 41):
+                    bench.give(events.Flush(second))
+                    bench.answer_all()
+        kept_after.append(kept(bench.session))
+        done_in.append(+bench.work)
+    assert bench.session.audio_s == HOURS * 3600
+    assert kept_after[-1] == kept_after[0]
+    assert done_in[-1] == done_in[1]
+    assert done_in[0]["Utterance"] >= 90
+    assert done_in[0]["INTERIM"] > 1000 and done_in[0]["Interim"] > 1000
+    bench.stop()
+    assert bench.closes == [events.Close(1000, "done")]

@@ -1,0 +1,362 @@
+"""The session's promises under engines that misbehave: late, moody, looping, empty, overloaded or gone."""
+
+import hashlib
+import random
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.errors import LimitExceeded
+from app.media.pcm import Samples
+from app.session import events
+from app.session.coverage import UNCOVERED_SAMPLES, Span, uncovered
+from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
+from app.session.engine_driver import MAX_BACKLOG
+from app.session.session import MAX_PENDING_FLUSHES
+from engine import api
+from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.errors import EngineFailed, EngineOverloaded
+from tests.bench import CONFIG, START, Bench, check_promises
+from tests.fakes import TIMESTAMP_BEGIN, as_events, pcm, silence, speech, timestamp
+
+# Finals of a channel in flight, each with a stretch that is read again, and two interims: one that is being read and
+# one that waits.
+MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 2
+# An open window, what the resampler and a piece of audio bring at once, and a frame.
+MAX_SAMPLES_HELD = WINDOW_SAMPLES + SAMPLE_RATE
+# Of a detected stretch and of its neighbour behind a cut.
+MAX_UNREPORTED = 2 * UNCOVERED_SAMPLES
+COMMA = 80
+STEP_S = 0.02
+LAST_STEP = 1500
+MOODS = ["random", "random", "empty", "loop", "doubted", "silent", "overload", "stall"]
+
+
+def read_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api.EngineEvent]:
+    """A reading that keeps to the engine's contract, and to nothing else: forced prefix first, times never going back.
+
+    Args:
+        numbers: below 80 they are words, below 85 the comma that belongs to the word before; the others move time on,
+            also beyond the end of the audio.
+    """
+    tokens = list(window.options.prefix)
+    at_step = max((token - TIMESTAMP_BEGIN for token in tokens if token >= TIMESTAMP_BEGIN), default=0)
+    for number in numbers if mood != "empty" else []:
+        if number < 85:
+            tokens.append(min(number, 80))
+        elif tokens:
+            at_step = min(at_step + (number - 84) * 10, LAST_STEP)
+            tokens.append(TIMESTAMP_BEGIN + at_step)
+    if tokens and tokens[-1] < TIMESTAMP_BEGIN:
+        tokens.append(TIMESTAMP_BEGIN + min(at_step + 5, LAST_STEP))
+    pieces: list[api.Piece] = []
+    for token in tokens:
+        if token >= TIMESTAMP_BEGIN:
+            pieces.append(api.Piece((token,), "", (token - TIMESTAMP_BEGIN) * STEP_S))
+        elif token == COMMA and pieces and pieces[-1].at_s is None:
+            before = pieces.pop()
+            pieces.append(api.Piece((*before.tokens, token), before.text + ","))
+        else:
+            pieces.append(api.Piece((token,), f" x{token}" if token % 7 and token != COMMA else " ..."))
+    doubts = {"doubted": (0.0, -2.0, 1.0), "silent": (0.95, -2.0, 1.0), "loop": (0.0, -0.3, 9.0)}
+    no_speech_prob, avg_logprob, ratio = doubts.get(mood, (0.0, -0.1, 1.0))
+    said: list[api.EngineEvent] = [api.StartedEvent(0.0, 1)]
+    for event in as_events(pieces, window.options.word_times):
+        match event:
+            case api.SegmentEvent(segment):
+                segment = replace(segment, no_speech_prob=no_speech_prob, avg_logprob=avg_logprob)
+                said.append(replace(event, segment=segment))
+            case api.DoneEvent():
+                doubted = {"no_speech_prob": no_speech_prob, "avg_logprob": avg_logprob, "compression_ratio": ratio}
+                segments = tuple(
+                    replace(each, no_speech_prob=no_speech_prob, avg_logprob=avg_logprob) for each in event.segments
+                )
+                said.append(replace(event, segments=segments, **doubted))
+    return said
+
+
+class WildBench(Bench):
+    """A session whose engine does as it likes. Its chances are drawn by a seed, as they are many."""
+
+    def __init__(self, start: events.Start, chance: random.Random) -> None:
+        self._chance = chance
+        self._under_way: dict[int, deque[api.EngineEvent]] = {}
+        self.n_flushed = 0
+        super().__init__(start)
+
+    def step_engine(self) -> None:
+        """One window goes on by a few events, or is refused."""
+        job, window = self._chance.choice(self.waiting)
+        if job not in self._under_way:
+            mood = self._chance.choice(MOODS)
+            if mood in ("overload", "stall") and (
+                window.priority is api.Priority.INTERIM or self._is_second_reading(window)
+            ):
+                self._forget(job)
+                if mood == "stall":
+                    self.perform(self.session.engine_stalled(job, 30.0))
+                else:
+                    self.perform(self.session.engine_error(job, EngineOverloaded(5, 5)))
+                return
+            numbers = [self._chance.randrange(100) for _ in range(self._chance.randrange(9))]
+            self._under_way[job] = deque(read_wildly(window, mood, numbers))
+        rest = self._under_way[job]
+        for _ in range(self._chance.randint(1, len(rest))):
+            event = rest.popleft()
+            if not rest:
+                self._forget(job)
+            self.perform(self.session.engine_event(job, event))
+            if job not in self._under_way and rest:
+                return
+
+    def flush(self) -> None:
+        self.give(events.Flush(self.n_flushed))
+        self.n_flushed += 1
+
+    def fail_engine(self) -> None:
+        job, _ = self._chance.choice(self.waiting)
+        self._forget(job)
+        self.perform(self.session.engine_error(job, EngineFailed("gone")))
+
+    def work_off(self) -> None:
+        while self.waiting:
+            self.step_engine()
+
+    def replaces(self, window: api.Window, job: int, older: api.Window) -> bool:
+        """Not what has begun, and not always: a window may have begun before its replacement came."""
+        can_replace = super().replaces(window, job, older)
+        return can_replace and job not in self._under_way and self._chance.random() < 0.8
+
+    def perform(self, effects: list[events.Effect]) -> None:
+        super().perform(effects)
+        waiting = {job for job, _ in self.waiting}
+        self._under_way = {job: rest for job, rest in self._under_way.items() if job in waiting}
+
+    def check_bounds(self) -> None:
+        """What a session holds, whatever came in, as long as the shell keeps to its backlog."""
+        session = self.session
+        n_channels = len(session._channels)
+        assert len(session._job_channel) <= MAX_JOBS * n_channels
+        assert len(self.waiting) <= MAX_JOBS * n_channels
+        assert len(session._markers) <= MAX_PENDING_FLUSHES
+        for channel in session._channels:
+            assert len(channel.finals) <= 2 * channel.finals.n_to_decode
+            assert channel._buffer.end - channel._buffer.start <= MAX_SAMPLES_HELD
+            assert len(channel._buffer._samples) <= 4 * MAX_SAMPLES_HELD
+
+    def _is_second_reading(self, window: api.Window) -> bool:
+        finals = (channel.finals for channel in self.session._channels)
+        jobs = {each.redecode.job for held in finals for each in held._windows if each.redecode}
+        return any(job in jobs for job, each in self.waiting if each is window)
+
+    def _forget(self, job: int) -> None:
+        self.waiting = deque(each for each in self.waiting if each[0] != job)
+        self._under_way.pop(job, None)
+
+
+def sound(chance: random.Random) -> Samples:
+    """Speech, silence, or a click too short to be speech."""
+    match chance.randrange(6):
+        case 0:
+            return silence(chance.choice([0.1, 0.4, 0.7, 1.5]))
+        case 1:
+            return np.concatenate((np.full(chance.randrange(1, 1900), 0.3, dtype=np.float32), silence(0.05)))
+        case 2:
+            return speech(chance.choices(range(81), k=chance.randrange(20, 60)), chance.choice([0, 1280]))
+        case _:
+            return speech(chance.choices(range(81), k=chance.randrange(1, 9)))
+
+
+def reconfigured(start: events.Start, chance: random.Random) -> events.Configure:
+    """Other endpointing, language and words, with the same audio."""
+    mode, silence_ms, padding_ms = chance.choice(["vad", "manual"]), chance.choice([100, 500]), chance.choice([0, 900])
+    endpointing = events.Endpointing(mode, silence_ms, max_utterance_s=10, padding_ms=padding_ms)
+    language = chance.choice([None, "de"])
+    return events.Configure(start.audio, language, endpointing, "Before.", (), chance.choice([True, False]))
+
+
+def spoken(samples: Samples) -> list[Span]:
+    """What any detector must take for speech: stretches of sound too long for a click, those with short gaps joined."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], (samples > 0).astype(int), [0]))))
+    spans: list[Span] = []
+    for start, end in zip(edges[:-1:2], edges[1::2], strict=True):
+        if spans and start - spans[-1][1] < 1600:
+            spans[-1] = (spans[-1][0], int(end))
+        else:
+            spans.append((int(start), int(end)))
+    return [(start, end) for start, end in spans if end - start >= 2 * ONSET_VOICED * FRAME_SAMPLES]
+
+
+def check_coverage(bench: Bench, channel: int, samples: Samples) -> None:
+    """Speech has text, or is reported."""
+    named = [
+        *((event.start_s, event.end_s) for event in bench.of(events.Segment) if event.channel == channel),
+        *(span for event in bench.of(events.Utterance) if event.channel == channel for span in event.uncovered),
+    ]
+    covered = sorted((round(start * SAMPLE_RATE), round(end * SAMPLE_RATE)) for start, end in named)
+    assert uncovered(spoken(samples), covered, least=MAX_UNREPORTED) == []
+
+
+def check_flushes(bench: WildBench, *, all_of_them: bool) -> None:
+    """Each is answered once, in order; after a failure the last ones may be without an answer."""
+    answered = [event.id for event in bench.of(events.Flushed)]
+    refused = [event for event in bench.of(events.Failure) if event.code == "too_many_flushes"]
+    assert answered == list(range(len(answered)))
+    if all_of_them:
+        assert len(answered) + len(refused) == bench.n_flushed
+
+
+def check_order(bench: Bench) -> None:
+    """Utterances of a channel are announced and end in order, and do not overlap."""
+    begun: dict[int, events.SpeechStarted] = {}
+    ended: dict[int, events.Utterance] = {}
+    for event in bench.events:
+        match event:
+            case events.SpeechStarted(channel=channel):
+                before = begun.get(channel)
+                assert before is None or (before.utterance < event.utterance and before.at_s <= event.at_s)
+                begun[channel] = event
+            case events.Utterance(channel=channel):
+                last = ended.get(channel)
+                assert last is None or (last.utterance < event.utterance and last.end_s <= event.start_s + 0.001)
+                assert event.start_s <= event.end_s
+                ended[channel] = event
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    n_sounds=st.integers(1, 12),
+    n_channels=st.sampled_from([1, 1, 2]),
+    mode=st.sampled_from(["vad", "vad", "manual"]),
+    silence_ms=st.sampled_from([100, 300, 500]),
+    min_utterance_s=st.sampled_from([0.0, 0.0, 1.5]),
+    ending=st.sampled_from(["stop", "drain", "limit", "stop then drain", "engine failed", "session failed"]),
+    words=st.booleans(),
+    discards=st.booleans(),
+    reconfigures=st.booleans(),
+)
+@settings(max_examples=150)
+def test_promises_hold_whatever_the_engine_does(
+    seed: int,
+    n_sounds: int,
+    n_channels: int,
+    mode,
+    silence_ms: int,
+    min_utterance_s: float,
+    ending: str,
+    words: bool,
+    discards: bool,
+    reconfigures: bool,
+) -> None:
+    """Append-only, nothing lost, every end and every flush told once, and bounded, at each moment."""
+    start = replace(
+        START,
+        audio=events.AudioFormat("pcm_f32le", channels=n_channels),
+        endpointing=events.Endpointing(mode, silence_ms, min_utterance_s, max_utterance_s=10),
+        words=words,
+    )
+    chance = random.Random(seed)
+    bench = WildBench(start, chance)
+    heard: list[list[Samples]] = [[] for _ in range(n_channels)]
+    for _ in range(n_sounds):
+        played = [sound(chance) for _ in range(n_channels)]
+        n_samples = max(map(len, played))
+        played = [np.pad(each, (0, n_samples - len(each))) for each in played]
+        for channel, each in enumerate(played):
+            heard[channel].append(each)
+        audio = np.stack(played, axis=1).reshape(-1)
+        for at in range(0, len(audio), 3200 * n_channels):
+            while bench.session.backlog >= MAX_BACKLOG:
+                bench.step_engine()
+            bench.give(events.Audio(pcm(audio[at : at + 3200 * n_channels])))
+            bench.check_bounds()
+            if bench.waiting and chance.random() < 0.5:
+                bench.step_engine()
+        if chance.random() < 0.25:
+            bench.flush()
+            bench.check_bounds()
+        if discards and chance.random() < 0.25:
+            bench.give(events.Discard())
+            bench.check_bounds()
+        if reconfigures and chance.random() < 0.25:
+            bench.give(reconfigured(start, chance))
+            bench.check_bounds()
+    is_failure = ending.endswith("failed")
+    match ending:
+        case "stop":
+            bench.give(events.Stop())
+        case "stop then drain":
+            bench.give(events.Stop())
+            bench.perform(bench.session.drain())
+        case "drain":
+            bench.perform(bench.session.drain())
+            if not bench.session.is_closed:
+                bench.flush()
+        case "limit":
+            bench.perform(bench.session.end(LimitExceeded("idle", "no message", 1008)))
+        case "engine failed":
+            if bench.waiting:
+                bench.fail_engine()
+            else:
+                bench.give(events.Stop())
+        case _:
+            bench.perform(bench.session.fail(LimitExceeded("slow_reader", "not read", 1008)))
+    bench.work_off()
+    check_promises(bench)
+    check_order(bench)
+    check_flushes(bench, all_of_them=not is_failure)
+    assert len(bench.closes) == 1 and not bench.session._job_channel
+    if ending == "stop":
+        assert isinstance(bench.events[-1], events.Stopped)
+    # A flush may cut a word so short that what is left of it is none, and what is discarded is not looked for.
+    if not (bench.n_flushed or discards or reconfigures):
+        for channel, parts in enumerate(heard):
+            check_coverage(bench, channel, np.concatenate(parts))
+
+
+def read_by_hash(window: api.Window) -> list[api.EngineEvent]:
+    """A word for every 0.4 s, which only exactly these samples give."""
+    pieces = [timestamp(0)]
+    for at in range(0, len(window.samples), 6400):
+        digest = hashlib.sha1(window.samples[at : at + 6400].tobytes()).hexdigest()[:6]
+        pieces.append(api.Piece((int(digest, 16) % 9000,), f" {digest}"))
+    return as_events([*pieces, timestamp(len(window.samples))])
+
+
+@given(
+    seed=st.integers(0, 9999),
+    encoding=st.sampled_from(["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]),
+    sample_rate=st.sampled_from([8000, 16000, 44100, 48000]),
+    n_channels=st.sampled_from([1, 3]),
+    cuts=st.lists(st.integers(1, 30_000), max_size=30),
+)
+@settings(max_examples=40)
+def test_finals_are_the_same_to_the_sample(seed: int, encoding, sample_rate: int, n_channels: int, cuts) -> None:
+    """Every format, with the real detector: each window holds exactly the same samples however the bytes were cut."""
+    noise = np.random.default_rng(seed)
+    loudness = np.repeat(noise.choice([0, 0, 40, 120], size=24), sample_rate // 4)
+    data = (noise.integers(-100, 100, size=(len(loudness), n_channels)) * loudness[:, None]).astype("<i2")
+    audio = data.astype("<f4") / 32768 if encoding == "pcm_f32le" else data
+    content = audio.astype("u1").tobytes() if encoding.endswith("law") else audio.tobytes()
+    start = events.Start(audio=events.AudioFormat(encoding, sample_rate, n_channels), interim=False)
+    outcomes = []
+    for sizes in (cuts, []):
+        bench, at = Bench(start, replace(CONFIG, make_detector=WebRtcDetector)), 0
+        for size in [*sizes, len(content)]:
+            bench.give(events.Audio(content[at : at + size]))
+            at += size
+        bench.give(events.Stop())
+        while bench.waiting:
+            job, window = bench.waiting.popleft()
+            for event in read_by_hash(window):
+                bench.perform(bench.session.engine_event(job, event))
+        check_promises(bench)
+        # Channels take turns as the bytes come, so utterances are numbered in the order in which they are heard.
+        outcomes.append(
+            sorted((e.channel, e.start_s, e.end_s, e.text, e.uncovered) for e in bench.of(events.Utterance))
+        )
+        assert bench.of(events.Stopped)
+    assert outcomes[0] == outcomes[1]

@@ -1,0 +1,104 @@
+"""Stable text of a growing window."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.session.stabilizer import ATTENTION_DISTANCE_S, Agreement, Attention, Stabilizer
+from engine.api import Piece
+
+
+def pieces(text: str) -> tuple[Piece, ...]:
+    """Words to pieces: `<1.5>` is a timestamp, anything else a word whose tokens are its letters."""
+    made = []
+    for part in text.split():
+        if part.startswith("<"):
+            made.append(Piece((9000 + round(float(part[1:-1]) * 50),), "", float(part[1:-1])))
+        else:
+            made.append(Piece(tuple(map(ord, part)), f" {part}"))
+    return tuple(made)
+
+
+def test_text_is_stable_when_two_hypotheses_agree() -> None:
+    """The last word is kept back, as the audio may have cut it off."""
+    stabilizer = Stabilizer(Agreement())
+    stabilizer.update(pieces("<0.0> it is easy to"), 100, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to")
+    stabilizer.update(pieces("<0.0> it is easy to tell"), 200, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == (" it is easy to", " tell")
+    assert stabilizer.heard_until == 100
+
+
+def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
+    stabilizer = Stabilizer(Agreement())
+    stabilizer.update(pieces("<0.2> hello there. <1.0> <1.2> how are"), 100, 30.0)
+    stabilizer.update(pieces("<0.1> hello there. <0.9> <1.1> how are you"), 200, 30.0)
+    expected = pieces("<0.1> hello there. <0.9> <1.1> how are")
+    assert stabilizer.tokens == tuple(token for piece in expected for token in piece.tokens)
+
+
+def test_a_word_that_goes_on_behind_the_prefix_is_cut_there() -> None:
+    """Punctuation that joins a stable word later is new text, not a change of the old."""
+    stabilizer = Stabilizer(Agreement())
+    stabilizer.update(pieces("hello how are"), 100, 30.0)
+    stabilizer.update(pieces("hello how are you"), 200, 30.0)
+    assert stabilizer.stable == " hello how are"
+    stabilizer.update(pieces("hello how are, you all"), 300, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == (" hello how are", ", you all")
+
+
+def test_what_follows_a_time_behind_the_end_of_the_audio_is_not_read() -> None:
+    """A made-up timestamp must not become stable: no later one could follow it."""
+    stabilizer = Stabilizer(Agreement())
+    for end in (100, 200):
+        stabilizer.update(pieces("<0.0> hello <7.2> <7.4> hello alice, I have"), end, 1.5)
+    assert (stabilizer.stable, stabilizer.tail) == ("", " hello")
+    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have"), 300, 1.6)
+    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have"), 400, 2.0)
+    assert stabilizer.stable == " hello alice, I"
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=6), max_size=8))
+def test_stable_text_only_grows(tails: list[list[str]]) -> None:
+    """Whatever the model makes of the rest, what is stable stays, and the tokens spell it."""
+    stabilizer = Stabilizer(Agreement())
+    for end, tail in enumerate(tails):
+        before = stabilizer.stable
+        forced = tuple(Piece((token,), f" {chr(token)}") for token in stabilizer.tokens)
+        stabilizer.update(forced + pieces(" ".join(tail)), end, 30.0)
+        assert stabilizer.stable.startswith(before)
+        assert stabilizer.stable == "".join(f" {chr(token)}" for token in stabilizer.tokens)
+        assert stabilizer.stable + stabilizer.tail == "".join(p.text for p in forced + pieces(" ".join(tail)))
+
+
+def test_the_draft_is_what_the_last_hypothesis_had_behind_the_stable_text() -> None:
+    """Timestamps included, so that both together are its tokens."""
+    stabilizer = Stabilizer(Agreement())
+    for text in ("<0.0> it is easy to <1.0>", "<0.0> it is easy to tell <1.2>", "<0.0> it is easy to tell her"):
+        stabilizer.update(pieces(text), 100, 30.0)
+        assert stabilizer.tokens + stabilizer.draft == tuple(t for piece in pieces(text) for t in piece.tokens)
+    assert stabilizer.stable == " it is easy to tell"
+
+
+def attended(text: str, looks: list[float | None]) -> tuple[Piece, ...]:
+    return tuple(
+        Piece(piece.tokens, piece.text, piece.at_s, look) for piece, look in zip(pieces(text), looks, strict=True)
+    )
+
+
+def test_text_is_stable_once_the_model_looked_well_before_the_end() -> None:
+    """At the first reading already; a word that was not looked at in time holds back those behind it."""
+    stabilizer = Stabilizer(Attention())
+    before, behind = 3.0 - ATTENTION_DISTANCE_S, 3.02 - ATTENTION_DISTANCE_S
+    looks = [0.1, 0.2, before, behind, 1.0, 1.1]
+    stabilizer.update(attended("<0.0> it is easy to tell", looks), 100, 3.0)
+    assert (stabilizer.stable, stabilizer.tail, stabilizer.heard_until) == (" it is", " easy to tell", 100)
+    assert stabilizer.tokens == tuple(t for piece in pieces("<0.0> it is") for t in piece.tokens)
+
+
+def test_the_last_word_is_kept_back_wherever_the_model_looked() -> None:
+    """And words without a look, as forced ones have none, are never stable by it."""
+    stabilizer = Stabilizer(Attention())
+    stabilizer.update(attended("it is", [0.1, 0.2]), 100, 30.0)
+    assert stabilizer.stable == " it"
+    stabilizer.update(attended("it is easy to", [None, 0.2, None, 0.3]), 200, 30.0)
+    assert stabilizer.stable == " it is"

@@ -1,0 +1,68 @@
+"""What the processes of the supervisor's tests do: a fake engine, and gateways that answer a line with a line."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from cluster.local.roles import Seat
+from engine.api import DoneEvent, Transcriber, Window
+from engine.errors import CheckpointError
+from tests.fakes import FakeTranscriber, speech
+
+
+@asynccontextmanager
+async def start_fake() -> AsyncIterator[Transcriber]:
+    yield FakeTranscriber()
+
+
+@asynccontextmanager
+async def start_nothing() -> AsyncIterator[Transcriber]:
+    raise CheckpointError("no such model")
+    yield
+
+
+async def die_too(transcriber: Transcriber, seat: Seat, on_started: Callable[[], None]) -> None:
+    os._exit(4)
+
+
+@asynccontextmanager
+async def die_at_once() -> AsyncIterator[Transcriber]:
+    os._exit(3)
+    yield
+
+
+async def serve(transcriber: Transcriber, seat: Seat, on_started: Callable[[], None]) -> None:
+    """Tells about itself what is asked, until SIGTERM."""
+    seat.taken[seat.number, 0] += 1
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        numbers = json.loads(await reader.readline())
+        async with transcriber.submit(Window(speech(numbers), "s")) as events:
+            text = [event.text async for event in events if isinstance(event, DoneEvent)]
+        said = {
+            "pid": os.getpid(),
+            "number": seat.number,
+            "taken": seat.taken[:, 0].tolist(),
+            "text": text,
+            "modules": [name for name in sys.modules if name.partition(".")[0] == "torch"],
+        }
+        writer.write(json.dumps(said).encode() + b"\n")
+        writer.close()
+
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    server = await asyncio.start_server(answer, sock=seat.listener)
+    on_started()
+    await ended.wait()
+    server.close()
+
+
+async def serve_for_ever(transcriber: Transcriber, seat: Seat, on_started: Callable[[], None]) -> None:
+    """Hears no signal."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    on_started()
+    await asyncio.Event().wait()

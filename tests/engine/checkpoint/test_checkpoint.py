@@ -1,0 +1,204 @@
+"""Finding and reading checkpoints, old and new, whole and broken."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import WhisperForConditionalGeneration
+
+from engine.checkpoint.catalog import KNOWN_MODELS
+from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, find_checkpoint, read_checkpoint
+from engine.errors import CheckpointError
+from engine.model.weights import load_model
+from tests.engine.checkpoints import SHAPES, edit_json, make_checkpoint
+
+MULTILINGUAL, _, ENGLISH_ONLY, _ = SHAPES
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small multilingual checkpoint to break."""
+    return make_checkpoint(tmp_path / "checkpoint", MULTILINGUAL)
+
+
+def load(folder: Path) -> None:
+    load_model(read_checkpoint(str(folder)), CPU, torch.float32)
+
+
+def test_embedded_model_is_found_and_known():
+    """The default needs no network; `tutti models` lists it first."""
+    assert find_checkpoint("tutti-demo") == EMBEDDED_FOLDER
+    assert KNOWN_MODELS[0].name == "tutti-demo"
+    assert len({model.name for model in KNOWN_MODELS}) == len(KNOWN_MODELS)
+
+
+def test_sizes_and_defaults_are_read(folder: Path):
+    """From config.json and generation_config.json."""
+    checkpoint = read_checkpoint(str(folder))
+    assert (checkpoint.model.d_model, checkpoint.model.n_mels, checkpoint.model.max_target_positions) == (64, 80, 448)
+    generation = checkpoint.generation
+    assert generation.is_multilingual
+    assert list(generation.languages) == ["en", "de", "zh"]
+    assert generation.suppress_tokens == (1, 2, 7)
+    assert generation.begin_suppress_tokens == (220, checkpoint.tokenizer.eot)
+    assert generation.max_initial_timestamp_index == 50
+
+
+def test_embedded_alignment_heads_are_kept():
+    """They are needed for word times; `training.alignment` chose them."""
+    listed = json.loads((EMBEDDED_FOLDER / "generation_config.json").read_text())["alignment_heads"]
+    assert read_checkpoint("tutti-demo").generation.alignment_heads == tuple(map(tuple, listed))
+    assert 0 < len(listed) < 16
+
+
+def test_unlisted_alignment_heads_are_those_of_the_upper_half(folder: Path):
+    """As the reference has it."""
+    assert read_checkpoint(str(folder)).generation.alignment_heads == ((1, 0), (1, 1))
+
+
+def test_languages_come_from_the_tokenizer_where_not_listed(folder: Path):
+    """Checkpoints from before `lang_to_id`."""
+    edit_json(folder / "generation_config.json", lang_to_id=None)
+    assert list(read_checkpoint(str(folder)).generation.languages) == ["en", "de", "zh"]
+
+
+def test_null_suppress_lists_suppress_nothing(folder: Path):
+    """As in transformers."""
+    edit_json(folder / "generation_config.json", suppress_tokens=None, begin_suppress_tokens=None)
+    generation = read_checkpoint(str(folder)).generation
+    assert (generation.suppress_tokens, generation.begin_suppress_tokens) == ((), ())
+
+
+@pytest.mark.parametrize("shape", [MULTILINGUAL, ENGLISH_ONLY], ids=lambda shape: shape.name)
+def test_checkpoint_from_before_generation_config_is_understood(tmp_path: Path, shape):
+    """Forced ids in config.json tell a multilingual checkpoint from an English-only one."""
+    folder = make_checkpoint(tmp_path / "checkpoint", shape)
+    tokenizer = read_checkpoint(str(folder)).tokenizer
+    (folder / "generation_config.json").unlink()
+    forced = [[1, None], [2, tokenizer.transcribe]] if shape.is_multilingual else [[1, tokenizer.no_timestamps]]
+    edit_json(folder / "config.json", forced_decoder_ids=forced, suppress_tokens=[4, 5])
+    generation = read_checkpoint(str(folder)).generation
+    assert generation.is_multilingual == shape.is_multilingual
+    assert bool(generation.languages) == shape.is_multilingual
+    assert generation.suppress_tokens == (4, 5)
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "whisper-small", "a/b/c"])
+def test_unknown_names_are_refused_without_a_network(name: str):
+    """The error says what may be written instead."""
+    with pytest.raises(CheckpointError, match="expected tutti-demo, a folder, or a hub name"):
+        find_checkpoint(name)
+
+
+def test_hub_name_without_a_network_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Nothing is in the cache and the hub is out of reach."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(CheckpointError, match="give its folder, or use tutti-demo"):
+        find_checkpoint("openai/whisper-none-such")
+
+
+def break_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), r"config\.json: missing"),
+        (break_json, r"config\.json: not readable"),
+        (lambda folder: edit_json(folder / "config.json", model_type="bert"), "expected model_type whisper"),
+        (lambda folder: edit_json(folder / "config.json", d_model=None), "missing or not a positive number: d_model"),
+        (lambda folder: edit_json(folder / "config.json", vocab_size=100), "disagree"),
+        (lambda folder: edit_json(folder / "config.json", activation_function="relu"), "expected .* gelu"),
+        (lambda folder: (folder / "preprocessor_config.json").write_text('{"hop_length": 80}'), "hop_length"),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", tutti_audio_context={"min_frames": -1}),
+            r"tutti_audio_context: expected min_frames and margin_frames, 0 to 3000, got \{'min_frames': -1\}",
+        ),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"needs tokenizer\.json"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"12345678"), "not readable"),
+        (lambda folder: edit_json(folder / "config.json", encoder_ffn_dim=100), r"weights wrong: .*fc1\.weight"),
+        (lambda folder: edit_json(folder / "config.json", decoder_layers=3), r"missing: decoder\.layers\.2\."),
+        (lambda folder: edit_json(folder / "config.json", encoder_layers=1), r"left over: encoder\.layers\.1\..* more"),
+    ],
+)  # fmt: skip
+def test_broken_checkpoints_are_refused(folder: Path, damage: Callable[[Path], None], message: str):
+    """The error names the file or the weights."""
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors")
+
+
+def test_single_missing_and_left_over_weights_are_named(folder: Path):
+    """Even one."""
+    rewrite(folder, lambda weights: weights.pop("model.decoder.layers.1.self_attn.k_proj.weight"))
+    with pytest.raises(CheckpointError, match=r"weights missing: decoder\.layers\.1\.self_attn\.k_proj\.weight$"):
+        load(folder)
+    rewrite(
+        folder, lambda weights: weights.update({"model.decoder.layers.1.self_attn.k_proj.weight": torch.ones(64, 64)})
+    )
+    rewrite(folder, lambda weights: weights.update({"model.extra.weight": torch.ones(1)}))
+    with pytest.raises(CheckpointError, match=r"weights left over: extra\.weight$"):
+        load(folder)
+
+
+def test_tied_projection_may_be_in_the_file(folder: Path):
+    """As long as it is the token embedding."""
+    rewrite(folder, lambda w: w.update({"proj_out.weight": w["model.decoder.embed_tokens.weight"].clone()}))
+    load(folder)
+    rewrite(folder, lambda w: w.update({"proj_out.weight": w["model.decoder.embed_tokens.weight"] + 1}))
+    with pytest.raises(CheckpointError, match="differs from decoder.embed_tokens.weight"):
+        load(folder)
+
+
+@pytest.mark.parametrize("form", ["sharded", "pytorch", "sharded pytorch", "float16"])
+def test_weights_are_read_in_every_form(folder: Path, form: str):
+    """Shards, PyTorch's format and half precision give the model that the single file gives."""
+    expected = load_model(read_checkpoint(str(folder)), CPU, torch.float32).state_dict()
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    tolerance = 0.0
+    match form:
+        case "sharded":
+            WhisperForConditionalGeneration.from_pretrained(
+                None, config=folder / "config.json", state_dict=weights
+            ).save_pretrained(folder, max_shard_size="200KB")
+            assert (folder / "model.safetensors.index.json").exists()
+        case "pytorch":
+            torch.save(weights, folder / "pytorch_model.bin")
+        case "sharded pytorch":
+            names = list(weights)
+            parts = {"one.bin": names[:20], "two.bin": names[20:]}
+            for file, held in parts.items():
+                torch.save({name: weights[name] for name in held}, folder / file)
+            index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
+            (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+        case "float16":
+            save_file({name: tensor.half() for name, tensor in weights.items()}, folder / "model.safetensors")
+            tolerance = 1e-3
+    loaded = load_model(read_checkpoint(str(folder)), CPU, torch.float32).state_dict()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(loaded[name], tensor, rtol=tolerance, atol=tolerance)
+
+
+def test_missing_shard_is_named(folder: Path):
+    """The index names a file that is not there."""
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    index = {"weight_map": {"a": "part.safetensors", "b": "gone.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=r"gone\.safetensors: missing"):
+        load(folder)

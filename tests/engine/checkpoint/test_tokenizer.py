@@ -1,0 +1,158 @@
+"""Text, characters split over tokens, words."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import WhisperTokenizer
+
+from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, Checkpoint
+from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
+from engine.errors import CheckpointError
+from tests.engine.checkpoints import SHAPES, make_tokenizer
+
+MIXED = "Ünïcode — “quotes”, 東京です。 สวัสดี 👩‍👩‍👧 done"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(demo: Checkpoint) -> Tokenizer:
+    return demo.tokenizer
+
+
+@pytest.fixture(scope="module")
+def reference() -> WhisperTokenizer:
+    return WhisperTokenizer.from_pretrained(EMBEDDED_FOLDER)
+
+
+def test_special_tokens_are_those_of_the_checkpoint(tokenizer: Tokenizer, reference: WhisperTokenizer):
+    """Ids are looked up by name."""
+    names = {
+        "<|endoftext|>": tokenizer.eot,
+        "<|startoftranscript|>": tokenizer.sot,
+        "<|translate|>": tokenizer.translate,
+        "<|transcribe|>": tokenizer.transcribe,
+        "<|startofprev|>": tokenizer.previous,
+        "<|nospeech|>": tokenizer.no_speech,
+        "<|notimestamps|>": tokenizer.no_timestamps,
+        "<|0.00|>": tokenizer.first_timestamp,
+        "<|en|>": tokenizer.languages["en"],
+        "<|yue|>": tokenizer.languages["yue"],
+    }
+    assert names == {name: reference.convert_tokens_to_ids(name) for name in names}
+    assert len(tokenizer.languages) == 100
+
+
+def test_old_name_of_the_no_speech_token_is_known():
+    """English-only checkpoints call it `<|nocaptions|>`."""
+    english = next(shape for shape in SHAPES if not shape.is_multilingual)
+    backend = make_tokenizer(english)
+    assert Tokenizer(backend).no_speech == backend.token_to_id("<|nocaptions|>")
+
+
+def test_missing_special_token_is_an_error():
+    """A tokenizer of another model is refused by name of what it lacks."""
+    backend = make_tokenizer(SHAPES[0])
+    backend.model = type(backend.model)({"a": 0}, [])
+    with pytest.raises(CheckpointError, match="no token"):
+        Tokenizer(type(backend)(backend.model))
+
+
+@pytest.mark.parametrize("text", ["", " Good morning.", MIXED, "a\n\tb  c"])
+def test_text_is_encoded_as_in_the_reference(tokenizer: Tokenizer, reference: WhisperTokenizer, text: str):
+    """And decoded back to itself."""
+    assert tokenizer.encode(text) == reference.encode(text, add_special_tokens=False)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("text", ["<|endoftext|>", "a <|startoftranscript|> b", "<|0.00|><|notimestamps|>"])
+def test_special_tokens_cannot_be_smuggled_in(tokenizer: Tokenizer, text: str):
+    """Text that spells a special token stays text."""
+    tokens = tokenizer.encode(text)
+    assert all(token < tokenizer.eot for token in tokens)
+    assert tokenizer.decode(tokens) == text
+
+
+@given(text=st.text(max_size=40))
+def test_any_text_survives(tokenizer: Tokenizer, text: str):
+    """Encoding and decoding gives the text again, and so do its pieces."""
+    tokens = tokenizer.encode(text)
+    assert tokenizer.decode(tokens) == text
+    pieces = tokenizer.split(tokens, "en")
+    assert "".join([piece.text for piece in pieces]) == text
+    assert [token for piece in pieces for token in piece.tokens] == tokens
+
+
+@given(data=st.data())
+def test_any_tokens_decode_the_same_at_once_and_one_by_one(tokenizer: Tokenizer, data: st.DataObject):
+    """Broken characters too; pieces hold every token and all of the text, whatever the script."""
+    tokens = data.draw(st.lists(st.integers(0, 4680), max_size=30))
+    characters = CharacterDecoder(tokenizer)
+    streamed = "".join([characters.push(token) for token in tokens]) + characters.flush()
+    assert streamed == tokenizer.decode(tokens)
+    for language in ("en", "ja"):
+        pieces = tokenizer.split(tokens, language)
+        assert "".join([piece.text for piece in pieces]) == streamed
+        assert [token for piece in pieces for token in piece.tokens] == tokens
+
+
+def test_characters_come_whole(tokenizer: Tokenizer):
+    """Bytes of a character are held back until its last token."""
+    characters = CharacterDecoder(tokenizer)
+    grown = [characters.push(token) for token in tokenizer.encode("東京👩")]
+    assert "".join(grown) == "東京👩"
+    assert len(grown) > 3 and "" in grown
+    assert "\ufffd" not in "".join(grown)
+
+
+def test_timestamp_ends_a_broken_character(tokenizer: Tokenizer):
+    """Half a character before a timestamp becomes U+FFFD instead of swallowing what follows."""
+    half = tokenizer.encode("東")[:1]
+    tokens = [*half, tokenizer.first_timestamp, *tokenizer.encode(" a")]
+    assert tokenizer.decode(tokens) == "\ufffd a"
+    assert [piece.text for piece in tokenizer.split(tokens, "en")] == ["\ufffd", "", " a"]
+
+
+def test_words_begin_at_spaces(tokenizer: Tokenizer):
+    """Punctuation goes with the word before it, a quotation mark behind a space with the word after."""
+    pieces = tokenizer.split(tokenizer.encode(" Hello, “Dr. O'Neill” - it's 3.50 - yes…"), "en")
+    assert [piece.text for piece in pieces] == [
+        " Hello,", " “Dr.", " O'Neill”", " -", " it's", " 3.50", " -", " yes…",
+    ]  # fmt: skip
+
+
+def test_scripts_without_spaces_are_cut_at_characters(tokenizer: Tokenizer):
+    """Every whole character of Chinese is a piece here, whose tokens are bytes; full stops go with the one before."""
+    pieces = tokenizer.split(tokenizer.encode("東京です。はい、"), "ja")
+    assert [piece.text for piece in pieces] == ["東", "京", "で", "す。", "は", "い、"]
+
+
+def test_timestamps_are_pieces_of_their_own(tokenizer: Tokenizer):
+    """With their time and without text; they part words."""
+    first = tokenizer.first_timestamp
+    tokens = [first, *tokenizer.encode(" Yes"), first + 123, first + 1500, *tokenizer.encode("no")]
+    pieces = tokenizer.split(tokens, "en")
+    assert [(piece.text, piece.at_s) for piece in pieces] == [
+        ("", 0.0), (" Yes", None), ("", 2.46), ("", 30.0), ("no", None),
+    ]  # fmt: skip
+
+
+def test_tokenizer_from_before_tokenizer_json(tmp_path: Path):
+    """`vocab.json`, `merges.txt` and `added_tokens.json` give the same tokenizer."""
+    backend = make_tokenizer(SHAPES[0])
+    backend.model.save(str(tmp_path))
+    added = {token.content: id for id, token in backend.get_added_tokens_decoder().items()}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    old, new = Tokenizer.from_folder(tmp_path), Tokenizer(backend)
+    assert old.encode(MIXED) == new.encode(MIXED)
+    assert (old.first_timestamp, old.languages, old.no_speech) == (new.first_timestamp, new.languages, new.no_speech)
+
+
+def test_missing_files_are_named(tmp_path: Path):
+    """The error says which files are needed."""
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json, or else vocab\.json"):
+        Tokenizer.from_folder(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(CheckpointError, match="not readable"):
+        Tokenizer.from_folder(tmp_path)

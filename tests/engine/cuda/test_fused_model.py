@@ -1,0 +1,170 @@
+"""The fused passes against the plain ones, and the fused sampler against the rules. Without a GPU in Triton's
+interpreter, in float32."""
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("triton")
+
+from engine.checkpoint.checkpoint import Checkpoint, ModelConfig
+from engine.cuda.fused_model import FusedDecoder, FusedEncoder, HalfProducts
+from engine.cuda.fused_sampling import FusedSampler
+from engine.decoding.logit_rules import RuleState, make_rules
+from engine.model.forward import PlainPasses
+from engine.model.kv_cache import KVCache
+from engine.model.packing import find_runs
+from engine.model.random_weights import fill, random_checkpoint
+from engine.model.whisper import Whisper, build
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SMALL = ModelConfig(
+    d_model=128,
+    n_mels=16,
+    encoder_layers=2,
+    encoder_attention_heads=2,
+    encoder_ffn_dim=256,
+    decoder_layers=2,
+    decoder_attention_heads=2,
+    decoder_ffn_dim=256,
+    vocab_size=300,
+    max_source_positions=200,
+    max_target_positions=64,
+)
+N_SLOTS = 4
+TOLERANCE = {"atol": 5e-3, "rtol": 5e-3}
+"""In float32; the fused GELU of the encoder is the one with tanh."""
+
+
+@pytest.fixture(scope="module")
+def model() -> Whisper:
+    model = build(SMALL, DEVICE, torch.float32)
+    fill(model)
+    return model
+
+
+@pytest.fixture
+def caches() -> tuple[KVCache, KVCache]:
+    first = KVCache(SMALL, N_SLOTS, DEVICE, torch.float32)
+    return first, KVCache(SMALL, N_SLOTS, DEVICE, torch.float32)
+
+
+def numbers(*values: int) -> torch.Tensor:
+    return torch.tensor(values, device=DEVICE)
+
+
+def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int], *, fused: bool) -> torch.Tensor:
+    features = torch.randn(len(lengths), SMALL.n_mels, 2 * max(lengths), generator=torch.Generator().manual_seed(1)).to(
+        DEVICE
+    )
+    runs = find_runs(lengths)
+    if not fused:
+        states: torch.Tensor = model.encoder(features, runs)
+        PlainPasses(model, cache, numbers(), numbers()).encode(features, slots, runs)
+        cache.update()
+        return states
+    states = FusedEncoder(model.encoder, HalfProducts())(features, runs)
+    decoder = FusedDecoder(model.decoder, cache)
+    for run in runs:
+        own = slots[run.windows]
+        decoder.write_cross_attention(run.unpack(states).flatten(0, 1), numbers(*own), HalfProducts())
+        for slot in own:
+            cache.set_length(slot, run.n_states)
+    cache.update()
+    return states
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("lengths", [[24], [24, 24, 16]])
+def test_windows_are_encoded_alike(model: Whisper, caches: tuple[KVCache, KVCache], lengths: list[int]) -> None:
+    slots = [2, 0, 3][: len(lengths)]
+    plain = encode(model, caches[0], lengths, slots, fused=False)
+    fused = encode(model, caches[1], lengths, slots, fused=True)
+    torch.testing.assert_close(fused, plain, **TOLERANCE)
+    torch.testing.assert_close(caches[1].cross_attention, caches[0].cross_attention, **TOLERANCE)
+    assert caches[1].lengths.tolist() == caches[0].encoder_lengths
+
+
+@torch.inference_mode()
+def test_prompts_and_steps_are_decoded_alike(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
+    """Prompts of different lengths, then two steps of rows that stand at different places, one of them unused."""
+    slots, prompts = [2, 0], [[5, 6, 7], [8, 9, 10, 11, 12]]
+    for cache in caches:
+        encode(model, cache, [200, 150], slots, fused=False)
+    tokens, positions = numbers(*(20 + slot for slot in range(N_SLOTS))), numbers(5, 0, 3, 0)
+    plain, fused = PlainPasses(model, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
+    padded = numbers(*prompts[0], 0, 0, *prompts[1]).view(2, 5)
+    expected, found = plain.read(prompts, slots), fused(padded, numbers(0, 0), numbers(*slots))
+    torch.testing.assert_close(found[0, :3], expected[0, :3], **TOLERANCE)
+    torch.testing.assert_close(found[1], expected[1], **TOLERANCE)
+    for _ in range(2):
+        at = {slot: int(positions[slot]) for slot in slots}
+        expected = plain.step(at)
+        logits = fused.logits(fused(tokens[:3, None], positions[:3], torch.arange(3, device=DEVICE))[:, 0])
+        torch.testing.assert_close(logits[slots], expected[slots], **TOLERANCE)
+        positions += 1
+        tokens += 7
+
+
+@torch.inference_mode()
+def test_rows_decode_to_the_same_bits_in_any_company(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
+    cache = caches[0]
+    encode(model, cache, [200, 150, 200, 180], [0, 1, 2, 3], fused=False)
+    decoder = FusedDecoder(model.decoder, cache)
+    tokens, starts, slots = numbers(1, 2, 3, 4)[:, None], numbers(3, 9, 0, 7), numbers(0, 1, 2, 3)
+    together = decoder.logits(decoder(tokens, starts, slots)[:, 0])
+    for row in range(4):
+        alone = decoder(tokens[row : row + 1], starts[row : row + 1], slots[row : row + 1])
+        assert torch.equal(decoder.logits(alone[:, 0])[0], together[row])
+
+
+CHECKPOINT = random_checkpoint("random:tiny")
+TOKENIZER = CHECKPOINT.tokenizer
+histories = st.lists(
+    st.one_of(st.integers(0, 50), st.integers(TOKENIZER.first_timestamp, TOKENIZER.first_timestamp + 1500)), max_size=3
+)
+loud = st.dictionaries(
+    st.one_of(
+        st.integers(0, 60),
+        st.integers(TOKENIZER.eot - 2, TOKENIZER.first_timestamp + 60),
+        st.integers(CHECKPOINT.model.vocab_size - 3, CHECKPOINT.model.vocab_size - 1),
+    ),
+    st.integers(-3, 12),
+    max_size=6,
+)
+
+
+@settings(max_examples=15, phases=[Phase.explicit, Phase.generate])
+@given(rows=st.lists(st.tuples(histories, st.booleans(), loud), min_size=1, max_size=3), seed=st.integers(0, 100))
+@torch.inference_mode()
+def test_sampler_keeps_the_rules(rows: list[tuple[list[int], bool, dict[int, int]]], seed: int) -> None:
+    """The same tokens, log-probabilities and states as the rules and an argmax."""
+    written, with_timestamps, changes = zip(*rows, strict=True)
+    first, n = TOKENIZER.first_timestamp, len(rows)
+    logits = torch.randn(n, CHECKPOINT.model.vocab_size, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+    for row, change in enumerate(changes):
+        for token, logit in change.items():
+            logits[row, token] = logit + token / 1e5
+    state = RuleState.begin(written, with_timestamps, first, DEVICE)
+    twin = RuleState.begin(written, with_timestamps, first, DEVICE)
+    tokens, positions = torch.zeros(n, dtype=torch.long, device=DEVICE), numbers(*(447 for _ in range(n)))
+    out = FusedSampler(_with_few_bans(CHECKPOINT), state, tokens, positions)(logits)
+
+    for rule in make_rules(_with_few_bans(CHECKPOINT), DEVICE):
+        rule.apply(logits, twin)
+    expected = logits.argmax(dim=-1)
+    after = twin.after(expected, first)
+    assert tokens.tolist() == out[0].tolist() == expected.tolist()
+    torch.testing.assert_close(out[1], logits.log_softmax(dim=-1).gather(1, expected[:, None])[:, 0], **TOLERANCE)
+    assert positions.tolist() == [447] * n
+    for name in ("with_timestamps", "is_at_begin", "last_is_time", "second_last_is_time", "last_time"):
+        assert getattr(state, name).tolist() == getattr(after, name).tolist(), name
+
+
+def _with_few_bans(checkpoint: Checkpoint) -> Checkpoint:
+    """Some text tokens, and one that only may not come first."""
+    from dataclasses import replace
+
+    generation = replace(checkpoint.generation, suppress_tokens=(1, 7, 50), begin_suppress_tokens=(3, TOKENIZER.eot))
+    return replace(checkpoint, generation=generation)

@@ -1,0 +1,198 @@
+"""The graphed passes against the plain ones. Without a GPU, replaying a graph runs again what was captured."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from engine.cuda import fused_model
+
+pytest.importorskip("triton")
+
+from engine.config import Kernels
+from engine.cuda import graphs
+from engine.cuda.fused_model import HalfProducts
+from engine.cuda.fused_sampling import FusedSampler
+from engine.cuda.graphs import Captured, GraphedPasses, load_flashinfer
+from engine.errors import CheckpointError
+from engine.model.forward import PlainPasses, n_rows_held
+from engine.model.kv_cache import KVCache
+from engine.model.packing import find_runs
+from engine.model.random_weights import fill
+from engine.model.whisper import Whisper, build
+from tests.engine import fake_flashinfer
+from tests.engine.cuda.test_fused_model import DEVICE, SMALL, TOLERANCE
+
+TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
+N_SLOTS = 5
+SHORTER = (12,)
+
+
+class Replayed:
+    """Stands in for a CUDA graph: results come out where those of the capture lie."""
+
+    def __init__(self, body: Callable[[], Any], out: Any) -> None:
+        self._body = body
+        self._out = out
+
+    def replay(self) -> None:
+        new = self._body()
+        if self._out is not None:
+            self._out.copy_(new)
+
+
+@pytest.fixture(scope="module")
+def model() -> Whisper:
+    model = build(TINY, DEVICE, torch.float32)
+    fill(model)
+    return model
+
+
+class NoSampler:
+    """Sampling has tests of its own."""
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        return torch.stack([logits.argmax(dim=-1).float(), logits.amax(dim=-1)])
+
+
+def make(
+    model: Whisper,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    with_graphs: bool,
+    decodes: bool = True,
+    shorter: tuple[int, ...] = SHORTER,
+    kernels: Kernels = "triton",
+) -> tuple[PlainPasses, GraphedPasses]:
+    """Both over caches of their own, with the same tokens at the same positions."""
+
+    def capture(self: object, body: Callable[[], Any]) -> Captured[Any]:
+        out = body()
+        return Captured(Replayed(body, out), out)  # type: ignore[arg-type]
+
+    if DEVICE.type == "cpu":
+        monkeypatch.setattr(graphs.GraphPool, "capture", capture)
+    # Our products are slow in Triton's interpreter, and tested elsewhere.
+    monkeypatch.setattr(fused_model, "MOST_ROWS", 0)
+    monkeypatch.setattr(graphs, "ROWS", (4, 8) if decodes else (64,))
+    monkeypatch.setattr(graphs, "ENCODE_WINDOWS", (2, 1))
+    monkeypatch.setattr(graphs, "SHORT_WINDOWS", (4,))
+    monkeypatch.setattr(graphs, "FEW_STATES", 48)
+    monkeypatch.setattr(graphs, "READ_ROWS", (4,))
+    monkeypatch.setattr(graphs, "READ_TOKENS", (4,) if decodes else ())
+    rows = n_rows_held(N_SLOTS)
+    tokens, positions = torch.arange(rows, device=DEVICE) + 20, torch.full((rows,), 4, device=DEVICE)
+    plain_cache, cache = (KVCache(TINY, N_SLOTS + 1, DEVICE, torch.float32) for _ in range(2))
+    sampler: FusedSampler = NoSampler()  # type: ignore[assignment]
+    graphed = GraphedPasses(
+        model,
+        cache,
+        tokens,
+        positions,
+        sampler,
+        HalfProducts(),
+        nobody=N_SLOTS,
+        with_graphs=with_graphs,
+        kernels=kernels,
+    )
+    with torch.inference_mode():
+        graphed.capture(4, (TINY.n_mels, 2 * TINY.max_source_positions), shorter)
+    return PlainPasses(model, plain_cache, tokens, positions), graphed
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("lengths", "with_graphs"), [([12, 12, 12], True), ([24, 18], False)])
+def test_a_window_goes_the_same_way(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch, lengths: list[int], with_graphs: bool
+) -> None:
+    """Encoded in parts or with places left over, its prompt read with fewer rows than the graph has, and stepped beside
+    a hole."""
+    plain, graphed = make(model, monkeypatch, with_graphs=with_graphs)
+    slots = [3, 0, 1][: len(lengths)]
+    features = torch.randn(len(lengths), TINY.n_mels, 48, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    prompts = [[5, 6, 7], [8, 9, 10, 11], [12]][: len(lengths)]
+    for passes in (plain, graphed):
+        passes.encode(features, slots, find_runs(lengths))
+    expected, found = plain.read(prompts, slots), graphed.read(prompts, slots)
+    assert found.shape == expected.shape
+    for row, prompt in enumerate(prompts):
+        torch.testing.assert_close(found[row, : len(prompt)], expected[row, : len(prompt)], **TOLERANCE)
+    logits = graphed.step(dict.fromkeys(slots, 4))
+    torch.testing.assert_close(logits[slots], plain.step(dict.fromkeys(slots, 4))[slots], **TOLERANCE)
+    assert graphed.sample(logits)[0, slots].tolist() == logits[slots].argmax(dim=-1).tolist()
+
+
+@torch.inference_mode()
+def test_places_that_are_left_over_are_nobodys(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They held another window the time before; its slot has been taken over and keeps what it has heard since."""
+    _, graphed = make(model, monkeypatch, with_graphs=True, decodes=False)
+    features = torch.randn(4, TINY.n_mels, 24, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    graphed.encode(features, [0, 1, 2, 4], find_runs([12] * 4))
+    graphed.encode(features[:1], [4], find_runs([12]))
+    before = graphed._cache.cross_attention.clone()
+    graphed.encode(features[:3].flip(0), [3, 0, 1], find_runs([12] * 3))
+    is_same = (graphed._cache.cross_attention == before).transpose(0, 2).flatten(1).all(dim=1)
+    assert is_same[:N_SLOTS].tolist() == [False, False, True, False, True]
+
+
+@torch.inference_mode()
+def test_full_windows_are_flashinfers_where_it_is_there(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_flashinfer.install(monkeypatch, fake_flashinfer.Ragged)
+    plain, graphed = make(model, monkeypatch, with_graphs=True, decodes=False, shorter=(), kernels="auto")
+    features = torch.randn(4, TINY.n_mels, 48, generator=torch.Generator().manual_seed(4)).to(DEVICE)
+    fake_flashinfer.Ragged.seen.clear()
+    for passes in (plain, graphed):
+        passes.encode(features[:3], [0, 1, 3], find_runs([24] * 3))
+        passes.encode(features[3:], [4], find_runs([12]))
+    assert fake_flashinfer.Ragged.seen == [[24, 24], [24]]
+    states = [passes._cache.cross_attention[:, :, [0, 1, 3, 4]] for passes in (graphed, plain)]
+    torch.testing.assert_close(*states, **TOLERANCE)
+
+
+class Uncompiled(fake_flashinfer.Ragged):
+    def plan(self, *args: object, **kwargs: object) -> None:
+        raise RuntimeError("no nvcc")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "ragged", "capability", "expected"),
+    [
+        ("auto", fake_flashinfer.Ragged, (9, 0), "attention over windows is FlashInfer's"),
+        ("auto", fake_flashinfer.Ragged, (8, 0), None),
+        ("auto", None, (9, 0), "attention over windows is cuDNN's; FlashInfer's"),
+        ("auto", Uncompiled, (9, 0), "FlashInfer does not work here: no nvcc"),
+        ("triton", fake_flashinfer.Ragged, (9, 0), None),
+        ("flashinfer", fake_flashinfer.Ragged, (8, 0), "attention over windows is FlashInfer's"),
+    ],
+)
+def test_flashinfer_is_taken_where_it_is_faster_or_asked_for(
+    model: Whisper,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kernels: Kernels,
+    ragged: type[fake_flashinfer.Ragged] | None,
+    capability: tuple[int, int],
+    expected: str | None,
+) -> None:
+    fake_flashinfer.install(monkeypatch, ragged, capability)
+    with caplog.at_level("INFO"):
+        found = load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), kernels)
+    assert (found is not None) == (expected is not None and "is FlashInfer's" in expected)
+    assert expected in caplog.messages[-1] if expected else not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("ragged", "expected"),
+    [
+        (None, "kernels flashinfer: expected the package"),
+        (Uncompiled, "expected it to work on this machine, got no nvcc"),
+    ],
+)
+def test_flashinfer_that_is_asked_for_and_not_to_be_had_is_named(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch, ragged: type[fake_flashinfer.Ragged] | None, expected: str
+) -> None:
+    fake_flashinfer.install(monkeypatch, ragged)
+    with pytest.raises(CheckpointError, match=expected):
+        load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), "flashinfer")

@@ -1,0 +1,66 @@
+"""The layout of prompts."""
+
+import pytest
+
+from engine.api import DecodeOptions
+from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from engine.decoding.prompt import build_prompt, max_output_tokens
+from tests.engine.checkpoints import SHAPES, make_checkpoint
+
+
+def test_prompt_names_language_and_task(demo: Checkpoint):
+    """With timestamps nothing follows; the start token comes first."""
+    tokenizer = demo.tokenizer
+    prompt = build_prompt(demo, DecodeOptions(task="translate"), "de")
+    assert prompt.tokens == (tokenizer.sot, tokenizer.languages["de"], tokenizer.translate)
+    assert (prompt.sot_index, prompt.n_prefix) == (0, 0)
+
+
+def test_prefix_stands_at_the_end(demo: Checkpoint):
+    """Behind the token that turns timestamps off."""
+    tokenizer = demo.tokenizer
+    prompt = build_prompt(demo, DecodeOptions(timestamps=False, prefix=(5, 6)), "en")
+    assert prompt.tokens[2:] == (tokenizer.transcribe, tokenizer.no_timestamps, 5, 6)
+    assert prompt.n_prefix == 2
+
+
+def test_previous_text_keeps_its_last_tokens(demo: Checkpoint):
+    """Half of the positions less one, behind the token that announces it."""
+    tokenizer = demo.tokenizer
+    text = "one two three four five " * 100
+    prompt = build_prompt(demo, DecodeOptions(previous_text=text), "en")
+    assert prompt.tokens[0] == tokenizer.previous
+    assert prompt.sot_index == 224
+    assert list(prompt.tokens[1:224]) == tokenizer.encode(" " + text.strip())[-223:]
+
+
+def test_very_long_previous_text_costs_no_more(demo: Checkpoint):
+    """A megabyte gives the prompt that its end gives."""
+    end = "and this is how it ends. " * 100
+    long, short = (DecodeOptions(previous_text=text + end) for text in ("word " * 200_000, ""))
+    assert build_prompt(demo, long, "en") == build_prompt(demo, short, "en")
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_blank_previous_text_is_left_out(demo: Checkpoint, text: str):
+    """It would only cost tokens."""
+    assert build_prompt(demo, DecodeOptions(previous_text=text), "en").sot_index == 0
+
+
+def test_english_only_prompt_names_nothing(tmp_path):
+    """Such checkpoints know neither languages nor tasks."""
+    shape = next(shape for shape in SHAPES if not shape.is_multilingual)
+    checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, shape)))
+    tokenizer = checkpoint.tokenizer
+    assert build_prompt(checkpoint, DecodeOptions(), None).tokens == (tokenizer.sot,)
+    assert build_prompt(checkpoint, DecodeOptions(timestamps=False), "en").tokens[1:] == (tokenizer.no_timestamps,)
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "n_control", "limit"), [(None, 3, 224), (None, 228, 220), (10, 3, 10), (500, 3, 224)]
+)
+def test_output_is_limited_by_positions_and_options(
+    demo: Checkpoint, max_tokens: int | None, n_control: int, limit: int
+):
+    """Half of the positions, less where the prompt leaves less."""
+    assert max_output_tokens(demo, DecodeOptions(max_tokens=max_tokens), n_control) == limit

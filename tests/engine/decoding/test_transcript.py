@@ -1,0 +1,144 @@
+"""Tokens become events: text, segments, the result."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, TextEvent
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.checkpoint.tokenizer import Tokenizer
+from engine.decoding.transcript import Transcript, TranscriptInfo, compression_ratio
+
+AUDIO_S = 2.5
+
+
+@pytest.fixture(scope="module")
+def tokenizer(demo: Checkpoint) -> Tokenizer:
+    return demo.tokenizer
+
+
+def run(
+    tokenizer: Tokenizer,
+    tokens: list[int],
+    *,
+    with_timestamps: bool = True,
+    n_forced: int = 0,
+    audio_s: float = AUDIO_S,
+    with_text_events: bool = True,
+) -> list[EngineEvent]:
+    """All events of a window of these tokens, each with log-probability -1, the end token with -3."""
+    info = TranscriptInfo(audio_s, "en", with_timestamps, 0.125, with_text_events=with_text_events)
+    transcript = Transcript(tokenizer, info)
+    events: list[EngineEvent] = []
+    for index, token in enumerate(tokens):
+        events += transcript.push(token, None if index < n_forced else -1.0)
+    events += transcript.push(tokenizer.eot, -3.0)
+    return events + transcript.finish(is_truncated=False, n_steps=5)
+
+
+def segments(events: list[EngineEvent]) -> list[Segment]:
+    return [event.segment for event in events if isinstance(event, SegmentEvent)]
+
+
+def result(events: list[EngineEvent]) -> DoneEvent:
+    assert isinstance(events[-1], DoneEvent)
+    return events[-1]
+
+
+def test_nobody_is_told_of_text_who_has_no_use_for_it(tokenizer: Tokenizer):
+    """All else is as it is with it."""
+    tokens = [tokenizer.first_timestamp, *tokenizer.encode(" one two"), tokenizer.first_timestamp + 50]
+    with_text, without = (run(tokenizer, tokens, with_text_events=each) for each in (True, False))
+    assert [event for event in with_text if not isinstance(event, TextEvent)] == without != with_text
+
+
+def test_segments_come_as_they_close(tokenizer: Tokenizer):
+    """At the closing timestamp, before the next segment's text."""
+    first = tokenizer.first_timestamp
+    one, two = tokenizer.encode(" one"), tokenizer.encode(" two")
+    events = run(tokenizer, [first, *one, first + 50, first + 60, *two, first + 100])
+    described = [event.text if isinstance(event, TextEvent) else type(event).__name__ for event in events]
+    assert [part for part in described if part in ("SegmentEvent", "DoneEvent", " one", " two")] == [
+        " one", "SegmentEvent", " two", "SegmentEvent", "DoneEvent",
+    ]  # fmt: skip
+    assert [(segment.start_s, segment.end_s, segment.text) for segment in segments(events)] == [
+        (0.0, 1.0, " one"),
+        (1.2, 2.0, " two"),
+    ]
+    assert segments(events)[1].tokens == (first + 60, *two, first + 100)
+
+
+def test_open_segment_ends_with_the_audio(tokenizer: Tokenizer):
+    """Text without a closing timestamp is not lost."""
+    first = tokenizer.first_timestamp
+    (segment,) = segments(run(tokenizer, [first + 10, *tokenizer.encode(" cut off")]))
+    assert (segment.start_s, segment.end_s, segment.text) == (0.2, AUDIO_S, " cut off")
+
+
+def test_text_before_the_first_timestamp_is_a_segment(tokenizer: Tokenizer):
+    """A prefix may begin with text; its segment begins with the window."""
+    first = tokenizer.first_timestamp
+    events = run(tokenizer, [*tokenizer.encode(" early"), first + 20, *tokenizer.encode(" late")])
+    assert [(segment.start_s, segment.end_s, segment.text) for segment in segments(events)] == [
+        (0.0, 0.4, " early"),
+        (0.4, AUDIO_S, " late"),
+    ]
+
+
+def test_times_do_not_pass_the_end_of_the_audio(tokenizer: Tokenizer):
+    """The model may place a word in the padding."""
+    first = tokenizer.first_timestamp
+    word = tokenizer.encode(" a")
+    times = [(s.start_s, s.end_s) for s in segments(run(tokenizer, [first, *word, first + 500, first + 501, *word]))]
+    assert times == [(0.0, AUDIO_S), (AUDIO_S, AUDIO_S)]
+
+
+def test_without_timestamps_there_is_one_segment(tokenizer: Tokenizer):
+    """Over the whole window."""
+    (segment,) = segments(run(tokenizer, tokenizer.encode(" all of it"), with_timestamps=False))
+    assert (segment.start_s, segment.end_s, segment.text) == (0.0, AUDIO_S, " all of it")
+
+
+@pytest.mark.parametrize("n_times", [0, 1, 2])
+def test_no_text_makes_no_segment(tokenizer: Tokenizer, n_times: int):
+    """Silence is silent."""
+    events = run(tokenizer, [tokenizer.first_timestamp] * n_times)
+    assert [type(event) for event in events] == [DoneEvent]
+    assert (result(events).text, result(events).segments, result(events).compression_ratio) == ("", (), 0.0)
+
+
+def test_mean_log_probability_counts_what_was_sampled(tokenizer: Tokenizer):
+    """The end token counts for the transcript; forced tokens count for nothing."""
+    first = tokenizer.first_timestamp
+    word = tokenizer.encode(" the")
+    events = run(tokenizer, [first, *word, first + 20, first + 20, *word, first + 40], n_forced=3)
+    assert result(events).avg_logprob == pytest.approx((-1 * 3 - 3) / 4)
+    assert [segment.avg_logprob for segment in segments(events)] == [0.0, -1.0]
+
+
+def test_repetition_compresses():
+    """A loop lies above the limit of 2.4, plain text below."""
+    assert compression_ratio(" and so on" * 30) > 2.4 > compression_ratio(" The next train leaves at nine.")
+
+
+@given(st.data())
+def test_nothing_is_lost_and_times_run_forward(tokenizer: Tokenizer, data: st.DataObject):
+    """Whatever tokens come: texts add up, times are ordered and inside the audio, pieces make the tokens again."""
+    first = tokenizer.first_timestamp
+    token = st.one_of(st.integers(0, tokenizer.eot - 1), st.integers(first, first + 200), st.just(tokenizer.no_speech))
+    tokens = data.draw(st.lists(token, max_size=25))
+    with_timestamps = data.draw(st.booleans())
+    audio_s = data.draw(st.floats(0.0001, 5.0))
+    events = run(tokenizer, tokens, with_timestamps=with_timestamps, audio_s=audio_s)
+    done = result(events)
+    assert done.text == "".join([event.text for event in events if isinstance(event, TextEvent)])
+    assert done.text == "".join([piece.text for piece in done.pieces])
+    assert done.text == "".join([segment.text for segment in done.segments])
+    assert list(done.segments) == segments(events)
+    assert [token for piece in done.pieces for token in piece.tokens] == tokens
+    assert all(0 <= segment.start_s <= segment.end_s <= audio_s for segment in done.segments)
+    assert all(one.end_s <= two.start_s for one, two in pairwise(done.segments))
+    assert math.isfinite(done.avg_logprob)

@@ -1,0 +1,165 @@
+"""Words get the times that transformers gives them, whatever their neighbours."""
+
+import asyncio
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from engine.api import DecodeOptions, DoneEvent, EngineEvent, SegmentEvent, TextEvent, Window, Word
+from engine.decoding.prompt import build_prompt
+from engine.runner import Runner, Transcribed
+from tests.engine.conftest import Samples, collect, noise, read_clip, start_engine
+from tests.engine.reference import Reference
+from tests.engine.test_parity import decode, expected, tokens_of
+
+TIMED = DecodeOptions(language="en", word_times=True)
+TRAIN = "The next train to the city leaves from platform seven at a quarter past nine.".split()
+WITHIN_S = 0.04
+
+
+def words_of(done: DoneEvent) -> list[Word]:
+    return [word for segment in done.segments for word in segment.words or ()]
+
+
+def check(done: DoneEvent, audio_s: float) -> None:
+    """What holds of the words of any window."""
+    for segment in done.segments:
+        assert segment.words is not None
+        assert "".join(word.text for word in segment.words) == segment.text
+    words = words_of(done)
+    for word in words:
+        assert 0 <= word.start_s <= word.end_s <= audio_s
+        assert 0 <= word.probability <= 1
+    assert all(word.start_s <= later.start_s for word, later in pairwise(words))
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize("clip", ["hello", "train", "call"])
+async def test_demo_model_times_words_as_the_reference(
+    demo_runner: Runner, demo_reference: Reference, clip: str, timestamps: bool
+):
+    """Each word begins where transformers has its first token begin."""
+    samples = read_clip(clip)
+    options = DecodeOptions(language="en", word_times=True, timestamps=timestamps)
+    (done,) = await decode(demo_runner, (samples, options))
+    control = build_prompt(demo_runner.checkpoint, options, "en").control
+    heads = demo_runner.checkpoint.generation.alignment_heads
+    starts_s = demo_reference.token_starts_s(samples, control, tokens_of(done), heads)
+    wanted, at = list[float](), 0
+    for piece in done.pieces:
+        wanted += [starts_s[at]] if piece.at_s is None else []
+        at += len(piece.tokens)
+    found = [word.start_s for word in words_of(done)]
+    assert found == pytest.approx(wanted, abs=WITHIN_S)
+    check(done, len(samples) / 16_000)
+
+
+async def test_random_models_time_tokens_as_the_reference(random_runner: Runner, random_reference: Reference):
+    """Checkpoints of other shapes, windows of several lengths in one pass."""
+    language = "en" if random_runner.checkpoint.generation.is_multilingual else None
+    options = DecodeOptions(language=language, max_tokens=30)
+    control = build_prompt(random_runner.checkpoint, options, language).control
+    heads = random_runner.checkpoint.generation.alignment_heads
+    windows = [noise(seed, n_samples) for seed, n_samples in enumerate((16_000, 480_000, 77_777))]
+    outputs = [expected(random_runner, random_reference, samples, options, language) for samples in windows]
+    slots = [random_runner.slots.allocate() for _ in windows]
+    random_runner.encode(windows, slots)
+    transcribed = [
+        Transcribed(control, tuple(output), len(samples)) for output, samples in zip(outputs, windows, strict=True)
+    ]
+    alignments = random_runner.align(slots, transcribed)
+    for slot in slots:
+        random_runner.release(slot)
+    for alignment, output, samples in zip(alignments, outputs, windows, strict=True):
+        wanted = random_reference.token_starts_s(samples, control, output, heads)
+        assert list(alignment.starts_s) == pytest.approx(wanted, abs=WITHIN_S)
+        logits = random_reference.logits(samples, [*control, *output])[len(control) - 1 : -1].softmax(dim=-1)
+        likely = [row[token].item() for row, token in zip(logits, output, strict=True)]
+        assert list(alignment.probabilities) == pytest.approx(likely, abs=1e-3)
+
+
+async def test_words_are_the_same_alone_and_among_others(short_runner: Runner):
+    """Windows of other lengths, with other options, in the same batch; encoded at their own lengths."""
+    windows: list[tuple[Samples, DecodeOptions]] = [
+        (read_clip("hello"), TIMED),
+        (read_clip("call"), DecodeOptions(language="en")),
+        (read_clip("train"), DecodeOptions(language="en", word_times=True, timestamps=False)),
+        (read_clip("call"), DecodeOptions(language="en", word_times=True, previous_text="Hello.")),
+        (np.zeros(16_000, np.float32), TIMED),
+    ]
+    together = await decode(short_runner, *windows)
+    alone = [(await decode(short_runner, window))[0] for window in windows]
+    for one, other, (samples, options) in zip(together, alone, windows, strict=True):
+        if options.word_times:
+            check(one, len(samples) / 16_000)
+            assert [(word.text, word.start_s, word.end_s) for word in words_of(one)] == [
+                (word.text, word.start_s, word.end_s) for word in words_of(other)
+            ]
+        else:
+            assert all(segment.words is None for segment in one.segments)
+
+
+async def test_words_of_speech_are_where_they_are_said(short_runner: Runner):
+    """Four and a half seconds of speech: words apart, likely, and in their order."""
+    (done,) = await decode(short_runner, (read_clip("train"), TIMED))
+    words = words_of(done)
+    assert [word.text.strip() for word in words] == TRAIN
+    assert words[0].start_s < 0.3 and 3.4 < words[-1].start_s < 4.3
+    assert all(0.04 <= word.end_s - word.start_s <= 0.9 for word in words)
+    assert all(word.probability > 0.5 for word in words)
+
+
+async def test_a_forced_prefix_has_word_times_too(short_runner: Runner):
+    """What was committed before is timed with the rest."""
+    samples = read_clip("train")
+    (first,) = await decode(short_runner, (samples, TIMED))
+    prefix = tuple(token for piece in first.pieces[:6] for token in piece.tokens)
+    (again,) = await decode(short_runner, (samples, DecodeOptions(language="en", word_times=True, prefix=prefix)))
+    assert words_of(again) == words_of(first)
+
+
+async def test_segments_with_words_come_at_the_end(short_runner: Runner):
+    """Text comes as it is decoded all the same; cancelling others meanwhile does no harm."""
+    async with start_engine(short_runner) as engine:
+        other = asyncio.create_task(collect(engine, Window(read_clip("call"), "other", options=TIMED)))
+        events: list[EngineEvent] = await collect(engine, Window(read_clip("call"), "", options=TIMED))
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+    kinds = [type(event) for event in events]
+    n_segments = kinds.count(SegmentEvent)
+    assert n_segments == 3
+    assert kinds[-1 - n_segments :] == [SegmentEvent] * n_segments + [DoneEvent]
+    assert kinds.count(TextEvent) > n_segments
+    done = events[-1]
+    assert isinstance(done, DoneEvent)
+    assert tuple(event.segment for event in events if isinstance(event, SegmentEvent)) == done.segments
+
+
+async def test_attention_tells_roughly_when_a_word_begins(short_runner: Runner):
+    """Alone or among others, with and without a draft; nobody else is told."""
+    samples = read_clip("train")
+    plain = DecodeOptions(language="en", attention_times=True)
+    timed = DecodeOptions(language="en", word_times=True)
+    async with start_engine(short_runner, max_encode_batch=4, max_wait_ms=60_000) as engine:
+
+        async def read(options: DecodeOptions, n_samples: int = len(samples)) -> DoneEvent:
+            done = (await collect(engine, Window(samples[:n_samples], str(options), options=options)))[-1]
+            assert isinstance(done, DoneEvent)
+            return done
+
+        alone, reference, _, cut = await asyncio.gather(
+            read(plain), read(timed), read(replace(plain, language=None)), read(plain, 40_000)
+        )
+        draft = tuple(token for piece in alone.pieces for token in piece.tokens)
+        drafted, untold, *_ = await asyncio.gather(
+            read(replace(plain, draft=draft)), read(DecodeOptions(language="en")), read(timed), read(plain, 20_000)
+        )
+    words = [piece for piece in alone.pieces if piece.at_s is None]
+    assert [piece.attended_s for piece in drafted.pieces] == [piece.attended_s for piece in alone.pieces]
+    assert all(piece.attended_s is None for piece in untold.pieces)
+    starts = [word.start_s for segment in reference.segments for word in segment.words or ()]
+    off = [abs((piece.attended_s or 0.0) - start) for piece, start in zip(words, starts, strict=True)]
+    assert np.median(off) < 0.3
+    assert all(0 < (piece.attended_s or 0) <= 2.5 for piece in cut.pieces)

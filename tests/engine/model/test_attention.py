@@ -1,0 +1,102 @@
+"""Attention over slots against a plain twin that knows only lists of keys and values."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.checkpoint.checkpoint import ModelConfig
+from engine.model.attention import DecodeAttention, PrefillAttention
+from engine.model.kv_cache import KVCache
+from engine.model.packing import find_runs
+
+HEADS, HEAD_DIM, N_SLOTS = 2, 8, 6
+SIZES = ModelConfig(
+    d_model=HEADS * HEAD_DIM,
+    n_mels=80,
+    encoder_layers=1,
+    encoder_attention_heads=HEADS,
+    encoder_ffn_dim=8,
+    decoder_layers=2,
+    decoder_attention_heads=HEADS,
+    decoder_ffn_dim=8,
+    vocab_size=10,
+    max_source_positions=50,
+    max_target_positions=20,
+)
+
+
+@pytest.fixture
+def cache() -> KVCache:
+    torch.manual_seed(0)
+    cache = KVCache(SIZES, N_SLOTS, torch.device("cpu"), torch.float32)
+    # What earlier windows left must stay without effect.
+    cache.self_attention.fill_(1e4)
+    cache.cross_attention.fill_(1e4)
+    return cache
+
+
+def random_step(n_rows: int, n_tokens: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(n_rows, HEADS, n_tokens, HEAD_DIM), torch.randn(2, n_rows, HEADS, n_tokens, HEAD_DIM)
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """One query, `(heads, head_dim)`, over `(heads, positions, head_dim)`."""
+    scores = torch.einsum("hd,hpd->hp", query, keys) / math.sqrt(HEAD_DIM)
+    return torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), values)
+
+
+@pytest.mark.parametrize("slots", [[0, 1, 2], [4, 1, 3]])
+def test_rows_of_different_lengths_decode_as_each_alone(cache: KVCache, slots: list[int]):
+    """Prompts padded to one length, then steps at different positions, with unused rows between."""
+    lengths = [3, 7, 5]
+    query, keys_values = random_step(3, 7)
+    out = PrefillAttention(cache, slots).self_attention(1, query, keys_values)
+    history = {
+        slot: keys_values[:, row, :, :length] for row, (slot, length) in enumerate(zip(slots, lengths, strict=True))
+    }
+    for row, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
+        twin = attend(query[row, :, length - 1], *history[slot])
+        torch.testing.assert_close(out[row, :, length - 1], twin)
+
+    positions = torch.zeros(max(slots) + 1, dtype=torch.long)
+    positions[slots] = torch.tensor(lengths)
+    for _ in range(3):
+        query, keys_values = random_step(len(positions), 1)
+        n_positions = int(positions[slots].max()) + 1
+        attention = DecodeAttention(cache, len(positions), positions, n_positions, is_ragged=True)
+        out = attention.self_attention(1, query, keys_values)
+        for slot in slots:
+            history[slot] = torch.cat((history[slot], keys_values[:, slot]), dim=2)
+            torch.testing.assert_close(out[slot, :, 0], attend(query[slot, :, 0], *history[slot]))
+        positions += 1
+
+
+def test_rows_of_one_length_need_no_mask(cache: KVCache):
+    """The shortcut gives the same."""
+    query, keys_values = random_step(2, 4)
+    PrefillAttention(cache, [0, 1]).self_attention(0, query, keys_values)
+    positions = torch.tensor([4, 4])
+    query, keys_values = random_step(2, 1)
+    shortcut = DecodeAttention(cache, 2, positions, 5, is_ragged=False).self_attention(0, query, keys_values)
+    masked = DecodeAttention(cache, 2, positions, 5, is_ragged=True).self_attention(0, query, keys_values)
+    torch.testing.assert_close(shortcut, masked)
+
+
+def test_cross_attention_sees_only_real_encoder_states(cache: KVCache):
+    """Windows of different lengths side by side; what lies behind a shorter one is not attended."""
+    slots, lengths = [3, 0], [30, 50]
+    states = {slot: torch.randn(2, HEADS, length, HEAD_DIM) for slot, length in zip(slots, lengths, strict=True)}
+    for slot, keys_values in states.items():
+        cache.write_cross_attention(1, [slot], keys_values.permute(2, 0, 1, 3), find_runs([keys_values.shape[2]]))
+    query = torch.randn(2, HEADS, 4, HEAD_DIM)
+    out = PrefillAttention(cache, slots).cross_attention(1, query)
+    for row, slot in enumerate(slots):
+        for token in range(4):
+            torch.testing.assert_close(out[row, :, token], attend(query[row, :, token], *states[slot]))
+
+    query = torch.randn(4, HEADS, 1, HEAD_DIM)
+    out = DecodeAttention(cache, 4, torch.zeros(4, dtype=torch.long), 1, is_ragged=False).cross_attention(1, query)
+    for slot in slots:
+        torch.testing.assert_close(out[slot, :, 0], attend(query[slot, :, 0], *states[slot]))

@@ -1,0 +1,91 @@
+"""Slots and their buffers."""
+
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.model.kv_cache import KVCache, SlotAllocator
+from engine.model.packing import find_runs
+
+STATM = Path("/proc/self/statm")
+
+
+def test_lowest_free_slot_goes_first():
+    """So that those in use lie close together."""
+    slots = SlotAllocator(4)
+    assert [slots.allocate() for _ in range(3)] == [0, 1, 2]
+    slots.free(1)
+    slots.free(0)
+    assert (slots.allocate(), slots.allocate(), slots.allocate()) == (0, 1, 3)
+
+
+def test_rows_reach_up_to_the_highest_slot():
+    """Holes included; none in use is no row."""
+    slots = SlotAllocator(4)
+    for _ in range(3):
+        slots.allocate()
+    slots.free(0)
+    assert (slots.n_rows, slots.n_free) == (3, 2)
+    slots.free(2)
+    slots.free(1)
+    assert (slots.n_rows, slots.n_free) == (0, 4)
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="reads the memory in use from /proc")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fresh_buffers_are_zero_and_take_no_memory(demo: Checkpoint, dtype: torch.dtype):
+    """Masked positions must be finite; a thousand slots that nobody uses cost nothing."""
+    before_bytes = resident_bytes()
+    cache = KVCache(demo.model, 1000, torch.device("cpu"), dtype)
+    assert cache.cross_attention.nbytes > 5e9
+    assert resident_bytes() - before_bytes < 50e6
+    assert cache.self_attention.dtype == cache.cross_attention.dtype == dtype
+    assert not cache.self_attention[:, :, 7].any() and not cache.cross_attention[:, :, 7].any()
+
+
+def resident_bytes() -> int:
+    n_pages = int(STATM.read_text().split()[1])
+    return n_pages * resource.getpagesize()
+
+
+@given(st.lists(st.integers(0, 7)))
+def test_no_slot_is_handed_out_twice(actions: list[int]):
+    """Whatever is allocated and freed."""
+    slots, used = SlotAllocator(4), set[int]()
+    for action in actions:
+        if action in used:
+            slots.free(action)
+            used.remove(action)
+        elif slots.n_free:
+            slot = slots.allocate()
+            assert slot not in used
+            used.add(slot)
+        assert (slots.n_free, slots.n_rows) == (4 - len(used), max(used, default=-1) + 1)
+
+
+def test_neighbouring_slots_are_a_view(demo: Checkpoint):
+    """Keys and values are not copied for them; scattered slots are gathered."""
+    cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
+    assert cache.rows([1, 2]) == slice(1, 3)
+    view = cache.cross_attention[0, 0][cache.rows([1, 2])]
+    assert view.data_ptr() == cache.cross_attention[0, 0, 1].data_ptr()
+    scattered = cache.rows([2, 0])
+    assert isinstance(scattered, torch.Tensor) and scattered.tolist() == [2, 0]
+
+
+def test_written_states_are_found_in_their_slots(demo: Checkpoint):
+    """Each window's keys and values, with its own length."""
+    cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
+    keys_values = torch.randn(700 + 700 + 90, 2, 4, 64)
+    cache.write_cross_attention(3, [2, 0, 3], keys_values, find_runs([700, 700, 90]))
+    assert cache.encoder_lengths == [700, 0, 700, 90]
+    for slot, first, last in ((2, 0, 700), (0, 700, 1400), (3, 1400, 1490)):
+        written = cache.cross_attention[3, :, slot, :, : last - first]
+        torch.testing.assert_close(written, keys_values[first:last].permute(1, 2, 0, 3))
+    cache.forget(2)
+    assert cache.encoder_lengths == [700, 0, 0, 90]

@@ -1,0 +1,167 @@
+"""The worker launches a step before it reads the one before it, as on a GPU. The runner is a script."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import count, repeat
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.api import DecodeOptions, DoneEvent, Sampling, Window
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.config import EngineConfig
+from engine.scheduling.worker import Request, Worker
+from tests.engine.conftest import Samples, collect, start_engine
+from tests.engine.fakes import PATIENCE_S, FakeRunner
+
+Script = Callable[[Samples], Iterator[int]]
+
+
+@pytest.fixture
+def say(demo: Checkpoint) -> Script:
+    """Two words between 0 s and 0.5 s."""
+    tokenizer = demo.tokenizer
+    first = tokenizer.first_timestamp
+    return lambda _: iter([first, *tokenizer.encode(" good morning"), first + 25, *repeat(tokenizer.eot, 9)])
+
+
+def window(session: str, **options: object) -> Window:
+    return Window(np.full(16_000, 0.1, np.float32), session, options=DecodeOptions(**options))  # type: ignore[arg-type]
+
+
+async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
+    async with start_engine(runner) as engine:
+        ended = [events[-1] for events in await asyncio.gather(*(collect(engine, each) for each in windows))]
+        assert engine.stats().running == 0
+    assert runner.slots.n_free == 4
+    return ended  # type: ignore[return-value]
+
+
+async def test_what_comes_out_is_the_same(demo: Checkpoint, say: Script) -> None:
+    """More windows than slots, so that slots are taken over while a step of their last owner is under way."""
+    windows = [window(f"s{index}") for index in range(9)]
+    behind = await done(FakeRunner(demo, say), *windows)
+    ahead = await done(FakeRunner(demo, say, n_ahead=1), *windows)
+    assert [each.pieces for each in ahead] == [each.pieces for each in behind]
+    assert [each.n_steps for each in ahead] == [each.n_steps for each in behind]
+
+
+async def test_a_step_is_launched_before_the_last_one_is_read(demo: Checkpoint, say: Script) -> None:
+    """So the end is seen one step late: the step behind it belongs to nobody."""
+    behind, ahead = FakeRunner(demo, say), FakeRunner(demo, say, n_ahead=1)
+    await done(behind, window("a"))
+    await done(ahead, window("a"))
+    assert ahead.n_steps == behind.n_steps + 1
+
+
+async def test_no_step_is_launched_that_the_limit_makes_useless(demo: Checkpoint) -> None:
+    runner = FakeRunner(demo, lambda _: count(300), n_ahead=1)
+    (ended,) = await done(runner, window("a", max_tokens=6))
+    assert (ended.is_truncated, ended.n_steps, runner.n_steps) == (True, 5, 5)
+
+
+async def test_a_reading_that_begins_anew_takes_nothing_of_the_one_before(demo: Checkpoint, say: Script) -> None:
+    """The step under way as the first reading ended is not counted to the second."""
+    options = {"sampling": Sampling((0.0, 0.4), logprob_threshold=0.0)}
+    (behind,) = await done(FakeRunner(demo, say), window("a", **options))
+    (ahead,) = await done(FakeRunner(demo, say, n_ahead=1), window("a", **options))
+    assert ahead.pieces == behind.pieces
+    assert ahead.n_steps == behind.n_steps
+
+
+def encoding_until_the_second_call(runner: FakeRunner) -> asyncio.Event:
+    """Have the device be busy so long; set whenever it is asked whether it still is."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def still_encodes() -> bool:
+        loop.call_soon_threadsafe(asked.set)
+        return len(runner.encoded) < 2
+
+    runner.still_encodes = still_encodes
+    return asked
+
+
+async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(demo: Checkpoint, say: Script) -> None:
+    """One pass for both. Once the device has done, nobody is waited for."""
+    runner = FakeRunner(demo, say, n_ahead=1)
+    runner.n_filling, runner.encode_s = 1, PATIENCE_S
+    asked = encoding_until_the_second_call(runner)
+    async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
+        first = asyncio.create_task(collect(engine, window("a")))
+        await asked.wait()
+        assert runner.prefilled == []
+        await asyncio.gather(first, collect(engine, window("b")))
+    assert [len(windows) for windows in runner.encoded] == [1, 1]
+    assert runner.passes == [2]
+
+
+async def test_who_comes_early_waits_for_others_that_fill_the_device(demo: Checkpoint, say: Script) -> None:
+    """While it is busy anyway, that costs nothing; two in one call take less than one after the other."""
+    runner = FakeRunner(demo, say, n_ahead=1)
+    runner.n_filling, runner.encode_s = 2, PATIENCE_S
+    asked = encoding_until_the_second_call(runner)
+    async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
+        first = asyncio.create_task(collect(engine, window("a")))
+        await asked.wait()
+        second = asyncio.create_task(collect(engine, window("b")))
+        for _ in range(3):
+            asked.clear()
+            await asked.wait()
+        assert engine.stats().waiting_finals == 1
+        await asyncio.gather(first, second, collect(engine, window("c")))
+    assert [len(windows) for windows in runner.encoded] == [1, 2]
+    assert runner.passes == [3]
+
+
+async def test_a_round_whose_windows_all_left_ends(demo: Checkpoint, say: Script) -> None:
+    """It does not wait for others, or the time until they come would be taken for the encoder's."""
+    runner = FakeRunner(demo, say, n_ahead=1)
+    worker = Worker(runner, EngineConfig(n_slots=4, max_wait_ms=0), 0.0, lambda items: None)  # type: ignore[arg-type]
+    request, encode = Request(window("a"), 9, lambda item: None), runner.encode
+
+    def leave(*args: Any) -> None:
+        encode(*args)
+        worker.cancel(request)
+
+    runner.encode = leave  # type: ignore[method-assign]
+    worker.submit(request)
+    await asyncio.wait_for(asyncio.to_thread(worker._step), PATIENCE_S)
+    assert (runner.passes, runner.slots.n_free, worker.snapshot().windows_cancelled) == ([], 4, 1)
+
+
+def test_a_short_call_is_reckoned_at_what_a_device_takes_at_least(demo: Checkpoint, say: Script) -> None:
+    """Else full windows would be thought to take ten times as long, and none would join another."""
+    runner = FakeRunner(demo, say)
+    runner.encode_share = lambda n_samples, is_interim: 0.05  # type: ignore[method-assign]
+    estimates = []
+    for least_share in (0.0, 0.5):
+        runner.least_share = least_share
+        worker = Worker(runner, EngineConfig(n_slots=4), 0.0, lambda items: None)  # type: ignore[arg-type]
+        worker._measure_encode([[Request(window("a"), 9, lambda item: None)]], 0.1)
+        estimates.append(worker._window_encode_s)
+    assert estimates == pytest.approx([0.6, 0.06])
+
+
+async def test_the_first_of_many_ends_are_answered_before_the_last(demo: Checkpoint, say: Script) -> None:
+    """So that clients turn round while the rest is still dealt with."""
+    runner = FakeRunner(demo, say, n_slots=64, n_ahead=1)
+    n_ended: list[int] = []
+    async with start_engine(runner, max_encode_batch=64, max_wait_ms=1000 * PATIENCE_S) as engine:
+        deliver = engine._worker._deliver
+
+        def count(items: list[tuple[object, object]]) -> None:
+            n_ended.append(sum(isinstance(item, DoneEvent) for _, item in items))
+            deliver(items)  # type: ignore[arg-type]
+
+        engine._worker._deliver = count  # type: ignore[assignment]
+        await asyncio.gather(*(collect(engine, window(f"s{index}")) for index in range(64)))
+    assert (sum(n_ended), max(n_ended)) == (64, 8)
+
+
+async def test_a_step_is_launched_before_what_was_prefilled_is_written_down(demo: Checkpoint) -> None:
+    """It is seen where the first token is the last: the step belongs to nobody."""
+    runner = FakeRunner(demo, lambda _: repeat(demo.tokenizer.eot), n_ahead=1)
+    await done(runner, window("a"))
+    assert runner.n_steps == 1

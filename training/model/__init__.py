@@ -1,0 +1,1 @@
+"""The network in training, and the batches that it is trained with."""

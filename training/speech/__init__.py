@@ -1,0 +1,1 @@
+"""The speech to train on: `python -m training.speech`."""

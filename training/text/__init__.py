@@ -1,0 +1,1 @@
+"""The sentences to train on: `python -m training.text`."""
