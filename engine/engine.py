@@ -103,7 +103,8 @@ class Engine:
 def _prepare_interpreter() -> None:
     """Keep Python's own pauses short beside a GPU: what is loaded is not searched for garbage any more, and a busy
     event loop lets go of the interpreter sooner than after the usual 5 ms. Every tensor operation lets go of it, too,
-    and would then wait for it so long."""
+    and would then wait for it so long.
+    """
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -85,9 +85,8 @@ class Runner:
 
     @torch.inference_mode()
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
-        """
-        Raises:
-            CheckpointError: the weights cannot be used.
+        """Raises:
+        CheckpointError: the weights cannot be used.
         """
         self.checkpoint = checkpoint
         self.device, self.dtype = pick_device_and_dtype(config)
@@ -473,7 +472,8 @@ def make_graphed_passes(
 
 def can_fuse(device: torch.device, dtype: torch.dtype, model: ModelConfig) -> bool:
     """Whether the fused kernels are for this: 16 bits on an NVIDIA GPU of compute capability 8.0 or later, and sizes
-    that their tiles divide, as those of all published models are."""
+    that their tiles divide, as those of all published models are.
+    """
     if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
         return False
     sizes = (model.d_model, model.encoder_ffn_dim, model.decoder_ffn_dim)

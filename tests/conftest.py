@@ -1,5 +1,6 @@
 """For all tests: without a GPU, Triton runs kernels in its interpreter, which is chosen before it is imported, and no
-generated example fails because the machine was busy."""
+generated example fails because the machine was busy.
+"""
 
 import os
 

@@ -19,9 +19,8 @@ class Talk:
     def __init__(
         self, dialect: Dialect, model: api.ModelInfo = MODEL, config: SessionConfig = CONFIG, answers: bool = True
     ) -> None:
-        """
-        Args:
-            answers: the engine answers at once; else when `answer_all` says so.
+        """Args:
+        answers: the engine answers at once; else when `answer_all` says so.
         """
         self.said: list[dict[str, Any]] = []
         self.closes: list[events.Close] = []

@@ -29,9 +29,8 @@ class Calls:
     """Nothing here waits: a subscriber that does not read is dropped, and the call goes on."""
 
     def __init__(self, max_subscribers: int) -> None:
-        """
-        Args:
-            max_subscribers: of all calls together; one more is refused.
+        """Args:
+        max_subscribers: of all calls together; one more is refused.
         """
         self._max_subscribers = max_subscribers
         self._n_subscribers = 0

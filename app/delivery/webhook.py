@@ -67,10 +67,9 @@ class Webhook:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """
-        Args:
-            on_outcome: told once for every event what became of it, but for those that are left at the end.
-            transport, clock, sleep, draw: of the network, the time and chance; tests bring their own.
+        """Args:
+        on_outcome: told once for every event what became of it, but for those that are left at the end.
+        transport, clock, sleep, draw: of the network, the time and chance; tests bring their own.
         """
         self._url = url
         self._secret = secret

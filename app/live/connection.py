@@ -102,12 +102,11 @@ class Connection:
         flush_after_s: float | None = None,
         last_words: Callable[[], Iterable[Read]] | None = None,
     ) -> None:
-        """
-        Args:
-            flush_after_s: what a client said is made final once it has sent nothing for so long, for dialects in which
-                it cannot ask for that; `None`: it may go on where it was.
-            last_words: what follows when the client leaves, where its results go to others; they are still waited for.
-                `None`: the session ends with it.
+        """Args:
+        flush_after_s: what a client said is made final once it has sent nothing for so long, for dialects in which
+            it cannot ask for that; `None`: it may go on where it was.
+        last_words: what follows when the client leaves, where its results go to others; they are still waited for.
+            `None`: the session ends with it.
         """
         self._websocket = websocket
         self._dialect = dialect

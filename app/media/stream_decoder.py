@@ -22,9 +22,8 @@ class ContainerDecoder:
     """Bytes in by `decode`, samples out of it; one caller at a time. `close` ends the thread, whatever it does."""
 
     def __init__(self, channels: int = 1) -> None:
-        """
-        Args:
-            channels: 1 has all that the container holds mixed down; more must be as many as it holds.
+        """Args:
+        channels: 1 has all that the container holds mixed down; more must be as many as it holds.
         """
         self._channels = None if channels == 1 else channels
         self._loop = asyncio.get_running_loop()

@@ -18,10 +18,9 @@ class Places:
     """How many live sessions and uploads there are, counted over all gateways. Each writes what it has itself."""
 
     def __init__(self, taken: NDArray[np.int64] | None = None, own: int = 0) -> None:
-        """
-        Args:
-            taken: `(n_gateways, 2)`, shared by the gateways.
-            own: the row of this one.
+        """Args:
+        taken: `(n_gateways, 2)`, shared by the gateways.
+        own: the row of this one.
         """
         self._taken = np.zeros((1, len(_COLUMNS)), np.int64) if taken is None else taken
         self._own = self._taken[own]
@@ -33,7 +32,8 @@ class Places:
     @contextmanager
     def one(self, kind: Kind) -> Iterator[int]:
         """Take a place before it is known whether there is one: two gateways that take the last one at the same moment
-        both see it. Tells how many others there are."""
+        both see it. Tells how many others there are.
+        """
         self._own[_COLUMNS[kind]] += 1
         try:
             yield self.n_taken(kind) - 1

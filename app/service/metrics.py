@@ -22,9 +22,8 @@ class Metrics:
     """One registry per service, so that several can live in one process."""
 
     def __init__(self, transcriber: api.Transcriber, shared_folder: str | None = None) -> None:
-        """
-        Args:
-            shared_folder: where prometheus_client, told so before its import, keeps what all gateways count.
+        """Args:
+        shared_folder: where prometheus_client, told so before its import, keeps what all gateways count.
         """
         self.registry = CollectorRegistry()
         self._shown = self.registry

@@ -98,9 +98,8 @@ class Channel:
     def __init__(
         self, number: int, session: SessionPort, detector: SpeechDetector, options: ChannelOptions, done_until: int
     ) -> None:
-        """
-        Args:
-            done_until: what lies before this position is final already, in an earlier session, and is not heard.
+        """Args:
+        done_until: what lies before this position is final already, in an earlier session, and is not heard.
         """
         self.number = number
         self.finals = Finals(number, session, options.finals)
@@ -182,7 +181,8 @@ class Channel:
     @property
     def behind_samples(self) -> int:
         """How far the audio is ahead of its text: of the first window whose final is due, or of speech that no reading
-        which was answered has heard, where interims were asked for."""
+        which was answered has heard, where interims were asked for.
+        """
         oldest = self.finals.oldest
         since = [oldest.end] if oldest else []
         if self._interims:

@@ -28,11 +28,10 @@ class SessionDriver:
         window_deadline_s: float | None = None,
         on_final_wait: Callable[[float], None] | None = None,
     ) -> None:
-        """
-        Args:
-            on_final_wait: told how many seconds each final waited for the engine.
-            window_deadline_s: how long the engine may take with a window, its time in the queue included; `None` where
-                nobody waits for it live.
+        """Args:
+        on_final_wait: told how many seconds each final waited for the engine.
+        window_deadline_s: how long the engine may take with a window, its time in the queue included; `None` where
+            nobody waits for it live.
         """
         self.session = session
         self._window_deadline_s = window_deadline_s

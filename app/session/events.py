@@ -172,7 +172,8 @@ class SpeechStarted:
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """No more audio belongs to an utterance that was announced; its text may still come. One for each, before its
-    `Utterance`."""
+    `Utterance`.
+    """
 
     utterance: int
     channel: int
@@ -282,7 +283,8 @@ class Stopped:
 @dataclass(frozen=True, slots=True)
 class Media:
     """The next bytes of a container (WAV, Ogg, WebM, ...) on its way in; the shell makes `Audio` of the started format
-    of it, which is 16 kHz `pcm_f32le`."""
+    of it, which is 16 kHz `pcm_f32le`.
+    """
 
     data: bytes
 

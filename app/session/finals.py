@@ -166,7 +166,8 @@ class Finals:
     @property
     def n_to_decode(self) -> int:
         """Those that wait for the engine, or were discarded while one before them does; the others have heard nothing,
-        and each of them follows one of these."""
+        and each of them follows one of these.
+        """
         return sum(window.needs_decoding or window.is_discarded for window in self._windows)
 
     @property
@@ -310,7 +311,8 @@ class Finals:
 
     def _is_silent(self, window: FinalWindow, done: api.DoneEvent) -> bool:
         """Whether the model, with nothing to lead it astray, heard nobody in all of the window: it would say the same
-        again, and noise is to cost one reading."""
+        again, and noise is to cost one reading.
+        """
         return not (window.covered or window.is_led) and self._options.gate.is_silence(done.no_speech_prob)
 
     def _misfits(self, window: FinalWindow, segment: api.Segment, origin: int) -> bool:

@@ -24,9 +24,8 @@ class InterimSchedule:
     """One channel's. Stretches the interval when answers take long, counted in audio that comes in meanwhile."""
 
     def __init__(self, interval_samples: int, silence_samples: int) -> None:
-        """
-        Args:
-            silence_samples: what ends an utterance.
+        """Args:
+        silence_samples: what ends an utterance.
         """
         self._interval = interval_samples
         self._fresh = min(FRESH_SAMPLES, interval_samples)

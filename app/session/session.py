@@ -174,7 +174,8 @@ class Session:
 
     def engine_error(self, job: int, error: EngineError) -> list[events.Effect]:
         """The engine could not take or finish the window. Without room for it, an interim or the second reading of a
-        stretch is let go; anything else ends the session."""
+        stretch is let go; anything else ends the session.
+        """
         is_overloaded = isinstance(error, EngineOverloaded)
         close_code = CLOSE_OVERLOADED if is_overloaded else CLOSE_OUR_FAULT
         return self._give_up(job, SessionError(error.code, str(error), close_code), may_go_on=is_overloaded)
@@ -182,7 +183,8 @@ class Session:
     def engine_stalled(self, job: int, waited_s: float) -> list[events.Effect]:
         """The engine has not finished the window in time, and will not be waited for. An interim or a second reading is
         let go; without a final the session ends, and its last utterances say what is done, so that the client can go on
-        elsewhere."""
+        elsewhere.
+        """
         message = f"no final text within {waited_s:g} s; resume from resume_from_s, on another server if there is one"
         return self._give_up(job, SessionError("engine_stalled", message, CLOSE_OUR_FAULT), may_go_on=True)
 

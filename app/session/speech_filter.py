@@ -54,7 +54,8 @@ class Gate:
 
     def is_crammed(self, n_letters: int, length_s: float, avg_logprob: float, compression_ratio: float) -> bool:
         """Whether more letters than anybody could say are made up for so little sound. Other text that the model trusts
-        may be a recording played faster."""
+        may be a recording played faster.
+        """
         is_repetitive = compression_ratio > self.repetitive_ratio
         fastest = self.repetitive_letters_per_s if is_repetitive else self.fastest_letters_per_s
         is_too_much = n_letters > fastest * (length_s + TIMESTAMP_SLACK_S)

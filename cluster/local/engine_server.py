@@ -25,10 +25,9 @@ class EngineHost:
     """Serves gateways over one socket. Made, used and closed on one event loop."""
 
     def __init__(self, transcriber: Transcriber, address: str, arenas: Sequence[Arena]) -> None:
-        """
-        Args:
-            address: `ipc://` and the path of a socket to make.
-            arenas: of the gateways, by number.
+        """Args:
+        address: `ipc://` and the path of a socket to make.
+        arenas: of the gateways, by number.
         """
         self._transcriber = transcriber
         self._arenas = arenas

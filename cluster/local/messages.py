@@ -56,7 +56,8 @@ Reply = Answers | EngineStats
 
 def route(number: int, life: int) -> bytes:
     """What an engine knows a gateway by. The one that takes its place has its number, and so its arena, but another
-    life."""
+    life.
+    """
     return f"{number}.{life}".encode()
 
 

@@ -1,5 +1,6 @@
 """The life of one process of a cell, from the inside: what it is told, what it tells, and that it does not outlive the
-supervisor."""
+supervisor.
+"""
 
 import asyncio
 import logging

@@ -91,10 +91,9 @@ class RemoteTranscriber:
     """
 
     def __init__(self, route: bytes, arena: Arena, tasks: asyncio.TaskGroup) -> None:
-        """
-        Args:
-            route: what the engine knows this gateway by.
-            tasks: of the gateway; what runs in it ends with `close`.
+        """Args:
+        route: what the engine knows this gateway by.
+        tasks: of the gateway; what runs in it ends with `close`.
         """
         self._route = route
         self._arena = arena
@@ -114,7 +113,8 @@ class RemoteTranscriber:
 
     def connect(self, engine: EngineUp) -> None:
         """There is an engine, which is given all that is open, in order. What another may have died of is given to it
-        one by one, so that it takes nothing else with it."""
+        one by one, so that it takes nothing else with it.
+        """
         assert self._socket is None
         self._info, self._stats = engine.info, engine.stats
         self._socket = socket = self._context.socket(zmq.DEALER)

@@ -141,7 +141,8 @@ class FlashInfer:
 
     def attend(self, runs: Sequence[Run]) -> Callable[[Tensor], Tensor]:
         """Attention of the encoder over windows of any lengths in one call: `(states, 3, heads, head_dim)` to
-        `(states, heads * head_dim)`."""
+        `(states, heads * head_dim)`.
+        """
         wrapper = BatchPrefillWithRaggedKVCacheWrapper(self._of_windows, "NHD", backend="auto")
         ends = [0]
         for run in runs:

@@ -48,9 +48,8 @@ def multiply(x: Scaled, weight: Scaled, bias: Tensor | None, dtype: torch.dtype)
 
 
 def require_device(device: torch.device) -> None:
-    """
-    Raises:
-        CheckpointError: this device has no products in 8 bits.
+    """Raises:
+    CheckpointError: this device has no products in 8 bits.
     """
     found = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
     if found is None or found < LEAST_CAPABILITY:

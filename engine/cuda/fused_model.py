@@ -85,7 +85,8 @@ class FusedEncoder:
 
     def __call__(self, features: Tensor, runs: Sequence[Run], attend: Attend | None = None) -> Tensor:
         """As `Encoder.forward`. `attend` takes the place of PyTorch's attention: `(states, 3, heads, head_dim)` to
-        `(states, d_model)`."""
+        `(states, d_model)`.
+        """
         encoder = self._encoder
         attend = attend or partial(encoder_attention, runs=runs)
         x = pack([self._embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])

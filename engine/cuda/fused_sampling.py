@@ -104,9 +104,8 @@ class FusedSampler:
     """Knows a checkpoint's rules, and moves the rows of these tensors on."""
 
     def __init__(self, checkpoint: Checkpoint, state: RuleState, tokens: Tensor, positions: Tensor) -> None:
-        """
-        Args:
-            state, tokens, positions: what the rules know, the last token and where it stands, for every row.
+        """Args:
+        state, tokens, positions: what the rules know, the last token and where it stands, for every row.
         """
         self._model = checkpoint.model
         self._tokenizer = checkpoint.tokenizer

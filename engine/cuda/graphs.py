@@ -114,13 +114,12 @@ class GraphedPasses:
         with_graphs: bool,
         kernels: Kernels,
     ) -> None:
-        """
-        Args:
-            tokens, positions: the last token of every slot and its position, for as many rows as there are slots, and
-                more up to the next of `ROWS`.
-            sampler: over the same tensors.
-            products: those of the encoder.
-            nobody: a slot that holds nothing.
+        """Args:
+        tokens, positions: the last token of every slot and its position, for as many rows as there are slots, and
+            more up to the next of `ROWS`.
+        sampler: over the same tensors.
+        products: those of the encoder.
+        nobody: a slot that holds nothing.
         """
         self._cache = cache
         self._tokens = tokens

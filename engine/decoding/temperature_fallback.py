@@ -58,9 +58,10 @@ class Readings(Generic[Reading]):
     @property
     def are_held(self) -> bool:
         """Whether nothing may be handed out before the last one is judged. Else the first one counts, whatever it is
-        like, unless it goes round in circles."""
+        like, unless it goes round in circles.
+        """
         sampling = self._sampling
-        return len(sampling.temperatures) > 1 or sampling.best_of > 1 and sampling.temperatures[0] > 0
+        return len(sampling.temperatures) > 1 or (sampling.best_of > 1 and sampling.temperatures[0] > 0)
 
     def judge(self, outcome: Outcome, reading: Reading, *, may_drop_previous_text: bool) -> Reading | None:
         """Take in what the present attempt gave. Returns the reading that counts; `None` to make the next attempt.

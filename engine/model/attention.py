@@ -76,11 +76,10 @@ class DecodeAttention:
     """
 
     def __init__(self, cache: KVCache, n_rows: int, positions: Tensor, n_positions: int, is_ragged: bool) -> None:
-        """
-        Args:
-            positions: `(n_rows,)` where each row's new token stands.
-            n_positions: one more than the highest position of a row in use.
-            is_ragged: rows in use stand at different positions.
+        """Args:
+        positions: `(n_rows,)` where each row's new token stands.
+        n_positions: one more than the highest position of a row in use.
+        is_ragged: rows in use stand at different positions.
         """
         self._cache = cache
         self._index = torch.arange(n_rows, device=cache.device)

@@ -20,10 +20,9 @@ class WindowLengths:
     """Decides by a window's audio, never by its neighbours: these must not change what is read."""
 
     def __init__(self, choice: Choice, trained: AudioContext | None, n_full: int) -> None:
-        """
-        Args:
-            trained: how short the checkpoint's windows may be; `None` if it was trained on full ones.
-            n_full: encoder states of a full window.
+        """Args:
+        trained: how short the checkpoint's windows may be; `None` if it was trained on full ones.
+        n_full: encoder states of a full window.
         """
         self._trained = None if choice == "full" else trained
         self._n_full = n_full

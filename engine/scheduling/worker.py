@@ -113,9 +113,8 @@ class Worker:
     """Owns a runner. `run` is the body of the engine's thread."""
 
     def __init__(self, runner: Runner, config: EngineConfig, window_encode_s: float, deliver: Deliver) -> None:
-        """
-        Args:
-            window_encode_s: seconds of encoder time per full window, as measured while warming up.
+        """Args:
+        window_encode_s: seconds of encoder time per full window, as measured while warming up.
         """
         self.stats = StatsRecorder()
         self._runner = runner

@@ -1,5 +1,6 @@
 """Classes of frameworks for voice agents, run in scripts of `tests/compat/python`: the frameworks bring much along, so
-they are used where they are installed."""
+they are used where they are installed.
+"""
 
 import json
 import subprocess

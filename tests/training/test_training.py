@@ -109,7 +109,7 @@ def test_windows_hold_what_their_tokens_say(planner: Planner, folder: Path) -> N
     n_cut = 0
     for _ in range(300):
         window = planner.window(SECONDS, batch_plans.token_room(SECONDS, False), False)
-        assert all(0 <= place.at and place.at + place.n_samples <= SECONDS * SAMPLE_RATE for place in window.placed)
+        assert all(place.at >= 0 and place.at + place.n_samples <= SECONDS * SAMPLE_RATE for place in window.placed)
         start = window.inputs.index(ids.start)
         if not window.has_speech:
             assert window.targets[start] == ids.no_speech and window.targets[-1] == ids.end

@@ -197,9 +197,9 @@ class Planner:
                     break
                 pause_s = r.expovariate(2.5) if r.random() < 0.9 else r.uniform(1, 4)
                 at_s += duration_s + pause_s + 0.04
-            elif cuts and fits_tokens and self._cut(said, at_s, speed, audio_s == seconds, has_stamps, filled):
-                break
-            elif filled.placed:
+            elif (
+                cuts and fits_tokens and self._cut(said, at_s, speed, audio_s == seconds, has_stamps, filled)
+            ) or filled.placed:
                 break
             else:
                 tries += 1

@@ -128,7 +128,7 @@ class Espeak:
         for word in text.split():
             position = text.index(word, position)
             start = at.get(position, at.get(position + 1))
-            if start is None or starts and start < starts[-1]:
+            if start is None or (starts and start < starts[-1]):
                 return None
             starts.append(start)
             position += len(word)

@@ -178,8 +178,7 @@ def clean(sentence: str, words: Words, shortest: int = 3, longest: int = 28) -> 
             continue
         if (
             not _WORD.fullmatch(core)
-            or core.isupper()
-            and len(core) > 1
+            or (core.isupper() and len(core) > 1)
             or not words.knows(words.american.get(core.lower(), core))
         ):
             return None

@@ -110,7 +110,7 @@ def in_words(written: str) -> str | None:
     """Figures in other people's text as words; None where the reading is not plain."""
     if match := re.fullmatch(r"(\d{1,3}(?:,\d{3})+|\d+)", written):
         n = int(written.replace(",", ""))
-        if len(written) > 1 and written[0] == "0" or n >= 10**9:
+        if (len(written) > 1 and written[0] == "0") or n >= 10**9:
             return None
         if len(written) == 4 and 1100 <= n <= 2099:
             return year(n, random.Random(n))

@@ -217,7 +217,7 @@ class Grammar:
     def _choose(self, body: str) -> str:
         option = self.r.choice(_split(body)) if "|" in body else body
         made_up = self._made_up.get(option.lstrip("#"))
-        if made_up and (option.startswith("#") or "|" not in body and option not in self.slots):
+        if made_up and (option.startswith("#") or ("|" not in body and option not in self.slots)):
             return made_up(self.r)
         if option in self.slots and ("|" not in body or option == "city"):
             return self.expand(self.r.choice(self.slots[option]))

@@ -66,12 +66,11 @@ class OpenAIRealtime:
         idle_timeout_s: float | None = None,
         max_text_chars: int,
     ) -> None:
-        """
-        Args:
-            session_id: makes the ids of items and events unique.
-            settings: before the client says anything.
-            remarks: what of the connection's URL had no effect.
-            is_flat: the client is known to speak the older shape.
+        """Args:
+        session_id: makes the ids of items and events unique.
+        settings: before the client says anything.
+        remarks: what of the connection's URL had no effect.
+        is_flat: the client is known to speak the older shape.
         """
         self.idle_timeout_s = idle_timeout_s
         self.max_text_chars = max_text_chars

@@ -104,7 +104,7 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("--speed and --realtime are not for mic: it has no other speed")
     if args.speed is not None and not args.speed > 0:
         parser.error(f"--speed: expected a number above 0, got {args.speed:g}")
-    if args.rate is not None and args.rate <= 0 or args.channels is not None and args.channels <= 0:
+    if (args.rate is not None and args.rate <= 0) or (args.channels is not None and args.channels <= 0):
         parser.error("--rate and --channels: expected a number above 0")
 
 

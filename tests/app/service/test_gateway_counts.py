@@ -43,9 +43,8 @@ def test_limits_count_the_sessions_of_all_gateways() -> None:
 
 def test_limits_count_the_uploads_of_all_gateways() -> None:
     one, other = gateways(2, max_uploads=1)
-    with one.admitted_upload():
-        with pytest.raises(LimitExceeded, match="1 file transcriptions of 1"):
-            other.admitted_upload().__enter__()
+    with one.admitted_upload(), pytest.raises(LimitExceeded, match="1 file transcriptions of 1"):
+        other.admitted_upload().__enter__()
     with other.admitted_upload():
         pass
 

@@ -122,7 +122,8 @@ def test_windows_without_context_run_side_by_side() -> None:
 
 def test_windows_without_speech_are_no_backlog() -> None:
     """Utterances that end just past 20 s leave one each behind, and as many others run as without them; what is held is
-    bounded all the same."""
+    bounded all the same.
+    """
     config = replace(CONFIG, context="none", max_finals_in_flight=MAX_BACKLOG)
     bench = Bench(replace(START, interim=False, endpointing=events.Endpointing(silence_ms=700)), config)
     words, samples = long_talk(20_300 // 280)

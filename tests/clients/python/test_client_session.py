@@ -111,13 +111,12 @@ async def test_large_audio_is_split() -> None:
         await peer.finish()
 
     audio = bytes(range(25))
-    async with serve_script(limited) as server:
-        async with tutti.connect(server.url) as session:
-            await session.send(audio)
-            await session.send(b"")
-            await session.send(memoryview(bytearray(audio[:4])))
-            await session.stop()
-            _ = [event async for event in session]
+    async with serve_script(limited) as server, tutti.connect(server.url) as session:
+        await session.send(audio)
+        await session.send(b"")
+        await session.send(memoryview(bytearray(audio[:4])))
+        await session.stop()
+        _ = [event async for event in session]
     assert [len(message) for message in server.peer.audio] == [10, 10, 5, 4]
     assert b"".join(server.peer.audio) == audio + audio[:4]
 
@@ -132,12 +131,11 @@ async def test_flush_and_keepalive() -> None:
         await peer.receive_until("keepalive")
         await peer.finish()
 
-    async with serve_script(echo) as server:
-        async with tutti.connect(server.url) as session:
-            ids = [await session.flush(), await session.flush(0), await session.flush()]
-            await session.keepalive()
-            await session.stop()
-            flushed = [event.id async for event in session if isinstance(event, tutti.Flushed)]
+    async with serve_script(echo) as server, tutti.connect(server.url) as session:
+        ids = [await session.flush(), await session.flush(0), await session.flush()]
+        await session.keepalive()
+        await session.stop()
+        flushed = [event.id async for event in session if isinstance(event, tutti.Flushed)]
     assert flushed == ids
     assert ids[1] == 0
     assert len(set(ids)) == 3
@@ -145,15 +143,14 @@ async def test_flush_and_keepalive() -> None:
 
 async def test_nothing_is_sent_after_stop() -> None:
     """Audio and flush after `stop` are errors here already; a second `stop` is none."""
-    async with serve_script(answer) as server:
-        async with tutti.connect(server.url) as session:
-            await session.stop()
-            await session.stop()
-            with pytest.raises(tutti.SessionStopped, match="audio"):
-                await session.send(b"\x00\x00")
-            with pytest.raises(tutti.SessionStopped, match="flush"):
-                await session.flush()
-            _ = [event async for event in session]
+    async with serve_script(answer) as server, tutti.connect(server.url) as session:
+        await session.stop()
+        await session.stop()
+        with pytest.raises(tutti.SessionStopped, match="audio"):
+            await session.send(b"\x00\x00")
+        with pytest.raises(tutti.SessionStopped, match="flush"):
+            await session.flush()
+        _ = [event async for event in session]
     assert [message["type"] for message in server.peer.messages] == ["start", "stop"]
 
 
@@ -323,15 +320,14 @@ async def test_waiting_for_the_end_is_bounded() -> None:
         await peer.receive_until("stop")
         await peer.socket.wait_closed()
 
-    async with serve_script(forget) as server:
-        async with tutti.connect(server.url, stop_timeout_s=0.01) as session:
-            reading = asyncio.create_task(anext(session))
-            await asyncio.sleep(0)
-            await session.stop()
-            with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
-                await reading
-            with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
-                await anext(session)
+    async with serve_script(forget) as server, tutti.connect(server.url, stop_timeout_s=0.01) as session:
+        reading = asyncio.create_task(anext(session))
+        await asyncio.sleep(0)
+        await session.stop()
+        with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
+            await reading
+        with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
+            await anext(session)
 
 
 async def test_opening_is_bounded() -> None:

@@ -1,5 +1,6 @@
 """Runs Pipecat's service for OpenAI's file transcription on a turn: its path, and settings of the service, as one JSON
-object. Prints the text, and how many measures of confidence came with it."""
+object. Prints the text, and how many measures of confidence came with it.
+"""
 
 import asyncio
 import json

@@ -1,5 +1,6 @@
 """The fused passes against the plain ones, and the fused sampler against the rules. Without a GPU in Triton's
-interpreter, in float32."""
+interpreter, in float32.
+"""
 
 import pytest
 import torch

@@ -108,7 +108,8 @@ def test_a_window_goes_the_same_way(
     model: Whisper, monkeypatch: pytest.MonkeyPatch, lengths: list[int], with_graphs: bool
 ) -> None:
     """Encoded in parts or with places left over, its prompt read with fewer rows than the graph has, and stepped beside
-    a hole."""
+    a hole.
+    """
     plain, graphed = make(model, monkeypatch, with_graphs=with_graphs)
     slots = [3, 0, 1][: len(lengths)]
     features = torch.randn(len(lengths), TINY.n_mels, 48, generator=torch.Generator().manual_seed(2)).to(DEVICE)

@@ -154,9 +154,8 @@ async def test_a_second_stream_of_a_call_is_refused(serve) -> None:
 
 async def test_what_is_wrong_with_a_call_is_told_to_its_subscribers(serve) -> None:
     server = await serve()
-    async with subscriber(server.address) as listener:
-        async with call(server.address, mediaFormat={"encoding": "audio/opus"}):
-            heard = await hear_all(listener)
+    async with subscriber(server.address) as listener, call(server.address, mediaFormat={"encoding": "audio/opus"}):
+        heard = await hear_all(listener)
     assert [each["type"] for each in heard] == ["call_started", "error", "call_ended"]
     assert heard[1]["message"].startswith("mediaFormat: expected ")
 
