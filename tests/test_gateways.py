@@ -69,7 +69,7 @@ class Cell:
 
     def gateway_of(self, session: tutti.Session) -> str:
         """Which process has a session, by its line in the log."""
-        opened = rf"INFO (gateway-\d) app.connection: \[{session.started.session_id}\] opened"
+        opened = rf"INFO (gateway-\d) app.live.connection: \[{session.started.session_id}\] opened"
         (gateway,) = re.findall(opened, self.log.read_text())
         return str(gateway)
 

@@ -10,7 +10,7 @@ import pytest
 
 PARENT = """
 import sys, tempfile, time
-from benchmarks.children import start_child
+from benchmarks.child_processes import start_child
 child = start_child([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"], sys.stdout)
 print(child.pid, flush=True)
 time.sleep(60)

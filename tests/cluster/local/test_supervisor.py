@@ -184,7 +184,7 @@ SCRIPT = """
 import asyncio
 import sys
 from pathlib import Path
-from tests.cell.test_supervisor import Running
+from tests.cluster.local.test_supervisor import Running
 
 async def main():
     cell = Running(Path(sys.argv[1]))
