@@ -111,7 +111,7 @@ def main(
         "levels": [],
     }
     for n in levels:
-        asked = Asked(url, model, api_key, n, timeout_s, language or None, result["fields"])
+        asked = DecodeRequest(url, model, api_key, n, timeout_s, language or None, result["fields"])
         wall_s, answers = asyncio.run(ask(asked, recordings))
         result["levels"].append(level_result(n, wall_s, recordings, answers, language, tokenizer))
     report.show([table(result)], result, as_markdown=markdown, path=path)
@@ -122,7 +122,7 @@ def main(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DecodeRequest:
     """How an endpoint is asked."""
 
     url: str
@@ -142,7 +142,7 @@ def describe_without(secret: str | None) -> dict[str, Any]:
     return described
 
 
-async def ask(asked: Asked, recordings: Sequence[Sample]) -> tuple[float, list[Answer]]:
+async def ask(asked: DecodeRequest, recordings: Sequence[Sample]) -> tuple[float, list[Answer]]:
     """Seconds from the first request to the last answer, and the answers in the order of the recordings.
 
     One request goes before, unmeasured: it pays for what happens once.

@@ -145,7 +145,7 @@ async def put_under_load(engine: Engine, concurrency: int, n_requests: int, work
             async with engine.submit(window) as events:
                 async for event in events:
                     if isinstance(event, DoneEvent):
-                        n_wrong += event.n_steps + 1 != work.n_tokens or event.is_looping
+                        n_wrong += event.n_steps + 1 != work.n_tokens or event.is_repetitive
             latencies.append(time.perf_counter() - start_s)
 
     before, start_s = engine.stats(), time.perf_counter()

@@ -95,7 +95,7 @@ class EngineProcess:
 @click.option(
     "--threads", default="1,2", show_default=True, help="CPU threads of each engine, one comparison for each."
 )
-@click.option("--repeats", default=3, show_default=True, help="Passes of each engine; the median counts.")
+@click.option("--repeats", default=3, show_default=True, help="ForwardPass of each engine; the median counts.")
 @click.option("--seconds", default=240.0, show_default=True, help="Audio in one pass.")
 @click.option(
     "--audio",

@@ -62,7 +62,7 @@ class Speech(Work):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DecodeRequest:
     """What one process of clients sends, and how many at a time."""
 
     url: str
@@ -201,7 +201,7 @@ def measure_service(
 ) -> dict[str, Any]:
     """So many requests at any time, and what the server says of them."""
     shares = [
-        Asked(server.url, tuple(files[k::processes] or files), _share(n_requests, k, processes), at_once)
+        DecodeRequest(server.url, tuple(files[k::processes] or files), _share(n_requests, k, processes), at_once)
         for k in range(processes)
         if (at_once := _share(concurrency, k, processes))
     ]
@@ -236,12 +236,12 @@ def _settled(server: RunningServer) -> Counters:
             return counters
 
 
-def ask(asked: Asked) -> list[Answer]:
+def ask(asked: DecodeRequest) -> list[Answer]:
     """All requests of a process. To be called in a process of its own."""
     return uvloop.run(_ask(asked))
 
 
-async def _ask(asked: Asked) -> list[Answer]:
+async def _ask(asked: DecodeRequest) -> list[Answer]:
     answers: list[Answer] = []
     async with open_client(asked.url, api_key=None, n_at_once=asked.n_at_once, timeout_s=TIMEOUT_S) as client:
         endpoint = Endpoint(client, "whisper-1", FIELDS)

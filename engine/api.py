@@ -43,7 +43,7 @@ class Sampling:
     temperatures: tuple[float, ...] = (0.0,)
     """Tried in turn, up to the first at which the text is good; 0 always takes the likeliest token."""
     best_of: int = 1
-    """Readings at each temperature above 0, of which the likeliest counts."""
+    """TemperatureFallback at each temperature above 0, of which the likeliest counts."""
     seed: int = 0
     """The same seed draws the same tokens, whoever shares the batch."""
     compression_ratio_threshold: float = 2.4
@@ -85,7 +85,7 @@ class DecodeOptions:
     word_times: bool = False
     """Say of every word when it was said and how likely it is. Segments then come at the end of the window."""
     attention_times: bool = False
-    """Say of every word behind the prefix where the alignment heads looked as it was decoded (`Piece.attended_s`).
+    """Say of every word behind the prefix where the alignment heads looked as it was decoded (`Piece.attention_peak_s`).
 
     Costs next to nothing, and is coarser than `word_times`.
     """
@@ -123,7 +123,7 @@ class Piece:
     """Empty for a timestamp."""
     at_s: float | None = None
     """A timestamp's time from the start of the window; `None` for a word."""
-    attended_s: float | None = None
+    attention_peak_s: float | None = None
     """How far into the window the alignment heads looked while the word was written, if `attention_times` asked."""
 
 
@@ -207,7 +207,7 @@ class DoneEvent:
     """The token limit ended the text, not the model."""
     n_steps: int
     """Decode steps taken after prefill, in all readings."""
-    is_looping: bool = False
+    is_repetitive: bool = False
     """The text began to repeat itself and was stopped: the open segment ends with the first round."""
     temperature: float = 0.0
     """At which the tokens were drawn."""

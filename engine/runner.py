@@ -26,8 +26,8 @@ from engine.decoding.sampling import Draw, Sampler
 from engine.decoding.word_timing import Alignment, token_starts_s
 from engine.errors import CheckpointError
 from engine.model.audio_context import WindowLengths
-from engine.model.forward import FILLING_WINDOWS, LEAST_SHARE, Passes, PlainPasses, n_rows_held, n_rows_of
-from engine.model.host_transfer import HostRows, Staging, to_device, to_host
+from engine.model.forward import FILLING_WINDOWS, LEAST_SHARE, EagerForward, ForwardPass, n_rows_held, n_rows_of
+from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
 from engine.model.kv_cache import KVCache, SlotAllocator
 from engine.model.log_mel import HOP_SAMPLES, log_mel, mel_filters
 from engine.model.packing import cut, find_runs
@@ -37,7 +37,7 @@ from engine.model.weights import load_model
 from engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
-    from engine.cuda.graphs import GraphedPasses
+    from engine.cuda.graphs import CudaGraphForward
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +46,12 @@ _STATE_SAMPLES = 2 * HOP_SAMPLES
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampledToken:
     """One sampled token."""
 
     token: int
     logprob: float
-    attended_s: float | None = None
+    attention_peak_s: float | None = None
     """How far into the window the alignment heads looked, if its slot is watched."""
 
 
@@ -59,7 +59,7 @@ class Sample:
 class Prefilled:
     """What prefilling a prompt gives."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[SampledToken, ...]
     """The tokens of the draft that were right, and the one behind them."""
     no_speech_prob: float
     """Probability of `<|nospeech|>` behind `<|startoftranscript|>`, before any rule."""
@@ -123,11 +123,11 @@ class Runner:
         self._tokens = torch.zeros(n_rows, dtype=torch.long, device=self.device)
         self._positions = torch.zeros(n_rows, dtype=torch.long, device=self.device)
         self._rule_state = RuleState.blank(n_rows, self._first_timestamp, self.device)
-        self._plain = PlainPasses(self.model, self._cache, self._tokens, self._positions)
-        self._passes: Passes = self._plain
-        self._graphed: GraphedPasses | None = None
+        self._plain = EagerForward(self.model, self._cache, self._tokens, self._positions)
+        self._passes: ForwardPass = self._plain
+        self._graphed: CudaGraphForward | None = None
         if is_fused:
-            self._graphed = make_graphed_passes(
+            self._graphed = build_cuda_forward(
                 self.model,
                 self._filters,
                 self._cache,
@@ -146,7 +146,7 @@ class Runner:
         self.least_share = LEAST_SHARE if self._graphed else 0.0
         """The time of an encoder call at least, in full windows."""
         self._encoded: torch.cuda.Event | None = None
-        self._staging = Staging(self.device)
+        self._staging = HostTransfer(self.device)
         self._watched: dict[int, int] = {}
         """Encoder states that hold audio, by slot, where it is to be told what the alignment heads look at."""
         self._running: dict[int, int] = {}
@@ -211,7 +211,7 @@ class Runner:
         n_states.sort()
         # In parts that each fill the device, so that it has begun with the first before the last is brought there.
         for part in cut(n_states, self.n_filling * self.checkpoint.model.max_source_positions):
-            features = self._staging.made_ready(partial(self._features, windows[part], max(n_states[part])))
+            features = self._staging.prefetch(partial(self._features, windows[part], max(n_states[part])))
             self._passes.encode(features, slots[part], find_runs(n_states[part]))
         if self.device.type == "cuda":
             self._encoded = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -263,7 +263,9 @@ class Runner:
         if self._watched.keys().isdisjoint(slots):
             hidden = self._passes.read(sequences, slots)
         else:
-            hidden, looks = self._plain.read_watched(sequences, slots, self.checkpoint.generation.alignment_heads)
+            hidden, looks = self._plain.prefill_with_attention(
+                sequences, slots, self.checkpoint.generation.alignment_heads
+            )
 
         # A place is where a token is sampled: behind the prompt, and behind each token of its draft.
         places = [(row, at) for row, prompt in enumerate(prompts) for at in range(len(prompt.draft) + 1)]
@@ -302,7 +304,7 @@ class Runner:
         slots: Sequence[int],
         prompts: Sequence[Prompt],
         with_timestamps: Sequence[bool],
-        sampled: Sequence[Sequence[Sample]],
+        sampled: Sequence[Sequence[SampledToken]],
     ) -> None:
         """Have slots run behind what was prefilled and sampled."""
         new = [tuple(sample.token for sample in own) for own in sampled]
@@ -327,7 +329,7 @@ class Runner:
         if self._watched.keys().isdisjoint(self._running):
             logits = self._passes.step(self._running)
         else:
-            logits, looks = self._plain.step_watched(self._running, self.checkpoint.generation.alignment_heads)
+            logits, looks = self._plain.step_with_attention(self._running, self.checkpoint.generation.alignment_heads)
         self._running = {slot: position + 1 for slot, position in self._running.items()}
         if self._graphed and looks is None and not (self._hotwords.are_any or self._sampler.draws_any):
             sampled = self._graphed.sample(logits)
@@ -338,7 +340,7 @@ class Runner:
             sampled = torch.stack([column.float() for column in columns])
         return Step(tuple(self._running), self._staging.to_host(sampled[:, :n_rows]))
 
-    def collect(self, step: "Step") -> dict[int, Sample]:
+    def collect(self, step: "Step") -> dict[int, SampledToken]:
         """The tokens of a step, by slot."""
         host = step.rows.read()
         return {slot: _sample(*host[slot]) for slot in step.slots}
@@ -350,7 +352,9 @@ class Runner:
         The slots must still hold their windows, and must not be stepped afterwards.
         """
         sequences = [(*each.control, *each.tokens) for each in transcripts]
-        hidden, weights = self._plain.read_watched(sequences, slots, self.checkpoint.generation.alignment_heads)
+        hidden, weights = self._plain.prefill_with_attention(
+            sequences, slots, self.checkpoint.generation.alignment_heads
+        )
         alignments = []
         for row, each in enumerate(transcripts):
             begin, end = len(each.control), len(each.control) + len(each.tokens)
@@ -386,7 +390,7 @@ class Runner:
         return torch.where(n_states > 0, most + 1, -1)
 
     def _sample(self, logits: Tensor, n_rows: int) -> tuple[Tensor, Tensor]:
-        """Sample `(n_rows, vocab_size)` under the rules; the tokens become the rows' next input."""
+        """SampledToken `(n_rows, vocab_size)` under the rules; the tokens become the rows' next input."""
         rows = slice(0, n_rows)
         state = self._rule_state.select(rows)
         self._hotwords.apply(rows, logits)
@@ -414,9 +418,9 @@ class Step:
     rows: HostRows
 
 
-def _sample(token: float, logprob: float, state: float = -1) -> Sample:
+def _sample(token: float, logprob: float, state: float = -1) -> SampledToken:
     """From a row of numbers on the host."""
-    return Sample(int(token), logprob, None if state < 0 else state * _STATE_SAMPLES / SAMPLE_RATE)
+    return SampledToken(int(token), logprob, None if state < 0 else state * _STATE_SAMPLES / SAMPLE_RATE)
 
 
 def load_runner(config: EngineConfig) -> Runner:
@@ -431,7 +435,7 @@ def load_runner(config: EngineConfig) -> Runner:
     return Runner(random_checkpoint(config.model) if is_random else read_checkpoint(config.model), config)
 
 
-def make_graphed_passes(
+def build_cuda_forward(
     model: Whisper,
     filters: Tensor,
     cache: KVCache,
@@ -441,12 +445,12 @@ def make_graphed_passes(
     n_slots: int,
     checkpoint: Checkpoint,
     config: EngineConfig,
-) -> "GraphedPasses":
+) -> "CudaGraphForward":
     # Imported here because they need Triton, which comes with PyTorch for CUDA only.
     from engine.cuda import fp8
     from engine.cuda.fused_model import FusedEncoder, HalfProducts, Products
     from engine.cuda.fused_sampling import FusedSampler
-    from engine.cuda.graphs import GraphedPasses
+    from engine.cuda.graphs import CudaGraphForward
 
     products: Products[Any] = HalfProducts()
     if config.encoder_dtype == "fp8":
@@ -457,7 +461,7 @@ def make_graphed_passes(
         products = fp8.Fp8Products(model)
         fp8.check(FusedEncoder(model.encoder, products)(features, runs), expected)
     sampler = FusedSampler(checkpoint, rule_state, tokens, positions)
-    return GraphedPasses(
+    return CudaGraphForward(
         model,
         cache,
         tokens,

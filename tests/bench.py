@@ -71,7 +71,7 @@ class Bench:
         self,
         *segments: api.Segment,
         compression_ratio: float = 1.0,
-        is_looping: bool = False,
+        is_repetitive: bool = False,
         no_speech_prob: float = 0.0,
     ) -> None:
         """Let the engine answer the oldest window with these segments."""
@@ -79,7 +79,7 @@ class Bench:
         for segment in segments:
             self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
         text = "".join(segment.text for segment in segments)
-        done = api.DoneEvent(text, (), segments, "en", no_speech_prob, -0.5, compression_ratio, False, 1, is_looping)
+        done = api.DoneEvent(text, (), segments, "en", no_speech_prob, -0.5, compression_ratio, False, 1, is_repetitive)
         self.perform(self.session.engine_event(job, done))
 
     def answer_all(self) -> None:

@@ -173,7 +173,7 @@ class FakeTranscriber:
     holds: bool = False
     """Windows wait for `release`."""
     lost: Container[int] = ()
-    """Places of the words that the first window passes over."""
+    """AdmissionCounter of the words that the first window passes over."""
     queued_s: float = 0.0
     """What windows are told to have waited."""
     windows: list[api.Window] = field(default_factory=list)

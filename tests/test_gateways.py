@@ -26,7 +26,7 @@ MAX_SESSIONS = 12
 
 
 @dataclass
-class Cell:
+class Supervisor:
     """A service of three processes."""
 
     process: subprocess.Popen[str]
@@ -75,7 +75,7 @@ class Cell:
 
 
 @pytest.fixture(scope="module")
-def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
     """Encrypted; at the end it must end by itself, and leave nothing behind."""
     folder = tmp_path_factory.mktemp("gateways")
     authority = trustme.CA()
@@ -98,7 +98,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
         assert process.stdout
         banner = [process.stdout.readline() for _ in range(5)]
         address = next(line.split("//")[1].strip().rstrip("/") for line in banner if "captions" in line)
-        cell = Cell(process, address, log, tls)
+        cell = Supervisor(process, address, log, tls)
         yield cell
         cell.stop()
         process.communicate(timeout=PATIENCE_S)
@@ -118,7 +118,7 @@ async def patience() -> AsyncIterator[None]:
         yield
 
 
-async def listen(cell: Cell, audio: bytes, **options: object) -> list[tutti.Event]:
+async def listen(cell: Supervisor, audio: bytes, **options: object) -> list[tutti.Event]:
     async with cell.connect(**options) as session:
         await session.send(audio)
         await session.stop()
@@ -129,7 +129,7 @@ def text(events: list[tutti.Event]) -> str:
     return " ".join(event.text for event in events if isinstance(event, tutti.Utterance) and event.text)
 
 
-async def one_at_each(cell: Cell, stack: AsyncExitStack) -> list[tutti.Session]:
+async def one_at_each(cell: Supervisor, stack: AsyncExitStack) -> list[tutti.Session]:
     """Open sessions until both gateways have one; these two."""
     at: dict[str, tutti.Session] = {}
     while len(at) < 2:
@@ -138,7 +138,7 @@ async def one_at_each(cell: Cell, stack: AsyncExitStack) -> list[tutti.Session]:
     return [at[name] for name in sorted(at)]
 
 
-async def test_every_gateway_hears_what_one_process_hears(cell: Cell) -> None:
+async def test_every_gateway_hears_what_one_process_hears(cell: Supervisor) -> None:
     """Live at both of them, and as a file."""
     async with AsyncExitStack() as stack:
         for session in await one_at_each(cell, stack):
@@ -151,14 +151,14 @@ async def test_every_gateway_hears_what_one_process_hears(cell: Cell) -> None:
     assert answer.json()["text"] == TEXTS["train"]
 
 
-def test_only_the_engines_process_has_torch(cell: Cell) -> None:
+def test_only_the_engines_process_has_torch(cell: Supervisor) -> None:
     """The supervisor and the gateways stay small."""
     assert len(cell.with_torch()) == 1
     assert len(cell.gateways()) == 2
     assert not cell.has_torch(cell.process.pid)
 
 
-async def test_metrics_are_those_of_the_whole_service(cell: Cell) -> None:
+async def test_metrics_are_those_of_the_whole_service(cell: Supervisor) -> None:
     """Sessions of both gateways are counted in whatever page is read, and the engine's figures are in it."""
 
     async def counters() -> Counters:
@@ -176,7 +176,7 @@ async def test_metrics_are_those_of_the_whole_service(cell: Cell) -> None:
     assert during[0].value("tutti_engine_windows_total", how="done") > 0
 
 
-async def test_limits_count_the_sessions_of_all(cell: Cell) -> None:
+async def test_limits_count_the_sessions_of_all(cell: Supervisor) -> None:
     """Exactly as many as are allowed come in, wherever they land."""
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(cell.connect()) for _ in range(MAX_SESSIONS)]
@@ -186,7 +186,7 @@ async def test_limits_count_the_sessions_of_all(cell: Cell) -> None:
                 await stack.enter_async_context(cell.connect())
 
 
-async def test_sessions_outlive_the_engine(cell: Cell) -> None:
+async def test_sessions_outlive_the_engine(cell: Supervisor) -> None:
     """Killed while someone speaks: the session goes on, every utterance ends once, and the text is the same."""
     audio = read("call")
     alone = await listen(cell, audio.tobytes())
@@ -214,7 +214,7 @@ async def test_sessions_outlive_the_engine(cell: Cell) -> None:
     assert "supervisor cluster.local.supervisor: engine" in cell.log.read_text()
 
 
-async def test_a_gateway_that_dies_is_replaced(cell: Cell) -> None:
+async def test_a_gateway_that_dies_is_replaced(cell: Supervisor) -> None:
     """Its own clients are cut off, and may come in again; the others notice nothing."""
 
     async def say(session: tutti.Session) -> str:
@@ -235,7 +235,7 @@ async def test_a_gateway_that_dies_is_replaced(cell: Cell) -> None:
     assert victim not in cell.gateways()
 
 
-async def test_a_drain_ends_the_sessions_of_all_gateways(cell: Cell) -> None:
+async def test_a_drain_ends_the_sessions_of_all_gateways(cell: Supervisor) -> None:
     """What was said is made final, and everybody is sent elsewhere. The last test: nobody is served behind it."""
     async with AsyncExitStack() as stack:
         sessions = await one_at_each(cell, stack)

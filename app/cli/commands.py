@@ -25,11 +25,11 @@ from app.cli.demo import SAMPLE, run_demo
 from app.cli.terminal import FORMATS, print_transcript
 from app.errors import MediaError, SessionError, SettingsError
 from app.main import Server, bind, bind_each, build_app
-from app.service.gateway_counts import Places, Shared
+from app.service.gateway_counts import AdmissionCounter, Shared
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.service.tls import load_tls
-from cluster.local.roles import Seat
-from cluster.local.supervisor import Cell, CellConfig, CellError
+from cluster.local.roles import GatewaySlot
+from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
 from engine import api
 from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
 from engine.config import EngineConfig
@@ -116,8 +116,8 @@ async def _serve_cell(settings: Settings) -> None:
         # Read by prometheus_client as it is imported, in each gateway.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         shared = Shared(n_gateways=settings.gateways, metrics_folder=folder)
-        cell = Cell(
-            CellConfig(
+        cell = Supervisor(
+            SupervisorConfig(
                 start_engine=partial(_start_engine_process, settings),
                 serve=partial(_serve_gateway, settings, shared),
                 folder=Path(folder),
@@ -146,10 +146,10 @@ def _start_engine_process(settings: Settings) -> AbstractAsyncContextManager[api
 
 
 async def _serve_gateway(
-    settings: Settings, shared: Shared, transcriber: api.Transcriber, seat: Seat, on_started: Callable[[], None]
+    settings: Settings, shared: Shared, transcriber: api.Transcriber, seat: GatewaySlot, on_started: Callable[[], None]
 ) -> None:
     _set_up_logging(settings)
-    shared = replace(shared, places=Places(seat.taken, seat.number))
+    shared = replace(shared, places=AdmissionCounter(seat.taken, seat.number))
     app = build_app(settings, transcriber, shared=shared)
     await Server(app, settings, load_tls(settings), on_started).serve([seat.listener])
 
@@ -304,7 +304,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end; what the user can mend is told in a line, and exits with 1."""
     try:
         uvloop.run(work)
-    except* (SettingsError, EngineError, MediaError, SessionError, CellError) as group:
+    except* (SettingsError, EngineError, MediaError, SessionError, SupervisorError) as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]

@@ -36,7 +36,7 @@ class Calls:
         self._n_subscribers = 0
         self._topics: dict[str, _Topic] = {}
 
-    def begin(self, sid: str, introduction: Said) -> "CallOn":
+    def begin(self, sid: str, introduction: Said) -> "ActiveCall":
         """A call is on from now until its `end`.
 
         Raises:
@@ -49,7 +49,7 @@ class Calls:
         topic.is_on = True
         topic.n_said = 0
         topic.opening = []
-        call = CallOn(self, sid, topic)
+        call = ActiveCall(self, sid, topic)
         call.say(introduction)
         return call
 
@@ -87,7 +87,7 @@ class Calls:
             del self._topics[sid]
 
 
-class CallOn:
+class ActiveCall:
     """A call as its own connection sees it."""
 
     def __init__(self, calls: Calls, sid: str, topic: _Topic) -> None:

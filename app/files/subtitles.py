@@ -1,6 +1,6 @@
 """Final segments as subtitles: cues that are short enough to read, in the formats SRT and WebVTT.
 
-Sources: W3C, "WebVTT: The Web Video Text Tracks Format", for its syntax; two lines of 42 characters and 7 seconds are
+Sources: W3C, "WebVTT: The Web Video Text TrackSync Format", for its syntax; two lines of 42 characters and 7 seconds are
 what broadcasters' guidelines agree on.
 """
 

@@ -40,13 +40,13 @@ async def run(
     subprotocol: str | None,
     headers: Mapping[str, str] | None = None,
     flush_after_s: float | None = None,
-    last_words: Callable[[], Iterable[Read]] | None = None,
+    on_disconnect: Callable[[], Iterable[Read]] | None = None,
 ) -> None:
     """Accept a WebSocket and serve a session in this dialect.
 
     Args:
         headers: sent with the upgrade.
-        flush_after_s, last_words: see `Connection`.
+        flush_after_s, on_disconnect: see `Connection`.
 
     Raises:
         LimitExceeded: there is no room; nothing has been accepted.
@@ -62,7 +62,7 @@ async def run(
         service.metrics,
         service.final_waits,
         flush_after_s=flush_after_s,
-        last_words=last_words,
+        on_disconnect=on_disconnect,
     )
     with service.admitted_session(connection):
         await websocket.accept(

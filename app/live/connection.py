@@ -100,12 +100,12 @@ class Connection:
         final_waits: FinalWaits,
         clock: Callable[[], float] = time.monotonic,
         flush_after_s: float | None = None,
-        last_words: Callable[[], Iterable[Read]] | None = None,
+        on_disconnect: Callable[[], Iterable[Read]] | None = None,
     ) -> None:
         """Args:
         flush_after_s: what a client said is made final once it has sent nothing for so long, for dialects in which
             it cannot ask for that; `None`: it may go on where it was.
-        last_words: what follows when the client leaves, where its results go to others; they are still waited for.
+        on_disconnect: what follows when the client leaves, where its results go to others; they are still waited for.
             `None`: the session ends with it.
         """
         self._websocket = websocket
@@ -117,7 +117,7 @@ class Connection:
         self._final_waits = final_waits
         self._clock = clock
         self._flush_after_s = flush_after_s
-        self._last_words = last_words
+        self._last_words = on_disconnect
         self._is_left = False
         """The client has gone, and what it said is being made final."""
         self._outbox = Outbox()

@@ -14,7 +14,7 @@ Kind = Literal["sessions", "uploads"]
 _COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1}
 
 
-class Places:
+class AdmissionCounter:
     """How many live sessions and uploads there are, counted over all gateways. Each writes what it has itself."""
 
     def __init__(self, taken: NDArray[np.int64] | None = None, own: int = 0) -> None:
@@ -49,7 +49,7 @@ class Shared:
     """Signs client secrets where there are no API keys; then nobody is asked for them either."""
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
-    places: Places = field(default_factory=Places)
+    places: AdmissionCounter = field(default_factory=AdmissionCounter)
     n_gateways: int = 1
     metrics_folder: str | None = None
     """Where prometheus_client keeps what the gateways count, if there are others."""

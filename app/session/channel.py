@@ -22,7 +22,7 @@ from app.session.endpointing import (
     SpeechEnded,
     quietest,
 )
-from app.session.finals import Asked, FinalOptions, Finals, FinalWindow, SessionPort, Utterance
+from app.session.finals import DecodeRequest, FinalOptions, Finals, FinalWindow, PendingUtterance, SessionPort
 from app.session.interims import InterimSchedule
 from app.session.stabilizer import MakePolicy, Stabilizer
 from engine import api
@@ -54,7 +54,7 @@ class ChannelOptions:
     interim_samples: int | None
     """Least audio between two interims; `None` for no interims."""
     make_policy: MakePolicy
-    asked: Asked
+    asked: DecodeRequest
     finals: FinalOptions
 
     @property
@@ -80,7 +80,7 @@ class ChannelOptions:
 class _OpenWindow:
     """The window that is still taking in audio."""
 
-    utterance: Utterance
+    utterance: PendingUtterance
     start: int
     speech: list[Span]
     stabilizer: Stabilizer
@@ -233,7 +233,7 @@ class Channel:
 
     def _announce(self, utterance_start: int, window_start: int, speech: list[Span]) -> _OpenWindow:
         number, asked = self._session.next_utterance(), self._options.asked
-        utterance = Utterance(number, utterance_start, self._prompt, asked, text_until=window_start)
+        utterance = PendingUtterance(number, utterance_start, self._prompt, asked, text_until=window_start)
         self._prompt = self._options.prompt
         at_s, from_s = self._session.seconds(utterance_start), self._session.seconds(window_start)
         is_detected = not self._options.is_manual
@@ -337,7 +337,7 @@ class Channel:
             stabilizer.heard_until,
             window.speech,
             is_last,
-            is_marked=self._options.is_manual,
+            is_forced=self._options.is_manual,
             is_discarded=is_discarded,
         )
 
@@ -375,7 +375,7 @@ class Channel:
             if isinstance(event, api.SupersededEvent | api.DoneEvent):
                 self._open.replaced_job = None
 
-    def do_without(self, job: int) -> bool:
+    def abandon_job(self, job: int) -> bool:
         """Let go of a reading that the engine had no room for; false if an utterance's text depends on it."""
         if self._open and self._open.interim_job == job:
             self._open.interim_job = None
@@ -404,13 +404,17 @@ class Channel:
                 assert_never(event)
 
     def _read_interim(self, window: _OpenWindow, done: api.DoneEvent) -> None:
-        gate = self._options.finals.gate
-        if not gate.is_speech(done.text, done.no_speech_prob, done.avg_logprob) or gate.is_loop(done.compression_ratio):
+        speech_filter = self._options.finals.speech_filter
+        if not speech_filter.is_speech(done.text, done.no_speech_prob, done.avg_logprob) or speech_filter.is_loop(
+            done.compression_ratio
+        ):
             return
         # The first words become stable and lead every later reading on: music was held to begin with "In the", and
         # where they were wrong in babble, the rest of the utterance was lost.
         speech_s = duration(window.speech) / SAMPLE_RATE
-        is_doubtful = not gate.is_trusted(done.avg_logprob) or gate.is_blip(speech_s, done.avg_logprob)
+        is_doubtful = not speech_filter.is_trusted(done.avg_logprob) or speech_filter.is_too_short(
+            speech_s, done.avg_logprob
+        )
         if is_doubtful and not window.stabilizer.tokens:
             return
         window.stabilizer.update(done.pieces, window.interim_end, (window.interim_end - window.start) / SAMPLE_RATE)

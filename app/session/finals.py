@@ -21,7 +21,7 @@ from app.session.coverage import (
     spoken_until,
     uncovered,
 )
-from app.session.speech_filter import Gate
+from app.session.speech_filter import SpeechFilter
 from engine import api
 from engine.api import SAMPLE_RATE
 
@@ -48,14 +48,14 @@ class SessionPort(Protocol):
 
 
 @dataclass(slots=True)
-class Utterance:
+class PendingUtterance:
     """Speech between two endpoints; grows from its announcement to its terminal event."""
 
     number: int
     start: int
     prompt: str
     """Shown to the model while there is no text of its own."""
-    asked: "Asked"
+    asked: "DecodeRequest"
     text: str = ""
     text_until: int = 0
     """Position where its last segment ended."""
@@ -71,14 +71,14 @@ class _Redecode:
 
     job: int
     missed: Missed
-    text_behind: str
+    following_text: str
 
 
 @dataclass(slots=True)
 class FinalWindow:
     """A window that has ended and waits for its text, or for the windows before it."""
 
-    utterance: Utterance
+    utterance: PendingUtterance
     start: int
     end: int
     samples: Samples
@@ -93,11 +93,11 @@ class FinalWindow:
     speech: list[Span]
     is_last: bool
     """The utterance ends with it."""
-    is_marked: bool = False
+    is_forced: bool = False
     """The client says that it is speech: it is read even where the detector heard none."""
     is_discarded: bool = False
     """The client wants no text of it but what was stable."""
-    n_given_chars: int = 0
+    n_sent_chars: int = 0
     """How much of its text has been handed out."""
     job: int | None = None
     events: deque[api.SegmentEvent | api.DoneEvent] = field(default_factory=deque)
@@ -109,24 +109,24 @@ class FinalWindow:
     redecode: _Redecode | None = None
     """What must be answered before the next event is handed out."""
     n_redecodes: int = 0
-    is_looping: bool = False
+    is_repetitive: bool = False
     """A reading of it repeated itself."""
-    is_led: bool = False
+    had_context: bool = False
     """Its reading had a text before it or a prefix, which may have led it astray."""
 
     @property
-    def stable_left(self) -> str:
+    def unsent_stable(self) -> str:
         """What of the stable text is still to be handed out; nothing may be put in front of it."""
-        return self.stable[self.n_given_chars :]
+        return self.stable[self.n_sent_chars :]
 
     @property
     def needs_decoding(self) -> bool:
         """A window that begins in a pause may end without having heard anything."""
-        return not self.is_discarded and bool(self.is_marked or self.speech or self.prefix)
+        return not self.is_discarded and bool(self.is_forced or self.speech or self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DecodeRequest:
     """How the client wants an utterance to be read."""
 
     language: str | None
@@ -141,7 +141,7 @@ class FinalOptions:
     max_in_flight: int
     """Windows that the engine is asked for at the same time."""
     context: Context
-    gate: Gate
+    speech_filter: SpeechFilter
     sampling: api.Sampling = field(default_factory=api.Sampling)
 
 
@@ -193,7 +193,7 @@ class Finals:
         if not isinstance(event, api.SegmentEvent | api.DoneEvent):
             return
         if isinstance(event, api.DoneEvent):
-            window.is_looping |= event.is_looping or self._options.gate.is_loop(event.compression_ratio)
+            window.is_repetitive |= event.is_repetitive or self._options.speech_filter.is_loop(event.compression_ratio)
         if window.job == job:
             window.events.append(event)
         elif isinstance(event, api.DoneEvent):
@@ -210,7 +210,7 @@ class Finals:
         return True
 
     def reading_options(
-        self, utterance: Utterance, prefix: tuple[int, ...], draft: tuple[int, ...]
+        self, utterance: PendingUtterance, prefix: tuple[int, ...], draft: tuple[int, ...]
     ) -> api.DecodeOptions:
         """How a window of this utterance is to be decoded."""
         return api.DecodeOptions(
@@ -223,7 +223,7 @@ class Finals:
             text_events=False,
         )
 
-    def _text_before(self, utterance: Utterance) -> str:
+    def _text_before(self, utterance: PendingUtterance) -> str:
         match self._options.context:
             case "none":
                 return ""
@@ -244,7 +244,7 @@ class Finals:
         windows = [*self._windows, *([unfinished] if unfinished else [])]
         self._windows.clear()
         for window in windows:
-            if window.stable_left:
+            if window.unsent_stable:
                 self._send_stable(window)
             window.utterance.uncovered += uncovered(window.speech, window.covered, least=1)
             if window.is_last:
@@ -273,7 +273,7 @@ class Finals:
                     return
                 options = self.reading_options(window.utterance, window.prefix, window.draft)
                 options = replace(options, word_times=window.utterance.asked.words, sampling=self._options.sampling)
-                window.is_led = bool(options.previous_text or options.prefix)
+                window.had_context = bool(options.previous_text or options.prefix)
                 window.job = self._session.submit(self._channel, api.Priority.FINAL, window.samples, options)
             n_in_flight += 1
             previous = window
@@ -292,20 +292,22 @@ class Finals:
                     return True
                 continue
             segment = event.segment
-            # Text that was shown as stable must not be taken back, whatever the gate thinks now.
+            # Text that was shown as stable must not be taken back, whatever the speech_filter thinks now.
             if window.prefix or self._is_speech(window, segment):
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode(window, start, segment.text, event.language):
                     continue
                 self._send_segment(window, segment, event.language, (window.start, window.end))
-            window.n_given_chars += len(segment.text)
+            window.n_sent_chars += len(segment.text)
             window.events.popleft()
         return False
 
     def _is_speech(self, window: FinalWindow, segment: api.Segment) -> bool:
-        gate = self._options.gate
-        is_blip = not window.is_marked and gate.is_blip(duration(window.speech) / SAMPLE_RATE, segment.avg_logprob)
-        return not (is_blip or self._misfits(window, segment, window.start)) and gate.is_speech(
+        speech_filter = self._options.speech_filter
+        is_too_short = not window.is_forced and speech_filter.is_too_short(
+            duration(window.speech) / SAMPLE_RATE, segment.avg_logprob
+        )
+        return not (is_too_short or self._is_implausible(window, segment, window.start)) and speech_filter.is_speech(
             segment.text, segment.no_speech_prob, segment.avg_logprob
         )
 
@@ -313,19 +315,23 @@ class Finals:
         """Whether the model, with nothing to lead it astray, heard nobody in all of the window: it would say the same
         again, and noise is to cost one reading.
         """
-        return not (window.covered or window.is_led) and self._options.gate.is_silence(done.no_speech_prob)
+        return not (window.covered or window.had_context) and self._options.speech_filter.is_silence(
+            done.no_speech_prob
+        )
 
-    def _misfits(self, window: FinalWindow, segment: api.Segment, origin: int) -> bool:
+    def _is_implausible(self, window: FinalWindow, segment: api.Segment, origin: int) -> bool:
         """Whether there is far less or far more text than its time, counted from `origin`, can hold."""
-        gate = self._options.gate
+        speech_filter = self._options.speech_filter
         start, end = (min(origin + round(at_s * SAMPLE_RATE), window.end) for at_s in (segment.start_s, segment.end_s))
         is_sparse = spoken_until(segment.text, window.speech, start, end) < end
         length_s = segment.end_s - segment.start_s
-        return gate.is_filler(is_sparse, segment.avg_logprob) or gate.is_crammed(
+        return speech_filter.is_sparse_low_confidence(
+            is_sparse, segment.avg_logprob
+        ) or speech_filter.is_implausibly_dense(
             n_letters(segment.text), length_s, segment.avg_logprob, segment.compression_ratio
         )
 
-    def _redecode(self, window: FinalWindow, until: int, text_behind: str, language: str | None) -> bool:
+    def _redecode(self, window: FinalWindow, until: int, following_text: str, language: str | None) -> bool:
         """Ask the engine once more for speech behind the last segment and before `until`; false if there is no need.
 
         Without prompt and prefix, as these may be what led the first reading astray.
@@ -333,7 +339,7 @@ class Finals:
         since = max(window.utterance.text_until, window.checked_until, window.start)
         window.checked_until = max(until, since)
         stretch = missed(window.speech, since, until)
-        if not stretch or window.stable_left or window.n_redecodes >= MAX_REDECODES:
+        if not stretch or window.unsent_stable or window.n_redecodes >= MAX_REDECODES:
             return False
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         asked = window.utterance.asked
@@ -345,22 +351,22 @@ class Finals:
             text_events=False,
         )
         job = self._session.submit(self._channel, api.Priority.FINAL, samples, options)
-        window.redecode = _Redecode(job, stretch, text_behind)
+        window.redecode = _Redecode(job, stretch, following_text)
         window.n_redecodes += 1
         window.utterance.n_redecodes += 1
         return True
 
     def _read_redecode(self, window: FinalWindow, done: api.DoneEvent) -> None:
         assert window.redecode
-        stretch, text_behind = window.redecode.missed, window.redecode.text_behind
+        stretch, following_text = window.redecode.missed, window.redecode.following_text
         window.redecode = None
-        gate = self._options.gate
-        if gate.is_loop(done.compression_ratio):
+        speech_filter = self._options.speech_filter
+        if speech_filter.is_loop(done.compression_ratio):
             return
         for segment in done.segments:
-            is_speech = gate.is_speech_after_all(segment.text, segment.no_speech_prob, segment.avg_logprob)
-            is_speech = is_speech and not self._misfits(window, segment, stretch.start)
-            if is_speech and not repeats(segment.text, window.utterance.text, text_behind):
+            is_speech = speech_filter.is_speech_after_all(segment.text, segment.no_speech_prob, segment.avg_logprob)
+            is_speech = is_speech and not self._is_implausible(window, segment, stretch.start)
+            if is_speech and not repeats(segment.text, window.utterance.text, following_text):
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         left = uncovered(stretch.speech, window.covered, least=1)
         window.utterance.recovered_samples += duration(stretch.speech) - duration(left)
@@ -398,7 +404,7 @@ class Finals:
     def _send_stable(self, window: FinalWindow) -> None:
         """Hand out what was shown as stable, for want of a final reading of it."""
         end_s = (window.stable_until - window.start) / SAMPLE_RATE
-        segment = api.Segment(0.0, end_s, window.stable_left, (), 0.0, 1.0, 0.0)
+        segment = api.Segment(0.0, end_s, window.unsent_stable, (), 0.0, 1.0, 0.0)
         self._send_segment(window, segment, window.utterance.asked.language, (window.start, window.end))
 
     def _words(self, segment: api.Segment, heard: Span, sent: Span) -> tuple[events.Word, ...]:
@@ -414,9 +420,9 @@ class Finals:
 
     def _finish(self, window: FinalWindow) -> None:
         self.speech_samples += duration(window.speech)
-        if window.is_discarded and window.stable_left:
+        if window.is_discarded and window.unsent_stable:
             self._send_stable(window)
-        if window.needs_decoding and (window.is_looping or not window.covered):
+        if window.needs_decoding and (window.is_repetitive or not window.covered):
             # What misled one reading must not mislead the next. Source: openai/whisper, whisper/transcribe.py,
             # `prompt_reset_since`, which goes by the temperature that a reading took.
             self._text = ""

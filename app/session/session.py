@@ -26,8 +26,8 @@ from app.media.pcm import AudioDecoder, Samples
 from app.session import events
 from app.session.channel import Channel, ChannelOptions
 from app.session.endpointing import SpeechDetector, WebRtcDetector
-from app.session.finals import Asked, Context, FinalOptions
-from app.session.speech_filter import Gate
+from app.session.finals import Context, DecodeRequest, FinalOptions
+from app.session.speech_filter import SpeechFilter
 from app.session.stabilizer import Agreement, MakePolicy
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -53,7 +53,7 @@ class SessionConfig:
     """How much of the text before a window the model is shown."""
     sampling: api.Sampling = field(default_factory=api.Sampling)
     """Of finals; interims and second readings are greedy."""
-    gate: Gate = field(default_factory=Gate)
+    speech_filter: SpeechFilter = field(default_factory=SpeechFilter)
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
     make_policy: MakePolicy = Agreement
     """What makes the text of interims stable."""
@@ -192,7 +192,7 @@ class Session:
         channel = self._job_channel.pop(job, None)
         if channel is None or self._state is _State.CLOSED:
             return []
-        if may_go_on and channel.do_without(job):
+        if may_go_on and channel.abandon_job(job):
             self._answer()
         else:
             self._fail(error)
@@ -291,9 +291,12 @@ class Session:
             first_prompt=start.resume.prompt if start.resume else "",
             interim_samples=interim_samples if start.interim else None,
             make_policy=self._config.make_policy,
-            asked=Asked(start.language, start.task, start.hotwords, start.words),
+            asked=DecodeRequest(start.language, start.task, start.hotwords, start.words),
             finals=FinalOptions(
-                self._config.max_finals_in_flight, self._config.context, self._config.gate, self._config.sampling
+                self._config.max_finals_in_flight,
+                self._config.context,
+                self._config.speech_filter,
+                self._config.sampling,
             ),
         )
         self._audio, self._decoder = start.audio, AudioDecoder(start.audio)
@@ -341,7 +344,7 @@ class Session:
             self._drain_decoder()
             self._audio, self._decoder = wanted.audio, AudioDecoder(wanted.audio)
         self.max_utterance_s = wanted.endpointing.max_utterance_s
-        asked = Asked(wanted.language, self._options.asked.task, wanted.hotwords, wanted.words)
+        asked = DecodeRequest(wanted.language, self._options.asked.task, wanted.hotwords, wanted.words)
         self._options = replace(
             self._options, endpointing=wanted.endpointing, prompt=wanted.prompt, first_prompt="", asked=asked
         )

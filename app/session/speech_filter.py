@@ -7,7 +7,7 @@ TIMESTAMP_SLACK_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class SpeechFilter:
     """The reference's thresholds where it has one. Source: openai/whisper, whisper/transcribe.py."""
 
     no_speech_threshold: float = 0.6
@@ -41,18 +41,20 @@ class Gate:
         is_guessed = no_speech_prob > self.sure_threshold and not self.is_trusted(avg_logprob)
         return not (is_doubted or is_guessed) and any(map(str.isalnum, text))
 
-    def is_blip(self, speech_s: float, avg_logprob: float) -> bool:
+    def is_too_short(self, speech_s: float, avg_logprob: float) -> bool:
         """Whether what the detector took for so much speech was too short, and is read too doubtfully, to be any."""
         return speech_s < self.blip_s and avg_logprob < self.blip_logprob_threshold
 
-    def is_filler(self, is_sparse: bool, avg_logprob: float) -> bool:
+    def is_sparse_low_confidence(self, is_sparse: bool, avg_logprob: float) -> bool:
         """Whether the text, too short for the speech that it stands for, is only what the model says for want of words.
 
         The threshold is that of silence: both say that the sound holds no words.
         """
         return is_sparse and avg_logprob < self.no_speech_logprob_threshold
 
-    def is_crammed(self, n_letters: int, length_s: float, avg_logprob: float, compression_ratio: float) -> bool:
+    def is_implausibly_dense(
+        self, n_letters: int, length_s: float, avg_logprob: float, compression_ratio: float
+    ) -> bool:
         """Whether more letters than anybody could say are made up for so little sound. Other text that the model trusts
         may be a recording played faster.
         """

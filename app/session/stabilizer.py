@@ -69,7 +69,7 @@ class Attention:
 
     def take(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
         until_s = audio_s - self._distance_s
-        looks = (word.attended_s for word in words[:-WORDS_KEPT_BACK])
+        looks = (word.attention_peak_s for word in words[:-WORDS_KEPT_BACK])
         n_heard = sum(1 for _ in takewhile(lambda look_s: look_s is not None and look_s <= until_s, looks))
         return n_heard, audio_end
 

@@ -13,7 +13,7 @@ import zmq
 import zmq.asyncio
 
 from cluster.local.messages import Answers, Ask, Cancel, Item, Mark, Reply, Submit, arena_number, pack, unpack_request
-from cluster.local.shared_audio import Arena
+from cluster.local.shared_audio import SharedAudioPool
 from engine.api import Transcriber, Window
 from engine.errors import EngineError, EngineFailed
 
@@ -24,7 +24,7 @@ _Key = tuple[bytes, int]
 class EngineHost:
     """Serves gateways over one socket. Made, used and closed on one event loop."""
 
-    def __init__(self, transcriber: Transcriber, address: str, arenas: Sequence[Arena]) -> None:
+    def __init__(self, transcriber: Transcriber, address: str, arenas: Sequence[SharedAudioPool]) -> None:
         """Args:
         address: `ipc://` and the path of a socket to make.
         arenas: of the gateways, by number.
@@ -46,7 +46,7 @@ class EngineHost:
         """Windows."""
         return len(self._windows)
 
-    def dismiss(self, route: bytes) -> None:
+    def disconnect(self, route: bytes) -> None:
         """A gateway has died: what it had open is cancelled, and what it said last is not heard."""
         self._gone.add(route)
         for (each, _), task in self._windows.items():

@@ -58,7 +58,7 @@ class GatewayGone:
     route: bytes
 
 
-Told = EngineUp | EngineDown | EngineLost | GatewayGone
+ControlMessage = EngineUp | EngineDown | EngineLost | GatewayGone
 """What the supervisor says."""
 
 Work = Callable[["Link"], Coroutine[Any, Any, None]]
@@ -76,7 +76,7 @@ class Link:
         self._connection.send(message)
 
     @contextmanager
-    def listening(self, take: Callable[[Told], None]) -> Iterator[None]:
+    def listening(self, take: Callable[[ControlMessage], None]) -> Iterator[None]:
         """Have everything taken that the supervisor says, on the event loop. Its death is the end of this process."""
         loop = asyncio.get_running_loop()
 

@@ -15,7 +15,7 @@ import zmq
 import zmq.asyncio
 
 from cluster.local.messages import Ask, Cancel, Item, Mark, Request, Submit, pack, unpack_reply
-from cluster.local.shared_audio import Arena, Place
+from cluster.local.shared_audio import Place, SharedAudioPool
 from engine.api import (
     DoneEvent,
     EngineEvent,
@@ -75,9 +75,9 @@ class _Submission:
     def put(self, event: EngineEvent) -> bool:
         """Hand an event out, unless it was before. False if another one was."""
         if self.n_repeated == len(self.handed_out):
-            self.handed_out.append(_gist(event))
+            self.handed_out.append(_replay_key(event))
             self.inbox.put(event)
-        elif self.handed_out[self.n_repeated] != _gist(event):
+        elif self.handed_out[self.n_repeated] != _replay_key(event):
             return False
         self.n_repeated += 1
         return True
@@ -90,7 +90,7 @@ class RemoteTranscriber:
     While there is no engine, finals wait for one and interims are answered as superseded.
     """
 
-    def __init__(self, route: bytes, arena: Arena, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, route: bytes, arena: SharedAudioPool, tasks: asyncio.TaskGroup) -> None:
         """Args:
         route: what the engine knows this gateway by.
         tasks: of the gateway; what runs in it ends with `close`.
@@ -282,7 +282,7 @@ def _supersede(submission: _Submission) -> None:
     submission.inbox.put(SupersededEvent())
 
 
-def _gist(event: EngineEvent) -> Hashable:
+def _replay_key(event: EngineEvent) -> Hashable:
     """What must be the same of an event that comes once more."""
     match event:
         case TextEvent(text):

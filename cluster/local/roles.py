@@ -13,9 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.local.engine_server import EngineHost
-from cluster.local.process import FAILED, EngineDown, EngineLost, Failed, GatewayGone, Link, Ready, Told, end_process
+from cluster.local.process import (
+    FAILED,
+    ControlMessage,
+    EngineDown,
+    EngineLost,
+    Failed,
+    GatewayGone,
+    Link,
+    Ready,
+    end_process,
+)
 from cluster.local.remote_transcriber import EngineUp, RemoteTranscriber
-from cluster.local.shared_audio import Arena, content
+from cluster.local.shared_audio import SharedAudioPool, content
 from engine.api import Transcriber
 from engine.errors import EngineError
 
@@ -25,7 +35,7 @@ StartEngine = Callable[[], AbstractAsyncContextManager[Transcriber]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class GatewaySlot:
     """What a gateway is given by its cell."""
 
     number: int
@@ -37,7 +47,7 @@ class Seat:
     of it, and write the row of its number, which is 0 when it begins."""
 
 
-Serve = Callable[[Transcriber, Seat, Callable[[], None]], Coroutine[Any, Any, None]]
+Serve = Callable[[Transcriber, GatewaySlot, Callable[[], None]], Coroutine[Any, Any, None]]
 """What a gateway does once there is an engine. Calls its last argument when it serves, and ends when it is drained."""
 
 TAKEN_KINDS = 2
@@ -58,11 +68,11 @@ class EngineRole:
             end_process(FAILED)
 
     async def _serve(self, link: Link, transcriber: Transcriber) -> None:
-        host = EngineHost(transcriber, self.address, [Arena(content(memory)) for memory in self.arenas])
+        host = EngineHost(transcriber, self.address, [SharedAudioPool(content(memory)) for memory in self.arenas])
 
-        def take(told: Told) -> None:
+        def take(told: ControlMessage) -> None:
             assert isinstance(told, GatewayGone)
-            host.dismiss(told.route)
+            host.disconnect(told.route)
 
         with closing(host), link.listening(take):
             link.tell(Ready(EngineUp(self.address, transcriber.info, transcriber.stats())))
@@ -81,10 +91,10 @@ class GatewayRole:
 
     async def __call__(self, link: Link) -> None:
         async with asyncio.TaskGroup() as tasks:
-            transcriber = RemoteTranscriber(self.route, Arena(content(self.arena)), tasks)
+            transcriber = RemoteTranscriber(self.route, SharedAudioPool(content(self.arena)), tasks)
             there_is_one = asyncio.Event()
 
-            def take(told: Told) -> None:
+            def take(told: ControlMessage) -> None:
                 match told:
                     case EngineUp():
                         transcriber.connect(told)
@@ -104,6 +114,6 @@ class GatewayRole:
                 await self.serve(transcriber, self._seat(), lambda: link.tell(Ready()))
             transcriber.close("the gateway has ended")
 
-    def _seat(self) -> Seat:
+    def _seat(self) -> GatewaySlot:
         taken = np.frombuffer(content(self.taken), np.int64, self.n_gateways * TAKEN_KINDS).reshape(-1, TAKEN_KINDS)
-        return Seat(self.number, self.listener, taken)
+        return GatewaySlot(self.number, self.listener, taken)

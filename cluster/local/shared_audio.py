@@ -35,7 +35,7 @@ class ArenaFull(EngineOverloaded):
         return f"no room for the audio of another window: {self.waiting} of {self.limit} blocks are taken"
 
 
-class Arena:
+class SharedAudioPool:
     """Memory in blocks of half a second. One process puts and frees; any may look."""
 
     def __init__(self, memory: memoryview | bytearray) -> None:

@@ -18,7 +18,7 @@ from socket import socket
 import numpy as np
 
 from cluster.local.messages import route
-from cluster.local.process import EngineDown, EngineLost, Failed, GatewayGone, Ready, Told, Work, run_child
+from cluster.local.process import ControlMessage, EngineDown, EngineLost, Failed, GatewayGone, Ready, Work, run_child
 from cluster.local.remote_transcriber import EngineUp
 from cluster.local.roles import TAKEN_KINDS, EngineRole, GatewayRole, Serve, StartEngine
 from cluster.local.shared_audio import BLOCK_BYTES, content
@@ -35,12 +35,12 @@ _SHARED_MEMORY = Path("/dev/shm")
 _SPAWN = multiprocessing.get_context("spawn")
 
 
-class CellError(Exception):
+class SupervisorError(Exception):
     """The cell cannot go on; says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class CellConfig:
+class SupervisorConfig:
     start_engine: StartEngine
     """Called in the engine's process; pickled, as is `serve`."""
     serve: Serve
@@ -52,9 +52,9 @@ class CellConfig:
     stop_timeout_s: float
     """How long gateways may take to drain before they are killed."""
     on_ready: Callable[[EngineUp], None]
-    """Told once, when there is an engine and every gateway serves."""
+    """ControlMessage once, when there is an engine and every gateway serves."""
     on_gateway_gone: Callable[[int], None]
-    """Told the id of every gateway's process that has ended."""
+    """ControlMessage the id of every gateway's process that has ended."""
     first_pause_s: float = 0.5
     """Before the start after the second death in a row; see `pause_s`."""
     max_failed_starts: int = 5
@@ -95,7 +95,7 @@ class _Process:
         assert self._process.exitcode is not None
         return self._process.exitcode
 
-    def tell(self, message: Told) -> None:
+    def tell(self, message: ControlMessage) -> None:
         # One that has just died is told nothing any more.
         with suppress(OSError):
             self._line.send(message)
@@ -128,10 +128,10 @@ class _Post:
 
 
 @dataclass(slots=True)
-class Cell:
+class Supervisor:
     """An engine and its gateways. Use `run` once."""
 
-    config: CellConfig
+    config: SupervisorConfig
     _engine: _Post = field(default_factory=lambda: _Post("engine"))
     _gateways: list[_Post] = field(init=False)
     _up: EngineUp | None = None
@@ -140,7 +140,7 @@ class Cell:
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _drained: asyncio.Event = field(default_factory=asyncio.Event)
     """No gateway is left, and so no need of an engine."""
-    _failure: CellError | None = None
+    _failure: SupervisorError | None = None
     _arenas: tuple[SharedMemory, ...] = field(init=False)
     _taken: SharedMemory = field(init=False)
 
@@ -156,7 +156,7 @@ class Cell:
         """Until `stop` has been called and all processes have ended.
 
         Raises:
-            CellError: there is no room for audio, the engine cannot be started, or a process ends again and again while
+            SupervisorError: there is no room for audio, the engine cannot be started, or a process ends again and again while
                 it starts.
         """
         with self._shared():
@@ -215,7 +215,7 @@ class Cell:
 
     def _fail(self, reason: str) -> None:
         """Give up: what can still be made final is, and all ends."""
-        self._failure = self._failure or CellError(reason)
+        self._failure = self._failure or SupervisorError(reason)
         if not self._stopping.is_set():
             self.stop()
 
@@ -256,7 +256,7 @@ class Cell:
             process.tell(self._up)
         return process
 
-    def _tell_gateways(self, message: Told) -> None:
+    def _tell_gateways(self, message: ControlMessage) -> None:
         for post in self._gateways:
             if post.process:
                 post.process.tell(message)
@@ -300,13 +300,15 @@ def pause_s(n_deaths: int, first_s: float) -> float:
 
 
 def check_room(n_bytes: int) -> None:
-    """Raise `CellError` where shared memory has less room. It is taken as it is needed: too late to say so then."""
+    """Raise `SupervisorError` where shared memory has less room. It is taken as it is needed: too late to say so then."""
     if _SHARED_MEMORY.exists():
         file_system = os.statvfs(_SHARED_MEMORY)
         n_free = file_system.f_bavail * file_system.f_frsize
         if n_free < n_bytes:
             expected = f"expected {n_bytes >> 20} MB free for the audio of all gateways, got {n_free >> 20}"
-            raise CellError(f"{_SHARED_MEMORY}: {expected}; enlarge it (docker run --shm-size), or take fewer gateways")
+            raise SupervisorError(
+                f"{_SHARED_MEMORY}: {expected}; enlarge it (docker run --shm-size), or take fewer gateways"
+            )
 
 
 @contextmanager

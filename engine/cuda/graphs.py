@@ -98,8 +98,8 @@ class _Reading:
     hidden: Captured[Tensor]
 
 
-class GraphedPasses:
-    """See `Passes`. `capture` comes first."""
+class CudaGraphForward:
+    """See `ForwardPass`. `capture` comes first."""
 
     def __init__(
         self,

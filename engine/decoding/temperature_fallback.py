@@ -15,7 +15,7 @@ _SEEDS_APART = 1_000_003
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DecodingAttempt:
     """One way to read a window."""
 
     temperature: float
@@ -30,17 +30,17 @@ class Outcome:
     avg_logprob: float
     compression_ratio: float
     no_speech_prob: float
-    is_looping: bool
+    is_repetitive: bool
 
     def is_good(self, sampling: Sampling) -> bool:
         if self.no_speech_prob > sampling.no_speech_threshold and self.avg_logprob < sampling.logprob_threshold:
             # Nobody speaks; reading on would only make words up.
             return True
-        is_repetitive = self.is_looping or self.compression_ratio > sampling.compression_ratio_threshold
+        is_repetitive = self.is_repetitive or self.compression_ratio > sampling.compression_ratio_threshold
         return not is_repetitive and self.avg_logprob >= sampling.logprob_threshold
 
 
-class Readings(Generic[Reading]):
+class TemperatureFallback(Generic[Reading]):
     """The readings of one window. `present` is the attempt to make; `judge` says what to do with what came of it."""
 
     def __init__(self, options: DecodeOptions) -> None:
@@ -69,7 +69,7 @@ class Readings(Generic[Reading]):
         Args:
             may_drop_previous_text: a loop may be read again, once, without the text that may have led into it.
         """
-        if outcome.is_looping and may_drop_previous_text and self._has_text_to_drop:
+        if outcome.is_repetitive and may_drop_previous_text and self._has_text_to_drop:
             self._has_text_to_drop, self._has_previous_text = False, False
             self.present = self._attempt()
             return None
@@ -87,10 +87,10 @@ class Readings(Generic[Reading]):
         self.present = self._attempt()
         return None
 
-    def _attempt(self) -> Attempt:
+    def _attempt(self) -> DecodingAttempt:
         seed = self._sampling.seed * _SEEDS_APART + self._n_tried
         self._n_tried += 1
-        return Attempt(self._sampling.temperatures[self._at], seed, self._has_previous_text)
+        return DecodingAttempt(self._sampling.temperatures[self._at], seed, self._has_previous_text)
 
     def _likeliest(self, readings: list[tuple[Outcome, Reading]]) -> tuple[Outcome, Reading]:
         # A loop was cut to its first round, which is better than what is drawn at high temperatures.

@@ -33,7 +33,7 @@ class TranscriptInfo:
     with_text_events: bool = True
 
 
-class Transcript:
+class TokenTranscript:
     """Takes the tokens of one window one by one.
 
     Texts of segments add up to the text: what stands between segments or before a first timestamp is never lost.
@@ -49,7 +49,7 @@ class Transcript:
         self._attended_s: list[float | None] = []
         """Of every token."""
         self._text = ""
-        self.is_looping = False
+        self.is_repetitive = False
         """It was cut where it only went round in circles."""
         self._segments: list[Segment] = []
         # Of the open segment:
@@ -76,16 +76,18 @@ class Transcript:
     def outcome(self) -> Outcome:
         """How good the reading is, so far."""
         # As far as the decoder of characters has not held back part of one.
-        return Outcome(_mean(self._logprobs), compression_ratio(self._text), self._info.no_speech_prob, self.is_looping)
+        return Outcome(
+            _mean(self._logprobs), compression_ratio(self._text), self._info.no_speech_prob, self.is_repetitive
+        )
 
-    def push(self, token: int, logprob: float | None, attended_s: float | None = None) -> list[EngineEvent]:
+    def push(self, token: int, logprob: float | None, attention_peak_s: float | None = None) -> list[EngineEvent]:
         """Take the next token; `logprob` is `None` where the prefix forced it."""
         if logprob is not None:
             self._logprobs.append(logprob)
         if token == self._tokenizer.eot:
             return []
         self._tokens.append(token)
-        self._attended_s.append(attended_s)
+        self._attended_s.append(attention_peak_s)
         self._segment_tokens.append(token)
         if logprob is not None:
             self._segment_logprobs.append(logprob)
@@ -110,7 +112,7 @@ class Transcript:
         self._characters.flush()
         self._segment_text = self._tokenizer.decode(self._segment_tokens)
         self._text = "".join(segment.text for segment in self._segments) + self._segment_text
-        self.is_looping = True
+        self.is_repetitive = True
 
     def finish(self, is_truncated: bool, n_steps: int, alignment: Alignment | None = None) -> list[EngineEvent]:
         """End the transcript. The open segment, if it has text, ends with the audio.
@@ -121,7 +123,7 @@ class Transcript:
         events: list[EngineEvent] = self._grow(self._characters.flush())
         if self._segment_text:
             end_s = self._info.audio_s
-            if self.is_looping and alignment:
+            if self.is_repetitive and alignment:
                 end_s = min(max(alignment.starts_s[-1] + LAST_TOKEN_S, self._start_s), end_s)
             events += self._close(end_s)
         if self._info.with_word_times:
@@ -137,7 +139,7 @@ class Transcript:
             compression_ratio=compression_ratio(self._text),
             is_truncated=is_truncated,
             n_steps=n_steps,
-            is_looping=self.is_looping,
+            is_repetitive=self.is_repetitive,
             temperature=self._info.temperature,
             language_probabilities=self._info.language_probabilities,
         )
@@ -148,7 +150,7 @@ class Transcript:
         for piece in self._tokenizer.split(self._tokens, self._info.language):
             begin, at = at, at + len(piece.tokens)
             looks_s = [look_s for look_s in self._attended_s[begin:at] if look_s is not None]
-            yield replace(piece, attended_s=max(looks_s)) if looks_s else piece
+            yield replace(piece, attention_peak_s=max(looks_s)) if looks_s else piece
 
     def _grow(self, text: str) -> list[EngineEvent]:
         self._text += text

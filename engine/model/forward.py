@@ -29,7 +29,7 @@ LEAST_SHARE = 0.5
 """However short a window is, a large GPU takes half as long for it alone as for a full one, as seen on an H200."""
 
 
-class Passes(Protocol):
+class ForwardPass(Protocol):
     def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         """Encode log-mel spectrograms and write the cross-attention keys and values of their slots."""
         ...
@@ -51,7 +51,7 @@ class Passes(Protocol):
         ...
 
 
-class PlainPasses:
+class EagerForward:
     """Over the slots of a cache, with the last token of every slot and its position in tensors on the device."""
 
     def __init__(self, model: Whisper, cache: KVCache, tokens: Tensor, positions: Tensor) -> None:
@@ -69,7 +69,7 @@ class PlainPasses:
     def read(self, tokens: Sequence[Sequence[int]], slots: Sequence[int]) -> Tensor:
         return self._read(tokens, PrefillAttention(self._cache, slots))
 
-    def read_watched(
+    def prefill_with_attention(
         self, tokens: Sequence[Sequence[int]], slots: Sequence[int], heads: Heads
     ) -> tuple[Tensor, Tensor]:
         """As `read`, and what these heads look at: `(rows, heads, tokens, states)`."""
@@ -85,7 +85,7 @@ class PlainPasses:
     def step(self, positions: dict[int, int]) -> Tensor:
         return self._step(positions, self._plan(positions))
 
-    def step_watched(self, positions: dict[int, int], heads: Heads) -> tuple[Tensor, Tensor]:
+    def step_with_attention(self, positions: dict[int, int], heads: Heads) -> tuple[Tensor, Tensor]:
         """As `step`, and what these heads look at: `(rows, heads, 1, states)`."""
         attention = WatchedAttention(self._plan(positions), heads)
         return self._step(positions, attention), attention.weights

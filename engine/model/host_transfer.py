@@ -27,7 +27,7 @@ class HostRows:
         return rows
 
 
-class Staging:
+class HostTransfer:
     """Brings audio on a stream of its own, so that it travels and is made ready while the device still encodes."""
 
     def __init__(self, device: torch.device) -> None:
@@ -37,7 +37,7 @@ class Staging:
         self._taken: torch.cuda.Event | None = None
         self._stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
 
-    def made_ready(self, make: Callable[[], Tensor]) -> Tensor:
+    def prefetch(self, make: Callable[[], Tensor]) -> Tensor:
         """What `make` gives, which calls `padded`; what is done with it comes after it on the present stream."""
         if self._stream is None:
             return make()

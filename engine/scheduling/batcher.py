@@ -30,7 +30,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What the batcher keeps to; see the fields of the same names in `EngineConfig`."""
 
     max_waiting: int
@@ -77,7 +77,7 @@ class _Place:
 class Batcher:
     """The queue of windows."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
         self._lines = {priority: _Line() for priority in Priority}
         self._by_id: dict[int, Waiting] = {}

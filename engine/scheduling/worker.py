@@ -27,12 +27,12 @@ from engine.config import EngineConfig
 from engine.decoding.prompt import build_prompt
 from engine.decoding.repetition import repeated_tokens
 from engine.decoding.sampling import Draw
-from engine.decoding.temperature_fallback import Attempt, Readings
-from engine.decoding.transcript import Transcript, TranscriptInfo
+from engine.decoding.temperature_fallback import DecodingAttempt, TemperatureFallback
+from engine.decoding.transcript import TokenTranscript, TranscriptInfo
 from engine.decoding.word_timing import Alignment
 from engine.errors import EngineError, EngineFailed
-from engine.runner import Runner, Sample, Step, Transcribed
-from engine.scheduling.batcher import Batcher, Limits, Load, Waiting
+from engine.runner import Runner, SampledToken, Step, Transcribed
+from engine.scheduling.batcher import Batcher, BatchLimits, Load, Waiting
 from engine.scheduling.stats import StatsRecorder
 
 logger = logging.getLogger(__name__)
@@ -57,10 +57,10 @@ _ENCODE_TIME_MEMORY = 0.7
 """How much of the measured encoder time is kept when a new measurement comes."""
 
 
-class Read(NamedTuple):
+class FinishedAttempt(NamedTuple):
     """A reading of a window that has come to its end."""
 
-    transcript: Transcript
+    transcript: TokenTranscript
     control: tuple[int, ...]
     """The tokens before its output."""
     is_truncated: bool
@@ -82,12 +82,12 @@ class Request:
     is_cancelled: bool = False
     n_steps: int = 0
     n_begun: int = 0
-    """Readings begun, the present one included."""
-    readings: Readings[Read] = field(init=False)
+    """TemperatureFallback begun, the present one included."""
+    readings: TemperatureFallback[FinishedAttempt] = field(init=False)
     language: str | None = None
     language_probabilities: dict[str, float] | None = None
     """Where the language was detected."""
-    transcript: Transcript | None = None
+    transcript: TokenTranscript | None = None
     """Of the present reading, once prefilled."""
     control: tuple[int, ...] = ()
     """The tokens before its output, once prefilled."""
@@ -97,7 +97,7 @@ class Request:
     """A segment was handed out: what was read cannot be read again."""
 
     def __post_init__(self) -> None:
-        self.readings = Readings(self.window.options)
+        self.readings = TemperatureFallback(self.window.options)
         self.language = self.window.options.language
 
     @property
@@ -122,7 +122,7 @@ class Worker:
         default_share = _DECODE_SHARES[runner.device.type]
         self._min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
         interim_part, stall_s = _INTERIM_STALL[runner.device.type], config.max_decode_stall_ms / 1000
-        limits = Limits(
+        limits = BatchLimits(
             config.max_waiting,
             config.max_encode_batch,
             config.max_wait_ms / 1000,
@@ -144,10 +144,10 @@ class Worker:
         self._outbox: list[tuple[Request, Item]] = []
         self._again: dict[int, Request] = {}
         """By slot: to be read once more. Empty between two steps."""
-        self._unaligned: dict[int, tuple[Request, Read]] = {}
+        self._unaligned: dict[int, tuple[Request, FinishedAttempt]] = {}
         """By slot: decoded, but for the times of its words. Empty between two steps."""
-        self._ended: deque[tuple[Request, Read, Alignment | None]] = deque()
-        """Read and aligned, their slots free, but not yet answered."""
+        self._ended: deque[tuple[Request, FinishedAttempt, Alignment | None]] = deque()
+        """FinishedAttempt and aligned, their slots free, but not yet answered."""
         self._in_flight: deque[tuple[Step, dict[int, tuple[Request, int]]]] = deque()
         """Steps that were launched and not yet read, with whose they are, and which reading of theirs, by slot."""
         self._window_encode_s = window_encode_s
@@ -332,7 +332,7 @@ class Worker:
                 request.language_probabilities,
                 options.text_events,
             )
-            request.transcript = Transcript(checkpoint.tokenizer, info)
+            request.transcript = TokenTranscript(checkpoint.tokenizer, info)
             for token in options.prefix:
                 self._push(request, request.transcript.push(token, None))
             for sample in result.samples:
@@ -376,9 +376,9 @@ class Worker:
                     self._advance(slot, request, request.transcript, sample)
             self._end_readings()
 
-    def _advance(self, slot: int, request: Request, transcript: Transcript, sample: Sample) -> bool:
+    def _advance(self, slot: int, request: Request, transcript: TokenTranscript, sample: SampledToken) -> bool:
         """Take a sampled token; the last one ends the reading, and so does a loop. Whether it did."""
-        self._push(request, transcript.push(sample.token, sample.logprob, sample.attended_s))
+        self._push(request, transcript.push(sample.token, sample.logprob, sample.attention_peak_s))
         eot = self._runner.checkpoint.tokenizer.eot
         is_ended = sample.token == eot
         # Only more text makes a loop: a forced prefix that repeats itself may still come to its end.
@@ -388,19 +388,19 @@ class Worker:
         is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
         if not (is_ended or n_repeated or is_truncated):
             return False
-        self._judge(slot, request, Read(transcript, request.control, is_truncated, request.held))
+        self._judge(slot, request, FinishedAttempt(transcript, request.control, is_truncated, request.held))
         return True
 
-    def _judge(self, slot: int, request: Request, read: Read) -> None:
+    def _judge(self, slot: int, request: Request, read: FinishedAttempt) -> None:
         """Find out whether the window is to be read again."""
         options, transcript = request.window.options, read.transcript
-        counting: Read | None = read
-        if transcript.is_looping or request.readings.are_held:
+        counting: FinishedAttempt | None = read
+        if transcript.is_repetitive or request.readings.are_held:
             can_drop_text = not request.has_segments_out and not options.prefix
             counting = request.readings.judge(transcript.outcome, read, may_drop_previous_text=can_drop_text)
         if counting is None:
             self._again[slot] = request
-        elif counting.transcript.n_tokens and (options.word_times or counting.transcript.is_looping):
+        elif counting.transcript.n_tokens and (options.word_times or counting.transcript.is_repetitive):
             self._unaligned[slot] = (request, counting)
         else:
             self._finish(slot, request, counting)
@@ -422,7 +422,7 @@ class Worker:
         for (slot, (request, read)), alignment in zip(ended.items(), alignments, strict=True):
             self._finish(slot, request, read, alignment)
 
-    def _finish(self, slot: int, request: Request, read: Read, alignment: Alignment | None = None) -> None:
+    def _finish(self, slot: int, request: Request, read: FinishedAttempt, alignment: Alignment | None = None) -> None:
         self._release(slot)
         self.stats.done()
         self._ended.append((request, read, alignment))
@@ -497,12 +497,12 @@ class Worker:
         return error
 
 
-def _draw(request: Request, attempt: Attempt) -> Draw:
+def _draw(request: Request, attempt: DecodingAttempt) -> Draw:
     window = request.window
     return Draw(attempt.temperature, attempt.seed, len(window.samples) if window.options.attention_times else 0)
 
 
-def _draft(request: Request, attempt: Attempt) -> tuple[int, ...]:
+def _draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]:
     """What of the draft can be of use to an attempt.
 
     Draws at a temperature are not to be foreseen, and the bonus of hotwords depends on what was written before.

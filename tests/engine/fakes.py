@@ -15,7 +15,7 @@ from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.decoding.word_timing import Alignment
 from engine.model.kv_cache import SlotAllocator
-from engine.runner import Prefilled, Sample, Transcribed
+from engine.runner import Prefilled, SampledToken, Transcribed
 
 PATIENCE_S = 20.0
 """How long a paused stage, or a test that waits for one, holds out before it gives up."""
@@ -23,7 +23,7 @@ PATIENCE_S = 20.0
 Script = Callable[[NDArray[np.float32]], Iterator[int]]
 
 
-class Gate:
+class SpeechFilter:
     """Holds the engine's thread at a stage until the test lets it go on."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Gate:
 @dataclass(frozen=True, slots=True)
 class FakeStep:
     slots: tuple[int, ...]
-    samples: dict[int, Sample]
+    samples: dict[int, SampledToken]
 
 
 class FakeRunner:
@@ -67,7 +67,7 @@ class FakeRunner:
         self.passes: list[int] = []
         """Prompts of each prefill."""
         self.n_steps = 0
-        self.gates: defaultdict[str, list[Gate]] = defaultdict(list)
+        self.gates: defaultdict[str, list[SpeechFilter]] = defaultdict(list)
         """By stage; each gate stops one call."""
         self.faults: dict[str, Exception] = {}
         """By stage: raised there."""
@@ -77,9 +77,9 @@ class FakeRunner:
         self._heard: dict[int, NDArray[np.float32]] = {}
         self._running: dict[int, Iterator[int]] = {}
 
-    def pause(self, stage: str) -> Gate:
+    def pause(self, stage: str) -> SpeechFilter:
         """Stop the next call of `stage`: warm_up, encode, prefill or step."""
-        gate = Gate()
+        gate = SpeechFilter()
         self.gates[stage].append(gate)
         return gate
 
@@ -115,16 +115,16 @@ class FakeRunner:
         self.passes.append(len(prompts))
         for slot in slots:
             self._running[slot] = self._script(self._heard[slot])
-        return [Prefilled((Sample(next(self._running[slot]), self.logprob),), 0.25) for slot in slots]
+        return [Prefilled((SampledToken(next(self._running[slot]), self.logprob),), 0.25) for slot in slots]
 
     def launch(self) -> FakeStep:
         self._enter("step")
         self.n_steps += 1
         eot = self.checkpoint.tokenizer.eot
-        samples = {slot: Sample(next(tokens, eot), self.logprob) for slot, tokens in self._running.items()}
+        samples = {slot: SampledToken(next(tokens, eot), self.logprob) for slot, tokens in self._running.items()}
         return FakeStep(tuple(samples), samples)
 
-    def collect(self, step: FakeStep) -> dict[int, Sample]:
+    def collect(self, step: FakeStep) -> dict[int, SampledToken]:
         self._enter("collect")
         return step.samples
 

@@ -137,7 +137,7 @@ async def test_a_loop_is_stopped_and_its_first_round_kept(demo: Checkpoint):
         events = await collect(engine, window())
         again = await collect(engine, window(word_times=True))
     done = events[-1]
-    assert isinstance(done, DoneEvent) and done.is_looping and not done.is_truncated
+    assert isinstance(done, DoneEvent) and done.is_repetitive and not done.is_truncated
     assert done.text == " good morning thank you very much"
     assert done.n_steps < 40
     last = done.segments[-1]
@@ -154,7 +154,7 @@ async def test_a_loop_keeps_the_forced_prefix(demo: Checkpoint):
     async with start_engine(runner) as engine:
         events = await collect(engine, window(timestamps=False, prefix=(word,) * 30))
     done = events[-1]
-    assert isinstance(done, DoneEvent) and done.is_looping
+    assert isinstance(done, DoneEvent) and done.is_repetitive
     assert done.text == " the" * 30
 
 
@@ -164,7 +164,7 @@ async def test_a_prefix_that_repeats_itself_may_end(demo: Checkpoint):
     ending = FakeRunner(demo, lambda _: repeat(demo.tokenizer.eot))
     async with start_engine(ending) as engine:
         done = (await collect(engine, window(timestamps=False, prefix=(word,) * 30)))[-1]
-    assert isinstance(done, DoneEvent) and not done.is_looping
+    assert isinstance(done, DoneEvent) and not done.is_repetitive
     assert done.text == " the" * 30
 
 
@@ -498,7 +498,7 @@ async def test_a_bad_reading_is_followed_by_another_in_the_same_slot(second_time
     assert "".join([event.text for event in events if isinstance(event, TextEvent)]) == " good morning"
     done = events[-1]
     assert isinstance(done, DoneEvent)
-    assert (done.text, done.is_looping, done.temperature) == (" good morning", False, 0.0)
+    assert (done.text, done.is_repetitive, done.temperature) == (" good morning", False, 0.0)
     assert len(second_time_lucky.encoded) == 1
     assert second_time_lucky.slots.n_free == 4
 
@@ -523,7 +523,7 @@ async def test_a_loop_whose_segments_are_out_is_not_read_again(demo: Checkpoint)
         events = await collect(engine, window(previous_text="Before."))
     assert len(runner.prefilled) == 1
     done = events[-1]
-    assert isinstance(done, DoneEvent) and done.is_looping and done.text.startswith(" good morning")
+    assert isinstance(done, DoneEvent) and done.is_repetitive and done.text.startswith(" good morning")
 
 
 async def test_doubtful_readings_are_judged_by_their_log_probability(runner: FakeRunner):

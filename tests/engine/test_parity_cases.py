@@ -83,7 +83,7 @@ class Case:
 class Expected:
     control: list[int]
     decoded: Decoded
-    is_looping: bool
+    is_repetitive: bool
 
 
 def make_audio(rng: Random) -> Samples:
@@ -168,7 +168,7 @@ def first_timestamp(reference: Reference) -> int:
     return int(reference.model.generation_config.no_timestamps_token_id) + 1
 
 
-def is_looping(tokens: list[int], reference: Reference) -> bool:
+def is_repetitive(tokens: list[int], reference: Reference) -> bool:
     """The text ends with the same 1 to 40 tokens at least three times, and in at least 24 tokens."""
     text = [token for token in tokens if token < first_timestamp(reference)]
     if tokens[-1] >= reference.model.generation_config.eos_token_id:
@@ -193,9 +193,9 @@ def expect(reference: Reference, states: BaseModelOutput, case: Case, language: 
             timestamps=options.timestamps,
             prefix=options.prefix,
             hotwords=options.hotwords if has_text else (),
-            is_enough=lambda tokens: is_looping(tokens, reference),
+            is_enough=lambda tokens: is_repetitive(tokens, reference),
         )
-        loops = bool(decoded.logprobs) and not decoded.is_ended and is_looping(decoded.tokens, reference)
+        loops = bool(decoded.logprobs) and not decoded.is_ended and is_repetitive(decoded.tokens, reference)
         n_temperatures, is_drawn = len(options.sampling.temperatures), options.sampling.temperatures[0] > 0
         is_held = n_temperatures > 1 or (is_drawn and options.sampling.best_of > 1)
         closed = segments_of(reference, case, decoded)
@@ -265,7 +265,7 @@ def check(runner: Runner, reference: Reference, case: Case, done: DoneEvent) -> 
     expected = expect(reference, states, case, language)
     decoded, found = expected.decoded, tokens_of(done)
     wanted = decoded.tokens
-    if expected.is_looping and done.is_looping:
+    if expected.is_repetitive and done.is_repetitive:
         # The engine keeps one round of a loop, as far as the open segment holds it.
         assert found == wanted[: len(found)]
         assert len(options.prefix) <= len(found) < len(wanted)
@@ -273,14 +273,14 @@ def check(runner: Runner, reference: Reference, case: Case, done: DoneEvent) -> 
         for ours, theirs in zip(done.segments[:-1], segments, strict=False):
             assert (ours.start_s, ours.end_s, ours.text) == (theirs.start_s, theirs.end_s, theirs.text)
         return True
-    if found != wanted or done.is_looping != expected.is_looping:
+    if found != wanted or done.is_repetitive != expected.is_repetitive:
         same = [ours == theirs for ours, theirs in zip(found, wanted, strict=False)]
         at = same.index(False) if False in same else len(same)
         margin = decoded.margins[at - len(options.prefix)]
-        assert margin < NEAR_TIE, (at, margin, found, wanted, done.is_looping)
+        assert margin < NEAR_TIE, (at, margin, found, wanted, done.is_repetitive)
         logger.info("a near tie, %.2g, in token %d of %d: %s", margin, at, len(wanted), options)
         return False
-    assert not done.is_looping
+    assert not done.is_repetitive
     assert done.is_truncated == (not decoded.is_ended)
     assert done.text == reference.decode_text(wanted)
     assert done.compression_ratio == compression_ratio(done.text)

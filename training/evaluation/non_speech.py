@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from app.session.speech_filter import Gate
+from app.session.speech_filter import SpeechFilter
 from benchmarks.scoring import percentile, words
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from training.evaluation.agreement import NAMED
@@ -60,7 +60,7 @@ async def nonspeech(bench: Bench) -> list[Row]:
 
 def calibration(spoken: Sequence[Heard], silent: Sequence[Heard]) -> list[Row]:
     """The no-speech probability at the service's threshold."""
-    part, threshold = "Probability of no speech", Gate().no_speech_threshold
+    part, threshold = "Probability of no speech", SpeechFilter().no_speech_threshold
     on_speech = [heard.done.no_speech_prob for heard in spoken]
     elsewhere = [heard.done.no_speech_prob for heard in silent]
     missed = sum(p > threshold for p in on_speech) / len(on_speech) if on_speech else None

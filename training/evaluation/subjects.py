@@ -14,7 +14,7 @@ import tutti
 from app.main import Server, bind, build_app
 from app.media.pcm import Samples
 from app.service.settings import Settings
-from app.session.speech_filter import Gate
+from app.session.speech_filter import SpeechFilter
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Window
 from engine.config import AudioContext, EngineConfig
 from engine.engine import Engine
@@ -43,7 +43,7 @@ class Heard:
     @property
     def gated_text(self) -> str:
         """Without the segments that the service takes for silence."""
-        gate = Gate()
+        gate = SpeechFilter()
         kept = [s.text for s in self.done.segments if gate.is_speech(s.text, s.no_speech_prob, s.avg_logprob)]
         return "".join(kept)
 

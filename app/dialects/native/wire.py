@@ -77,7 +77,7 @@ def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
             raise BadMessage("unknown_type", "a type of start, flush, keepalive or stop", other)
 
 
-Told = (
+ControlMessage = (
     events.Started
     | events.SpeechStarted
     | events.Interim
@@ -92,7 +92,7 @@ Told = (
 """The events that the protocol has a word for."""
 
 
-def encode(event: Told) -> str:
+def encode(event: ControlMessage) -> str:
     """An event as a text frame."""
     return write_object(_wire(event))
 
@@ -240,7 +240,7 @@ def _number(low: float, high: float) -> Callable[[Any], bool]:
     return is_valid
 
 
-def _wire(event: Told) -> dict[str, Any]:
+def _wire(event: ControlMessage) -> dict[str, Any]:
     match event:
         case events.Started(session_id, model, limits, notices):
             return {

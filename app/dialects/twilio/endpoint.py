@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.delivery.call_subscribers import CallOn
+from app.delivery.call_subscribers import ActiveCall
 from app.delivery.outbox import Outbox
 from app.delivery.webhook import Delivery
 from app.dialects.json_text import read_object, write_object
@@ -35,7 +35,7 @@ async def call(websocket: WebSocket) -> None:
     line = _CallLine(service, key)
     dialect = Twilio(line)
     try:
-        await run(websocket, dialect, None, last_words=dialect.leave)
+        await run(websocket, dialect, None, on_disconnect=dialect.leave)
     except LimitExceeded as error:
         await websocket.send_denial_response(RequestError(503, error.message, code=error.code).response())
     finally:
@@ -49,7 +49,7 @@ class _CallLine:
         self._service = service
         self._key = key
         self._call: Call | None = None
-        self._on: CallOn | None = None
+        self._on: ActiveCall | None = None
         self._delivery: Delivery | None = None
 
     def begin(self, call: Call, token: str | None) -> None:

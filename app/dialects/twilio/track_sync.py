@@ -19,7 +19,7 @@ MAX_SKEW_SAMPLES = 200 * SAMPLES_PER_MS
 MAX_GAP_S = 60
 
 
-class Tracks:
+class TrackSync:
     """Puts chunks of mu-law at 8 kHz in their places; missing ones are silence."""
 
     def __init__(self, names: Sequence[str]) -> None:

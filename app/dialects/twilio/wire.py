@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from app.dialects.json_text import read_object, write_object
 from app.dialects.native.wire import MAX_PROMPT_CHARS, TASKS
-from app.dialects.twilio.track_sync import SAMPLE_RATE, Tracks
+from app.dialects.twilio.track_sync import SAMPLE_RATE, TrackSync
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
 from app.live.dialect import Read
 from app.session import events
@@ -64,7 +64,7 @@ class Twilio:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._is_connected = False
-        self._tracks: Tracks | None = None
+        self._tracks: TrackSync | None = None
         self._names: tuple[str, ...] = ()
         self._is_stopped = False
         self._told_of_late = False
@@ -150,7 +150,7 @@ class Twilio:
         if not isinstance(media_format, dict) or not MEDIA_FORMAT.items() <= media_format.items():
             raise BadStart("mediaFormat", str(MEDIA_FORMAT), media_format)
         options = _options(parameters, len(self._names))
-        self._tracks = Tracks(self._names)
+        self._tracks = TrackSync(self._names)
         return options
 
     def _media(self, media: dict[str, Any]) -> Iterable[Read]:

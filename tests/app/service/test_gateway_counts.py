@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.errors import LimitExceeded
-from app.service.gateway_counts import Places, Shared
+from app.service.gateway_counts import AdmissionCounter, Shared
 from app.service.service import Service
 from app.service.settings import Settings
 from app.session.session import SessionConfig
@@ -25,7 +25,8 @@ def gateways(n: int, **values: object) -> list[Service]:
     taken, key = np.zeros((n, 2), np.int64), "k" * 64
     settings = Settings(**values)  # type: ignore[arg-type]
     return [
-        Service(settings, FakeTranscriber(), SessionConfig(), Shared(key, 1, Places(taken, own), n)) for own in range(n)
+        Service(settings, FakeTranscriber(), SessionConfig(), Shared(key, 1, AdmissionCounter(taken, own), n))
+        for own in range(n)
     ]
 
 
@@ -63,7 +64,7 @@ def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
 async def test_sockets_are_refused_when_other_gateways_have_taken_the_places(serve) -> None:
     """And not once they are free again."""
     taken = np.zeros((2, 2), np.int64)
-    server = await serve(shared=Shared(places=Places(taken, 0), n_gateways=2), max_sessions=1)
+    server = await serve(shared=Shared(places=AdmissionCounter(taken, 0), n_gateways=2), max_sessions=1)
     taken[1, 0] = 1
     with pytest.raises(InvalidStatus) as refused:
         await connect(server.stream)

@@ -268,7 +268,7 @@ def test_a_few_letters_do_not_stand_for_ten_seconds() -> None:
     """What is left of a loop ends where so few letters may end; the speech behind it is read again, or reported."""
     bench = heard(40)
     (window,) = bench.windows
-    bench.answer_with(segment(0.3, len(window.samples) / SAMPLE_RATE, " Ha ha."), is_looping=True)
+    bench.answer_with(segment(0.3, len(window.samples) / SAMPLE_RATE, " Ha ha."), is_repetitive=True)
     (sent,) = bench.of(events.Segment)
     assert sent.end_s - sent.start_s == pytest.approx((4 + 1) * LETTER_SAMPLES / SAMPLE_RATE)
     _, again = bench.windows
@@ -295,7 +295,7 @@ def test_a_doubtful_word_over_a_long_sound_is_no_text() -> None:
 
 
 def test_more_letters_than_anybody_could_say_are_no_text() -> None:
-    """Readings at high temperatures go on and on. What the model trusts is kept: a recording may be played faster."""
+    """TemperatureFallback at high temperatures go on and on. What the model trusts is kept: a recording may be played faster."""
     crammed = segment(0.3, 0.9, " Good affordhood of September and Herdaff starts", avg_logprob=-1.1)
     bench = heard(20)
     bench.answer_with(crammed)

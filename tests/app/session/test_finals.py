@@ -62,7 +62,7 @@ def test_a_second_reading_comes_before_the_next_window() -> None:
     ]
 
 
-@pytest.mark.parametrize("how", [{"is_looping": True}, {"compression_ratio": 3.0}])
+@pytest.mark.parametrize("how", [{"is_repetitive": True}, {"compression_ratio": 3.0}])
 def test_text_of_a_window_that_loops_is_not_shown_on(how: dict) -> None:
     """The next window begins anew, with the client's prompt alone; the one after it is shown what that one said."""
     bench = heard(range(4), range(4, 8), range(8, 12), range(12, 16))
@@ -75,7 +75,7 @@ def test_text_of_a_window_that_loops_is_not_shown_on(how: dict) -> None:
 
 @pytest.mark.parametrize("segments", [(), (segment(" you", no_speech_prob=0.9, avg_logprob=-1.2),), (segment(" ..."),)])
 def test_text_before_a_window_without_any_is_not_shown_on(segments: tuple[api.Segment, ...]) -> None:
-    """A window that the gate emptied, or that holds no words, ends the context."""
+    """A window that the speech_filter emptied, or that holds no words, ends the context."""
     bench = heard(range(4), range(4, 6), range(8, 12), range(12, 16))
     bench.answer_one()
     bench.answer_with(*segments)

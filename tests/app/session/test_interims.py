@@ -54,7 +54,7 @@ def test_a_short_gap_between_words_is_no_pause() -> None:
 
 @pytest.mark.parametrize(("took_frames", "apart"), [(3, 15), (9, 15), (18, 30), (24, 40), (60, 60)])
 def test_the_interval_stretches_when_answers_take_long(took_frames: int, apart: int) -> None:
-    """Readings take at most 60 % of the time, and an engine that was slow is asked after a second at the latest."""
+    """TemperatureFallback take at most 60 % of the time, and an engine that was slow is asked after a second at the latest."""
     read = run([(0, 2000)], 2000, took_frames)
     assert abs(read[-1] - read[-2] - apart) <= 1
 

@@ -12,7 +12,7 @@ import pytest
 from cluster.local.engine_server import EngineHost
 from cluster.local.messages import Reply, route
 from cluster.local.remote_transcriber import EngineUp, RemoteTranscriber
-from cluster.local.shared_audio import BLOCK_BYTES, Arena
+from cluster.local.shared_audio import BLOCK_BYTES, SharedAudioPool
 from engine import api
 from engine.api import Transcriber
 from engine.errors import EngineFailed
@@ -57,7 +57,7 @@ class CountingHost(EngineHost):
 
 class Pair:
     def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
-        self.arena = Arena(bytearray(N_BLOCKS * BLOCK_BYTES))
+        self.arena = SharedAudioPool(bytearray(N_BLOCKS * BLOCK_BYTES))
         self.route = route(0, 0)
         self.remote = RemoteTranscriber(self.route, self.arena, tasks)
         self.host: CountingHost | None = None

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from cluster.local.roles import Seat
+from cluster.local.roles import GatewaySlot
 from engine.api import DoneEvent, Transcriber, Window
 from engine.errors import CheckpointError
 from tests.fakes import FakeTranscriber, speech
@@ -25,7 +25,7 @@ async def start_nothing() -> AsyncIterator[Transcriber]:
     yield
 
 
-async def die_too(transcriber: Transcriber, seat: Seat, on_started: Callable[[], None]) -> None:
+async def die_too(transcriber: Transcriber, seat: GatewaySlot, on_started: Callable[[], None]) -> None:
     os._exit(4)
 
 
@@ -35,7 +35,7 @@ async def die_at_once() -> AsyncIterator[Transcriber]:
     yield
 
 
-async def serve(transcriber: Transcriber, seat: Seat, on_started: Callable[[], None]) -> None:
+async def serve(transcriber: Transcriber, seat: GatewaySlot, on_started: Callable[[], None]) -> None:
     """Tells about itself what is asked, until SIGTERM."""
     seat.taken[seat.number, 0] += 1
 
@@ -61,7 +61,7 @@ async def serve(transcriber: Transcriber, seat: Seat, on_started: Callable[[], N
     server.close()
 
 
-async def serve_for_ever(transcriber: Transcriber, seat: Seat, on_started: Callable[[], None]) -> None:
+async def serve_for_ever(transcriber: Transcriber, seat: GatewaySlot, on_started: Callable[[], None]) -> None:
     """Hears no signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     on_started()

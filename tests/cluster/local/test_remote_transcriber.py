@@ -297,7 +297,7 @@ async def test_what_a_dead_gateway_had_open_is_cancelled(pair: Pair) -> None:
     task = asyncio.create_task(collect(pair.remote, window()))
     await pair.until(lambda: engine.n_open == 1)
     assert pair.host
-    pair.host.dismiss(pair.route)
+    pair.host.disconnect(pair.route)
     await pair.until(lambda: engine.n_open == 0)
     later = asyncio.create_task(collect(pair.remote, window()))
     # Behind the window, so that it has been read by then.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.local.shared_audio import BLOCK_BYTES, BLOCK_SAMPLES, Arena, ArenaFull, Place
+from cluster.local.shared_audio import BLOCK_BYTES, BLOCK_SAMPLES, ArenaFull, Place, SharedAudioPool
 from engine.api import Priority
 from engine.errors import EngineOverloaded
 
@@ -16,8 +16,8 @@ def samples(n_blocks: float, level: float = 0.5) -> np.ndarray:
     return np.full(round(n_blocks * BLOCK_SAMPLES), level, np.float32)
 
 
-def arena() -> Arena:
-    return Arena(bytearray(N_BLOCKS * BLOCK_BYTES))
+def arena() -> SharedAudioPool:
+    return SharedAudioPool(bytearray(N_BLOCKS * BLOCK_BYTES))
 
 
 @given(st.lists(st.tuples(st.integers(1, 4 * BLOCK_SAMPLES), st.integers(0, 30)), max_size=30))
@@ -66,5 +66,5 @@ def test_interims_leave_room_for_finals() -> None:
 def test_two_processes_see_the_same_audio() -> None:
     """Who looks needs the memory and the place alone."""
     memory = bytearray(N_BLOCKS * BLOCK_BYTES)
-    place = Arena(memory).put(samples(1.5, 0.25), Priority.FINAL)
-    assert (Arena(memory).look(place) == samples(1.5, 0.25)).all()
+    place = SharedAudioPool(memory).put(samples(1.5, 0.25), Priority.FINAL)
+    assert (SharedAudioPool(memory).look(place) == samples(1.5, 0.25)).all()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cluster.local.remote_transcriber import EngineUp
-from cluster.local.supervisor import MAX_PAUSE_S, Cell, CellConfig, CellError, check_room, pause_s
+from cluster.local.supervisor import MAX_PAUSE_S, Supervisor, SupervisorConfig, SupervisorError, check_room, pause_s
 from tests.cluster.local import processes
 from tests.fakes import said
 
@@ -44,7 +44,7 @@ class Running:
             "first_pause_s": 0.01,
             "max_failed_starts": 2,
         }
-        self.cell = Cell(CellConfig(**config | values))
+        self.cell = Supervisor(SupervisorConfig(**config | values))
 
     def _note_ready(self, engine: EngineUp) -> None:
         self.engines.append(engine)
@@ -150,19 +150,19 @@ async def test_what_does_not_end_is_killed(tmp_path: Path) -> None:
 
 async def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
     """What the operator can mend is not tried again."""
-    with pytest.raises(CellError, match="no such model"):
+    with pytest.raises(SupervisorError, match="no such model"):
         async with asyncio.timeout(PATIENCE_S):
             await Running(tmp_path, start_engine=processes.start_nothing).cell.run()
 
 
 async def test_an_engine_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(CellError, match="engine has died 2 times"):
+    with pytest.raises(SupervisorError, match="engine has died 2 times"):
         async with asyncio.timeout(PATIENCE_S):
             await Running(tmp_path, start_engine=processes.die_at_once).cell.run()
 
 
 async def test_a_gateway_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(CellError, match=r"gateway-\d has died 2 times"):
+    with pytest.raises(SupervisorError, match=r"gateway-\d has died 2 times"):
         async with asyncio.timeout(PATIENCE_S):
             await Running(tmp_path, serve=processes.die_too).cell.run()
 
@@ -176,7 +176,7 @@ def test_pauses_grow_up_to_a_bound() -> None:
 def test_too_little_shared_memory_is_told_before_anything_starts() -> None:
     """As in a container that has Docker's 64 MB."""
     check_room(1)
-    with pytest.raises(CellError, match="--shm-size"):
+    with pytest.raises(SupervisorError, match="--shm-size"):
         check_room(1 << 60)
 
 

@@ -13,7 +13,7 @@ from engine.checkpoint.checkpoint import Checkpoint, ModelConfig
 from engine.cuda.fused_model import FusedDecoder, FusedEncoder, HalfProducts
 from engine.cuda.fused_sampling import FusedSampler
 from engine.decoding.logit_rules import RuleState, make_rules
-from engine.model.forward import PlainPasses
+from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
 from engine.model.random_weights import fill, random_checkpoint
@@ -62,7 +62,7 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
     runs = find_runs(lengths)
     if not fused:
         states: torch.Tensor = model.encoder(features, runs)
-        PlainPasses(model, cache, numbers(), numbers()).encode(features, slots, runs)
+        EagerForward(model, cache, numbers(), numbers()).encode(features, slots, runs)
         cache.update()
         return states
     states = FusedEncoder(model.encoder, HalfProducts())(features, runs)
@@ -94,7 +94,7 @@ def test_prompts_and_steps_are_decoded_alike(model: Whisper, caches: tuple[KVCac
     for cache in caches:
         encode(model, cache, [200, 150], slots, fused=False)
     tokens, positions = numbers(*(20 + slot for slot in range(N_SLOTS))), numbers(5, 0, 3, 0)
-    plain, fused = PlainPasses(model, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
+    plain, fused = EagerForward(model, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
     padded = numbers(*prompts[0], 0, 0, *prompts[1]).view(2, 5)
     expected, found = plain.read(prompts, slots), fused(padded, numbers(0, 0), numbers(*slots))
     torch.testing.assert_close(found[0, :3], expected[0, :3], **TOLERANCE)

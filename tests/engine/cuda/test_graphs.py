@@ -15,9 +15,9 @@ from engine.config import Kernels
 from engine.cuda import graphs
 from engine.cuda.fused_model import HalfProducts
 from engine.cuda.fused_sampling import FusedSampler
-from engine.cuda.graphs import Captured, GraphedPasses, load_flashinfer
+from engine.cuda.graphs import Captured, CudaGraphForward, load_flashinfer
 from engine.errors import CheckpointError
-from engine.model.forward import PlainPasses, n_rows_held
+from engine.model.forward import EagerForward, n_rows_held
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
 from engine.model.random_weights import fill
@@ -65,7 +65,7 @@ def make(
     decodes: bool = True,
     shorter: tuple[int, ...] = SHORTER,
     kernels: Kernels = "triton",
-) -> tuple[PlainPasses, GraphedPasses]:
+) -> tuple[EagerForward, CudaGraphForward]:
     """Both over caches of their own, with the same tokens at the same positions."""
 
     def capture(self: object, body: Callable[[], Any]) -> Captured[Any]:
@@ -86,7 +86,7 @@ def make(
     tokens, positions = torch.arange(rows, device=DEVICE) + 20, torch.full((rows,), 4, device=DEVICE)
     plain_cache, cache = (KVCache(TINY, N_SLOTS + 1, DEVICE, torch.float32) for _ in range(2))
     sampler: FusedSampler = NoSampler()  # type: ignore[assignment]
-    graphed = GraphedPasses(
+    graphed = CudaGraphForward(
         model,
         cache,
         tokens,
@@ -99,7 +99,7 @@ def make(
     )
     with torch.inference_mode():
         graphed.capture(4, (TINY.n_mels, 2 * TINY.max_source_positions), shorter)
-    return PlainPasses(model, plain_cache, tokens, positions), graphed
+    return EagerForward(model, plain_cache, tokens, positions), graphed
 
 
 @torch.inference_mode()

@@ -16,22 +16,22 @@ async def read(runner: Runner, samples: Samples, options: DecodeOptions) -> Done
     return done
 
 
-async def text_behind(runner: Runner, previous_text: str) -> str:
+async def following_text(runner: Runner, previous_text: str) -> str:
     options = DecodeOptions(language="en", previous_text=previous_text)
     return (await read(runner, read_clip("names"), options)).text
 
 
 async def test_names_of_the_prompt_are_written_as_there(short_runner: Runner) -> None:
     """Alone the model spells them as they sound; a list or a sentence tells it; names that nobody says stay out."""
-    alone = await text_behind(short_runner, "")
+    alone = await following_text(short_runner, "")
     assert not any(name in alone for name in NAMES)
     for helpful in (
         "Hallstrom, Bratislava, Thaddeus, Beatrix Vandermeer, Poughkeepsie",
         "Our Bratislava branch is closed. Please write to Beatrix Vandermeer instead.",
     ):
-        text = await text_behind(short_runner, helpful)
+        text = await following_text(short_runner, helpful)
         assert all(name in text for name in NAMES), text
-    other = await text_behind(short_runner, "Hallstrom, Thaddeus, Poughkeepsie")
+    other = await following_text(short_runner, "Hallstrom, Thaddeus, Poughkeepsie")
     assert not any(name in other for name in ("Hallstrom", "Thaddeus", "Poughkeepsie")), other
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.api import DecodeOptions, Sampling
-from engine.decoding.temperature_fallback import Attempt, Outcome, Readings
+from engine.decoding.temperature_fallback import DecodingAttempt, Outcome, TemperatureFallback
 
 GOOD = Outcome(-0.3, 1.5, 0.01, False)
 DOUBTFUL = Outcome(-1.4, 1.5, 0.01, False)
@@ -13,9 +13,9 @@ SILENT = Outcome(-1.4, 1.5, 0.9, False)
 TEMPERATURES = (0.0, 0.2, 0.4)
 
 
-def read(options: DecodeOptions, *outcomes: Outcome, may_drop: bool = True) -> tuple[int, list[Attempt]]:
+def read(options: DecodeOptions, *outcomes: Outcome, may_drop: bool = True) -> tuple[int, list[DecodingAttempt]]:
     """Which of the outcomes counts, all of which must be asked for, and the attempts that led there."""
-    readings = Readings[int](options)
+    readings = TemperatureFallback[int](options)
     attempts = []
     for index, outcome in enumerate(outcomes):
         attempts.append(readings.present)
@@ -33,14 +33,14 @@ def sampling(**changes: object) -> DecodeOptions:
 @pytest.mark.parametrize("outcome", [GOOD, DOUBTFUL, REPETITIVE, LOOPING, SILENT])
 def test_a_single_greedy_reading_counts_whatever_it_is(outcome: Outcome):
     """That is the default; nothing is held back for it."""
-    assert not Readings(DecodeOptions()).are_held
-    assert read(DecodeOptions(), outcome) == (0, [Attempt(0.0, 0)])
+    assert not TemperatureFallback(DecodeOptions()).are_held
+    assert read(DecodeOptions(), outcome) == (0, [DecodingAttempt(0.0, 0)])
 
 
 @pytest.mark.parametrize("bad", [DOUBTFUL, REPETITIVE, LOOPING])
 def test_a_bad_reading_is_followed_by_one_at_the_next_temperature(bad: Outcome):
     """Up to the first good one."""
-    assert Readings(sampling()).are_held
+    assert TemperatureFallback(sampling()).are_held
     counting, attempts = read(sampling(), bad, bad, GOOD)
     assert counting == 2
     assert [attempt.temperature for attempt in attempts] == [0.0, 0.2, 0.4]

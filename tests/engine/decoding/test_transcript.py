@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, TextEvent
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.checkpoint.tokenizer import Tokenizer
-from engine.decoding.transcript import Transcript, TranscriptInfo, compression_ratio
+from engine.decoding.transcript import TokenTranscript, TranscriptInfo, compression_ratio
 
 AUDIO_S = 2.5
 
@@ -31,7 +31,7 @@ def run(
 ) -> list[EngineEvent]:
     """All events of a window of these tokens, each with log-probability -1, the end token with -3."""
     info = TranscriptInfo(audio_s, "en", with_timestamps, 0.125, with_text_events=with_text_events)
-    transcript = Transcript(tokenizer, info)
+    transcript = TokenTranscript(tokenizer, info)
     events: list[EngineEvent] = []
     for index, token in enumerate(tokens):
         events += transcript.push(token, None if index < n_forced else -1.0)

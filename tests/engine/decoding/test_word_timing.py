@@ -157,9 +157,9 @@ async def test_attention_tells_roughly_when_a_word_begins(short_runner: Runner):
             read(replace(plain, draft=draft)), read(DecodeOptions(language="en")), read(timed), read(plain, 20_000)
         )
     words = [piece for piece in alone.pieces if piece.at_s is None]
-    assert [piece.attended_s for piece in drafted.pieces] == [piece.attended_s for piece in alone.pieces]
-    assert all(piece.attended_s is None for piece in untold.pieces)
+    assert [piece.attention_peak_s for piece in drafted.pieces] == [piece.attention_peak_s for piece in alone.pieces]
+    assert all(piece.attention_peak_s is None for piece in untold.pieces)
     starts = [word.start_s for segment in reference.segments for word in segment.words or ()]
-    off = [abs((piece.attended_s or 0.0) - start) for piece, start in zip(words, starts, strict=True)]
+    off = [abs((piece.attention_peak_s or 0.0) - start) for piece, start in zip(words, starts, strict=True)]
     assert np.median(off) < 0.3
-    assert all(0 < (piece.attended_s or 0) <= 2.5 for piece in cut.pieces)
+    assert all(0 < (piece.attention_peak_s or 0) <= 2.5 for piece in cut.pieces)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from engine.model.host_transfer import Staging, to_host
+from engine.model.host_transfer import HostTransfer, to_host
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def test_windows_lie_under_one_another_with_silence_behind() -> None:
     """Again and again: what was there before does not shine through."""
-    staging = Staging(DEVICE)
+    staging = HostTransfer(DEVICE)
     for value in (0.5, 0.25):
         padded = staging.padded([np.full(3, value, np.float32), np.full(5, -value, np.float32)], 6)
         expected = [[value] * 3 + [0.0] * 3, [-value] * 5 + [0.0]]
@@ -19,16 +19,16 @@ def test_windows_lie_under_one_another_with_silence_behind() -> None:
 
 
 def test_what_is_made_ready_can_be_used_at_once() -> None:
-    staging = Staging(DEVICE)
+    staging = HostTransfer(DEVICE)
     windows = [np.full(3, 0.5, np.float32), np.full(5, 0.25, np.float32)]
     for _ in range(3):
-        made = staging.made_ready(lambda: 2 * staging.padded(windows, 6))
+        made = staging.prefetch(lambda: 2 * staging.padded(windows, 6))
         assert (made + 1).tolist() == [[2.0] * 3 + [1.0] * 3, [1.5] * 5 + [1.0]]
 
 
 def test_rows_come_back_as_they_were() -> None:
     columns = torch.tensor([[1.0, 51865.0], [-0.5, -2.0]], device=DEVICE)
-    assert Staging(DEVICE).to_host(columns).read() == [[1.0, -0.5], [51865.0, -2.0]]
+    assert HostTransfer(DEVICE).to_host(columns).read() == [[1.0, -0.5], [51865.0, -2.0]]
 
 
 def test_columns_of_any_lengths_come_in_one_transfer() -> None:

@@ -13,7 +13,7 @@ from engine.decoding.sampling import Draw
 from engine.decoding.transcript import compression_ratio
 from engine.errors import CheckpointError
 from engine.model.random_weights import SIZES, random_checkpoint
-from engine.runner import Runner, Sample, load_runner
+from engine.runner import Runner, SampledToken, load_runner
 
 N_WORDS = 28
 """What a window decodes to, as docs/results.md has it."""
@@ -51,7 +51,7 @@ def tiny() -> Runner:
     return load()
 
 
-def decode(runner: Runner, options: DecodeOptions) -> list[Sample]:
+def decode(runner: Runner, options: DecodeOptions) -> list[SampledToken]:
     """Up to the end, for a hundred tokens at most."""
     prompt = build_prompt(runner.checkpoint, options, options.language)
     samples = [*runner.prefill([0], [prompt], [options.timestamps], [Draw()])[0].samples]
@@ -60,7 +60,7 @@ def decode(runner: Runner, options: DecodeOptions) -> list[Sample]:
     return samples
 
 
-def words_of(runner: Runner, said: list[Sample]) -> list[int]:
+def words_of(runner: Runner, said: list[SampledToken]) -> list[int]:
     return [each.token for each in said if each.token < runner.checkpoint.tokenizer.eot]
 
 

@@ -318,9 +318,9 @@ def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
         assert min(margins) < NEAR_TIE, (ask, margins, found, wanted)
         logger.info("a near tie, %.2g, in one of %d tokens: %s", min(margins), len(alone.margins), ask)
         return
-    for name in ("text", "pieces", "language", "is_truncated", "is_looping", "compression_ratio"):
+    for name in ("text", "pieces", "language", "is_truncated", "is_repetitive", "compression_ratio"):
         assert getattr(ours, name) == getattr(theirs, name), name
-    # Readings of the same tokens at several temperatures are equally likely: either may count.
+    # TemperatureFallback of the same tokens at several temperatures are equally likely: either may count.
     assert ours.temperature == theirs.temperature or ours.temperature in ask.options.sampling.temperatures
     assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=1e-3)
     assert ours.no_speech_prob == pytest.approx(theirs.no_speech_prob, abs=1e-4)

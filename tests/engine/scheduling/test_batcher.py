@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from engine.api import Priority
 from engine.errors import EngineOverloaded
-from engine.scheduling.batcher import RECENT_S, Batcher, Limits, Load, Waiting
+from engine.scheduling.batcher import RECENT_S, Batcher, BatchLimits, Load, Waiting
 
-LIMITS = Limits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
+LIMITS = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
 IDLE = Load(n_free_slots=8, n_running=0, window_encode_s=0.15)
 LATER_S = 1.0
 """By then nothing is held back for others any more."""
@@ -24,7 +24,7 @@ def interim(id: int, session: str = "a", channel: int = 0) -> Waiting:
     return Waiting(id, session, channel, Priority.INTERIM)
 
 
-def batcher_with(*windows: Waiting, limits: Limits = LIMITS) -> Batcher:
+def batcher_with(*windows: Waiting, limits: BatchLimits = LIMITS) -> Batcher:
     batcher = Batcher(limits)
     for window in windows:
         batcher.add(window, 0.0)
@@ -76,7 +76,7 @@ def test_full_batch_does_not_wait():
 
 def test_what_fills_the_device_does_not_wait():
     """It may be less than a batch, which would not go faster."""
-    limits = Limits(max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2)
+    limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2)
     batcher = batcher_with(final(1), limits=limits)
     assert batcher.take(0.0, IDLE) == []
     batcher.add(final(2), 0.0)
@@ -85,7 +85,7 @@ def test_what_fills_the_device_does_not_wait():
 
 def test_only_what_may_be_taken_fills_the_device():
     """Interims that must not join any more keep nothing busy."""
-    limits = Limits(100, 16, 0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.1)
+    limits = BatchLimits(100, 16, 0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.1)
     batcher = batcher_with(interim(1), interim(2, "b"), final(3, "c"), limits=limits)
     assert batcher.fills_device(Load(8, 1, 0.05, held_up_s=0.05))
     assert not batcher.fills_device(Load(8, 1, 0.05, held_up_s=0.1))
@@ -119,7 +119,7 @@ def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int):
 
 def test_interims_hold_up_less_than_finals():
     """So that a final that comes meanwhile has not long to wait; finals come first and may take all of the time."""
-    limits = Limits(100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.1)
+    limits = BatchLimits(100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.1)
     running = Load(n_free_slots=16, n_running=1, window_encode_s=0.04)
     interims = [interim(id, f"s{id}") for id in range(4)]
     finals = [final(id, f"s{id}") for id in range(4, 16)]
@@ -151,7 +151,7 @@ def test_finals_go_first():
 )
 def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken: int):
     """A quarter of them, one at least where there are two; a final takes any."""
-    limits = Limits(100, 4, 0.01, 10.0, n_slots)
+    limits = BatchLimits(100, 4, 0.01, 10.0, n_slots)
     load = Load(n_free, n_slots - n_free, 0.1)
     interims = [interim(id, str(id)) for id in range(6)]
     assert len(batcher_with(*interims, limits=limits).take(LATER_S, load)) == n_taken
@@ -161,7 +161,7 @@ def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken
 
 def test_finals_may_use_what_interims_must_leave():
     """In one batch too: the interim behind them gets no place that a final could want."""
-    limits = Limits(100, 4, 0.01, 10.0, n_slots=8)
+    limits = BatchLimits(100, 4, 0.01, 10.0, n_slots=8)
     batcher = batcher_with(interim(1), final(2), final(3), interim(4, "b"), limits=limits)
     assert batcher.take(LATER_S, Load(4, 4, 0.1)) == [2, 3]
     assert batcher.take(LATER_S, Load(4, 4, 0.1)) == [1, 4]
@@ -190,7 +190,7 @@ def test_finals_are_never_replaced():
 
 def test_full_queue_refuses_but_still_lets_interims_be_replaced():
     """Replacing does not make the queue longer."""
-    batcher = batcher_with(interim(1), final(2), limits=Limits(2, 4, 0.01, 0.4))
+    batcher = batcher_with(interim(1), final(2), limits=BatchLimits(2, 4, 0.01, 0.4))
     with pytest.raises(EngineOverloaded):
         batcher.add(final(3), 0.0)
     assert batcher.add(interim(4), 0.0) == interim(1)
@@ -220,7 +220,7 @@ actions = st.lists(
 @given(actions)
 def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]):
     """Taken, removed, superseded or refused: whatever happens; and no batch exceeds slots or limits."""
-    limits = Limits(max_waiting=12, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4, n_slots=6)
+    limits = BatchLimits(max_waiting=12, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4, n_slots=6)
     batcher = Batcher(limits)
     ends: Counter[int] = Counter()
     added: list[Waiting] = []
