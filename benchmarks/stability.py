@@ -20,7 +20,9 @@ from typing import Any, cast, get_args
 
 import click
 
-from app.session import events
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from app.session.effects import Effect, Send, Submit
 from app.session.session import Session, SessionConfig
 from app.session.stabilizer import Agreement, Attention, MakePolicy
 from benchmarks import machine, report
@@ -35,7 +37,7 @@ from engine.engine import Engine
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
 TAIL_S = 2.0
-START = events.Start(audio=events.AudioFormat("pcm_f32le"), language="en")
+START = commands.Start(audio=AudioFormat("pcm_f32le"), language="en")
 
 
 @dataclass(slots=True)
@@ -85,14 +87,14 @@ class Captions:
 async def listen(engine: Transcriber, recording: Recording, config: SessionConfig) -> Found:
     """One session, whose readings are answered at once."""
     session, captions, found = Session("bench", engine.info, config), Captions(), Found()
-    waiting: deque[events.Effect] = deque(session.receive(START))
+    waiting: deque[Effect] = deque(session.receive(START))
 
     async def perform() -> None:
         while waiting:
             match waiting.popleft():
-                case events.Send(event):
+                case Send(event):
                     captions.take(session.now_s, event)
-                case events.Submit(job, window):
+                case Submit(job, window):
                     found.n_readings += 1
                     async with engine.submit(window) as answers:
                         async for answer in answers:
@@ -102,9 +104,9 @@ async def listen(engine: Transcriber, recording: Recording, config: SessionConfi
 
     samples = recording.samples.astype("<f4")
     for at in range(0, len(samples), CHUNK_SAMPLES):
-        waiting.extend(session.receive(events.Audio(samples[at : at + CHUNK_SAMPLES].tobytes())))
+        waiting.extend(session.receive(commands.Audio(samples[at : at + CHUNK_SAMPLES].tobytes())))
         await perform()
-    waiting.extend(session.receive(events.Stop()))
+    waiting.extend(session.receive(commands.Stop()))
     await perform()
     found.delays = measure_words(captions.seen, spoken_words(recording.said), 0.0)
     found.errors = word_errors(recording.text, captions.text)

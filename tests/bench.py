@@ -3,45 +3,46 @@
 from collections import deque
 from collections.abc import Container
 
-from app.media.pcm import Samples
-from app.session import events
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands, events
+from app.session.effects import Cancel, Close, Effect, Send, Submit
 from app.session.session import Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from tests.fakes import MODEL, LevelDetector, decode, pcm
 
 CONFIG = SessionConfig(make_detector=LevelDetector)
-START = events.Start(audio=events.AudioFormat("pcm_f32le"))
+START = commands.Start(audio=AudioFormat("pcm_f32le"))
 
 
 class Bench:
     """Runs a session by hand: collects its events, and answers its windows when told to."""
 
-    def __init__(self, start: events.Start = START, config: SessionConfig = CONFIG) -> None:
+    def __init__(self, start: commands.Start = START, config: SessionConfig = CONFIG) -> None:
         self.session = Session("s_test", MODEL, config)
         self.events: list[events.Event] = []
         self.waiting: deque[tuple[int, api.Window]] = deque()
         self.windows: list[api.Window] = []
-        self.closes: list[events.Close] = []
+        self.closes: list[Close] = []
         self.give(start)
 
-    def give(self, command: events.Command) -> None:
+    def give(self, command: commands.Command) -> None:
         self.perform(self.session.receive(command))
 
     def hear(self, samples: Samples, *, answer: bool = True, n_channels: int = 1) -> None:
         """Audio in pieces of 100 ms, each answered by the engine before the next; channels are interleaved."""
         size = SAMPLE_RATE // 10 * n_channels
         for at in range(0, len(samples), size):
-            self.give(events.Audio(pcm(samples[at : at + size])))
+            self.give(commands.Audio(pcm(samples[at : at + size])))
             if answer:
                 self.answer_all()
 
-    def perform(self, effects: list[events.Effect]) -> None:
+    def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case events.Send(event):
+                case Send(event):
                     self.events.append(event)
-                case events.Submit(job, window):
+                case Submit(job, window):
                     assert 0 < len(window.samples) <= WINDOW_SAMPLES
                     older = [each for each, other in self.waiting if self.replaces(window, each, other)]
                     self.waiting = deque(each for each in self.waiting if each[0] not in older)
@@ -49,9 +50,9 @@ class Bench:
                     self.windows.append(window)
                     for each in older:
                         self.perform(self.session.engine_event(each, api.SupersededEvent()))
-                case events.Cancel(job):
+                case Cancel(job):
                     self.waiting = deque(each for each in self.waiting if each[0] != job)
-                case events.Close():
+                case Close():
                     self.closes.append(effect)
 
     def replaces(self, window: api.Window, job: int, older: api.Window) -> bool:
@@ -93,7 +94,7 @@ class Bench:
         return " ".join(e.text for e in self.of(events.Utterance) if e.channel == channel and e.text)
 
     def stop(self) -> None:
-        self.give(events.Stop())
+        self.give(commands.Stop())
         self.answer_all()
 
 

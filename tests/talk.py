@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.live.dialect import Dialect, Read
-from app.session import events
+from app.session import commands, events
+from app.session.effects import Cancel, Close, Effect, Send, Submit
 from app.session.session import Session, SessionConfig
 from engine import api
 from tests.fakes import MODEL, LevelDetector, decode
@@ -23,9 +24,9 @@ class Talk:
         answers: the engine answers at once; else when `answer_all` says so.
         """
         self.said: list[dict[str, Any]] = []
-        self.closes: list[events.Close] = []
+        self.closes: list[Close] = []
         self.windows: list[api.Window] = []
-        self.commands: list[events.Command] = []
+        self.commands: list[commands.Command] = []
         self.answers = answers
         self._waiting: list[tuple[int, api.Window]] = []
         self._dialect = dialect
@@ -46,17 +47,17 @@ class Talk:
             for event in decode(window):
                 self.perform(self.session.engine_event(job, event))
 
-    def perform(self, effects: Iterable[events.Effect]) -> None:
+    def perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case events.Send(event):
+                case Send(event):
                     self.said += map(json.loads, self._dialect.write(event))
-                case events.Submit(job, window):
+                case Submit(job, window):
                     self.windows.append(window)
                     self._waiting.append((job, window))
-                case events.Cancel(job):
+                case Cancel(job):
                     self._waiting = [each for each in self._waiting if each[0] != job]
-                case events.Close():
+                case Close():
                     self.closes.append(self._dialect.close(effect))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -68,8 +69,8 @@ class Talk:
                 case events.Reply(text):
                     self.said.append(json.loads(text))
                 case events.Notice():
-                    self.perform([events.Send(item)])
-                case events.Media():
+                    self.perform([Send(item)])
+                case commands.Media():
                     raise AssertionError("containers are decoded by the connection")
                 case _:
                     self.commands.append(item)

@@ -5,17 +5,18 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from app.errors import CLOSE_DONE, MediaError, SessionError
-from app.media.pcm import Samples
-from app.session import events
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands, events
+from app.session.effects import Close
 from app.session.engine_driver import MAX_BACKLOG, SessionDriver
 from app.session.session import Session, SessionConfig
 from engine import api
 
 # A file is cut at longer pauses than live speech, so that windows are fuller. With windows that run on over pauses
 # of up to 3 s the demo model lost 6.5 s of speech of a 3-minute dialogue; with these none, at two thirds of the speed.
-FILE_ENDPOINTING = events.Endpointing(silence_ms=700, max_utterance_s=300.0)
+FILE_ENDPOINTING = commands.Endpointing(silence_ms=700, max_utterance_s=300.0)
 
-FLOATS = events.AudioFormat("pcm_f32le")
+FLOATS = AudioFormat("pcm_f32le")
 """Mono samples at 16 kHz."""
 
 RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -47,8 +48,8 @@ async def transcribe(
     best_of: int = 1,
     falls_back: bool = True,
     carries_context: bool = False,
-    endpointing: events.Endpointing = FILE_ENDPOINTING,
-    audio_format: events.AudioFormat = FLOATS,
+    endpointing: commands.Endpointing = FILE_ENDPOINTING,
+    audio_format: AudioFormat = FLOATS,
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
     """Transcribe samples; events are handed out as they come, `Stopped` last.
@@ -95,7 +96,7 @@ async def transcribe(
             case events.Stopped():
                 note_final(event.audio_s)
 
-    def note_close(close: events.Close) -> None:
+    def note_close(close: Close) -> None:
         nonlocal failure
         if close.code != CLOSE_DONE and failure is None:
             failure = SessionError(close.reason, close.reason, close.code)
@@ -111,7 +112,7 @@ async def transcribe(
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, note, note_close)
         driver.receive(
-            events.Start(
+            commands.Start(
                 audio=audio_format,
                 language=language,
                 task=task,
@@ -127,9 +128,9 @@ async def transcribe(
                 await driver.room()
                 if session.is_closed:
                     break
-                driver.receive(events.Audio(piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()))
+                driver.receive(commands.Audio(piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()))
                 note_final(min(session.acknowledged()))
-            driver.receive(events.Stop())
+            driver.receive(commands.Stop())
             await is_closed.wait()
         except MediaError as error:
             # Raised behind the task group, which would wrap it.

@@ -22,7 +22,8 @@ from app.media.stream_decoder import ContainerDecoder
 from app.service.admission import FinalWaits
 from app.service.metrics import Metrics
 from app.service.settings import Settings
-from app.session import events
+from app.session import commands, events
+from app.session.effects import Close, Send
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
 from engine import api
@@ -121,7 +122,7 @@ class Connection:
         self._is_left = False
         """The client has gone, and what it said is being made final."""
         self._outbox = Outbox()
-        self._close: events.Close | None = None
+        self._close: Close | None = None
         self._driver: SessionDriver | None = None
         self._media: ContainerDecoder | None = None
         self._arrivals = _Arrivals()
@@ -140,7 +141,7 @@ class Connection:
             # A mistake of ours ends this session alone.
             self._log.error("failed", exc_info=errors)
             code = str(CLOSE_OUR_FAULT)
-            await self._close_socket(events.Close(CLOSE_OUR_FAULT, "internal_error"))
+            await self._close_socket(Close(CLOSE_OUR_FAULT, "internal_error"))
         finally:
             if self._media is not None:
                 self._media.close()
@@ -228,22 +229,22 @@ class Connection:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._flush_after_s):
                     return await self._websocket.receive()
-            self._driver.receive(events.Flush(QUIET))
+            self._driver.receive(commands.Flush(QUIET))
         return await self._websocket.receive()
 
     async def _take(self, items: Iterable[Read], pace: _Pace) -> None:
         assert self._driver
         for item in items:
             match item:
-                case events.Audio(data):
+                case commands.Audio(data):
                     await self._take_audio(data, pace)
                 case events.Notice():
-                    self._driver.perform([events.Send(item)])
-                case events.Media(data):
+                    self._driver.perform([Send(item)])
+                case commands.Media(data):
                     await self._take_media(data, pace)
                 case events.Reply():
                     self._put(item)
-                case events.Stop():
+                case commands.Stop():
                     await self._end_media(pace)
                     self._driver.receive(item)
                 case _:
@@ -263,7 +264,7 @@ class Connection:
         for at in range(0, max(len(data), 1), n_piece):
             await self._driver.room()
             piece = data[at : at + n_piece]
-            self._driver.receive(events.Audio(piece))
+            self._driver.receive(commands.Audio(piece))
             self._metrics.audio_s_total.inc(self._session.duration_s(piece))
             self._arrivals.note(self._session.now_s, self._clock())
             for reply in self._dialect.heard(self._session.now_s):
@@ -296,7 +297,7 @@ class Connection:
         except LimitExceeded as error:
             self._driver.perform(self._session.fail(error))
 
-    def _on_close(self, close: events.Close) -> None:
+    def _on_close(self, close: Close) -> None:
         self._close = close
         self._outbox.close()
 
@@ -313,14 +314,14 @@ class Connection:
                         await self._websocket.send_text(message)
             except TimeoutError:
                 self._log.warning("the client did not read for %g s", self._settings.send_timeout_s)
-                self._close = events.Close(CLOSE_POLICY, "slow_reader")
+                self._close = Close(CLOSE_POLICY, "slow_reader")
                 break
             except (WebSocketDisconnect, RuntimeError):
                 # Starlette says RuntimeError when the peer has gone while we were sending.
                 return
-        await self._close_socket(self._close or events.Close(CLOSE_OUR_FAULT, ""))
+        await self._close_socket(self._close or Close(CLOSE_OUR_FAULT, ""))
 
-    async def _close_socket(self, close: events.Close) -> None:
+    async def _close_socket(self, close: Close) -> None:
         close = self._dialect.close(close)
         with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
             async with asyncio.timeout(self._settings.send_timeout_s):

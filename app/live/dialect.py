@@ -7,9 +7,10 @@ and text is the session's.
 from collections.abc import Iterable
 from typing import Protocol
 
-from app.session import events
+from app.session import commands, events
+from app.session.effects import Close
 
-Read = events.Command | events.Notice | events.Media | events.Reply
+Read = commands.Command | events.Notice | commands.Media | events.Reply
 """What a message comes to: something for the session, or something that the dialect itself answers."""
 
 
@@ -29,7 +30,7 @@ class Dialect(Protocol):
         ...
 
     def read(self, message: str | bytes) -> Iterable[Read]:
-        """Translate a message of the client's. Audio comes as `events.Audio`, however it was wrapped.
+        """Translate a message of the client's. Audio comes as `commands.Audio`, however it was wrapped.
 
         Raises:
             SessionError: it cannot be read; what was wrong with it is told through the session.
@@ -44,6 +45,6 @@ class Dialect(Protocol):
         """What the time alone brings about, once audio up to `until_s` on the session's timeline has been taken in."""
         ...
 
-    def close(self, close: events.Close) -> events.Close:
+    def close(self, close: Close) -> Close:
         """The close code and reason that clients of this dialect understand."""
         ...

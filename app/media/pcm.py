@@ -1,17 +1,34 @@
 """Raw audio bytes to mono float32 samples at 16 kHz, per channel, whatever way the bytes were cut."""
 
-from typing import assert_never
+from dataclasses import dataclass
+from typing import Literal, assert_never
 
 import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from app.session.events import AudioFormat, Encoding
 from engine.api import SAMPLE_RATE
 
 Samples = NDArray[np.float32]
 
+Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 BYTES_PER_SAMPLE: dict[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """Raw audio as it arrives; the samples of several channels are interleaved."""
+
+    encoding: Encoding = "pcm_s16le"
+    sample_rate: int = 16_000
+    channels: int = 1
+    is_mixed: bool = False
+    """The channels are mixed into one before they are heard."""
+
+    @property
+    def n_heard(self) -> int:
+        """Channels that are transcribed, each on its own."""
+        return 1 if self.is_mixed else self.channels
 
 
 def _mulaw_table() -> Samples:

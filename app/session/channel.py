@@ -11,7 +11,7 @@ from typing import assert_never
 import numpy as np
 
 from app.media.pcm import SampleBuffer, Samples
-from app.session import events
+from app.session import commands, events
 from app.session.coverage import Span, duration
 from app.session.endpointing import (
     FRAME_SAMPLES,
@@ -46,7 +46,7 @@ _NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 class ChannelOptions:
     """What a channel needs to know of `start` and of the operator's settings."""
 
-    endpointing: events.Endpointing
+    endpointing: commands.Endpointing
     prompt: str
     """Shown to the model while an utterance has no text of its own."""
     first_prompt: str

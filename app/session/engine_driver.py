@@ -6,7 +6,8 @@ Used by WebSocket connections and by file transcription alike; what they do with
 import asyncio
 from collections.abc import Callable
 
-from app.session import events
+from app.session import commands, events
+from app.session.effects import Cancel, Close, Effect, Send, Submit
 from app.session.session import Session
 from engine import api
 from engine.errors import EngineError
@@ -24,7 +25,7 @@ class SessionDriver:
         transcriber: api.Transcriber,
         tasks: asyncio.TaskGroup,
         on_event: Callable[[events.Event], None],
-        on_close: Callable[[events.Close], None],
+        on_close: Callable[[Close], None],
         window_deadline_s: float | None = None,
         on_final_wait: Callable[[float], None] | None = None,
     ) -> None:
@@ -44,20 +45,20 @@ class SessionDriver:
         self._has_room = asyncio.Event()
         self._has_room.set()
 
-    def receive(self, command: events.Command) -> None:
+    def receive(self, command: commands.Command) -> None:
         self.perform(self.session.receive(command))
 
-    def perform(self, effects: list[events.Effect]) -> None:
+    def perform(self, effects: list[Effect]) -> None:
         """Carry out effects in order. Does not wait for anything."""
         for effect in effects:
             match effect:
-                case events.Send(event):
+                case Send(event):
                     self._on_event(event)
-                case events.Submit(job, window):
+                case Submit(job, window):
                     self._windows[job] = self._tasks.create_task(self._run(job, window))
-                case events.Cancel(job):
+                case Cancel(job):
                     self._cancel(job)
-                case events.Close():
+                case Close():
                     self._on_close(effect)
         if self.session.backlog < MAX_BACKLOG or self.session.is_closed:
             self._has_room.set()

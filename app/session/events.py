@@ -1,136 +1,19 @@
-"""What a session takes in (commands), what it says (events) and what it asks to be done (effects).
+"""What a session tells its client, independent of any wire format; dialects translate.
 
-All of it is independent of any wire format; dialects translate. Times are seconds on the session's timeline: since its
-first sample, or since `Resume.from_s` for a resumed one.
+Times are seconds on the session's timeline: since its first sample, or since `Resume.from_s` for a resumed one.
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from engine import api
 
-Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
-EndpointingMode = Literal["vad", "manual"]
 FlushId = str | int
-
-
-@dataclass(frozen=True, slots=True)
-class AudioFormat:
-    """Raw audio as it arrives; the samples of several channels are interleaved."""
-
-    encoding: Encoding = "pcm_s16le"
-    sample_rate: int = 16_000
-    channels: int = 1
-    is_mixed: bool = False
-    """The channels are mixed into one before they are heard."""
-
-    @property
-    def n_heard(self) -> int:
-        """Channels that are transcribed, each on its own."""
-        return 1 if self.is_mixed else self.channels
-
-
-@dataclass(frozen=True, slots=True)
-class Endpointing:
-    """When an utterance begins and ends."""
-
-    mode: EndpointingMode = "vad"
-    """`vad`: as speech is detected. `manual`: an utterance begins with the first audio and ends with a flush, `stop` or
-    its maximum; it is read whether speech is detected in it or not."""
-    silence_ms: int = 500
-    """Silence after speech that ends an utterance."""
-    min_utterance_s: float = 0.0
-    """Silence does not end an utterance before it has lasted so long: a single word waits for what may follow."""
-    max_utterance_s: float = 60.0
-    """A longer utterance is ended where its next window would begin, so that what it holds stays bounded."""
-    padding_ms: int = 300
-    """Audio heard from before the first frame of speech, as detectors hear soft onsets late."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Where a client that lost its connection goes on."""
-
-    from_s: tuple[float, ...]
-    """One time for all channels, or one for each: the newest `Utterance.resume_from_s`."""
-    prompt: str = ""
-    """Text before that moment."""
 
 
 def confidence(avg_logprob: float) -> float:
     """The probability of a token, on geometric average, in thousandths."""
     return round(min(math.exp(avg_logprob), 1.0), 3)
-
-
-# Commands: what a client says.
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    audio: AudioFormat = field(default_factory=AudioFormat)
-    language: str | None = None
-    """`None`: detected for every window."""
-    task: api.Task = "transcribe"
-    interim: bool = True
-    endpointing: Endpointing = field(default_factory=Endpointing)
-    prompt: str = ""
-    hotwords: tuple[str, ...] = ()
-    """Names and terms to expect; limits as in `engine.api.DecodeOptions`."""
-    words: bool = False
-    """Say of every final word when it was said."""
-    resume: Resume | None = None
-    notices: tuple["Notice", ...] = ()
-    """What the dialect could not honour; told to the client in `Started`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Audio:
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    id: FlushId
-    channel: int | None = None
-    """`None`: all of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """Forget the audio of the open utterance: it ends with the text that was stable. Those that have ended stay."""
-
-
-@dataclass(frozen=True, slots=True)
-class Configure:
-    """Hear utterances from the next one on in another way; the fields are those of `Start`.
-
-    Audio and endpointing change at once. Another mode of endpointing ends the open utterance first.
-    """
-
-    audio: AudioFormat
-    """With as many channels as before."""
-    language: str | None
-    endpointing: Endpointing
-    prompt: str
-    hotwords: tuple[str, ...]
-    words: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Keepalive:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    pass
-
-
-Command = Start | Audio | Flush | Discard | Configure | Keepalive | Stop
-
-
-# Events: what the session says.
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,15 +164,6 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Media:
-    """The next bytes of a container (WAV, Ogg, WebM, ...) on its way in; the shell makes `Audio` of the started format
-    of it, which is 16 kHz `pcm_f32le`.
-    """
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """A dialect's own answer to its client, as it goes out; it keeps its place among the events."""
 
@@ -297,37 +171,3 @@ class Reply:
 
 
 Event = Started | SpeechStarted | Endpoint | Interim | Segment | Utterance | Flushed | Lag | Notice | Failure | Stopped
-
-
-# Effects: what the session asks its shell to do, in order.
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    event: Event
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Submit:
-    """Give the window to the engine and its events back to the session under this number."""
-
-    job: int
-    window: api.Window
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Withdraw a window; none of its events is wanted any more."""
-
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Nothing follows: end the connection with this WebSocket close code."""
-
-    code: int
-    reason: str
-
-
-Effect = Send | Submit | Cancel | Close

@@ -22,9 +22,10 @@ from app.errors import (
     SessionError,
     WrongState,
 )
-from app.media.pcm import AudioDecoder, Samples
-from app.session import events
+from app.media.pcm import AudioDecoder, AudioFormat, Samples
+from app.session import commands, events
 from app.session.channel import Channel, ChannelOptions
+from app.session.effects import Cancel, Close, Effect, Send, Submit
 from app.session.endpointing import SpeechDetector, WebRtcDetector
 from app.session.finals import Context, DecodeRequest, FinalOptions
 from app.session.speech_filter import SpeechFilter
@@ -85,10 +86,10 @@ class Session:
         self._model = model
         self._config = config
         self._state = _State.NEW
-        self._effects: list[events.Effect] = []
+        self._effects: list[Effect] = []
         self._channels: list[Channel] = []
         self._options: ChannelOptions | None = None
-        self._audio: events.AudioFormat | None = None
+        self._audio: AudioFormat | None = None
         self._decoder: AudioDecoder | None = None
         self._from_s = 0.0
         self.is_resumed = False
@@ -151,7 +152,7 @@ class Session:
 
     # What happens to it.
 
-    def receive(self, command: events.Command) -> list[events.Effect]:
+    def receive(self, command: commands.Command) -> list[Effect]:
         """Carry out a command. What is wrong with it is answered with a `Failure`; a fatal one ends the session."""
         if self._state is _State.CLOSED:
             return []
@@ -161,7 +162,7 @@ class Session:
             self._fail(error)
         return self._taken()
 
-    def engine_event(self, job: int, event: api.EngineEvent) -> list[events.Effect]:
+    def engine_event(self, job: int, event: api.EngineEvent) -> list[Effect]:
         """Take in an event of a window that was submitted under `job`."""
         channel = self._job_channel.get(job)
         if channel is None or self._state is _State.CLOSED:
@@ -172,7 +173,7 @@ class Session:
         self._answer()
         return self._taken()
 
-    def engine_error(self, job: int, error: EngineError) -> list[events.Effect]:
+    def engine_error(self, job: int, error: EngineError) -> list[Effect]:
         """The engine could not take or finish the window. Without room for it, an interim or the second reading of a
         stretch is let go; anything else ends the session.
         """
@@ -180,7 +181,7 @@ class Session:
         close_code = CLOSE_OVERLOADED if is_overloaded else CLOSE_OUR_FAULT
         return self._give_up(job, SessionError(error.code, str(error), close_code), may_go_on=is_overloaded)
 
-    def engine_stalled(self, job: int, waited_s: float) -> list[events.Effect]:
+    def engine_stalled(self, job: int, waited_s: float) -> list[Effect]:
         """The engine has not finished the window in time, and will not be waited for. An interim or a second reading is
         let go; without a final the session ends, and its last utterances say what is done, so that the client can go on
         elsewhere.
@@ -188,7 +189,7 @@ class Session:
         message = f"no final text within {waited_s:g} s; resume from resume_from_s, on another server if there is one"
         return self._give_up(job, SessionError("engine_stalled", message, CLOSE_OUR_FAULT), may_go_on=True)
 
-    def _give_up(self, job: int, error: SessionError, may_go_on: bool) -> list[events.Effect]:
+    def _give_up(self, job: int, error: SessionError, may_go_on: bool) -> list[Effect]:
         channel = self._job_channel.pop(job, None)
         if channel is None or self._state is _State.CLOSED:
             return []
@@ -198,7 +199,7 @@ class Session:
             self._fail(error)
         return self._taken()
 
-    def fail(self, error: SessionError) -> list[events.Effect]:
+    def fail(self, error: SessionError) -> list[Effect]:
         """The shell or the dialect found something wrong with what the client did."""
         if self._state is not _State.CLOSED:
             if isinstance(error, BadStart) and self._state is not _State.NEW:
@@ -206,7 +207,7 @@ class Session:
             self._fail(error)
         return self._taken()
 
-    def end(self, reason: SessionError) -> list[events.Effect]:
+    def end(self, reason: SessionError) -> list[Effect]:
         """End the session, but make final what was heard first; the reason is the last that the client is told."""
         match self._state:
             case _State.NEW:
@@ -224,7 +225,7 @@ class Session:
                 assert_never(self._state)
         return self._taken()
 
-    def drain(self) -> list[events.Effect]:
+    def drain(self) -> list[Effect]:
         """The server is going down: the client is to go on elsewhere."""
         if self._state is _State.STOPPING:
             return []
@@ -233,37 +234,37 @@ class Session:
 
     # Commands.
 
-    def _receive(self, command: events.Command) -> None:
+    def _receive(self, command: commands.Command) -> None:
         match command:
-            case events.Start():
+            case commands.Start():
                 if self._state is not _State.NEW:
                     raise _already_started()
                 self._start(command)
-            case events.Keepalive():
+            case commands.Keepalive():
                 pass
-            case events.Audio() | events.Flush() | events.Discard() | events.Configure() | events.Stop() if (
+            case commands.Audio() | commands.Flush() | commands.Discard() | commands.Configure() | commands.Stop() if (
                 self._state is _State.NEW
             ):
                 name = type(command).__name__.lower()
                 raise WrongState("not_started", f"{name}: expected start first", CLOSE_POLICY)
-            case events.Audio() | events.Flush() | events.Discard() | events.Configure() | events.Stop() if (
+            case commands.Audio() | commands.Flush() | commands.Discard() | commands.Configure() | commands.Stop() if (
                 self._state is _State.STOPPING
             ):
                 name = type(command).__name__.lower()
                 raise WrongState("audio_after_stop", f"{name}: nothing is taken after stop")
-            case events.Audio():
+            case commands.Audio():
                 if self._state is _State.OPEN:
                     assert self._decoder
                     self._take(self._decoder.decode(command.data))
-            case events.Flush():
+            case commands.Flush():
                 self._flush(command)
-            case events.Discard():
+            case commands.Discard():
                 if self._state is _State.OPEN:
                     self._discard()
-            case events.Configure():
+            case commands.Configure():
                 if self._state is _State.OPEN:
                     self._configure(command)
-            case events.Stop():
+            case commands.Stop():
                 if self._state is _State.OPEN:
                     self._state = _State.STOPPING
                     self._finish_audio()
@@ -271,7 +272,7 @@ class Session:
             case _:
                 assert_never(command)
 
-    def _start(self, start: events.Start) -> None:
+    def _start(self, start: commands.Start) -> None:
         if not self._knows(start.language):
             raise BadStart("language", self._known_languages, start.language)
         if start.task not in self._model.tasks:
@@ -316,7 +317,7 @@ class Session:
             self._next_lag = position + LAG_EVERY_SAMPLES
             self.send(events.Lag(round(behind / SAMPLE_RATE, 3)))
 
-    def _flush(self, flush: events.Flush) -> None:
+    def _flush(self, flush: commands.Flush) -> None:
         if len(self._markers) >= MAX_PENDING_FLUSHES:
             raise LimitExceeded("too_many_flushes", f"flush: {MAX_PENDING_FLUSHES} flushes wait for their answers")
         assert self._decoder
@@ -334,7 +335,7 @@ class Session:
         for channel in self._channels:
             channel.discard()
 
-    def _configure(self, wanted: events.Configure) -> None:
+    def _configure(self, wanted: commands.Configure) -> None:
         assert self._decoder and self._options and self._audio
         if not self._knows(wanted.language):
             raise BadMessage("bad_message", f"{self._known_languages} as language", wanted.language)
@@ -406,11 +407,11 @@ class Session:
 
     def _close(self, code: int, reason: str) -> None:
         self._state = _State.CLOSED
-        self._effects += [events.Cancel(job) for job in self._job_channel]
+        self._effects += [Cancel(job) for job in self._job_channel]
         self._job_channel.clear()
-        self._effects.append(events.Close(code, reason))
+        self._effects.append(Close(code, reason))
 
-    def _taken(self) -> list[events.Effect]:
+    def _taken(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
 
@@ -428,15 +429,15 @@ class Session:
         job = self._n_jobs
         self._n_jobs += 1
         self._job_channel[job] = self._channels[channel]
-        self._effects.append(events.Submit(job, api.Window(samples, self.id, channel, priority, options)))
+        self._effects.append(Submit(job, api.Window(samples, self.id, channel, priority, options)))
         return job
 
     def cancel(self, job: int) -> None:
         if self._job_channel.pop(job, None):
-            self._effects.append(events.Cancel(job))
+            self._effects.append(Cancel(job))
 
     def send(self, event: events.Event) -> None:
-        self._effects.append(events.Send(event))
+        self._effects.append(Send(event))
 
     def acknowledged(self) -> tuple[float, ...]:
         """For each channel the time before which nothing will be said any more; none of them ever decreases."""

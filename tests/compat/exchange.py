@@ -16,7 +16,8 @@ import numpy as np
 from app.errors import LimitExceeded, SessionError
 from app.live.dialect import Dialect
 from app.media.pcm import Samples
-from app.session import events
+from app.session import commands, events
+from app.session.effects import Cancel, Close, Effect, Send, Submit
 from app.session.session import Session, SessionConfig
 from tests.fakes import MODEL, LevelDetector, decode, silence, speech
 
@@ -72,7 +73,7 @@ class _Talk:
         self.steps = steps
         self._dialect = dialect
         self._session = Session("s_0", MODEL, SessionConfig(make_detector=LevelDetector))
-        self._windows: deque[events.Submit] = deque()
+        self._windows: deque[Submit] = deque()
 
     def hear(self, step: Step, messages: Iterable[str | bytes]) -> None:
         self.steps.append(step)
@@ -84,38 +85,38 @@ class _Talk:
             except SessionError as error:
                 self._perform(self._session.fail(error))
 
-    def take(self, items: Iterable[events.Command | events.Notice | events.Media | events.Reply]) -> None:
+    def take(self, items: Iterable[commands.Command | events.Notice | commands.Media | events.Reply]) -> None:
         for item in items:
             match item:
                 case events.Reply(text):
                     self._answer(text)
                 case events.Notice():
-                    self._perform([events.Send(item)])
-                case events.Media():
+                    self._perform([Send(item)])
+                case commands.Media():
                     raise NotImplementedError("containers are decoded by the connection")
                 case _:
                     self._perform(self._session.receive(item))
-                    if isinstance(item, events.Audio):
+                    if isinstance(item, commands.Audio):
                         self.take(self._dialect.heard(self._session.now_s))
 
-    def _perform(self, effects: list[events.Effect]) -> None:
+    def _perform(self, effects: list[Effect]) -> None:
         self._carry_out(effects)
         while self._windows:
             submitted = self._windows.popleft()
             for event in decode(submitted.window):
                 self._carry_out(self._session.engine_event(submitted.job, event))
 
-    def _carry_out(self, effects: list[events.Effect]) -> None:
+    def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case events.Send(event):
+                case Send(event):
                     for text in self._dialect.write(event):
                         self._answer(text)
-                case events.Submit():
+                case Submit():
                     self._windows.append(effect)
-                case events.Cancel(job):
+                case Cancel(job):
                     self._windows = deque(each for each in self._windows if each.job != job)
-                case events.Close():
+                case Close():
                     close = self._dialect.close(effect)
                     self.steps.append({"close": [close.code, close.reason]})
 

@@ -26,7 +26,7 @@ from app.files.transcription import transcribe
 from app.files.uploads import Upload
 from app.live.accept import serve
 from app.media import file_decoder
-from app.media.pcm import AudioDecoder
+from app.media.pcm import AudioDecoder, AudioFormat
 from app.service.http_errors import RequestError
 from app.service.request_ids import request_id
 from app.service.service import Service
@@ -158,7 +158,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     if audio_format is None:
         if options.is_multichannel:
             n_file_channels = await asyncio.to_thread(file_decoder.n_channels, file)
-        audio_format = events.AudioFormat("pcm_f32le", channels=n_file_channels or 1)
+        audio_format = AudioFormat("pcm_f32le", channels=n_file_channels or 1)
     recording = Recording(options, _request(service, id_), audio_format.n_heard)
 
     def take(event: events.Event) -> None:
@@ -188,7 +188,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     return JSONResponse(recording.response(sha256), headers=_headers(id_, options))
 
 
-async def _raw(file: IO[bytes], audio: events.AudioFormat) -> AsyncGenerator[bytes, None]:
+async def _raw(file: IO[bytes], audio: AudioFormat) -> AsyncGenerator[bytes, None]:
     n_bytes = AudioDecoder(audio).bytes_per_s * PIECE_S
     while piece := await asyncio.to_thread(file.read, n_bytes):
         yield piece

@@ -16,7 +16,9 @@ from app.dialects.deepgram.words import mean_confidence, plain, wire_words
 from app.dialects.json_text import read_object, write_object
 from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, BadMessage, shorten
 from app.live.dialect import Read
-from app.session import events
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from app.session.effects import Close
 from app.session.session import MAX_PENDING_FLUSHES
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
@@ -107,8 +109,8 @@ class Deepgram:
             "model_info": request.model_info,
             "model_uuid": request.model_uuid,
         }
-        self._audio = options.audio or events.AudioFormat("pcm_f32le", SAMPLE_RATE, options.channels or 1)
-        self._endpointing = events.Endpointing(silence_ms=options.silence_ms)
+        self._audio = options.audio or AudioFormat("pcm_f32le", SAMPLE_RATE, options.channels or 1)
+        self._endpointing = commands.Endpointing(silence_ms=options.silence_ms)
         self._features = {"punctuate": options.punctuate, "smart_format": options.smart_format}
         self._channels = [_Channel() for _ in range(self._audio.n_heard)]
         self._finalizes: deque[_Finalize] = deque()
@@ -124,7 +126,7 @@ class Deepgram:
     def open(self) -> Iterable[Read]:
         options = self._options
         return (
-            events.Start(
+            commands.Start(
                 audio=self._audio,
                 language=options.language,
                 interim=options.interim,
@@ -143,7 +145,7 @@ class Deepgram:
             return (_unreadable(error.message, message),)
         match content.get("type"):
             case "KeepAlive":
-                return (events.Keepalive(),)
+                return (commands.Keepalive(),)
             case "Finalize":
                 return self._finalize(content, message)
             case "CloseStream":
@@ -159,7 +161,7 @@ class Deepgram:
             told, self._has_told_late = self._has_told_late, True
             return () if told else (_unreadable("audio: nothing is taken after CloseStream", ""),)
         self._sha256.update(data)
-        return (events.Audio(data) if self._options.audio else events.Media(data),)
+        return (commands.Audio(data) if self._options.audio else commands.Media(data),)
 
     def _finalize(self, content: dict[str, Any], message: str) -> Iterable[Read]:
         channel = content.get("channel")
@@ -177,13 +179,13 @@ class Deepgram:
         channels = tuple(range(n_channels)) if channel is None else (channel,)
         self._finalizes.append(_Finalize(channels, self._heard_s))
         self._n_finalizes += 1
-        return (events.Flush(self._n_finalizes, channel),)
+        return (commands.Flush(self._n_finalizes, channel),)
 
     def _close_stream(self) -> Iterable[Read]:
         if self._is_closing:
             return ()
         self._is_closing = True
-        return (events.Stop(),)
+        return (commands.Stop(),)
 
     def _configure(self, content: dict[str, Any]) -> Iterable[Read]:
         """Other key terms from the next utterance on, or other formatting from the next result on."""
@@ -209,7 +211,7 @@ class Deepgram:
         if keyterms is None:
             return (success,)
         language = self._options.language
-        return (events.Configure(self._audio, language, self._endpointing, "", taken, True), success)
+        return (commands.Configure(self._audio, language, self._endpointing, "", taken, True), success)
 
     def _not_configured(self, code: str, description: str) -> events.Reply:
         return _reply(
@@ -234,9 +236,9 @@ class Deepgram:
             for message in self._quiet_until(number, until_s)
         ]
 
-    def close(self, close: events.Close) -> events.Close:
+    def close(self, close: Close) -> Close:
         if close.reason in CLOSES:
-            return events.Close(*CLOSES[close.reason])
+            return Close(*CLOSES[close.reason])
         return close
 
     def _messages(self, event: events.Event) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.errors import BadStart
-from app.session.events import AudioFormat, Encoding
+from app.media.pcm import AudioFormat, Encoding
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RAW: dict[str, Encoding] = {"linear16": "pcm_s16le", "linear32": "pcm_f32le", "mulaw": "mulaw", "alaw": "alaw"}

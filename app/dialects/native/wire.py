@@ -6,8 +6,9 @@ from typing import Any, assert_never
 from app.dialects.json_text import read_object, write_object
 from app.errors import BadMessage, BadStart, SessionError
 from app.live.dialect import Read
-from app.media.pcm import BYTES_PER_SAMPLE
-from app.session import events
+from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat
+from app.session import commands, events
+from app.session.effects import Close
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 SUBPROTOCOL = "tutti.v1"
@@ -40,7 +41,7 @@ class Native:
 
     def read(self, message: str | bytes) -> Iterable[Read]:
         if isinstance(message, bytes):
-            return (events.Audio(message),)
+            return (commands.Audio(message),)
         command, notices = decode(message)
         return (*notices, command)
 
@@ -51,11 +52,11 @@ class Native:
     def heard(self, until_s: float) -> Iterable[events.Reply]:
         return ()
 
-    def close(self, close: events.Close) -> events.Close:
+    def close(self, close: Close) -> Close:
         return close
 
 
-def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
+def decode(text: str) -> tuple[commands.Command, tuple[events.Notice, ...]]:
     """A text frame as a command, and what of it was ignored.
 
     Raises:
@@ -68,11 +69,11 @@ def decode(text: str) -> tuple[events.Command, tuple[events.Notice, ...]]:
             return _start(message), ()
         case "flush":
             fields = _Fields(message, "flush", _bad_field)
-            return events.Flush(fields.take("id", FLUSH_ID_EXPECTED, _is_flush_id)), fields.unknown()
+            return commands.Flush(fields.take("id", FLUSH_ID_EXPECTED, _is_flush_id)), fields.unknown()
         case "keepalive":
-            return events.Keepalive(), _Fields(message, "keepalive", _bad_field).unknown()
+            return commands.Keepalive(), _Fields(message, "keepalive", _bad_field).unknown()
         case "stop":
-            return events.Stop(), _Fields(message, "stop", _bad_field).unknown()
+            return commands.Stop(), _Fields(message, "stop", _bad_field).unknown()
         case other:
             raise BadMessage("unknown_type", "a type of start, flush, keepalive or stop", other)
 
@@ -97,11 +98,11 @@ def encode(event: ControlMessage) -> str:
     return write_object(_wire(event))
 
 
-def _start(message: dict[str, Any]) -> events.Start:
+def _start(message: dict[str, Any]) -> commands.Start:
     fields = _Fields(message, "", BadStart)
     audio = fields.nested("audio")
-    default = events.Start()
-    audio_format = events.AudioFormat(
+    default = commands.Start()
+    audio_format = AudioFormat(
         audio.take("encoding", f"one of {', '.join(ENCODINGS)}", ENCODINGS.__contains__, default.audio.encoding),
         audio.take("sample_rate", "an integer from 8000 to 48000", _integer(8000, 48000), default.audio.sample_rate),
         audio.take("channels", "an integer from 1 to 8", _integer(1, 8), default.audio.channels),
@@ -109,7 +110,7 @@ def _start(message: dict[str, Any]) -> events.Start:
     endpointing, notices = _endpointing(fields.nested("endpointing"))
     resume = _resume(fields)
     hotwords: list[str] = fields.take("hotwords", HOTWORDS_EXPECTED, _are_hotwords, [])
-    return events.Start(
+    return commands.Start(
         audio=audio_format,
         language=fields.take("language", "a language code or null", _is_language, default.language),
         task=fields.take("task", "transcribe or translate", TASKS.__contains__, default.task),
@@ -123,11 +124,11 @@ def _start(message: dict[str, Any]) -> events.Start:
     )
 
 
-def _endpointing(fields: "_Fields") -> tuple[events.Endpointing, tuple[events.Notice, ...]]:
-    default = events.Endpointing()
+def _endpointing(fields: "_Fields") -> tuple[commands.Endpointing, tuple[events.Notice, ...]]:
+    default = commands.Endpointing()
     mode = fields.take("mode", f"one of {', '.join(MODES)}", MODES.__contains__, default.mode)
     of_silence = [name for name in ("silence_ms", "min_utterance_s") if fields.has(name)] if mode == "manual" else []
-    endpointing = events.Endpointing(
+    endpointing = commands.Endpointing(
         mode,
         fields.take("silence_ms", "an integer from 100 to 5000", _integer(100, 5000), default.silence_ms),
         float(fields.take("min_utterance_s", "a number from 0 to 10", _number(0, 10), default.min_utterance_s)),
@@ -137,13 +138,13 @@ def _endpointing(fields: "_Fields") -> tuple[events.Endpointing, tuple[events.No
     return endpointing, tuple(events.Notice("no_effect", message.format(name)) for name in of_silence)
 
 
-def _resume(fields: "_Fields") -> events.Resume | None:
+def _resume(fields: "_Fields") -> commands.Resume | None:
     if fields.is_null("resume"):
         return None
     resume = fields.nested("resume")
     from_s = resume.take("from_s", f"seconds from 0 to {MAX_FROM_S}, or a list of them", _is_from_s)
     times = tuple(map(float, from_s)) if isinstance(from_s, list) else (float(from_s),)
-    return events.Resume(times, resume.take("prompt", PROMPT_EXPECTED, _is_prompt, ""))
+    return commands.Resume(times, resume.take("prompt", PROMPT_EXPECTED, _is_prompt, ""))
 
 
 def _bad_field(field: str, expected: str, got: object) -> BadMessage:

@@ -10,20 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.errors import BadMessage
-from app.media.pcm import BYTES_PER_SAMPLE
-from app.session import events
+from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding
+from app.session import commands
 from engine import api
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 Remark = dict[str, str]
 """`param` and `message`: something that the client asked for and does not get."""
 
-PCM = events.AudioFormat("pcm_s16le", 24_000)
+PCM = AudioFormat("pcm_s16le", 24_000)
 # G.711 is 8 kHz always; PCM at other rates than 24 kHz is our extension.
-G711: dict[str, events.Encoding] = {"audio/pcmu": "mulaw", "audio/pcma": "alaw"}
+G711: dict[str, Encoding] = {"audio/pcmu": "mulaw", "audio/pcma": "alaw"}
 FLAT_FORMATS = {"pcm16": PCM} | {
-    name: events.AudioFormat(G711[kind], 8000)
-    for name, kind in (("g711_ulaw", "audio/pcmu"), ("g711_alaw", "audio/pcma"))
+    name: AudioFormat(G711[kind], 8000) for name, kind in (("g711_ulaw", "audio/pcmu"), ("g711_alaw", "audio/pcma"))
 }
 LEAST_SILENCE_MS, MOST_SILENCE_MS = 100, 5000
 MOST_PADDING_MS = 1000
@@ -55,21 +54,21 @@ class BadField(BadMessage):
 class Settings:
     """What is in force for a connection."""
 
-    audio: events.AudioFormat = PCM
+    audio: AudioFormat = PCM
     asked_model: str | None = None
     language: str | None = None
     prompt: str = ""
     keywords: tuple[str, ...] = ()
-    turn_detection: events.Endpointing | None = None
+    turn_detection: commands.Endpointing | None = None
     """`None`: what clients of the model that was asked for expect."""
     has_logprobs: bool = False
     has_words: bool = False
 
     @property
-    def endpointing(self) -> events.Endpointing:
+    def endpointing(self) -> commands.Endpointing:
         if self.turn_detection:
             return self.turn_detection
-        return _MANUAL if (self.asked_model or "").startswith(MANUAL_MODELS) else events.Endpointing()
+        return _MANUAL if (self.asked_model or "").startswith(MANUAL_MODELS) else commands.Endpointing()
 
     @property
     def is_manual(self) -> bool:
@@ -79,8 +78,8 @@ class Settings:
     def bytes_per_s(self) -> int:
         return self.audio.sample_rate * BYTES_PER_SAMPLE[self.audio.encoding]
 
-    def start(self) -> events.Start:
-        return events.Start(
+    def start(self) -> commands.Start:
+        return commands.Start(
             self.audio,
             self.language,
             endpointing=self.endpointing,
@@ -89,12 +88,12 @@ class Settings:
             words=self.has_words or self.has_logprobs,
         )
 
-    def configure(self) -> events.Configure:
+    def configure(self) -> commands.Configure:
         words = self.has_words or self.has_logprobs
-        return events.Configure(self.audio, self.language, self.endpointing, self.prompt, self.keywords, words)
+        return commands.Configure(self.audio, self.language, self.endpointing, self.prompt, self.keywords, words)
 
 
-_MANUAL = events.Endpointing("manual", max_utterance_s=MAX_MANUAL_S)
+_MANUAL = commands.Endpointing("manual", max_utterance_s=MAX_MANUAL_S)
 
 
 def updated(settings: Settings, session: object, model: api.ModelInfo) -> tuple[Settings, list[Remark]]:
@@ -171,7 +170,7 @@ def _head(session_id: str) -> dict[str, Any]:
     return {"id": session_id, "object": "realtime.transcription_session"}
 
 
-def _described_format(audio: events.AudioFormat) -> dict[str, Any]:
+def _described_format(audio: AudioFormat) -> dict[str, Any]:
     kinds = {encoding: kind for kind, encoding in G711.items()}
     if audio.encoding in kinds:
         return {"type": kinds[audio.encoding]}
@@ -215,8 +214,8 @@ def _audio(settings: Settings, source: "_Fields", flat: "_Fields") -> Settings:
     expected = f"an integer from {rates[0]} to {rates[1]}, or nothing"
     rate = audio_format.take("rate", expected, lambda value: _is_integer(value) and rates[0] <= value <= rates[1])
     if kind in G711:
-        return replace(settings, audio=events.AudioFormat(G711[kind], 8000))
-    return replace(settings, audio=events.AudioFormat("pcm_s16le", rate or PCM.sample_rate))
+        return replace(settings, audio=AudioFormat(G711[kind], 8000))
+    return replace(settings, audio=AudioFormat("pcm_s16le", rate or PCM.sample_rate))
 
 
 def _transcription(settings: Settings, parent: "_Fields", key: str, model: api.ModelInfo) -> Settings:
@@ -265,7 +264,7 @@ def _language(fields: "_Fields", key: str, code: str | None, model: api.ModelInf
     raise BadField(fields.name(key), f"one of {', '.join(model.languages) or 'en'}", code)
 
 
-def _turn_detection(settings: Settings, parent: "_Fields") -> events.Endpointing:
+def _turn_detection(settings: Settings, parent: "_Fields") -> commands.Endpointing:
     if parent.is_null("turn_detection"):
         return _MANUAL
     fields = parent.inner("turn_detection")
@@ -281,16 +280,16 @@ def _turn_detection(settings: Settings, parent: "_Fields") -> events.Endpointing
         eagerness = fields.take("eagerness", f"one of {', '.join(EAGERNESS_MS)}", tuple(EAGERNESS_MS).__contains__)
         silence_ms = EAGERNESS_MS[eagerness or "auto"]
         fields.warn("type", f"turns end after {silence_ms} ms of silence, whatever was said")
-        return events.Endpointing(silence_ms=silence_ms)
+        return commands.Endpointing(silence_ms=silence_ms)
     if fields.take("threshold", "a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1) not in (
         None,
         0.5,
     ):
         fields.warn("threshold", "the detector has no such setting")
-    before = events.Endpointing() if settings.is_manual else settings.endpointing
+    before = commands.Endpointing() if settings.is_manual else settings.endpointing
     padding_ms = _nearest(fields, "prefix_padding_ms", before.padding_ms, 0, MOST_PADDING_MS)
     silence_ms = _nearest(fields, "silence_duration_ms", before.silence_ms, LEAST_SILENCE_MS, MOST_SILENCE_MS)
-    return events.Endpointing(silence_ms=silence_ms, padding_ms=padding_ms)
+    return commands.Endpointing(silence_ms=silence_ms, padding_ms=padding_ms)
 
 
 def _nearest(fields: "_Fields", key: str, before: int, least: int, most: int) -> int:

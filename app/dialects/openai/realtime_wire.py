@@ -17,7 +17,8 @@ from app.dialects.openai import realtime_options as session
 from app.dialects.openai.realtime_options import BadField, Remark, Settings
 from app.errors import BadMessage, SessionError, WrongState
 from app.live.dialect import Read
-from app.session import events
+from app.session import commands, events
+from app.session.effects import Close
 from engine import api
 
 SUBPROTOCOL = "realtime"
@@ -94,7 +95,7 @@ class OpenAIRealtime:
     def heard(self, until_s: float) -> Iterable[events.Reply]:
         return ()
 
-    def close(self, close: events.Close) -> events.Close:
+    def close(self, close: Close) -> Close:
         return close
 
     # Client events.
@@ -151,7 +152,7 @@ class OpenAIRealtime:
             raise BadField("audio", "base64 text", audio) from None
         self._uncommitted_s += len(data) / self._settings.bytes_per_s
         yield from self._started()
-        yield events.Audio(data)
+        yield commands.Audio(data)
 
     def _commit(self) -> Iterable[Read]:
         held_ms = self._uncommitted_s * 1000
@@ -163,12 +164,12 @@ class OpenAIRealtime:
         self._uncommitted_s = 0.0
         self._n_commits += 1
         yield from self._started()
-        yield events.Flush(self._n_commits)
+        yield commands.Flush(self._n_commits)
 
     def _clear(self) -> Iterable[Read]:
         self._uncommitted_s = 0.0
         if self._is_started:
-            yield events.Discard()
+            yield commands.Discard()
         yield self._reply("input_audio_buffer.cleared")
 
     def _started(self) -> Iterable[Read]:

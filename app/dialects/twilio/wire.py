@@ -14,7 +14,9 @@ from app.dialects.native.wire import MAX_PROMPT_CHARS, TASKS
 from app.dialects.twilio.track_sync import SAMPLE_RATE, TrackSync
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
 from app.live.dialect import Read
-from app.session import events
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from app.session.effects import Close
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 # From the connection to the start of the call, which brings the key.
@@ -114,7 +116,7 @@ class Twilio:
     def heard(self, until_s: float) -> Iterable[events.Reply]:
         return ()
 
-    def close(self, close: events.Close) -> events.Close:
+    def close(self, close: Close) -> Close:
         return close
 
     def leave(self) -> Iterable[Read]:
@@ -122,7 +124,7 @@ class Twilio:
         if self._tracks is None or self._is_stopped:
             return ()
         self._is_stopped = True
-        return (*_audio(self._tracks.finish()), events.Stop())
+        return (*_audio(self._tracks.finish()), commands.Stop())
 
     def _connected(self, fields: dict[str, Any]) -> Iterable[Read]:
         if self._is_connected:
@@ -132,7 +134,7 @@ class Twilio:
         self._is_connected = True
         return ()
 
-    def _start(self, start: dict[str, Any]) -> events.Start:
+    def _start(self, start: dict[str, Any]) -> commands.Start:
         if self._tracks is not None:
             raise WrongState("already_started", "start: the call has started already")
         names = start.get("tracks")
@@ -188,8 +190,8 @@ class Twilio:
         return ()
 
 
-def _options(parameters: dict[str, str], n_channels: int) -> events.Start:
-    default = events.Start()
+def _options(parameters: dict[str, str], n_channels: int) -> commands.Start:
+    default = commands.Start()
 
     def take(name: str, expected: str, is_valid: Callable[[str], bool], default: str) -> str:
         value = parameters.get(name, default)
@@ -206,12 +208,12 @@ def _options(parameters: dict[str, str], n_channels: int) -> events.Start:
         raise BadStart("hotwords", expected, parameters["hotwords"])
     silence_ms = str(default.endpointing.silence_ms)
     task = take("task", " or ".join(TASKS), TASKS.__contains__, default.task)
-    return events.Start(
-        audio=events.AudioFormat("mulaw", SAMPLE_RATE, n_channels),
+    return commands.Start(
+        audio=AudioFormat("mulaw", SAMPLE_RATE, n_channels),
         language=parameters.get("language") or None,
         task="translate" if task == "translate" else "transcribe",
         interim=boolean("interim", default.interim),
-        endpointing=events.Endpointing(
+        endpointing=commands.Endpointing(
             silence_ms=int(take("silence_ms", "a whole number from 100 to 5000", _is_silence_ms, silence_ms))
         ),
         prompt=take(
@@ -227,7 +229,7 @@ def _is_silence_ms(value: str) -> bool:
 
 
 def _audio(data: bytes) -> Iterable[Read]:
-    return (events.Audio(data),) if data else ()
+    return (commands.Audio(data),) if data else ()
 
 
 def _object(fields: dict[str, Any], name: str) -> dict[str, Any]:

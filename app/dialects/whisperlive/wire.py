@@ -14,7 +14,9 @@ from app.dialects.json_text import read_object, write_object
 from app.dialects.native.wire import MAX_KEY_CHARS, MAX_NOTICES, MAX_PROMPT_CHARS
 from app.errors import BadMessage, BadStart, shorten
 from app.live.dialect import Read
-from app.session import events
+from app.media.pcm import AudioFormat, Encoding
+from app.session import commands, events
+from app.session.effects import Close
 from app.session.languages import WITHOUT_SPACES
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
@@ -26,7 +28,7 @@ MAX_TEXT_CHARS = 1 << 20
 MAX_UID_CHARS = 200
 # As many as the original keeps.
 MAX_SEGMENTS = 500
-AUDIO_FORMATS: dict[str, events.Encoding] = {"float32": "pcm_f32le", "int16": "pcm_s16le", "uint8": "pcm_s16le"}
+AUDIO_FORMATS: dict[str, Encoding] = {"float32": "pcm_f32le", "int16": "pcm_s16le", "uint8": "pcm_s16le"}
 # The client keeps a completed segment if it starts where the one before has ended or later, each time that it is told.
 LEAST_SEGMENT_S = 0.001
 SILENCE_MS = (100, 5000)
@@ -73,8 +75,8 @@ class WhisperLive:
     def read(self, message: str | bytes) -> Iterable[Read]:
         if isinstance(message, bytes):
             if message == END_OF_AUDIO:
-                return (events.Stop(),)
-            return (events.Audio(_widened(message) if self._is_uint8 else message),)
+                return (commands.Stop(),)
+            return (commands.Audio(_widened(message) if self._is_uint8 else message),)
         if self._is_started:
             raise BadMessage("unexpected_text", "audio in binary messages behind the options", message)
         start = self._start(read_object(message))
@@ -84,12 +86,12 @@ class WhisperLive:
     def heard(self, until_s: float) -> Iterable[events.Reply]:
         return ()
 
-    def close(self, close: events.Close) -> events.Close:
+    def close(self, close: Close) -> Close:
         return close
 
     # Options.
 
-    def _start(self, options: dict[str, Any]) -> events.Start:
+    def _start(self, options: dict[str, Any]) -> commands.Start:
         options = dict(options)
 
         def take(name: str, expected: str, is_valid: Callable[[Any], bool], default: Any = None) -> Any:
@@ -117,13 +119,13 @@ class WhisperLive:
         notes = [f"send_last_n_segments: at most {MAX_SEGMENTS} are sent"] if n_segments > MAX_SEGMENTS else []
         hotwords, more = _hotwords(options.pop("hotwords", None))
         silence_ms, about_silence = _silence_ms(options.pop("vad_parameters", None))
-        start = events.Start(
-            audio=events.AudioFormat(AUDIO_FORMATS[audio_format], 16_000, 1),
+        start = commands.Start(
+            audio=AudioFormat(AUDIO_FORMATS[audio_format], 16_000, 1),
             language=self._language,
             task=take(
                 "task", "transcribe or translate", lambda value: value in ("transcribe", "translate"), "transcribe"
             ),
-            endpointing=events.Endpointing(silence_ms=silence_ms),
+            endpointing=commands.Endpointing(silence_ms=silence_ms),
             prompt=take("initial_prompt", prompt, _is_text(MAX_PROMPT_CHARS), ""),
             hotwords=hotwords,
             words=self._wants_words,
@@ -267,7 +269,7 @@ def _hotwords(value: Any) -> tuple[tuple[str, ...], list[str]]:
 
 def _silence_ms(value: Any) -> tuple[int, list[str]]:
     """How much silence ends an utterance, and what else was asked for."""
-    default = events.Endpointing().silence_ms
+    default = commands.Endpointing().silence_ms
     if value is None:
         return default, []
     if not isinstance(value, dict):

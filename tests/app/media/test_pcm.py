@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.media.pcm import BYTES_PER_SAMPLE, AudioDecoder, SampleBuffer, decode_samples
-from app.session.events import AudioFormat
+from app.media.pcm import BYTES_PER_SAMPLE, AudioDecoder, AudioFormat, SampleBuffer, decode_samples
 
 # Values of ITU-T G.711: both ends and the smallest steps.
 MULAW = {0x00: -32124, 0x80: 32124, 0xFF: 0, 0xFE: 8}

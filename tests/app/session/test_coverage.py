@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import LimitExceeded
-from app.session import events
+from app.session import commands, events
 from app.session.coverage import LETTER_SAMPLES, MARGIN_SAMPLES, missed, repeats, spoken_until, uncovered
 from app.session.finals import MAX_REDECODES
 from engine import api
@@ -21,7 +21,7 @@ WITHOUT_INTERIMS = replace(START, interim=False)
 WORD_S = (WORD_SAMPLES + GAP_SAMPLES) / SAMPLE_RATE
 
 
-def heard(n_words: int, start: events.Start = WITHOUT_INTERIMS) -> Bench:
+def heard(n_words: int, start: commands.Start = WITHOUT_INTERIMS) -> Bench:
     """A session that has heard an utterance of so many words, whose window waits for its answer."""
     bench = Bench(start)
     bench.hear(np.concatenate((silence(0.5), speech(range(n_words)), silence(0.6))), answer=False)
@@ -172,7 +172,7 @@ def test_the_next_window_is_shown_text_that_was_read_again() -> None:
     words = [index * 7 % 80 for index in range(120)]
     bench = Bench(WITHOUT_INTERIMS)
     bench.hear(speech(words), answer=False)
-    bench.give(events.Stop())
+    bench.give(commands.Stop())
     bench.answer_one(lost=range(30, 120))
     bench.answer_one()
     _, _, second = bench.windows
@@ -183,7 +183,7 @@ def test_the_next_window_is_shown_text_that_was_read_again() -> None:
 
 def test_a_flush_is_answered_behind_what_was_read_again() -> None:
     bench = heard(10)
-    bench.give(events.Flush("turn"))
+    bench.give(commands.Flush("turn"))
     bench.answer_one(lost=range(4, 10))
     assert not bench.of(events.Flushed)
     bench.answer_all()
@@ -195,7 +195,7 @@ def test_a_flush_is_answered_behind_what_was_read_again() -> None:
 def test_a_session_ends_behind_what_was_read_again(how: str) -> None:
     bench = heard(10)
     if how == "stopped":
-        bench.give(events.Stop())
+        bench.give(commands.Stop())
     else:
         bench.perform(bench.session.drain())
     bench.answer_one(lost=range(3, 8))
@@ -223,7 +223,7 @@ def test_a_session_that_is_given_up_withdraws_the_second_reading() -> None:
 def test_an_engine_without_room_for_a_second_reading_costs_that_alone() -> None:
     """The session goes on, the stretch is reported, and what waited for it is sent."""
     bench = heard(15)
-    bench.give(events.Flush(1))
+    bench.give(commands.Flush(1))
     bench.answer_one(lost=range(5, 10))
     bench.perform(bench.session.engine_error(bench.waiting.popleft()[0], EngineOverloaded(5, 5)))
     assert segments(bench) == [said(range(5)), said(range(10, 15))]
@@ -361,7 +361,7 @@ def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(
         bench.hear(samples[at : at + 3200], answer=False)
         while bench.waiting and data.draw(st.booleans()):
             answer_one()
-    bench.give(events.Stop())
+    bench.give(commands.Stop())
     while bench.waiting:
         answer_one()
     check_promises(bench)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from app.session import events
+from app.session import commands, events
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
 from engine import api
@@ -45,7 +45,7 @@ async def test_a_final_is_waited_for_until_its_deadline() -> None:
         session = Session("s", MODEL, CONFIG)
         driver = SessionDriver(session, transcriber, tasks, said_events.append, lambda _: closed.set(), 0.01)
         driver.receive(START)
-        driver.receive(events.Audio(pcm(np.concatenate((speech([1, 2, 3]), silence(0.6))))))
+        driver.receive(commands.Audio(pcm(np.concatenate((speech([1, 2, 3]), silence(0.6))))))
         await closed.wait()
         await driver.room()
     *_, utterance, failure = said_events
@@ -61,10 +61,10 @@ async def test_an_interim_is_let_go_at_the_deadline() -> None:
         session = Session("s", MODEL, CONFIG)
         driver = SessionDriver(session, transcriber, tasks, said_events.append, lambda _: closed.set(), 0.01)
         driver.receive(START)
-        driver.receive(events.Audio(pcm(speech([1, 2, 3]))))
+        driver.receive(commands.Audio(pcm(speech([1, 2, 3]))))
         await transcriber.withdrawn.wait()
         transcriber.release()
-        driver.receive(events.Stop())
+        driver.receive(commands.Stop())
         await closed.wait()
     assert [event.text for event in said_events if isinstance(event, events.Utterance)] == [said([1, 2, 3])]
     assert isinstance(said_events[-1], events.Stopped)
@@ -78,8 +78,8 @@ async def test_a_file_waits_as_long_as_it_takes() -> None:
             Session("s", MODEL, CONFIG), transcriber, tasks, said_events.append, lambda _: closed.set()
         )
         driver.receive(START)
-        driver.receive(events.Audio(pcm(speech([1, 2, 3]))))
-        driver.receive(events.Stop())
+        driver.receive(commands.Audio(pcm(speech([1, 2, 3]))))
+        driver.receive(commands.Stop())
         await transcriber.opened.wait()
         assert not transcriber.withdrawn.is_set()
         transcriber.release()

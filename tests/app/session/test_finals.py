@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session import events
+from app.media.pcm import AudioFormat
 from app.session.finals import PROMPT_CHARS
 from engine import api
 from tests.bench import CONFIG, START, Bench, check_promises
@@ -90,7 +90,7 @@ def test_channels_do_not_read_each_other() -> None:
     pause = silence(0.7)
     one = np.concatenate((left, pause, left, pause))
     other = np.concatenate((right, pause, right, pause))
-    bench = Bench(replace(OFFLINE, audio=events.AudioFormat("pcm_f32le", channels=2)), WITH_CONTEXT)
+    bench = Bench(replace(OFFLINE, audio=AudioFormat("pcm_f32le", channels=2)), WITH_CONTEXT)
     bench.hear(np.stack((one, other), axis=1).reshape(-1), answer=False, n_channels=2)
     assert len(bench.waiting) == 2
     bench.answer_all()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session import events
+from app.session import commands, events
 from app.session.interims import FIRST_SAMPLES, FRESH_SAMPLES, PAUSE_SAMPLES, InterimSchedule
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -99,7 +99,7 @@ def test_no_reading_at_a_pause_that_would_come_behind_the_endpoint() -> None:
 
 def test_the_last_words_are_shown_before_the_utterance_ends() -> None:
     """In a session: with 500 ms of silence to wait for, its text is whole after 160."""
-    bench = Bench(replace(START, endpointing=events.Endpointing(silence_ms=500)))
+    bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=500)))
     bench.hear(np.concatenate((speech([1, 2, 3, 4]), silence(0.2))))
     assert not bench.of(events.Utterance)
     last = bench.of(events.Interim)[-1]

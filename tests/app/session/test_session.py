@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import BadStart, LimitExceeded
-from app.media.pcm import Samples
-from app.session import events
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands, events
+from app.session.effects import Close, Submit
 from app.session.endpointing import Endpointer
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import MAX_PENDING_FLUSHES, Session
@@ -48,12 +49,12 @@ def test_any_cutting_of_the_stream_gives_the_same_events(talk, cuts, flushes) ->
     for sizes in (cuts, [len(samples) * 4]):
         bench, data, at = Bench(), pcm(samples), 0
         for size in [*sizes, len(data)]:
-            for effect in bench.session.receive(events.Audio(data[at : at + size])):
+            for effect in bench.session.receive(commands.Audio(data[at : at + size])):
                 bench.perform([effect])
             at += size
         bench.answer_all()
         if flushes:
-            bench.give(events.Flush("f"))
+            bench.give(commands.Flush("f"))
             bench.answer_all()
         bench.stop()
         outcomes.append([e for e in bench.events if not isinstance(e, events.Interim | events.Lag)])
@@ -67,7 +68,7 @@ def test_promises_hold_whenever_the_engine_answers(talk, data) -> None:
     words, samples = talk
     bench = Bench()
     for at in range(0, len(samples), 3200):
-        bench.give(events.Audio(pcm(samples[at : at + 3200])))
+        bench.give(commands.Audio(pcm(samples[at : at + 3200])))
         while bench.waiting and data.draw(st.booleans()):
             bench.answer_one(data.draw(st.integers(0, len(bench.waiting) - 1)))
     bench.stop()
@@ -125,7 +126,7 @@ def test_windows_without_speech_are_no_backlog() -> None:
     bounded all the same.
     """
     config = replace(CONFIG, context="none", max_finals_in_flight=MAX_BACKLOG)
-    bench = Bench(replace(START, interim=False, endpointing=events.Endpointing(silence_ms=700)), config)
+    bench = Bench(replace(START, interim=False, endpointing=commands.Endpointing(silence_ms=700)), config)
     words, samples = long_talk(20_300 // 280)
     turn = np.concatenate((samples, silence(1.0)))
     n_turns = 0
@@ -143,7 +144,7 @@ def test_windows_without_speech_are_no_backlog() -> None:
 def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
     """`max_utterance_s` bounds what an utterance holds; no word is lost where it ends."""
     words, samples = long_talk(300)
-    bench = Bench(replace(START, endpointing=events.Endpointing(max_utterance_s=10)))
+    bench = Bench(replace(START, endpointing=commands.Endpointing(max_utterance_s=10)))
     bench.hear(samples)
     bench.stop()
     check_promises(bench)
@@ -180,19 +181,19 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(talks, share, silence_m
     n_first = round(n_samples * share) // 1600 * 1600
     start = replace(
         START,
-        audio=events.AudioFormat("pcm_f32le", channels=len(talks)),
-        endpointing=events.Endpointing(silence_ms=silence_ms),
+        audio=AudioFormat("pcm_f32le", channels=len(talks)),
+        endpointing=commands.Endpointing(silence_ms=silence_ms),
     )
     first = Bench(start)
     first.hear(audio[:n_first].reshape(-1), n_channels=len(talks))
     if ends == "drained":
         first.perform(first.session.drain())
     elif ends == "flushed":
-        first.give(events.Flush(1))
+        first.give(commands.Flush(1))
     first.answer_all()
     utterances = first.of(events.Utterance)
     from_s = utterances[-1].resume_from_s if utterances else (0.0,)
-    second = Bench(replace(start, resume=events.Resume(from_s)))
+    second = Bench(replace(start, resume=commands.Resume(from_s)))
     second.hear(audio[round(min(from_s) * SAMPLE_RATE) :].reshape(-1), n_channels=len(talks))
     second.stop()
     check_promises(second)
@@ -219,7 +220,7 @@ def test_channels_are_transcribed_on_their_own() -> None:
     right = np.concatenate((silence(1.0), speech([4, 5, 6])))
     length = max(len(left), len(right))
     both = np.stack([np.pad(side, (0, length - len(side))) for side in (left, right)], axis=1)
-    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
     bench.hear(both.reshape(-1))
     bench.stop()
     check_promises(bench)
@@ -231,7 +232,7 @@ def test_final_until_waits_for_every_channel() -> None:
     """What one channel has not finished cannot be forgotten, though the other is done."""
     left = np.concatenate((silence(0.5), speech([1, 2] * 20)))
     right = np.concatenate((silence(0.5), speech([3, 4]), silence(len(left) / SAMPLE_RATE)))[: len(left)]
-    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
     bench.hear(np.stack((left, right), axis=1).reshape(-1))
     assert [e.channel for e in bench.of(events.Utterance)] == [1]
     assert bench.of(events.Utterance)[0].final_until_s <= 0.5
@@ -239,7 +240,7 @@ def test_final_until_waits_for_every_channel() -> None:
 
 def test_what_is_acknowledged_is_never_taken_back() -> None:
     """Not even when speech is announced, which began somewhat earlier."""
-    bench, before = Bench(replace(START, endpointing=events.Endpointing(silence_ms=200))), (0.0,)
+    bench, before = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=200))), (0.0,)
     audio = np.concatenate((silence(1.0), speech([1, 2]), silence(1.0), speech([3]), silence(1.0)))
     for start in range(0, len(audio), 160):
         bench.hear(audio[start : start + 160])
@@ -251,7 +252,7 @@ def test_what_is_acknowledged_is_never_taken_back() -> None:
 
 def test_words_are_timed_on_the_sessions_timeline() -> None:
     """Only finals are asked for them; they lie inside their segment and make up its text."""
-    bench = Bench(replace(START, words=True, hotwords=("Kowalski",), resume=events.Resume((100.0,))))
+    bench = Bench(replace(START, words=True, hotwords=("Kowalski",), resume=commands.Resume((100.0,))))
     bench.hear(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0), speech([4]), silence(1.0))))
     bench.stop()
     segments = bench.of(events.Segment)
@@ -271,7 +272,7 @@ def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
     """A flush is answered once everything heard before it is final."""
     bench = Bench()
     bench.hear(speech([1, 2, 3, 4]), answer=False)
-    bench.give(events.Flush("turn"))
+    bench.give(commands.Flush("turn"))
     assert not bench.of(events.Flushed)
     bench.answer_all()
     assert bench.text() == said([1, 2, 3, 4])
@@ -281,13 +282,13 @@ def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
 def test_flush_of_a_channel_leaves_the_others_alone() -> None:
     """It is answered while they still speak."""
     both = np.repeat(speech([1, 2, 3, 4]), 2)
-    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2)))
+    bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
     bench.hear(both)
-    bench.give(events.Flush("left", 0))
+    bench.give(commands.Flush("left", 0))
     bench.answer_all()
     assert bench.events[-1] == events.Flushed("left")
     assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0]
-    bench.give(events.Flush("all"))
+    bench.give(commands.Flush("all"))
     bench.answer_all()
     assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0, 1]
 
@@ -295,7 +296,7 @@ def test_flush_of_a_channel_leaves_the_others_alone() -> None:
 def test_channels_may_be_heard_as_one() -> None:
     """Mixed before they are heard: there is one transcript, of channel 0."""
     both = np.stack((speech([3, 5]), speech([3, 5])), axis=1).reshape(-1)
-    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 16_000, 2, is_mixed=True)))
+    bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2, is_mixed=True)))
     bench.hear(both, n_channels=2)
     bench.stop()
     assert bench.text(0) == said([3, 5])
@@ -306,9 +307,9 @@ def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
     """By silence, by a flush that it names, and by the end of the session."""
     bench = Bench()
     bench.hear(np.concatenate((speech([1, 2]), silence(1.0), speech([3, 4]))), answer=False)
-    bench.give(events.Flush("turn"))
+    bench.give(commands.Flush("turn"))
     bench.hear(speech([5, 6]), answer=False)
-    bench.give(events.Stop())
+    bench.give(commands.Stop())
     endpoints = bench.of(events.Endpoint)
     assert [endpoint.flush for endpoint in endpoints] == [None, "turn", None]
     assert [round(endpoint.end_s, 1) for endpoint in endpoints] == [1.0, 2.1, 2.7]
@@ -319,9 +320,9 @@ def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
 
 def test_a_flush_hears_what_the_resampler_held_back() -> None:
     """The last sound of a turn belongs to it, also at other rates."""
-    bench = Bench(replace(START, audio=events.AudioFormat("pcm_f32le", 48_000)))
-    bench.give(events.Audio(pcm(np.repeat(speech([1, 2], gap_samples=0), 3))))
-    bench.give(events.Flush(1))
+    bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 48_000)))
+    bench.give(commands.Audio(pcm(np.repeat(speech([1, 2], gap_samples=0), 3))))
+    bench.give(commands.Flush(1))
     (endpoint,) = bench.of(events.Endpoint)
     assert endpoint.end_s == 0.4
 
@@ -329,11 +330,11 @@ def test_a_flush_hears_what_the_resampler_held_back() -> None:
 @pytest.mark.parametrize("mode", ["vad", "manual"])
 def test_discarding_forgets_the_open_utterance_alone(mode) -> None:
     """What has ended is still read; what is discarded keeps the text that was stable, and is not read again."""
-    bench = Bench(replace(START, endpointing=events.Endpointing(mode, max_utterance_s=10)))
+    bench = Bench(replace(START, endpointing=commands.Endpointing(mode, max_utterance_s=10)))
     bench.hear(speech([1, 2]), answer=False)
-    bench.give(events.Flush(1))
+    bench.give(commands.Flush(1))
     bench.hear(speech([3, 4]), answer=False)
-    bench.give(events.Discard())
+    bench.give(commands.Discard())
     bench.hear(speech([5, 6]), answer=False)
     bench.stop()
     check_promises(bench)
@@ -352,7 +353,7 @@ def test_discarding_keeps_what_was_shown_as_stable() -> None:
     bench.hear(speech(range(1, 12)))
     stable = bench.of(events.Interim)[-1].stable
     assert stable
-    bench.give(events.Discard())
+    bench.give(commands.Discard())
     (utterance,) = bench.of(events.Utterance)
     assert utterance.text == stable and not utterance.is_complete and not bench.waiting
     bench.stop()
@@ -362,15 +363,15 @@ def test_discarding_keeps_what_was_shown_as_stable() -> None:
 def test_discarding_forgets_speech_that_was_not_announced_yet() -> None:
     bench = Bench()
     bench.hear(np.concatenate((silence(1.0), speech([1])[: SAMPLE_RATE // 10])))
-    bench.give(events.Discard())
+    bench.give(commands.Discard())
     bench.hear(np.concatenate((silence(0.1), speech([2, 3]), silence(1.0))))
     bench.stop()
     (started,) = bench.of(events.SpeechStarted)
     assert bench.text() == said([2, 3]) and started.at_s == 1.2
 
 
-CHANGED = events.Configure(
-    START.audio, "de", events.Endpointing(silence_ms=1500), prompt="Two.", hotwords=("Kowalski",), words=True
+CHANGED = commands.Configure(
+    START.audio, "de", commands.Endpointing(silence_ms=1500), prompt="Two.", hotwords=("Kowalski",), words=True
 )
 
 
@@ -393,8 +394,8 @@ def test_another_encoding_goes_on_where_the_last_one_ended() -> None:
     """Time counts audio, not bytes."""
     bench = Bench()
     bench.hear(speech([1, 2]))
-    bench.give(replace(CHANGED, audio=events.AudioFormat("pcm_f32le", 48_000)))
-    bench.give(events.Audio(pcm(np.repeat(speech([3, 4], gap_samples=0), 3))))
+    bench.give(replace(CHANGED, audio=AudioFormat("pcm_f32le", 48_000)))
+    bench.give(commands.Audio(pcm(np.repeat(speech([3, 4], gap_samples=0), 3))))
     bench.stop()
     check_promises(bench)
     assert bench.of(events.Stopped)[0].audio_s == pytest.approx(0.56 + 0.4)
@@ -402,9 +403,9 @@ def test_another_encoding_goes_on_where_the_last_one_ended() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [("vad", "manual"), ("manual", "vad")])
 def test_another_mode_ends_the_open_utterance(before, after) -> None:
-    bench = Bench(replace(START, endpointing=events.Endpointing(before, max_utterance_s=10)))
+    bench = Bench(replace(START, endpointing=commands.Endpointing(before, max_utterance_s=10)))
     bench.hear(speech([1, 2]))
-    bench.give(replace(CHANGED, endpointing=events.Endpointing(after)))
+    bench.give(replace(CHANGED, endpointing=commands.Endpointing(after)))
     bench.hear(np.concatenate((silence(0.2), speech([3]))))
     bench.stop()
     check_promises(bench)
@@ -412,10 +413,8 @@ def test_another_mode_ends_the_open_utterance(before, after) -> None:
     assert [event.is_detected for event in bench.of(events.SpeechStarted)] == [before == "vad", after == "vad"]
 
 
-@pytest.mark.parametrize(
-    "change", [replace(CHANGED, language="xx"), replace(CHANGED, audio=events.AudioFormat(channels=2))]
-)
-def test_a_change_that_cannot_be_is_refused_and_changes_nothing(change: events.Configure) -> None:
+@pytest.mark.parametrize("change", [replace(CHANGED, language="xx"), replace(CHANGED, audio=AudioFormat(channels=2))])
+def test_a_change_that_cannot_be_is_refused_and_changes_nothing(change: commands.Configure) -> None:
     bench = Bench()
     bench.give(change)
     (failure,) = bench.of(events.Failure)
@@ -425,7 +424,7 @@ def test_a_change_that_cannot_be_is_refused_and_changes_nothing(change: events.C
     assert bench.text() == said([1, 2])
 
 
-MANUAL = replace(START, endpointing=events.Endpointing("manual", max_utterance_s=10))
+MANUAL = replace(START, endpointing=commands.Endpointing("manual", max_utterance_s=10))
 
 
 def test_in_manual_mode_silence_ends_no_utterance() -> None:
@@ -434,7 +433,7 @@ def test_in_manual_mode_silence_ends_no_utterance() -> None:
     bench.hear(np.concatenate((silence(1.0), speech([1, 2]), silence(3.0), speech([3, 4]))))
     assert [event.at_s for event in bench.of(events.SpeechStarted)] == [0.0]
     assert not bench.of(events.Utterance)
-    bench.give(events.Flush("up"))
+    bench.give(commands.Flush("up"))
     bench.answer_all()
     assert bench.text() == said([1, 2, 3, 4])
     assert bench.events[-1] == events.Flushed("up")
@@ -451,7 +450,7 @@ def test_in_manual_mode_audio_is_read_though_no_speech_was_detected() -> None:
         bench = Bench(MANUAL)
         bench.hear(silence(2.0), answer=False)
         assert len(bench.of(events.SpeechStarted)) == 1 and not bench.windows
-        bench.give(events.Flush(1))
+        bench.give(commands.Flush(1))
         bench.answer_with(api.Segment(0.2, 0.6, " Psst.", (1,), -0.9, 1.0, no_speech_prob))
         assert [(event.text, event.uncovered) for event in bench.of(events.Utterance)] == [(text, ())]
         assert bench.events[-1] == events.Flushed(1)
@@ -461,11 +460,11 @@ def test_in_manual_mode_audio_is_read_though_no_speech_was_detected() -> None:
 @pytest.mark.parametrize("sample_rate", [16_000, 48_000])
 def test_in_manual_mode_no_utterance_is_made_of_what_a_flush_left(sample_rate: int) -> None:
     """Neither of nothing, nor of the rest of a frame, nor of what the resampler held back."""
-    bench = Bench(replace(MANUAL, audio=events.AudioFormat("pcm_f32le", sample_rate)))
-    bench.give(events.Flush(0))
-    bench.give(events.Audio(pcm(np.repeat(speech([1, 2, 3]), sample_rate // SAMPLE_RATE)[:-100])))
-    bench.give(events.Flush(1))
-    bench.give(events.Flush(2))
+    bench = Bench(replace(MANUAL, audio=AudioFormat("pcm_f32le", sample_rate)))
+    bench.give(commands.Flush(0))
+    bench.give(commands.Audio(pcm(np.repeat(speech([1, 2, 3]), sample_rate // SAMPLE_RATE)[:-100])))
+    bench.give(commands.Flush(1))
+    bench.give(commands.Flush(2))
     bench.stop()
     check_promises(bench)
     assert len(bench.of(events.Utterance)) == 1
@@ -485,7 +484,7 @@ def test_in_manual_mode_the_maximum_ends_an_utterance_and_the_next_begins() -> N
 @pytest.mark.parametrize(("min_utterance_s", "texts"), [(0.0, ["w1", "w2 w3"]), (2.0, ["w1 w2 w3"])])
 def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: list[str]) -> None:
     """Silence does not end an utterance that has not lasted for its minimum; one that has, it does."""
-    endpointing = events.Endpointing(silence_ms=300, min_utterance_s=min_utterance_s)
+    endpointing = commands.Endpointing(silence_ms=300, min_utterance_s=min_utterance_s)
     bench = Bench(replace(START, endpointing=endpointing))
     bench.hear(np.concatenate((speech([1]), silence(0.8), speech([2, 3]), silence(1.2))))
     assert [event.text for event in bench.of(events.Utterance)] == texts
@@ -494,7 +493,7 @@ def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: 
 
 def test_a_single_word_does_not_wait_for_ever() -> None:
     """With nothing behind it, it is final once its utterance has lasted for its minimum."""
-    bench = Bench(replace(START, endpointing=events.Endpointing(silence_ms=300, min_utterance_s=2.0)))
+    bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=300, min_utterance_s=2.0)))
     bench.hear(np.concatenate((silence(1.0), speech([1]), silence(1.6))))
     assert not bench.of(events.Utterance)
     bench.hear(silence(0.2))
@@ -505,8 +504,8 @@ def test_flush_is_answered_when_there_is_nothing_to_say() -> None:
     """With no speech open, the answer comes at once, and flushes are answered in order."""
     bench = Bench()
     bench.hear(silence(1.0))
-    bench.give(events.Flush(1))
-    bench.give(events.Flush(2))
+    bench.give(commands.Flush(1))
+    bench.give(commands.Flush(2))
     assert bench.events[-2:] == [events.Flushed(1), events.Flushed(2)]
 
 
@@ -515,7 +514,7 @@ def test_flush_reads_a_short_word_that_was_not_announced() -> None:
     bench = Bench()
     bench.hear(np.concatenate((silence(0.2), word(5)[: SAMPLE_RATE // 10])))
     assert not bench.of(events.SpeechStarted)
-    bench.give(events.Flush("f"))
+    bench.give(commands.Flush("f"))
     bench.answer_all()
     check_promises(bench)
     assert bench.text() == "p5"
@@ -526,7 +525,7 @@ def test_flushes_are_bounded() -> None:
     bench = Bench()
     bench.hear(speech([1, 2, 3]), answer=False)
     for index in range(MAX_PENDING_FLUSHES + 1):
-        bench.give(events.Flush(index))
+        bench.give(commands.Flush(index))
     assert bench.events[-1].code == "too_many_flushes"
     bench.answer_all()
     assert len(bench.of(events.Flushed)) == MAX_PENDING_FLUSHES
@@ -655,12 +654,12 @@ def test_memory_does_not_grow_with_the_session() -> None:
     assert not bench.session._job_channel
 
 
-@pytest.mark.parametrize("command", [events.Audio(b"\0\0"), events.Flush(1), events.Stop()])
-def test_nothing_is_taken_before_start(command: events.Command) -> None:
+@pytest.mark.parametrize("command", [commands.Audio(b"\0\0"), commands.Flush(1), commands.Stop()])
+def test_nothing_is_taken_before_start(command: commands.Command) -> None:
     session = Session("s", MODEL, CONFIG)
     send, close = session.receive(command)
     assert (send.event.code, send.event.is_fatal, close.code) == ("not_started", True, 1008)
-    assert session.receive(events.Keepalive()) == []
+    assert session.receive(commands.Keepalive()) == []
 
 
 def test_a_second_start_is_refused_and_changes_nothing() -> None:
@@ -675,18 +674,18 @@ def test_a_second_start_is_refused_and_changes_nothing() -> None:
 def test_audio_after_stop_is_refused() -> None:
     bench = Bench()
     bench.hear(speech([1, 2, 3]), answer=False)
-    bench.give(events.Stop())
-    bench.give(events.Audio(pcm(word(1))))
+    bench.give(commands.Stop())
+    bench.give(commands.Audio(pcm(word(1))))
     assert bench.events[-1].code == "audio_after_stop"
     bench.answer_all()
     assert bench.text() == said([1, 2, 3])
-    assert bench.closes == [events.Close(1000, "done")]
+    assert bench.closes == [Close(1000, "done")]
 
 
 @pytest.mark.parametrize(
     ("start", "field"), [(replace(START, language="fr"), "language"), (replace(START, task="translate"), "task")]
 )
-def test_what_the_model_cannot_do_is_refused_at_start(start: events.Start, field: str) -> None:
+def test_what_the_model_cannot_do_is_refused_at_start(start: commands.Start, field: str) -> None:
     bench = Bench(start)
     assert bench.events[-1].code == "bad_start"
     assert bench.events[-1].message.startswith(f"{field}: expected")
@@ -696,7 +695,7 @@ def test_what_the_model_cannot_do_is_refused_at_start(start: events.Start, field
 def test_bytes_that_make_no_sample_are_reported_at_stop() -> None:
     """Audio may be cut inside a sample, but it must not end there."""
     bench = Bench()
-    bench.give(events.Audio(pcm(speech([1, 2, 3])) + b"\0\0\0"))
+    bench.give(commands.Audio(pcm(speech([1, 2, 3])) + b"\0\0\0"))
     bench.stop()
     assert [e.code for e in bench.of(events.Failure)] == ["incomplete_sample"]
     assert bench.text() == said([1, 2, 3])
@@ -797,8 +796,8 @@ def test_what_was_heard_is_made_final_before_the_session_is_ended() -> None:
     bench.hear(speech([1, 2, 3, 4]), answer=False)
     bench.perform(bench.session.end(LimitExceeded("idle", "no message for 60 s", 1008)))
     assert not bench.closes
-    bench.give(events.Flush("late"))
-    bench.give(events.Audio(pcm(speech([5, 6]))))
+    bench.give(commands.Flush("late"))
+    bench.give(commands.Audio(pcm(speech([5, 6]))))
     bench.answer_all()
     check_promises(bench)
     assert bench.text() == said([1, 2, 3, 4])
@@ -837,8 +836,8 @@ def test_what_was_shown_as_stable_is_final_though_the_engine_fails(is_open: bool
 def test_an_interim_that_was_replaced_does_not_end_the_session() -> None:
     """The engine may say that it is full of a reading that a newer one has replaced meanwhile."""
     bench = Bench()
-    effects = bench.session.receive(events.Audio(pcm(speech([1] * 20))))
-    older, newer = (effect.job for effect in effects if isinstance(effect, events.Submit))
+    effects = bench.session.receive(commands.Audio(pcm(speech([1] * 20))))
+    older, newer = (effect.job for effect in effects if isinstance(effect, Submit))
     assert bench.session.engine_error(older, EngineOverloaded(5, 5)) == []
     bench.hear(speech([1] * 4), answer=False)
     assert len(bench.windows) == 1, "one reading alone may wait for its replacement to be told"
@@ -850,7 +849,7 @@ def test_an_interim_that_was_replaced_does_not_end_the_session() -> None:
 def test_silence_is_not_read_for_an_interim() -> None:
     """After a cut in a pause the next window has heard nothing yet."""
     words = [index % 80 for index in range(80)]
-    bench = Bench(replace(START, endpointing=events.Endpointing(silence_ms=2000)))
+    bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=2000)))
     bench.hear(np.concatenate((speech(words), silence(2.5))))
     assert all(np.abs(window.samples).max() > 0 for window in bench.windows)
 
@@ -864,5 +863,5 @@ def test_a_second_start_with_bad_values_changes_nothing() -> None:
 
 @pytest.mark.parametrize("from_s", [(1.0, 2.0), (1.0, 2.0, 3.0)])
 def test_resume_needs_a_time_for_each_channel(from_s: tuple[float, ...]) -> None:
-    bench = Bench(replace(START, resume=events.Resume(from_s)))
+    bench = Bench(replace(START, resume=commands.Resume(from_s)))
     assert bench.events[-1].message.startswith("resume.from_s: expected")

@@ -12,8 +12,9 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 import numpy as np
 import pytest
 
-from app.media.pcm import Samples
-from app.session import events
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands
+from app.session.effects import Close, Effect
 from app.session.session import Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -37,11 +38,11 @@ class FirstSampleDetector:
 class ShortBench(Bench):
     """Answers every window at once with a word for each half second, and keeps nothing of what is said."""
 
-    def __init__(self, start: events.Start) -> None:
+    def __init__(self, start: commands.Start) -> None:
         self.work: Counter[str] = Counter()
         super().__init__(start, SessionConfig(make_detector=FirstSampleDetector))
 
-    def perform(self, effects: list[events.Effect]) -> None:
+    def perform(self, effects: list[Effect]) -> None:
         super().perform(effects)
         for event in self.events:
             self.work[type(event).__name__] += 1
@@ -102,15 +103,15 @@ def test_the_last_hour_costs_what_the_first_did(mode, n_channels: int) -> None:
     """Hours of talk with interims and flushes: what is kept, and what is done for it, are the same every hour."""
     start = replace(
         START,
-        audio=events.AudioFormat("pcm_f32le", channels=n_channels),
-        endpointing=events.Endpointing(mode),
+        audio=AudioFormat("pcm_f32le", channels=n_channels),
+        endpointing=commands.Endpointing(mode),
     )
     bench = ShortBench(start)
     # The second channel speaks when the first one does not.
     channels = [np.roll(talk(), channel * len(talk()) // 3) for channel in range(n_channels)]
     audio = np.stack(channels, axis=1).reshape(-1)
     size = PIECE_SAMPLES * n_channels
-    pieces = [events.Audio(pcm(audio[at : at + size])) for at in range(0, len(audio), size)]
+    pieces = [commands.Audio(pcm(audio[at : at + size])) for at in range(0, len(audio), size)]
 
     kept_after: list[Counter[str]] = []
     done_in: list[Counter[str]] = []
@@ -121,7 +122,7 @@ def test_the_last_hour_costs_what_the_first_did(mode, n_channels: int) -> None:
                 bench.give(piece)
                 bench.answer_all()
                 if second in (20, 41):
-                    bench.give(events.Flush(second))
+                    bench.give(commands.Flush(second))
                     bench.answer_all()
         kept_after.append(kept(bench.session))
         done_in.append(+bench.work)
@@ -131,4 +132,4 @@ def test_the_last_hour_costs_what_the_first_did(mode, n_channels: int) -> None:
     assert done_in[0]["Utterance"] >= 90
     assert done_in[0]["INTERIM"] > 1000 and done_in[0]["Interim"] > 1000
     bench.stop()
-    assert bench.closes == [events.Close(1000, "done")]
+    assert bench.closes == [Close(1000, "done")]

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import LimitExceeded
-from app.media.pcm import Samples
-from app.session import events
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands, events
 from app.session.coverage import UNCOVERED_SAMPLES, Span, uncovered
+from app.session.effects import Effect
 from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import MAX_PENDING_FLUSHES
@@ -81,7 +82,7 @@ def read_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api.E
 class WildBench(Bench):
     """A session whose engine does as it likes. Its chances are drawn by a seed, as they are many."""
 
-    def __init__(self, start: events.Start, chance: random.Random) -> None:
+    def __init__(self, start: commands.Start, chance: random.Random) -> None:
         self._chance = chance
         self._under_way: dict[int, deque[api.EngineEvent]] = {}
         self.n_flushed = 0
@@ -113,7 +114,7 @@ class WildBench(Bench):
                 return
 
     def flush(self) -> None:
-        self.give(events.Flush(self.n_flushed))
+        self.give(commands.Flush(self.n_flushed))
         self.n_flushed += 1
 
     def fail_engine(self) -> None:
@@ -130,7 +131,7 @@ class WildBench(Bench):
         can_replace = super().replaces(window, job, older)
         return can_replace and job not in self._under_way and self._chance.random() < 0.8
 
-    def perform(self, effects: list[events.Effect]) -> None:
+    def perform(self, effects: list[Effect]) -> None:
         super().perform(effects)
         waiting = {job for job, _ in self.waiting}
         self._under_way = {job: rest for job, rest in self._under_way.items() if job in waiting}
@@ -170,12 +171,12 @@ def sound(chance: random.Random) -> Samples:
             return speech(chance.choices(range(81), k=chance.randrange(1, 9)))
 
 
-def reconfigured(start: events.Start, chance: random.Random) -> events.Configure:
+def reconfigured(start: commands.Start, chance: random.Random) -> commands.Configure:
     """Other endpointing, language and words, with the same audio."""
     mode, silence_ms, padding_ms = chance.choice(["vad", "manual"]), chance.choice([100, 500]), chance.choice([0, 900])
-    endpointing = events.Endpointing(mode, silence_ms, max_utterance_s=10, padding_ms=padding_ms)
+    endpointing = commands.Endpointing(mode, silence_ms, max_utterance_s=10, padding_ms=padding_ms)
     language = chance.choice([None, "de"])
-    return events.Configure(start.audio, language, endpointing, "Before.", (), chance.choice([True, False]))
+    return commands.Configure(start.audio, language, endpointing, "Before.", (), chance.choice([True, False]))
 
 
 def spoken(samples: Samples) -> list[Span]:
@@ -254,8 +255,8 @@ def test_promises_hold_whatever_the_engine_does(
     """Append-only, nothing lost, every end and every flush told once, and bounded, at each moment."""
     start = replace(
         START,
-        audio=events.AudioFormat("pcm_f32le", channels=n_channels),
-        endpointing=events.Endpointing(mode, silence_ms, min_utterance_s, max_utterance_s=10),
+        audio=AudioFormat("pcm_f32le", channels=n_channels),
+        endpointing=commands.Endpointing(mode, silence_ms, min_utterance_s, max_utterance_s=10),
         words=words,
     )
     chance = random.Random(seed)
@@ -271,7 +272,7 @@ def test_promises_hold_whatever_the_engine_does(
         for at in range(0, len(audio), 3200 * n_channels):
             while bench.session.backlog >= MAX_BACKLOG:
                 bench.step_engine()
-            bench.give(events.Audio(pcm(audio[at : at + 3200 * n_channels])))
+            bench.give(commands.Audio(pcm(audio[at : at + 3200 * n_channels])))
             bench.check_bounds()
             if bench.waiting and chance.random() < 0.5:
                 bench.step_engine()
@@ -279,7 +280,7 @@ def test_promises_hold_whatever_the_engine_does(
             bench.flush()
             bench.check_bounds()
         if discards and chance.random() < 0.25:
-            bench.give(events.Discard())
+            bench.give(commands.Discard())
             bench.check_bounds()
         if reconfigures and chance.random() < 0.25:
             bench.give(reconfigured(start, chance))
@@ -287,9 +288,9 @@ def test_promises_hold_whatever_the_engine_does(
     is_failure = ending.endswith("failed")
     match ending:
         case "stop":
-            bench.give(events.Stop())
+            bench.give(commands.Stop())
         case "stop then drain":
-            bench.give(events.Stop())
+            bench.give(commands.Stop())
             bench.perform(bench.session.drain())
         case "drain":
             bench.perform(bench.session.drain())
@@ -301,7 +302,7 @@ def test_promises_hold_whatever_the_engine_does(
             if bench.waiting:
                 bench.fail_engine()
             else:
-                bench.give(events.Stop())
+                bench.give(commands.Stop())
         case _:
             bench.perform(bench.session.fail(LimitExceeded("slow_reader", "not read", 1008)))
     bench.work_off()
@@ -341,14 +342,14 @@ def test_finals_are_the_same_to_the_sample(seed: int, encoding, sample_rate: int
     data = (noise.integers(-100, 100, size=(len(loudness), n_channels)) * loudness[:, None]).astype("<i2")
     audio = data.astype("<f4") / 32768 if encoding == "pcm_f32le" else data
     content = audio.astype("u1").tobytes() if encoding.endswith("law") else audio.tobytes()
-    start = events.Start(audio=events.AudioFormat(encoding, sample_rate, n_channels), interim=False)
+    start = commands.Start(audio=AudioFormat(encoding, sample_rate, n_channels), interim=False)
     outcomes = []
     for sizes in (cuts, []):
         bench, at = Bench(start, replace(CONFIG, make_detector=WebRtcDetector)), 0
         for size in [*sizes, len(content)]:
-            bench.give(events.Audio(content[at : at + size]))
+            bench.give(commands.Audio(content[at : at + size]))
             at += size
-        bench.give(events.Stop())
+        bench.give(commands.Stop())
         while bench.waiting:
             job, window = bench.waiting.popleft()
             for event in read_by_hash(window):

@@ -16,9 +16,10 @@ import pytest
 import pytest_asyncio
 
 from app.files.transcription import transcribe
-from app.media.pcm import Samples
-from app.session import events
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands, events
 from app.session.coverage import UNCOVERED_SAMPLES
+from app.session.effects import Effect, Send, Submit
 from app.session.endpointing import FRAME_SAMPLES, Endpointer, SpeechBegan, SpeechEnded, WebRtcDetector
 from app.session.session import Session, SessionConfig
 from engine.api import SAMPLE_RATE
@@ -95,21 +96,21 @@ async def live(engine: Engine, samples: Samples) -> list[events.Event]:
     session = Session("live", engine.info, SessionConfig(interim_interval_ms=INTERIM_MS))
     sent: list[events.Event] = []
 
-    async def perform(effects: list[events.Effect]) -> None:
+    async def perform(effects: list[Effect]) -> None:
         waiting = deque(effects)
         while waiting:
             match waiting.popleft():
-                case events.Send(event):
+                case Send(event):
                     sent.append(event)
-                case events.Submit(job, window):
+                case Submit(job, window):
                     async with engine.submit(window) as answers:
                         async for answer in answers:
                             waiting += session.engine_event(job, answer)
 
-    await perform(session.receive(events.Start(audio=events.AudioFormat("pcm_f32le"), language="en")))
+    await perform(session.receive(commands.Start(audio=AudioFormat("pcm_f32le"), language="en")))
     for start in range(0, len(samples), CHUNK_SAMPLES):
-        await perform(session.receive(events.Audio(samples[start : start + CHUNK_SAMPLES].tobytes())))
-    await perform(session.receive(events.Stop()))
+        await perform(session.receive(commands.Audio(samples[start : start + CHUNK_SAMPLES].tobytes())))
+    await perform(session.receive(commands.Stop()))
     return sent
 
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import tutti
-from app.media.pcm import AudioDecoder
-from app.session.events import AudioFormat
+from app.media.pcm import AudioDecoder, AudioFormat
 from benchmarks.live.encodings import encode, parse_formats
 from engine.api import SAMPLE_RATE
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from app.dialects.deepgram.live_wire import Deepgram, Request
 from app.dialects.deepgram.options import Options, parse
 from app.dialects.deepgram.words import plain
-from app.media.pcm import Samples
-from app.session import events
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands, events
+from app.session.effects import Close
 from app.session.session import MAX_PENDING_FLUSHES
 from engine import api
 from tests.compat.exchange import Step, exchange
@@ -120,7 +121,7 @@ def test_answers_that_are_waited_for_are_bounded() -> None:
     dialect = deepgram()
     for _ in range(MAX_PENDING_FLUSHES):
         (flush,) = dialect.read('{"type":"Finalize"}')
-        assert isinstance(flush, events.Flush)
+        assert isinstance(flush, commands.Flush)
     (refused,) = dialect.read('{"type":"Finalize"}')
     assert isinstance(refused, events.Reply)
 
@@ -147,7 +148,7 @@ def test_a_final_waits_only_where_it_may_be_the_last() -> None:
 
 def test_audio_behind_the_end_is_told_once() -> None:
     dialect = deepgram()
-    assert list(dialect.read(b"")) == [events.Stop()]
+    assert list(dialect.read(b"")) == [commands.Stop()]
     (told,) = dialect.read(b"\0\0\0\0")
     assert isinstance(told, events.Reply) and "after CloseStream" in told.text
     assert list(dialect.read(b"\0\0\0\0")) == []
@@ -162,8 +163,8 @@ def test_a_channel_that_is_none_is_explained(content: dict) -> None:
 def test_a_container_is_handed_on_as_it_is() -> None:
     dialect = Deepgram(Options(), REQUEST)
     (start,) = dialect.open()
-    assert start.audio == events.AudioFormat("pcm_f32le")
-    assert list(dialect.read(b"RIFF")) == [events.Media(b"RIFF")]
+    assert start.audio == AudioFormat("pcm_f32le")
+    assert list(dialect.read(b"RIFF")) == [commands.Media(b"RIFF")]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_a_container_is_handed_on_as_it_is() -> None:
     ],
 )
 def test_closes_are_those_that_clients_know(code: int, reason: str, told: tuple[int, str]) -> None:
-    assert deepgram().close(events.Close(code, reason)) == events.Close(*told)
+    assert deepgram().close(Close(code, reason)) == Close(*told)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.dialects.deepgram.options import LEAST_SILENCE_MS, Options, parse
 from app.errors import BadStart
-from app.session.events import AudioFormat
+from app.media.pcm import AudioFormat
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from tests.compat.conformance import approximated, refused, supported
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from app.dialects.native import wire
 from app.errors import SessionError
-from app.session import events
+from app.media.pcm import AudioFormat
+from app.session import commands, events
 from engine import api
 
 WIRE = Path(__file__).parents[3] / "wire"
@@ -21,25 +22,25 @@ def golden(name: str) -> list:
 
 
 CLIENT = {
-    "start with defaults": events.Start(),
-    "start with everything": events.Start(
-        audio=events.AudioFormat("mulaw", 8000, 2),
+    "start with defaults": commands.Start(),
+    "start with everything": commands.Start(
+        audio=AudioFormat("mulaw", 8000, 2),
         language="en",
         interim=False,
-        endpointing=events.Endpointing("vad", 700, 1.5, 30.0),
+        endpointing=commands.Endpointing("vad", 700, 1.5, 30.0),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         words=True,
-        resume=events.Resume((12.5,), "Thank you for calling."),
+        resume=commands.Resume((12.5,), "Thank you for calling."),
     ),
-    "start that resumes two channels": events.Start(
-        audio=events.AudioFormat(channels=2), resume=events.Resume((12.25, 11.0))
+    "start that resumes two channels": commands.Start(
+        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0))
     ),
-    "start of push-to-talk": events.Start(endpointing=events.Endpointing("manual")),
-    "flush with a string id": events.Flush("turn-7"),
-    "flush with a number id": events.Flush(0),
-    "keepalive": events.Keepalive(),
-    "stop": events.Stop(),
+    "start of push-to-talk": commands.Start(endpointing=commands.Endpointing("manual")),
+    "flush with a string id": commands.Flush("turn-7"),
+    "flush with a number id": commands.Flush(0),
+    "keepalive": commands.Keepalive(),
+    "stop": commands.Stop(),
 }
 
 
@@ -116,7 +117,7 @@ def test_bad_messages_are_explained(case) -> None:
 )
 def test_unknown_keys_are_ignored_with_a_warning(message, key: str) -> None:
     command, notices = wire.decode(json.dumps(message))
-    if isinstance(command, events.Start):
+    if isinstance(command, commands.Start):
         notices = command.notices
     assert [(n.code, n.message) for n in notices] == [("unknown_key", f"{key}: unknown key; ignored")]
 
@@ -125,7 +126,7 @@ def test_what_silence_does_is_told_to_mean_nothing_in_manual_mode() -> None:
     """An option that does nothing is not accepted without a word."""
     endpointing = {"mode": "manual", "silence_ms": 700, "min_utterance_s": 1, "max_utterance_s": 20}
     command, _ = wire.decode(json.dumps({"type": "start", "endpointing": endpointing}))
-    assert isinstance(command, events.Start)
+    assert isinstance(command, commands.Start)
     assert [notice.code for notice in command.notices] == ["no_effect", "no_effect"]
     assert [notice.message.split(":")[0] for notice in command.notices] == [
         "endpointing.silence_ms",

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from app.dialects.openai.realtime_options import LOGPROBS, WORDS, Settings, named
 from app.dialects.openai.realtime_wire import OpenAIRealtime
 from app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
-from app.media.pcm import Samples
-from app.session import events
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands
+from app.session.effects import Close
 from engine import api
 from engine.errors import EngineFailed
 from tests.compat.conformance import approximated, refused, supported
@@ -287,7 +288,7 @@ def test_draining_makes_final_what_was_heard() -> None:
     talk.perform(talk.session.drain())
     talk.answer_all()
     assert completed(talk) == [said([1, 2])]
-    assert not talk.of("error") and talk.closes == [events.Close(CLOSE_DRAINING, "draining")]
+    assert not talk.of("error") and talk.closes == [Close(CLOSE_DRAINING, "draining")]
 
 
 def test_faults_of_the_client_are_errors() -> None:
@@ -366,30 +367,28 @@ def test_flat_keys_in_session_update_are_the_older_shape_too() -> None:
     [
         pytest.param(
             {"type": "audio/pcm", "rate": 24000},
-            events.AudioFormat("pcm_s16le", 24000),
+            AudioFormat("pcm_s16le", 24000),
             marks=supported(DIALECT, "format: audio/pcm"),
         ),
-        pytest.param({"type": "audio/pcm"}, events.AudioFormat("pcm_s16le", 24000)),
+        pytest.param({"type": "audio/pcm"}, AudioFormat("pcm_s16le", 24000)),
         pytest.param(
             {"type": "audio/pcm", "rate": 48000},
-            events.AudioFormat("pcm_s16le", 48000),
+            AudioFormat("pcm_s16le", 48000),
             marks=supported(DIALECT, "format: audio/pcm at 8 to 48 kHz (ours)"),
         ),
         pytest.param(
-            {"type": "audio/pcmu"}, events.AudioFormat("mulaw", 8000), marks=supported(DIALECT, "format: audio/pcmu")
+            {"type": "audio/pcmu"}, AudioFormat("mulaw", 8000), marks=supported(DIALECT, "format: audio/pcmu")
         ),
-        pytest.param(
-            {"type": "audio/pcma"}, events.AudioFormat("alaw", 8000), marks=supported(DIALECT, "format: audio/pcma")
-        ),
+        pytest.param({"type": "audio/pcma"}, AudioFormat("alaw", 8000), marks=supported(DIALECT, "format: audio/pcma")),
     ],
 )
-def test_audio_has_the_format_asked_for(wanted: dict[str, Any], expected: events.AudioFormat) -> None:
+def test_audio_has_the_format_asked_for(wanted: dict[str, Any], expected: AudioFormat) -> None:
     talk = open_talk()
     (updated,) = talk.say(update(format=wanted))
     assert source_of(updated)["format"] | wanted == source_of(updated)["format"]
     talk.say({"type": "input_audio_buffer.append", "audio": ""})
     start = talk.commands[0]
-    assert isinstance(start, events.Start) and start.audio == expected
+    assert isinstance(start, commands.Start) and start.audio == expected
 
 
 @supported(DIALECT, "transcription.language")
@@ -460,7 +459,7 @@ def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
     assert bool(warned(updated)) == is_warned
     talk.say(append(silence(0.1)))
     start = talk.commands[0]
-    assert isinstance(start, events.Start) and start.endpointing.silence_ms == silence_ms
+    assert isinstance(start, commands.Start) and start.endpointing.silence_ms == silence_ms
     (updated,) = talk.say(update(turn_detection={"type": "server_vad"}))
     assert source_of(updated)["turn_detection"]["silence_duration_ms"] == silence_ms
 
@@ -654,7 +653,7 @@ def test_the_same_settings_once_more_change_nothing() -> None:
     talk.say(update())
     hear(talk, TURN[:8000])
     talk.say(update())
-    assert not any(isinstance(command, events.Configure) for command in talk.commands)
+    assert not any(isinstance(command, commands.Configure) for command in talk.commands)
 
 
 @given(

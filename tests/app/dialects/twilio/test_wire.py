@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from app.dialects.twilio.track_sync import SILENCE
 from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio
 from app.errors import BadMessage, BadStart, SessionError, WrongState
-from app.session import events
+from app.media.pcm import AudioFormat
+from app.session import commands, events
 from tests.compat.conformance import approximated, refused, supported
 
 FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
@@ -74,7 +75,7 @@ def test_a_call_begins(dialect: Twilio, line: FakeLine) -> None:
     assert read(dialect, {"event": "connected", "protocol": "Call", "version": "1.0.0"}) == ()
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     assert read(dialect, begin({"agent": "Ann", "language": "en"})) == (
-        events.Start(audio=events.AudioFormat("mulaw", 8000, 2), language="en"),
+        commands.Start(audio=AudioFormat("mulaw", 8000, 2), language="en"),
     )
     assert line.calls == [Call("CA1", "MZ1", ("inbound", "outbound"), {"agent": "Ann"})]
     assert dialect.idle_timeout_s is None
@@ -104,7 +105,7 @@ def test_chunks_of_both_tracks_are_one_stream(dialect: Twilio) -> None:
     """In Twilio's own spelling of numbers; a missing chunk is silence."""
     read(dialect, begin())
     assert read(dialect, media("inbound", "5")) == ()
-    assert read(dialect, media("outbound", "5", b"\x20" * 160)) == (events.Audio(b"\x10\x20" * 160),)
+    assert read(dialect, media("outbound", "5", b"\x20" * 160)) == (commands.Audio(b"\x10\x20" * 160),)
     assert read(dialect, media("inbound", "65")) == ()
     (audio,) = read(dialect, media("outbound", 65))
     # From 20 ms on: the first chunks were not moved for being 5 ms late.
@@ -124,7 +125,7 @@ def test_late_audio_is_told_of_once(dialect: Twilio) -> None:
 def test_the_end_of_a_call_leaves_nothing_behind(dialect: Twilio) -> None:
     read(dialect, begin())
     read(dialect, media("inbound", 0))
-    assert read(dialect, {"event": "stop", "stop": {}}) == (events.Audio((b"\x10" + SILENCE) * 160), events.Stop())
+    assert read(dialect, {"event": "stop", "stop": {}}) == (commands.Audio((b"\x10" + SILENCE) * 160), commands.Stop())
     assert dialect.leave() == ()
     with pytest.raises(WrongState, match="after stop"):
         read(dialect, media("inbound", 20))
@@ -132,7 +133,7 @@ def test_the_end_of_a_call_leaves_nothing_behind(dialect: Twilio) -> None:
 
 def test_a_socket_that_is_lost_ends_its_call(dialect: Twilio) -> None:
     read(dialect, begin(tracks=["inbound"]))
-    assert tuple(dialect.leave()) == (events.Stop(),)
+    assert tuple(dialect.leave()) == (commands.Stop(),)
 
 
 @supported("twilio", "dtmf")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from app.dialects.whisperlive.wire import END_OF_AUDIO, MAX_SEGMENTS, WhisperLive
 from app.errors import BadMessage, BadStart, SessionError
-from app.media.pcm import decode_samples
-from app.session import events
+from app.media.pcm import AudioFormat, decode_samples
+from app.session import commands, events
 from engine import api
 from tests.compat.conformance import approximated, refused, supported
 
@@ -39,10 +39,10 @@ DEFAULTS = {
 }
 
 
-def start(**options: object) -> tuple[WhisperLive, events.Start]:
+def start(**options: object) -> tuple[WhisperLive, commands.Start]:
     dialect = WhisperLive()
     (command,) = dialect.read(json.dumps({**DEFAULTS, **options}))
-    assert isinstance(command, events.Start)
+    assert isinstance(command, commands.Start)
     return dialect, command
 
 
@@ -80,7 +80,7 @@ def test_the_server_is_ready_first() -> None:
 
 def test_defaults_ask_for_nothing_that_is_not_honoured() -> None:
     _, command = start()
-    assert command == events.Start(audio=events.AudioFormat("pcm_f32le"))
+    assert command == commands.Start(audio=AudioFormat("pcm_f32le"))
 
 
 @supported("whisperlive", "uid")
@@ -104,13 +104,13 @@ def test_options_become_those_of_a_session() -> None:
 def test_every_format_of_audio_is_heard(audio_format: str, data: bytes) -> None:
     dialect, command = start(audio_format=audio_format)
     (audio,) = dialect.read(data)
-    assert isinstance(audio, events.Audio)
+    assert isinstance(audio, commands.Audio)
     assert decode_samples(audio.data, command.audio.encoding).tolist() == [0.5, -1.0, 0.0]
 
 
 def test_the_end_of_audio_is_a_binary_message() -> None:
     dialect, _ = start()
-    assert dialect.read(END_OF_AUDIO) == (events.Stop(),)
+    assert dialect.read(END_OF_AUDIO) == (commands.Stop(),)
 
 
 @approximated(
@@ -320,5 +320,5 @@ def test_options_of_any_kind_are_taken_or_explained(options: dict[str, Any]) -> 
     except SessionError as error:
         answers(dialect, events.Failure(error.code, error.message, is_fatal=error.is_fatal))
     else:
-        assert isinstance(command, events.Start)
+        assert isinstance(command, commands.Start)
         answers(dialect, replace(STARTED, notices=command.notices), interim("Hello"), segment("Hello.", 0.0, 1.0))
