@@ -1,58 +1,79 @@
-# Everything a newcomer types: `make demo` and `make test`. Both make `.venv` first; it is made again only when a
-# pyproject.toml has changed.
+# Everything a newcomer types: `make demo` and `make test`. Both create `.venv` first, and again only after a change of a
+# pyproject.toml or of the constraints. `make help` lists all targets.
 
 PYTHON ?= python3
-# A wheel without CUDA is picked where the package index offers one; set TORCH to another requirement to choose.
+# The package index chooses a wheel without CUDA where it has one; set TORCH to another requirement to choose yourself.
 TORCH ?= torch==2.13.0
-# Its client is tested with, from a folder of its own and without the requirements of its server.
+# The versions that CI tests; /dev/null for the newest that pyproject.toml allows.
+CONSTRAINTS ?= constraints.txt
+# WhisperLive's client, for tests, in a folder of its own: without its server's requirements.
 WHISPER_LIVE := whisper-live==0.10.0
 VENV := .venv
 STAMP := $(VENV)/.installed
-# Compiling all files of all packages takes a minute; what a start needs is compiled by starting.
+# No byte code yet: compiling every package takes a minute, and the first start compiles what it needs.
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: setup demo test parity serve lint types bench clean
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test quick parity lint types docs lock bench clean
 
-setup: $(STAMP)
+help: ## List the targets.
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-$(STAMP): pyproject.toml clients/python/pyproject.toml
+setup: $(STAMP) ## Create .venv with everything that development needs.
+
+$(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"tutti needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
 	$(INSTALL) '$(TORCH)'
-	$(INSTALL) -e clients/python -e '.[dev]'
+	$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]'
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
 	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import app.cli.commands, engine.engine'
 	@touch $@
 
-demo: setup
+demo: setup ## Start a server and show captions of a recording as they appear.
 	@$(VENV)/bin/tutti demo
 
-serve: setup
+serve: setup ## Start a server with the demo model: http://127.0.0.1:8000/.
 	@$(VENV)/bin/tutti serve
 
-# Two processes of tests at a time, each with one thread for tensors: half the time that one after the other takes.
+# Two test processes, with one tensor thread each, take half the time of one.
 JOBS ?= 2
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
-test: setup
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile
+test: setup ## Run all tests, and measure their coverage.
+	$(PYTEST) --cov
 
-# Hundreds of generated cases, beside those of `make test`: ours against transformers, and windows among others.
-parity: setup
+# No browser, no Node.js, no processes, no vendors' SDKs, no training.
+QUICK := tests/app tests/clients/python tests/cluster/local/test_shared_audio.py tests/engine/checkpoint tests/engine/decoding \
+	tests/engine/scheduling/test_batcher.py tests/test_architecture.py tests/test_docs.py tests/test_glossary.py tests/test_sizes.py
+
+quick: setup ## Run the unit tests, in under a minute.
+	$(PYTEST) -m 'not gpu and not thorough and not slow' $(QUICK)
+
+parity: setup ## Run hundreds of generated decoding cases beside transformers.
 	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/scheduling/test_batch_invariance.py
 
-lint: setup
+lint: setup ## Check format, style and import contracts.
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/lint-imports
 
-types: setup
+types: setup ## Check types.
 	$(VENV)/bin/mypy
 
-# About ten minutes on an idle machine; tables and JSON go to build/bench/.
-bench: setup
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+docs: setup ## Build the documentation as a site, and check its links.
+	$(VENV)/bin/mkdocs build --strict --quiet
+
+# Torch is left out: TORCH chooses it, and it chooses Triton and CUDA.
+lock: setup ## Write the installed versions to constraints.txt.
+	$(VENV)/bin/python -m pip freeze --exclude-editable --disable-pip-version-check \
+		| grep -viE '^(torch|triton|nvidia|cuda|pip|setuptools)' >constraints.txt
+
+# Tables and JSON go to build/bench/.
+bench: setup ## Run the short benchmarks: ten minutes on an idle machine.
+	$(INSTALL) --constraint '$(CONSTRAINTS)' -e '.[bench]'
 	$(VENV)/bin/python -m benchmarks.live
 	$(VENV)/bin/python -m benchmarks.offline
 
-clean:
+clean: ## Remove .venv and installed Node.js packages.
 	rm -rf $(VENV) clients/js/node_modules
