@@ -95,7 +95,7 @@ class Work:
     def window_of(self, index: int, n_tokens: int) -> Window:
         """Noise: as loud as speech, and different every time. Its text is asked for at the end, as the service does."""
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
-        options = DecodeOptions(language="en", timestamps=False, text_events=False, max_tokens=n_tokens)
+        options = DecodeOptions(language="en", timestamps=False, max_tokens=n_tokens)
         return Window(samples, "", options=options)
 
 

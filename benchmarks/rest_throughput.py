@@ -42,7 +42,7 @@ PAUSE_S = 0.2
 N_CLIPS = 64
 TIMEOUT_S = 300.0
 FIELDS = {"temperature": "0", "temperature_fallback": "false", "response_format": "json"}
-OPTIONS = DecodeOptions(language="en", text_events=False)
+OPTIONS = DecodeOptions(language="en")
 """Of a window as the service asks for it."""
 MOST_TOKENS_APART = 2
 """The server's own count has the steps that were launched ahead and then not needed."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import median
 
-from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, TextEvent, Word
+from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, Word
 from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
 from engine.decoding.temperature_fallback import Outcome
 from engine.decoding.word_timing import Alignment
@@ -30,7 +30,6 @@ class TranscriptInfo:
     """Segments are held back for their words."""
     temperature: float = 0.0
     language_probabilities: Mapping[str, float] | None = None
-    with_text_events: bool = True
 
 
 class TokenTranscript:
@@ -91,12 +90,11 @@ class TokenTranscript:
         self._segment_tokens.append(token)
         if logprob is not None:
             self._segment_logprobs.append(logprob)
-        events: list[EngineEvent] = self._grow(self._characters.push(token))
+        self._append_text(self._characters.push(token))
         if not self._tokenizer.is_timestamp(token):
             self._text_tokens.append(token)
-        elif self._info.with_timestamps:
-            events += self._mark(self._tokenizer.time_s(token))
-        return events
+            return []
+        return self._mark(self._tokenizer.time_s(token)) if self._info.with_timestamps else []
 
     def cut_loop(self, n_text_tokens: int) -> None:
         """Take back the last text tokens, which only repeat others, as far as the open segment holds them."""
@@ -120,7 +118,8 @@ class TokenTranscript:
         Args:
             alignment: of all tokens so far, if there are any: where word times were asked for, and behind `cut_loop`.
         """
-        events: list[EngineEvent] = self._grow(self._characters.flush())
+        events: list[EngineEvent] = []
+        self._append_text(self._characters.flush())
         if self._segment_text:
             end_s = self._info.audio_s
             if self.is_repetitive and alignment:
@@ -152,10 +151,9 @@ class TokenTranscript:
             looks_s = [look_s for look_s in self._attended_s[begin:at] if look_s is not None]
             yield replace(piece, attention_peak_s=max(looks_s)) if looks_s else piece
 
-    def _grow(self, text: str) -> list[EngineEvent]:
+    def _append_text(self, text: str) -> None:
         self._text += text
         self._segment_text += text
-        return [TextEvent(text)] if text and self._info.with_text_events else []
 
     def _mark(self, at_s: float) -> list[EngineEvent]:
         """A timestamp closes the open segment if that has text, else it opens the next one."""

@@ -330,7 +330,6 @@ class Worker:
                 options.word_times,
                 attempt.temperature,
                 request.language_probabilities,
-                options.text_events,
             )
             request.transcript = TokenTranscript(checkpoint.tokenizer, info)
             for token in options.prefix:
