@@ -51,7 +51,7 @@ def sample_on_host(runner: "Runner") -> None:
     """Bring all logits to the host, take the likeliest token there, and bring it back."""
     import torch
 
-    tokens, positions = runner._tokens, runner._positions
+    tokens, positions = runner.states.tokens, runner.states.positions
 
     def sample(logits: torch.Tensor) -> torch.Tensor:
         on_host = logits.cpu()
@@ -60,8 +60,8 @@ def sample_on_host(runner: "Runner") -> None:
         positions[: len(best)] += 1
         return torch.stack([best.float(), on_host.log_softmax(dim=-1).amax(dim=-1)]).to(logits.device)
 
-    if runner._graphed is not None:
-        runner._graphed.sample = sample  # type: ignore[method-assign]
+    if runner.cuda_forward is not None:
+        runner.cuda_forward.sample = sample  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +183,10 @@ def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
     def median_ms(body: Callable[[], object]) -> float:
         times = []
         for _ in range(REPEATS + 1):
-            runner._synchronize()
+            runner.synchronize()
             start_s = time.perf_counter()
             body()
-            runner._synchronize()
+            runner.synchronize()
             times.append(time.perf_counter() - start_s)
         return 1000 * statistics.median(times[1:])
 

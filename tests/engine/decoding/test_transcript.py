@@ -29,7 +29,7 @@ def run(
     audio_s: float = AUDIO_S,
 ) -> list[EngineEvent]:
     """All events of a window of these tokens, each with log-probability -1, the end token with -3."""
-    info = TranscriptInfo(audio_s, "en", with_timestamps, 0.125)
+    info = TranscriptInfo(audio_s=audio_s, language="en", with_timestamps=with_timestamps, no_speech_prob=0.125)
     transcript = TokenTranscript(tokenizer, info)
     events: list[EngineEvent] = []
     for index, token in enumerate(tokens):
@@ -52,7 +52,9 @@ def test_segments_come_as_they_close(tokenizer: Tokenizer):
     first = tokenizer.first_timestamp
     one, two = tokenizer.encode(" one"), tokenizer.encode(" two")
     tokens = [first, *one, first + 50, first + 60, *two, first + 100]
-    transcript = TokenTranscript(tokenizer, TranscriptInfo(AUDIO_S, "en", True, 0.125))
+    transcript = TokenTranscript(
+        tokenizer, TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.125)
+    )
     emitting = [token for token in tokens if transcript.push(token, -1.0)]
     assert emitting == [first + 50, first + 100]
     events = run(tokenizer, tokens)
