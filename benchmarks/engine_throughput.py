@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -27,10 +27,12 @@ from benchmarks.report import NOTHING, Table, number
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, EngineStats, Window
 from engine.config import EngineConfig
 from engine.decoding.prompt import Prompt
-from engine.decoding.sampling import Draw
-from engine.engine import Engine
 from engine.errors import CheckpointError
-from engine.runner import Runner, load_runner
+from engine.process_environment import limit_openmp_spinning
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+    from engine.runner import Runner
 
 SCHEMA = 1
 FLOPS = 690e12
@@ -45,11 +47,11 @@ MOST_ENCODED = 16
 """Windows in one encoder call where stages are timed."""
 
 
-def sample_on_host(runner: Runner) -> None:
+def sample_on_host(runner: "Runner") -> None:
     """Bring all logits to the host, take the likeliest token there, and bring it back."""
     import torch
 
-    tokens, positions = runner._tokens, runner._positions
+    tokens, positions = runner.states.tokens, runner.states.positions
 
     def sample(logits: torch.Tensor) -> torch.Tensor:
         on_host = logits.cpu()
@@ -58,8 +60,8 @@ def sample_on_host(runner: Runner) -> None:
         positions[: len(best)] += 1
         return torch.stack([best.float(), on_host.log_softmax(dim=-1).amax(dim=-1)]).to(logits.device)
 
-    if runner._graphed is not None:
-        runner._graphed.sample = sample  # type: ignore[method-assign]
+    if runner.cuda_forward is not None:
+        runner.cuda_forward.sample = sample  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Variant:
     name: str
     changes: dict[str, Any]
     """Of the config."""
-    prepare: Callable[[Runner], None] = lambda runner: None
+    prepare: Callable[["Runner"], None] = lambda runner: None
 
 
 VARIANTS = (
@@ -95,7 +97,7 @@ class Work:
     def window_of(self, index: int, n_tokens: int) -> Window:
         """Noise: as loud as speech, and different every time. Its text is asked for at the end, as the service does."""
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
-        options = DecodeOptions(language="en", timestamps=False, text_events=False, max_tokens=n_tokens)
+        options = DecodeOptions(language="en", timestamps=False, max_tokens=n_tokens)
         return Window(samples, "", options=options)
 
 
@@ -117,7 +119,7 @@ class Load:
     """… and in decode steps."""
 
 
-def floor_s(runner: Runner, concurrency: int, work: Work) -> float:
+def floor_s(runner: "Runner", concurrency: int, work: Work) -> float:
     """Seconds of a request at the least: arithmetic of the encoder, bytes of the decoder."""
     model, n_states = runner.checkpoint.model, runner.checkpoint.model.max_source_positions
     d, ffn = model.d_model, model.encoder_ffn_dim
@@ -131,7 +133,7 @@ def floor_s(runner: Runner, concurrency: int, work: Work) -> float:
     return encode_s + work.n_tokens * step_s / concurrency
 
 
-async def put_under_load(engine: Engine, concurrency: int, n_requests: int, work: Work) -> Load:
+async def put_under_load(engine: "Engine", concurrency: int, n_requests: int, work: Work) -> Load:
     windows = [work.window(index) for index in range(min(n_requests, 4 * concurrency))]
     latencies: list[float] = []
     n_wrong = 0
@@ -170,8 +172,10 @@ def _mean(before: EngineStats, after: EngineStats, name: str) -> float:
     return (last.total - first.total) / count if count else 0.0
 
 
-def time_stages(runner: Runner, work: Work) -> list[tuple[str, int, float]]:
+def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
     """(stage, windows or rows, milliseconds), each alone and waited for."""
+    from engine.decoding.sampling import Draw
+
     window = work.window(0).samples
     token = runner.checkpoint.tokenizer.sot
     found = []
@@ -179,10 +183,10 @@ def time_stages(runner: Runner, work: Work) -> list[tuple[str, int, float]]:
     def median_ms(body: Callable[[], object]) -> float:
         times = []
         for _ in range(REPEATS + 1):
-            runner._synchronize()
+            runner.synchronize()
             start_s = time.perf_counter()
             body()
-            runner._synchronize()
+            runner.synchronize()
             times.append(time.perf_counter() - start_s)
         return 1000 * statistics.median(times[1:])
 
@@ -203,16 +207,21 @@ def time_stages(runner: Runner, work: Work) -> list[tuple[str, int, float]]:
     return found
 
 
-def _collected(runner: Runner, n_steps: int) -> None:
+def _collected(runner: "Runner", n_steps: int) -> None:
     for step in [runner.launch() for _ in range(n_steps)]:
         runner.collect(step)
 
 
 @asynccontextmanager
-async def started(config: EngineConfig, prepare: Callable[[Runner], None]) -> AsyncIterator[tuple[Engine, Runner]]:
+async def started(
+    config: EngineConfig, prepare: Callable[["Runner"], None]
+) -> AsyncIterator[tuple["Engine", "Runner"]]:
+    from engine.engine import Engine
+    from engine.runner import load_runner
+
     runners: list[Runner] = []
 
-    def load(own: EngineConfig) -> Runner:
+    def load(own: EngineConfig) -> "Runner":
         runners.append(load_runner(own))
         prepare(runners[0])
         return runners[0]
@@ -279,6 +288,9 @@ def main(
     json_path: Path,
 ) -> None:
     """Measure the engine."""
+    limit_openmp_spinning()
+    from engine.runner import load_runner
+
     work, concurrencies = Work(audio_s, tokens), [int(each) for each in concurrency.split(",")]
     result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "tokens": tokens}
     result |= {"loads": [], "stages": [], "ablation": []}

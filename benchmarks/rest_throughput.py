@@ -31,9 +31,9 @@ from benchmarks.report import Table, number
 from benchmarks.scoring import percentile
 from benchmarks.server import RunningServer, running_server
 from benchmarks.server_counters import Counters
-from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Window
+from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
 from engine.config import EngineConfig
-from engine.engine import Engine
+from engine.process_environment import limit_openmp_spinning
 
 SCHEMA = 1
 CLIP_S = 7.0
@@ -42,7 +42,7 @@ PAUSE_S = 0.2
 N_CLIPS = 64
 TIMEOUT_S = 300.0
 FIELDS = {"temperature": "0", "temperature_fallback": "false", "response_format": "json"}
-OPTIONS = DecodeOptions(language="en", text_events=False)
+OPTIONS = DecodeOptions(language="en")
 """Of a window as the service asks for it."""
 MOST_TOKENS_APART = 2
 """The server's own count has the steps that were launched ahead and then not needed."""
@@ -107,6 +107,7 @@ def main(
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Measure the engine, then the service around it, with the same requests."""
+    limit_openmp_spinning()
     config = EngineConfig(
         model=model,
         device=device,  # type: ignore[arg-type]  # checked by the config
@@ -170,6 +171,8 @@ def measure_engine(config: EngineConfig, clips: list[Samples], concurrency: int,
 async def _measure_engine(
     config: EngineConfig, clips: list[Samples], concurrency: int, n_requests: int
 ) -> dict[str, Any]:
+    from engine.engine import Engine
+
     async with Engine.start(config) as engine:
         work = Speech(CLIP_S, 0, clips)
         work = replace(work, n_tokens=await _count_tokens(engine, work.window(0)))
@@ -184,7 +187,7 @@ async def _measure_engine(
     }
 
 
-async def _count_tokens(engine: Engine, window: Window) -> int:
+async def _count_tokens(engine: Transcriber, window: Window) -> int:
     """Sampled for a window, its end included."""
     async with engine.submit(window) as events:
         (n_tokens,) = [event.n_steps + 1 async for event in events if isinstance(event, DoneEvent)]

@@ -33,7 +33,7 @@ from benchmarks.scoring import WordErrors, word_errors, word_summary
 from engine.api import SAMPLE_RATE, Transcriber
 from engine.checkpoint.checkpoint import find_checkpoint
 from engine.config import AudioContext, EngineConfig
-from engine.engine import Engine
+from engine.process_environment import limit_openmp_spinning
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
 TAIL_S = 2.0
@@ -121,6 +121,8 @@ async def compare(
     context: AudioContext = "auto",
 ) -> list[dict[str, Any]]:
     """The same recordings under each policy, side by side."""
+    from engine.engine import Engine
+
     rows = []
     config = EngineConfig(model=model, device="cpu", audio_context=context, max_wait_ms=0, n_threads=2)
     async with Engine.start(config) as engine:
@@ -242,6 +244,7 @@ def main(
     markdown: bool,
 ) -> None:
     """Compare the policies of `--stability` on the same recordings."""
+    limit_openmp_spinning()
     if folder:
         recordings = [piece for each in load_folder(folder, kind, match) for piece in cut(each, seconds)]
     else:

@@ -89,8 +89,6 @@ class DecodeOptions:
 
     Costs next to nothing, and is coarser than `word_times`.
     """
-    text_events: bool = True
-    """Hand out text as it is decoded (`TextEvent`). Without use for it, spare the server an event a token."""
     max_tokens: int | None = None
     """Most tokens to decode, the prefix included; `None` is as many as the model has positions for."""
     sampling: Sampling = field(default_factory=Sampling)
@@ -168,17 +166,6 @@ class StartedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class TextEvent:
-    """Text decoded since the last one, whole characters only, forced prefix included.
-
-    Their sum is the transcript, unless decoding was stopped in a loop: the transcript keeps one round of it, or is read
-    again without the previous text.
-    """
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentEvent:
     """A segment whose closing timestamp has just been decoded, or, at the end of the window, the open last one.
 
@@ -220,7 +207,7 @@ class SupersededEvent:
     """A newer interim of the same channel took this one's place in the queue. Terminal; nothing was decoded."""
 
 
-EngineEvent = StartedEvent | TextEvent | SegmentEvent | DoneEvent | SupersededEvent
+EngineEvent = StartedEvent | SegmentEvent | DoneEvent | SupersededEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from engine.checkpoint.catalog import known_model
 from engine.config import EngineConfig
 from engine.event_stream import Inbox
 from engine.runner import Runner, load_runner
-from engine.scheduling.worker import Item, Request, Worker
+from engine.scheduling.request import Item, Request
+from engine.scheduling.worker import Worker
 from engine.validation import check_window, tasks
 
 _SWITCH_INTERVAL_S = 0.00005
@@ -89,7 +90,7 @@ class Engine:
         """See `Transcriber.submit`."""
         max_tokens = check_window(window, self._checkpoint)
         events = Inbox()
-        request = Request(window, max_tokens, events.put)
+        request = Request(window=window, max_tokens=max_tokens, put=events.put)
         self._worker.submit(request)
         try:
             yield events

@@ -75,6 +75,20 @@ def test_torch_is_not_needed_for(module: str) -> None:
     assert loaded_by(module) & {"torch", "transformers", "flashinfer"} == set()
 
 
+@pytest.mark.parametrize("package", ["app", "engine", "cluster", "tutti"])
+def test_importing_a_module_changes_no_environment_variable(package: str) -> None:
+    """Every module of the package is imported, one after the other. Processes set variables when they start."""
+    script = (
+        f"import importlib, os, pkgutil, {package}; before = dict(os.environ); "
+        f"names = [each.name for each in pkgutil.walk_packages({package}.__path__, '{package}.')]; "
+        # `kernels` and what imports it need Triton; the command line has a main module that would start it.
+        "[importlib.import_module(name) for name in names"
+        " if not name.startswith('engine.cuda') and not name.endswith('__main__')]; "
+        "assert len(names) > 5; print({k: v for k, v in os.environ.items() if before.get(k) != v})"
+    )
+    assert python("-c", script).strip() == "{}"
+
+
 def test_a_start_does_not_import_the_compiler_of_pytorch() -> None:
     """Which takes two seconds, and is not needed where nothing is compiled by it."""
     script = (

@@ -34,6 +34,7 @@ from engine import api
 from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
 from engine.config import EngineConfig
 from engine.errors import EngineError
+from engine.process_environment import limit_openmp_spinning
 
 STOP_SLACK_S = 15.0
 """What gateways may take beyond draining, for open requests and the webhook, before they are killed."""
@@ -337,4 +338,5 @@ def _console() -> Console:
 
 
 def main() -> None:
+    limit_openmp_spinning()
     cli(prog_name="tutti")

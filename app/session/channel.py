@@ -398,7 +398,7 @@ class Channel:
                 self._interims.answered(self.position)
                 self._read_until = window.interim_end
                 self._read_interim(window, event)
-            case api.TextEvent() | api.SegmentEvent():
+            case api.SegmentEvent():
                 pass
             case _:
                 assert_never(event)

@@ -220,7 +220,6 @@ class Finals:
             prefix=prefix,
             draft=draft,
             hotwords=utterance.asked.hotwords,
-            text_events=False,
         )
 
     def _text_before(self, utterance: PendingUtterance) -> str:
@@ -348,7 +347,6 @@ class Finals:
             asked.task,
             hotwords=asked.hotwords,
             word_times=asked.words,
-            text_events=False,
         )
         job = self._session.submit(self._channel, api.Priority.FINAL, samples, options)
         window.redecode = _Redecode(job, stretch, following_text)

@@ -24,6 +24,7 @@ from app.media.pcm import Samples
 from benchmarks.recordings import windows
 from engine import api
 from engine.checkpoint.checkpoint import read_checkpoint
+from engine.process_environment import limit_openmp_spinning
 
 Transcribe = Callable[[list[Samples]], list[str]]
 
@@ -246,6 +247,7 @@ async def _in_pieces(samples: Samples) -> AsyncIterator[Samples]:
 
 def main() -> None:
     """Answer every line of the input with the figures of one pass; the first answer says that the engine is ready."""
+    limit_openmp_spinning()
     job = Job(**json.loads(sys.argv[1]))
     # Whatever libraries print must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)

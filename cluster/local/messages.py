@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from cluster.local.shared_audio import Place
-from engine.api import DecodeOptions, EngineEvent, EngineStats, Priority, TextEvent
+from engine.api import DecodeOptions, EngineEvent, EngineStats, Priority
 from engine.errors import EngineError
 
 
@@ -66,9 +66,6 @@ def arena_number(route: bytes) -> int:
 
 
 def pack(message: Request | Reply) -> bytes:
-    if isinstance(message, list):
-        # By far the most: as bare strings they take a tenth of the time.
-        return pickle.dumps([(id, item.text if isinstance(item, TextEvent) else item) for id, item in message], 5)
     return pickle.dumps(message, 5)
 
 
@@ -78,8 +75,5 @@ def unpack_request(message: bytes) -> Request:
 
 
 def unpack_reply(message: bytes) -> Reply:
-    reply = pickle.loads(message)
-    if isinstance(reply, list):
-        return [(id, TextEvent(item) if isinstance(item, str) else item) for id, item in reply]
-    stats: EngineStats = reply
-    return stats
+    reply: Reply = pickle.loads(message)
+    return reply

@@ -24,7 +24,6 @@ from engine.api import (
     Priority,
     SegmentEvent,
     SupersededEvent,
-    TextEvent,
     Window,
 )
 from engine.errors import EngineError, EngineFailed
@@ -285,8 +284,6 @@ def _supersede(submission: _Submission) -> None:
 def _replay_key(event: EngineEvent) -> Hashable:
     """What must be the same of an event that comes once more."""
     match event:
-        case TextEvent(text):
-            return text
         case SegmentEvent(segment):
             return (segment.start_s, segment.end_s, segment.text)
         case _:

@@ -28,6 +28,7 @@ from cluster.local.remote_transcriber import EngineUp, RemoteTranscriber
 from cluster.local.shared_audio import SharedAudioPool, content
 from engine.api import Transcriber
 from engine.errors import EngineError
+from engine.process_environment import limit_openmp_spinning
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class EngineRole:
     arenas: tuple[SharedMemory, ...]
 
     async def __call__(self, link: Link) -> None:
+        limit_openmp_spinning()
         try:
             async with self.start() as transcriber:
                 await self._serve(link, transcriber)

@@ -1,20 +1,21 @@
-"""Finds decoding that goes round in circles: the same words over and over, to the last position."""
+"""Finds repetition: output that says the same words over and over, often up to the last position."""
 
 from collections.abc import Sequence
 
-LEAST_TOKENS = 24
-"""A repetition spans at least so many tokens …"""
-LEAST_ROUNDS = 3
-"""… and says the same at least so often. People repeat themselves, but not like this."""
-LONGEST_ROUND = 40
+MIN_TOKENS = 24
+"""A repetition spans at least this many tokens."""
+MIN_ROUNDS = 3
+"""A repetition says the same at least this many times. People repeat themselves too, but not this much."""
+MAX_ROUND_TOKENS = 40
+"""Rounds of more tokens than this are not looked for."""
 
 
 def repeated_tokens(tokens: Sequence[int]) -> int:
-    """How many tokens at the end only repeat what stands right before them; 0 where decoding makes progress."""
-    if len(tokens) < LEAST_TOKENS:
+    """Return how many tokens at the end only repeat the ones before them; 0 where the output makes progress."""
+    if len(tokens) < MIN_TOKENS:
         return 0
-    for length in range(1, min(LONGEST_ROUND, len(tokens) // LEAST_ROUNDS) + 1):
-        n_rounds = max(LEAST_ROUNDS, -(-LEAST_TOKENS // length))
+    for length in range(1, min(MAX_ROUND_TOKENS, len(tokens) // MIN_ROUNDS) + 1):
+        n_rounds = max(MIN_ROUNDS, -(-MIN_TOKENS // length))
         n_repeated = length * (n_rounds - 1)
         begin = len(tokens) - n_repeated
         if begin < length or tokens[-1] != tokens[-1 - length]:

@@ -1,4 +1,4 @@
-"""Draws the next token of every row: the likeliest, or at a temperature, with random numbers of the row's own."""
+"""Samples the next token of every row: the likeliest one, or a random one, at a temperature, from the row's own seed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,45 +9,51 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How the tokens of one reading are drawn."""
+    """How the tokens of one decoding attempt are sampled."""
 
     temperature: float = 0.0
-    """0 is the likeliest token always."""
+    """0 always takes the likeliest token."""
     seed: int = 0
-    """The same seed draws the same tokens, whoever shares the batch."""
-    watched_samples: int = 0
-    """Say of each token where in so much audio the alignment heads looked; 0 for not."""
+    """The same seed gives the same tokens, whichever windows share the batch."""
+    attention_samples: int = 0
+    """The audio samples in which each token's attention peak is looked for; 0 for no attention peaks."""
 
 
 class Sampler:
-    """Knows the draw of every slot. A slot that has none is greedy."""
+    """Holds the draw of every slot. A slot without one is greedy."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._draws: dict[int, tuple[float, torch.Generator]] = {}
-        """Of slots with a temperature above 0."""
+        """Temperature and random numbers of the slots whose temperature is above 0."""
 
     def begin(self, slot: int, draw: Draw) -> None:
+        """Set the draw of a slot, in place of the one it had."""
         self.end(slot)
         if draw.temperature > 0:
             generator = torch.Generator(self._device).manual_seed(draw.seed)
             self._draws[slot] = (draw.temperature, generator)
 
     def end(self, slot: int) -> None:
+        """Make a slot greedy."""
         self._draws.pop(slot, None)
 
     @property
     def draws_any(self) -> bool:
-        """Some slot is not greedy."""
+        """At least one slot is not greedy."""
         return bool(self._draws)
 
     def sample(self, slots: Sequence[int], logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens and their log-probabilities, `(rows,)` each, from `(rows, vocab_size)`; row `i` is of `slots[i]`.
+        """Return tokens and their log-probabilities, `(rows,)` each.
 
-        Log-probabilities are those of the model, whatever the temperature. Source: openai/whisper,
-        whisper/decoding.py, `GreedyDecoder.update`.
+        Log-probabilities are the model's, without the temperature. Source: openai/whisper, whisper/decoding.py,
+        `GreedyDecoder.update`.
+
+        Args:
+            slots: the slot of each row.
+            logits: `(rows, vocab_size)`.
         """
-        # The largest of the logits with Gumbel noise is a draw from their softmax.
+        # The largest of the logits plus Gumbel noise is a draw from their softmax.
         wanted = logits
         for row, slot in enumerate(slots) if self._draws else ():
             if slot in self._draws:

@@ -1,7 +1,7 @@
-"""Which readings of a window are tried, and which one counts. Plain Python.
+"""Decides which decoding attempts a window gets, and which of their outputs counts. Plain Python.
 
-Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`; where no reading is good enough the likeliest
-counts instead of the last, as in faster-whisper.
+Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. One thing differs: where no output is good enough,
+the likeliest one counts instead of the last one, as in faster-whisper.
 """
 
 from dataclasses import dataclass
@@ -9,23 +9,25 @@ from typing import Generic, TypeVar
 
 from engine.api import DecodeOptions, Sampling
 
-Reading = TypeVar("Reading")
+Output = TypeVar("Output")
 
-_SEEDS_APART = 1_000_003
+_SEED_STRIDE = 1_000_003
+"""Distance between the seeds of two requests. It is larger than any number of attempts, so that no seed comes twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodingAttempt:
-    """One way to read a window."""
+    """One way to decode a window."""
 
     temperature: float
     seed: int
     has_previous_text: bool = True
+    """The prompt has the previous text and the hotwords."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What tells whether a reading is any good."""
+    """The numbers that tell whether the output of an attempt is good."""
 
     avg_logprob: float
     compression_ratio: float
@@ -33,66 +35,73 @@ class Outcome:
     is_repetitive: bool
 
     def is_good(self, sampling: Sampling) -> bool:
+        """Return whether no other attempt is needed."""
         if self.no_speech_prob > sampling.no_speech_threshold and self.avg_logprob < sampling.logprob_threshold:
-            # Nobody speaks; reading on would only make words up.
+            # The window holds no speech: another attempt would only make words up.
             return True
         is_repetitive = self.is_repetitive or self.compression_ratio > sampling.compression_ratio_threshold
         return not is_repetitive and self.avg_logprob >= sampling.logprob_threshold
 
 
-class TemperatureFallback(Generic[Reading]):
-    """The readings of one window. `present` is the attempt to make; `judge` says what to do with what came of it."""
+class TemperatureFallback(Generic[Output]):
+    """The decoding attempts of one window: `current` is the attempt to make, `judge` receives its output."""
 
     def __init__(self, options: DecodeOptions) -> None:
         self._sampling = options.sampling
         self._has_text_to_drop = bool(options.previous_text or options.hotwords)
         self._has_previous_text = True
-        self._at = 0
-        """Which temperature."""
-        self._n_tried = 0
-        self._here: list[tuple[Outcome, Reading]] = []
-        """The readings at this temperature."""
-        self._all: list[tuple[Outcome, Reading]] = []
-        self.present = self._attempt()
+        self._temperature_index = 0
+        self._n_attempts = 0
+        self._of_temperature: list[tuple[Outcome, Output]] = []
+        """The outputs at the current temperature."""
+        self._all: list[tuple[Outcome, Output]] = []
+        self.current = self._next_attempt()
 
     @property
-    def are_held(self) -> bool:
-        """Whether nothing may be handed out before the last one is judged. Else the first one counts, whatever it is
-        like, unless it goes round in circles.
+    def must_hold_events(self) -> bool:
+        """Nothing may be handed out before the last attempt is judged.
+
+        Otherwise the output of the first attempt counts, good or bad, unless it is repetitive.
         """
         sampling = self._sampling
         return len(sampling.temperatures) > 1 or (sampling.best_of > 1 and sampling.temperatures[0] > 0)
 
-    def judge(self, outcome: Outcome, reading: Reading, *, may_drop_previous_text: bool) -> Reading | None:
-        """Take in what the present attempt gave. Returns the reading that counts; `None` to make the next attempt.
+    def judge(self, outcome: Outcome, output: Output, *, may_drop_previous_text: bool) -> Output | None:
+        """Judge the output of the current attempt.
 
         Args:
-            may_drop_previous_text: a loop may be read again, once, without the text that may have led into it.
+            outcome: the numbers of this output.
+            output: what the attempt gave.
+            may_drop_previous_text: after a repetition the window may be decoded again, once, without the text that may
+                have caused it.
+
+        Returns:
+            The output that counts; `None` if `current` is now another attempt, which must be made.
         """
         if outcome.is_repetitive and may_drop_previous_text and self._has_text_to_drop:
             self._has_text_to_drop, self._has_previous_text = False, False
-            self.present = self._attempt()
+            self.current = self._next_attempt()
             return None
-        self._here.append((outcome, reading))
-        self._all.append((outcome, reading))
+        self._of_temperature.append((outcome, output))
+        self._all.append((outcome, output))
         sampling = self._sampling
-        n_wanted = sampling.best_of if self.present.temperature > 0 else 1
-        if len(self._here) >= n_wanted:
-            best, best_reading = self._likeliest(self._here)
+        n_wanted = sampling.best_of if self.current.temperature > 0 else 1
+        if len(self._of_temperature) >= n_wanted:
+            best, best_output = self._likeliest(self._of_temperature)
             if best.is_good(sampling):
-                return best_reading
-            if self._at + 1 == len(sampling.temperatures):
+                return best_output
+            if self._temperature_index + 1 == len(sampling.temperatures):
                 return self._likeliest(self._all)[1]
-            self._at, self._here = self._at + 1, []
-        self.present = self._attempt()
+            self._temperature_index, self._of_temperature = self._temperature_index + 1, []
+        self.current = self._next_attempt()
         return None
 
-    def _attempt(self) -> DecodingAttempt:
-        seed = self._sampling.seed * _SEEDS_APART + self._n_tried
-        self._n_tried += 1
-        return DecodingAttempt(self._sampling.temperatures[self._at], seed, self._has_previous_text)
+    def _next_attempt(self) -> DecodingAttempt:
+        seed = self._sampling.seed * _SEED_STRIDE + self._n_attempts
+        self._n_attempts += 1
+        return DecodingAttempt(self._sampling.temperatures[self._temperature_index], seed, self._has_previous_text)
 
-    def _likeliest(self, readings: list[tuple[Outcome, Reading]]) -> tuple[Outcome, Reading]:
-        # A loop was cut to its first round, which is better than what is drawn at high temperatures.
-        most = self._sampling.compression_ratio_threshold
-        return max(readings, key=lambda each: (each[0].compression_ratio <= most, each[0].avg_logprob))
+    def _likeliest(self, outputs: list[tuple[Outcome, Output]]) -> tuple[Outcome, Output]:
+        # A repetition was cut to its first round, which is better than what high temperatures give.
+        limit = self._sampling.compression_ratio_threshold
+        return max(outputs, key=lambda each: (each[0].compression_ratio <= limit, each[0].avg_logprob))

@@ -1,4 +1,4 @@
-"""When tokens were said: dynamic time warping of cross-attention onto time. Plain numpy.
+"""Finds when tokens were spoken: dynamic time warping of cross-attention onto time. Plain numpy.
 
 Source: openai/whisper, whisper/timing.py; transformers, generation_whisper.py, `_extract_token_timestamps`.
 """
@@ -8,49 +8,56 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.api import SAMPLE_RATE
+
 Floats = NDArray[np.float32]
 
 STATE_S = 0.02
-"""An encoder state."""
+"""The audio of one encoder state, in seconds: two log-mel frames."""
+STATE_SAMPLES = round(STATE_S * SAMPLE_RATE)
+"""The same in samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Of the tokens of one window, in their order."""
+    """The times and probabilities of the tokens of one window, in their order."""
 
     starts_s: tuple[float, ...]
-    """From the start of the window; never decreasing."""
+    """Seconds from the start of the window to each token; never decreasing."""
     probabilities: tuple[float, ...]
+    """The model's probability of each token, without the decoding rules."""
 
 
 def token_starts_s(weights: Floats) -> tuple[float, ...]:
-    """Where each token begins.
+    """Return when each token begins, in seconds from the start of the window.
 
     Args:
-        weights: `(heads, tokens, states)`: attention of the alignment heads over the states that hold audio, each row
-            while its token is the last one read.
+        weights: `(heads, tokens, states)`: attention of the alignment heads over the states that hold audio. Each row
+            is from the position of its token.
     """
     mean = median_filtered(normalised(weights)).mean(axis=0)
     return tuple((start_frames(mean[None])[0] * STATE_S).round(2).tolist())
 
 
 def start_frames(weights: Floats) -> NDArray[np.int64]:
-    """Where each token begins on the best path through its matrix.
+    """Return the frame at which each token begins, on the best path through its matrix.
+
+    The path goes from the first token and frame to the last token and frame. Of all such paths it has the largest sum
+    of weights.
 
     Args:
-        weights: `(sets, tokens, frames)`; the path goes from the first token and frame to the last of both, and its
-            weights add up to the most.
+        weights: `(sets, tokens, frames)`.
 
     Returns:
         `(sets, tokens)` frames.
 
-    Source: openai/whisper, whisper/timing.py, `dtw_cpu` and `backtrace`, here by diagonals: token and frame of an
-    entry add up to the number of its diagonal, and all entries of one depend on the two before alone.
+    Source: openai/whisper, whisper/timing.py, `dtw_cpu` and `backtrace`. Here the matrix is filled by diagonals: the
+    token and the frame of an entry add up to the number of its diagonal, and a diagonal depends on the two before it.
     """
     n_sets, n_tokens, n_frames = weights.shape
     tokens = np.arange(n_tokens)
     nothing = np.full((n_sets, n_tokens + 1), np.inf)
-    # Entries stand one place up, so that the place before the first token is always infinite.
+    # Entries are shifted by one place, so that the place before the first token is always infinite.
     before, last = nothing.copy(), nothing.copy()
     trace = np.zeros((n_tokens + n_frames - 1, n_sets, n_tokens), np.int8)
     for diagonal in range(n_tokens + n_frames - 1):
@@ -69,7 +76,7 @@ def start_frames(weights: Floats) -> NDArray[np.int64]:
 
 
 def _first_frames(trace: NDArray[np.int8], n_frames: int) -> NDArray[np.int64]:
-    """Walk back along all paths at once; the last frame seen at a token is where it begins."""
+    """Follow all paths back at once. The last frame visited at a token is where it begins."""
     _, n_sets, n_tokens = trace.shape
     sets = np.arange(n_sets)
     token, frame = np.full(n_sets, n_tokens - 1), np.full(n_sets, n_frames - 1)
@@ -84,14 +91,14 @@ def _first_frames(trace: NDArray[np.int8], n_frames: int) -> NDArray[np.int64]:
 
 
 def normalised(weights: Floats) -> Floats:
-    """Every frame's weights over the tokens to mean 0 and deviation 1: `(..., tokens, frames)`."""
+    """Scale every frame's weights over the tokens to mean 0 and deviation 1: `(..., tokens, frames)`."""
     deviation = weights.std(-2, keepdims=True)
     scaled: Floats = (weights - weights.mean(-2, keepdims=True)) / np.maximum(deviation, 1e-10)
     return scaled
 
 
 def median_filtered(weights: Floats, width: int = 7) -> Floats:
-    """The median of `width` frames around each one, mirrored at the edges. As in whisper/timing.py."""
+    """Return the median of `width` frames around each frame, mirrored at the edges, as in whisper/timing.py."""
     side = width // 2
     if weights.shape[-1] <= side:
         return weights

@@ -1,1 +1,1 @@
-"""Which windows are encoded and decoded when: the engine's thread, its batcher, its counters."""
+"""Decides which windows are encoded when, and runs the loop of the engine's thread."""

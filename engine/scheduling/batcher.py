@@ -1,7 +1,12 @@
-"""Decides which waiting windows are encoded now. Decides only: plain Python, no clock, no thread, no torch.
+"""Decides which waiting windows the next encoder call gets. It only decides: plain Python, no clock, thread or torch.
 
-Order: finals before interims; within each, sessions take turns, and a session's windows keep their order. Interims
-leave some slots free, so that a final need not wait for one of them to end.
+The order of the windows:
+
+- Finals come before interims.
+- Within a priority, the sessions take turns.
+- The windows of one session keep their order.
+
+Interims leave some slots free, so that a final does not wait for an interim to end.
 """
 
 import math
@@ -11,67 +16,97 @@ from dataclasses import dataclass
 from engine.api import Priority
 from engine.errors import EngineOverloaded
 
-# One in so many slots, and one at least where there are several, is never given to an interim.
 SLOTS_PER_RESERVED = 4
+"""One of this many slots is never given to an interim; where there are several slots, at least one is not."""
 RECENT_S = 1.5
-"""A session that gave a window so short a time ago is expected to give another."""
+"""A session that submitted a window less than this many seconds ago is expected to submit another."""
+ENCODER_POLL_S = 0.001
+"""How often the worker asks whether the device still encodes, in seconds: the device does not notify it."""
 
 
 @dataclass(frozen=True, slots=True)
+class Encode:
+    """Encode these windows now, in one encoder call. They have left the queue."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until the queue changes, but not longer than this, and decide again."""
+
+    for_s: float | None
+    """Seconds; `None` for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Encode nothing now: the running sequences take their next step."""
+
+
+Decision = Encode | Wait | Idle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A window in the queue, as far as deciding needs to know it."""
+    """A window in the queue, as far as the batcher needs to know it."""
 
     id: int
     session: str
-    channel: int
+    channel: int = 0
     priority: Priority
     encode_share: float = 1.0
-    """Encoder work, in full windows."""
+    """The work of encoding it, as a fraction of a full window's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
     """What the batcher keeps to; see the fields of the same names in `EngineConfig`."""
 
     max_waiting: int
     max_batch: int
+    """Most windows in one encoder call."""
     max_wait_s: float
     max_decode_stall_s: float
     n_slots: int = 1
     n_filling: int = 1_000_000
-    """Full windows that keep the device busy: none is held back for more to join them."""
+    """The number of full windows that keep the device busy. When this many wait, none is held back for more."""
     max_interim_stall_s: float | None = None
-    """`max_decode_stall_s` for what interims add, so that a final finds the device soon; `None` for the same."""
+    """The stall that interims may cause, in seconds: it is shorter, so that a final soon finds the device free.
+
+    `None`: interims keep to `max_decode_stall_s` too.
+    """
 
     @property
     def n_reserved_slots(self) -> int:
-        """Slots that an interim must leave free."""
+        """The number of slots that an interim must leave free."""
         return max(1, self.n_slots // SLOTS_PER_RESERVED) if self.n_slots > 1 else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the device is doing when a decision is asked for."""
+    """What the device is doing when the batcher decides."""
 
     n_free_slots: int
     n_running: int
-    """Sequences that an encoder call would hold up."""
+    """The number of sequences that an encoder call would delay."""
     window_encode_s: float
     """Measured seconds of encoder time per full window."""
     owed_s: float = 0.0
-    """Time that running sequences still have coming since the last encoder call."""
-    held_up_s: float = 0.0
-    """Encoder work begun since their last step: another call joins it while all of it stays below the limit."""
+    """Seconds of decoding that the running sequences are still owed since the last encoder call."""
+    begun_encode_s: float = 0.0
+    """Seconds of encoder work begun since the last decode step. Another call may join while the sum is below the limit.
+    """
     sessions: frozenset[str] = frozenset()
-    """Whose windows are running."""
+    """The sessions of the running windows."""
+    joins_until_s: float | None = None
+    """While encoder calls are under way: the time until which windows may join them at no cost. `None` otherwise."""
+    is_encoding: bool = False
+    """The device still works on the encoder calls that are under way."""
 
-
-@dataclass(slots=True)
-class _Place:
-    """A place in line; a newer interim takes over that of the older one."""
-
-    waiting: Waiting
-    since_s: float
+    def can_join_later(self, now_s: float) -> bool:
+        """Windows that arrive a little later can still join the encoder calls under way, at no cost to them."""
+        return self.joins_until_s is not None and self.is_encoding and now_s < self.joins_until_s
 
 
 class Batcher:
@@ -79,30 +114,34 @@ class Batcher:
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
-        self._lines = {priority: _Line() for priority in Priority}
+        self._queues = {priority: _FairQueue() for priority in Priority}
         self._by_id: dict[int, Waiting] = {}
         self._recent: dict[str, float] = {}
-        """When each session last gave a window, in that order."""
+        """The time of each session's last window, the oldest first."""
         self._first_s: float | None = None
-        """When the first window came."""
+        """The time of the first window of all."""
 
     def n_waiting(self, priority: Priority) -> int:
-        return self._lines[priority].n_waiting
+        """Return the number of windows of a priority that are in the queue."""
+        return self._queues[priority].n_waiting
 
     def add(self, waiting: Waiting, now_s: float) -> Waiting | None:
-        """Queue a window. Returns the older interim whose place it takes, if any: that one has left the queue.
+        """Queue a window.
+
+        Returns:
+            The older interim whose place it takes, if there is one: that interim has left the queue.
 
         Raises:
-            EngineOverloaded: the queue is full and no place could be taken over.
+            EngineOverloaded: the queue is full, and the window takes no older one's place.
         """
-        line = self._lines[waiting.priority]
-        older = line.replace(waiting) if waiting.priority is Priority.INTERIM else None
+        queue = self._queues[waiting.priority]
+        older = queue.replace(waiting) if waiting.priority is Priority.INTERIM else None
         if older is not None:
             del self._by_id[older.id]
         elif len(self._by_id) >= self._limits.max_waiting:
             raise EngineOverloaded(len(self._by_id), self._limits.max_waiting)
         else:
-            line.append(_Place(waiting, now_s))
+            queue.append(_Entry(waiting, now_s))
         self._by_id[waiting.id] = waiting
         self._recent.pop(waiting.session, None)
         self._recent[waiting.session] = now_s
@@ -110,56 +149,67 @@ class Batcher:
         return older
 
     def remove(self, id: int) -> bool:
-        """Take a window out of the queue; false where it is not in it (any more)."""
+        """Remove a window from the queue. Returns false where it is not in the queue (any more)."""
         waiting = self._by_id.pop(id, None)
         if waiting is None:
             return False
-        self._lines[waiting.priority].remove(waiting)
+        self._queues[waiting.priority].remove(waiting)
         return True
 
     def clear(self) -> list[int]:
-        """Empty the queue and return the ids of what was in it."""
+        """Empty the queue and return the ids of the windows that were in it."""
         ids = list(self._by_id)
         for id in ids:
             self.remove(id)
         return ids
 
-    def fills_device(self, load: Load) -> bool:
-        """Whether what may be taken keeps it busy, so that more in the same call would not be encoded any faster."""
-        may_be_taken = [priority for priority in Priority if load.held_up_s < self._most_s(priority, load.n_running)]
-        shares = [each.encode_share for each in self._by_id.values() if each.priority in may_be_taken]
+    def decide(self, now_s: float, load: Load) -> Decision:
+        """Decide what to do now. The windows of an `Encode` leave the queue."""
+        can_join_later = load.can_join_later(now_s)
+        if not can_join_later or self._fills_device(load):
+            ids = self._pop_batch(now_s, load)
+            if ids:
+                return Encode(tuple(ids))
+        if can_join_later and load.n_running:
+            return Wait(ENCODER_POLL_S)
+        if load.joins_until_s is not None or load.n_running:
+            return Idle()
+        return Wait(self._held_back_s(now_s, frozenset()) if self._by_id else None)
+
+    def _fills_device(self, load: Load) -> bool:
+        """Return whether the windows that may be encoded keep the device busy: more in one call would not be faster."""
+        allowed = [
+            priority for priority in Priority if load.begun_encode_s < self._max_encode_s(priority, load.n_running)
+        ]
+        shares = [each.encode_share for each in self._by_id.values() if each.priority in allowed]
         return len(shares) >= self._limits.max_batch or sum(shares) >= self._limits.n_filling
 
-    def take(self, now_s: float, load: Load) -> list[int]:
-        """The ids of the windows to encode now, which leave the queue; none where waiting is better."""
-        room = self._room(load)
-        if not self._by_id or room == 0:
+    def _pop_batch(self, now_s: float, load: Load) -> list[int]:
+        """Remove the windows to encode now from the queue and return their ids; none where waiting is better."""
+        n_places = self._n_places(load)
+        if not self._by_id or n_places == 0:
             return []
-        if len(self._by_id) < room and not self.fills_device(load) and self._held_back_s(now_s, load.sessions) > 0:
+        is_full = len(self._by_id) >= n_places or self._fills_device(load)
+        if not is_full and self._held_back_s(now_s, load.sessions) > 0:
             return []
-        batch, took_s = list[int](), load.held_up_s
-        while self._by_id and len(batch) < room:
-            first = self._first()
+        batch, encode_s = list[int](), load.begun_encode_s
+        while self._by_id and len(batch) < n_places:
+            first = self._first_queue().first()
             n_free = load.n_free_slots - len(batch)
             if first.priority is Priority.INTERIM and n_free <= self._limits.n_reserved_slots:
                 break
-            took_s += first.encode_share * load.window_encode_s
-            if (batch or load.held_up_s) and took_s > self._most_s(first.priority, load.n_running):
+            encode_s += first.encode_share * load.window_encode_s
+            is_first_call = not batch and not load.begun_encode_s
+            if not is_first_call and encode_s > self._max_encode_s(first.priority, load.n_running):
                 break
             batch.append(self._pop())
         return batch
 
-    def ready_in_s(self, now_s: float) -> float | None:
-        """Seconds until an idle engine should ask again if nothing else happens; `None` with an empty queue."""
-        if not self._by_id:
-            return None
-        return self._held_back_s(now_s, frozenset())
-
     def _held_back_s(self, now_s: float, running: frozenset[str]) -> float:
-        """How much longer the oldest window is kept for others to join it.
+        """Return for how many more seconds the oldest window is held back, so that others can join it.
 
-        Not at all where none are expected: every session that was heard of lately has a window here or running. It
-        takes a while to know.
+        That is 0 where no others are expected: every recent session has a window in the queue or running. The batcher
+        knows the recent sessions only after `RECENT_S`.
         """
         while self._recent and next(iter(self._recent.values())) < now_s - RECENT_S:
             del self._recent[next(iter(self._recent))]
@@ -167,75 +217,83 @@ class Batcher:
         knows_all = self._first_s is not None and now_s - self._first_s > RECENT_S
         if knows_all and busy.issuperset(self._recent):
             return 0.0
-        return max(0.0, self._oldest_s() + self._limits.max_wait_s - now_s)
+        oldest_s = min(queue.oldest_s() for queue in self._queues.values() if queue.n_waiting)
+        return max(0.0, oldest_s + self._limits.max_wait_s - now_s)
 
-    def _room(self, load: Load) -> int:
-        """How many windows the next encoder call may have."""
-        room = min(self._limits.max_batch, load.n_free_slots)
-        if load.n_running == 0:
-            return room
-        return 0 if load.owed_s > 0 and not load.held_up_s else room
+    def _n_places(self, load: Load) -> int:
+        """Return how many windows the next encoder call may have."""
+        n_places = min(self._limits.max_batch, load.n_free_slots)
+        is_owed = load.n_running > 0 and load.owed_s > 0 and not load.begun_encode_s
+        return 0 if is_owed else n_places
 
-    def _most_s(self, priority: Priority, n_running: int) -> float:
-        """Most encoder work at a time, if a window of this priority is the last of it."""
+    def _max_encode_s(self, priority: Priority, n_running: int) -> float:
+        """Return the most seconds of encoder work at a time, if a window of this priority is the last part of it."""
         limits = self._limits
         if priority is Priority.INTERIM and limits.max_interim_stall_s is not None:
-            # Whether or not anything runs: a final may come.
+            # Also where nothing is running: a final may arrive.
             return limits.max_interim_stall_s
         return limits.max_decode_stall_s if n_running else math.inf
 
-    def _oldest_s(self) -> float:
-        return min(line.oldest_s() for line in self._lines.values() if line.n_waiting)
-
-    def _line(self) -> "_Line":
-        return next(self._lines[priority] for priority in Priority if self._lines[priority].n_waiting)
-
-    def _first(self) -> Waiting:
-        return self._line().first()
+    def _first_queue(self) -> "_FairQueue":
+        return next(self._queues[priority] for priority in Priority if self._queues[priority].n_waiting)
 
     def _pop(self) -> int:
-        waiting = self._line().pop()
+        waiting = self._first_queue().pop()
         del self._by_id[waiting.id]
         return waiting.id
 
 
-class _Line:
-    """Windows of one priority. Sessions take turns: whoever was served goes to the end."""
+@dataclass(slots=True)
+class _Entry:
+    """A place in a queue; a newer interim takes over the place of the older one."""
+
+    waiting: Waiting
+    since_s: float
+    """When the first window took this place."""
+
+
+class _FairQueue:
+    """The windows of one priority. Sessions take turns: a session that was served goes to the end."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, deque[_Place]] = {}
+        self._sessions: dict[str, deque[_Entry]] = {}
         self.n_waiting = 0
 
-    def append(self, place: _Place) -> None:
-        self._sessions.setdefault(place.waiting.session, deque()).append(place)
+    def append(self, entry: _Entry) -> None:
+        """Add a window after the others of its session."""
+        self._sessions.setdefault(entry.waiting.session, deque()).append(entry)
         self.n_waiting += 1
 
     def replace(self, newer: Waiting) -> Waiting | None:
-        """Give `newer` the place of the window of its session and channel, and return that one; else `None`."""
-        for place in self._sessions.get(newer.session, ()):
-            if place.waiting.channel == newer.channel:
-                older, place.waiting = place.waiting, newer
+        """Give `newer` the place of the window of its session and channel, and return that window; else `None`."""
+        for entry in self._sessions.get(newer.session, ()):
+            if entry.waiting.channel == newer.channel:
+                older, entry.waiting = entry.waiting, newer
                 return older
         return None
 
     def remove(self, waiting: Waiting) -> None:
-        places = self._sessions[waiting.session]
-        places.remove(next(place for place in places if place.waiting.id == waiting.id))
+        """Remove a window, which must be in the queue."""
+        entries = self._sessions[waiting.session]
+        entries.remove(next(entry for entry in entries if entry.waiting.id == waiting.id))
         self.n_waiting -= 1
-        if not places:
+        if not entries:
             del self._sessions[waiting.session]
 
     def first(self) -> Waiting:
+        """Return the window whose turn it is; it stays in the queue."""
         return next(iter(self._sessions.values()))[0].waiting
 
     def pop(self) -> Waiting:
+        """Remove and return the window whose turn it is."""
         session = next(iter(self._sessions))
-        places = self._sessions.pop(session)
-        place = places.popleft()
+        entries = self._sessions.pop(session)
+        entry = entries.popleft()
         self.n_waiting -= 1
-        if places:
-            self._sessions[session] = places
-        return place.waiting
+        if entries:
+            self._sessions[session] = entries
+        return entry.waiting
 
     def oldest_s(self) -> float:
-        return min(places[0].since_s for places in self._sessions.values())
+        """Return the time since which the oldest window waits; there must be one."""
+        return min(entries[0].since_s for entries in self._sessions.values())

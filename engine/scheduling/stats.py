@@ -1,7 +1,8 @@
-"""Counts what the engine does, from its thread, and takes snapshots of it from any other."""
+"""Counts what the engine does. The engine's thread counts, and any thread takes snapshots."""
 
 import threading
 from bisect import bisect_left
+from dataclasses import asdict, dataclass
 
 from engine.api import EngineStats, Histogram, Priority
 
@@ -11,8 +12,8 @@ _ENCODE_EDGES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _STEP_EDGES_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 
 
-class _Counts:
-    """A histogram that grows."""
+class _GrowingHistogram:
+    """A histogram that grows with every observation."""
 
     def __init__(self, edges: tuple[float, ...]) -> None:
         self._edges = edges
@@ -20,11 +21,26 @@ class _Counts:
         self._total = 0.0
 
     def observe(self, value: float) -> None:
+        """Count a value."""
         self._counts[bisect_left(self._edges, value)] += 1
         self._total += value
 
     def snapshot(self) -> Histogram:
+        """Return the counts as they are now."""
         return Histogram(self._edges, tuple(self._counts), self._total)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Totals:
+    """See the fields of the same names in `EngineStats`."""
+
+    windows_done: int = 0
+    windows_superseded: int = 0
+    windows_cancelled: int = 0
+    tokens_decoded: int = 0
+    tokens_drafted: int = 0
+    tokens_accepted: int = 0
+    audio_s: float = 0.0
 
 
 class StatsRecorder:
@@ -32,59 +48,60 @@ class StatsRecorder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._encode_batch = _Counts(_BATCH_EDGES)
-        self._decode_batch = _Counts(_BATCH_EDGES)
-        self._queue_s = {priority: _Counts(_QUEUE_EDGES_S) for priority in Priority}
-        self._encode_s = _Counts(_ENCODE_EDGES_S)
-        self._step_s = _Counts(_STEP_EDGES_S)
-        self._done = 0
-        self._superseded = 0
-        self._cancelled = 0
-        self._tokens = 0
-        self._drafted = 0
-        self._accepted = 0
-        self._audio_s = 0.0
+        self._encode_batch = _GrowingHistogram(_BATCH_EDGES)
+        self._decode_batch = _GrowingHistogram(_BATCH_EDGES)
+        self._queue_s = {priority: _GrowingHistogram(_QUEUE_EDGES_S) for priority in Priority}
+        self._encode_s = _GrowingHistogram(_ENCODE_EDGES_S)
+        self._step_s = _GrowingHistogram(_STEP_EDGES_S)
+        self._totals = _Totals()
 
     def left_queue(self, priority: Priority, queued_s: float) -> None:
+        """Count a window that leaves the queue for its encoder call."""
         with self._lock:
             self._queue_s[priority].observe(queued_s)
 
     def encoded(self, n_windows: int, audio_s: float, elapsed_s: float) -> None:
+        """Count an encoder call."""
         with self._lock:
             self._encode_batch.observe(n_windows)
             self._encode_s.observe(elapsed_s)
-            self._audio_s += audio_s
+            self._totals.audio_s += audio_s
 
     def launched(self, n_running: int) -> None:
-        """A decode step."""
+        """Count a decode step that was launched."""
         with self._lock:
             self._decode_batch.observe(n_running)
-            self._tokens += n_running
+            self._totals.tokens_decoded += n_running
 
     def stepped(self, elapsed_s: float) -> None:
+        """Record how long a decode step took."""
         with self._lock:
             self._step_s.observe(elapsed_s)
 
     def prefilled(self, n_windows: int, n_drafted: int, n_accepted: int) -> None:
-        """Prefill samples a first token for each window, and more where drafts were right."""
+        """Count a prefill. It samples one token for each window, and one more for each accepted draft token."""
         with self._lock:
-            self._tokens += n_windows + n_accepted
-            self._drafted += n_drafted
-            self._accepted += n_accepted
+            self._totals.tokens_decoded += n_windows + n_accepted
+            self._totals.tokens_drafted += n_drafted
+            self._totals.tokens_accepted += n_accepted
 
     def done(self) -> None:
+        """Count a window that is decoded."""
         with self._lock:
-            self._done += 1
+            self._totals.windows_done += 1
 
     def superseded(self) -> None:
+        """Count a window that a newer one superseded."""
         with self._lock:
-            self._superseded += 1
+            self._totals.windows_superseded += 1
 
     def cancelled(self) -> None:
+        """Count a window that was cancelled."""
         with self._lock:
-            self._cancelled += 1
+            self._totals.windows_cancelled += 1
 
     def snapshot(self, *, waiting_finals: int, waiting_interims: int, running: int) -> EngineStats:
+        """Return all counters as they are now."""
         with self._lock:
             return EngineStats(
                 waiting_finals=waiting_finals,
@@ -96,11 +113,5 @@ class StatsRecorder:
                 interim_queue_s=self._queue_s[Priority.INTERIM].snapshot(),
                 encode_s=self._encode_s.snapshot(),
                 step_s=self._step_s.snapshot(),
-                windows_done=self._done,
-                windows_superseded=self._superseded,
-                windows_cancelled=self._cancelled,
-                tokens_decoded=self._tokens,
-                tokens_drafted=self._drafted,
-                tokens_accepted=self._accepted,
-                audio_s=self._audio_s,
+                **asdict(self._totals),
             )

@@ -44,7 +44,7 @@ class SpeechFilter:
 @dataclass(frozen=True, slots=True)
 class FakeStep:
     slots: tuple[int, ...]
-    samples: dict[int, SampledToken]
+    tokens: dict[int, SampledToken]
 
 
 class FakeRunner:
@@ -53,7 +53,7 @@ class FakeRunner:
     def __init__(self, checkpoint: Checkpoint, script: Script, n_slots: int = 4, n_ahead: int = 0) -> None:
         self.n_ahead = n_ahead
         self.n_filling = n_slots
-        self.least_share = 0.0
+        self.min_encode_share = 0.0
         self.encode_s = 0.001
         """Of a full window, as measured."""
         self.still_encodes: Callable[[], bool] = lambda: False
@@ -121,12 +121,12 @@ class FakeRunner:
         self._enter("step")
         self.n_steps += 1
         eot = self.checkpoint.tokenizer.eot
-        samples = {slot: SampledToken(next(tokens, eot), self.logprob) for slot, tokens in self._running.items()}
-        return FakeStep(tuple(samples), samples)
+        tokens = {slot: SampledToken(next(script, eot), self.logprob) for slot, script in self._running.items()}
+        return FakeStep(tuple(tokens), tokens)
 
     def collect(self, step: FakeStep) -> dict[int, SampledToken]:
         self._enter("collect")
-        return step.samples
+        return step.tokens
 
     def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
         """Every token is said a tenth of a second after the one before."""

@@ -20,7 +20,6 @@ from engine.api import (
     SegmentEvent,
     StartedEvent,
     SupersededEvent,
-    TextEvent,
     Window,
 )
 from engine.checkpoint.checkpoint import Checkpoint
@@ -70,24 +69,18 @@ def kinds(events: list[EngineEvent]) -> list[type]:
 
 
 async def test_events_tell_the_whole_story_in_order(runner: FakeRunner):
-    """Started first, then text as it grows, the segment at its closing timestamp, done last."""
+    """Started first, then the segment at its closing timestamp, done last."""
     async with start_engine(runner) as engine:
         events = await collect(engine, window())
-    started, *texts, segment, done = events
+    started, segment, done = events
     assert isinstance(started, StartedEvent) and started.batch_size == 1 and started.queued_s >= 0
     assert isinstance(segment, SegmentEvent) and isinstance(done, DoneEvent)
-    text = "".join([event.text for event in texts if isinstance(event, TextEvent)])
-    assert text == done.text == segment.segment.text == " good morning"
+    assert done.text == segment.segment.text == " good morning"
     assert done.text == "".join([piece.text for piece in done.pieces])
     assert (segment.segment.start_s, segment.segment.end_s) == (0.0, 0.5)
     assert done.segments == (segment.segment,)
     assert (done.language, segment.language) == ("en", "en")
     assert not done.is_truncated
-
-
-async def test_who_has_no_use_for_text_events_gets_none(runner: FakeRunner):
-    async with start_engine(runner) as engine:
-        assert kinds(await collect(engine, window(text_events=False))) == [StartedEvent, SegmentEvent, DoneEvent]
 
 
 async def test_iterating_past_the_end_stops(runner: FakeRunner):
@@ -494,10 +487,10 @@ async def test_a_bad_reading_is_followed_by_another_in_the_same_slot(second_time
     (first, draw), (second, second_draw) = second_time_lucky.prefilled
     assert len(first.tokens) > len(second.tokens)
     assert (draw.temperature, second_draw.temperature) == (0.0, 0.0)
-    assert kinds(events)[-2:] == [SegmentEvent, DoneEvent]
-    assert "".join([event.text for event in events if isinstance(event, TextEvent)]) == " good morning"
-    done = events[-1]
-    assert isinstance(done, DoneEvent)
+    assert kinds(events) == [StartedEvent, SegmentEvent, DoneEvent]
+    segment, done = events[-2:]
+    assert isinstance(segment, SegmentEvent) and isinstance(done, DoneEvent)
+    assert segment.segment.text == " good morning"
     assert (done.text, done.is_repetitive, done.temperature) == (" good morning", False, 0.0)
     assert len(second_time_lucky.encoded) == 1
     assert second_time_lucky.slots.n_free == 4

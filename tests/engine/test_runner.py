@@ -10,12 +10,13 @@ from safetensors.torch import load_file
 from engine.api import WINDOW_SAMPLES
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
+from engine.cuda.build import pick_device_and_dtype
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.errors import CheckpointError
 from engine.model.attention import PrefillAttention
 from engine.model.log_mel import log_mel, mel_filters
-from engine.runner import Runner, pick_device_and_dtype
+from engine.runner import Runner
 from tests.engine.conftest import noise
 from tests.engine.reference import Reference
 from training.model.network import Sizes, Whisper
@@ -28,7 +29,7 @@ def test_logits_equal_the_reference(random_runner: Runner, random_reference: Ref
     slot = runner.slots.allocate()
     runner.encode([audio], [slot])
     with torch.inference_mode():
-        attention = PrefillAttention(runner._cache, [slot])
+        attention = PrefillAttention(runner.cache, [slot])
         hidden = runner.model.decoder(torch.tensor([tokens]), torch.arange(len(tokens)), attention)
         logits = runner.model.decoder.logits(hidden)[0]
     runner.release(slot)
@@ -56,7 +57,7 @@ def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, 
     tokens, slots = [3, 50, 7], [0, 1, 2]
 
     def logits(runner: Runner, slots: list[int]) -> torch.Tensor:
-        attention = PrefillAttention(runner._cache, slots)
+        attention = PrefillAttention(runner.cache, slots)
         hidden = runner.model.decoder(torch.tensor([tokens] * len(slots)), torch.arange(len(tokens)), attention)
         return runner.model.decoder.logits(hidden)
 
@@ -70,7 +71,7 @@ def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, 
         runner.encode([noise(1, 100_000)], [0], [True])
         torch.testing.assert_close(longer, logits(runner, [0])[0], atol=2e-3, rtol=1e-4)
     assert not torch.allclose(interim, final, atol=0.1)
-    assert [runner._cache.encoder_lengths[slot] for slot in slots] == [400, 1500, 200]
+    assert [runner.cache.encoder_lengths[slot] for slot in slots] == [400, 1500, 200]
 
 
 def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner: Runner):
@@ -86,7 +87,7 @@ def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner
     with torch.inference_mode():
         features = log_mel(padded, mel_filters(80))
         wanted = network.logits(network.model.decoder(torch.tensor([tokens]), network.model.encoder(features)))[0]
-        attention = PrefillAttention(short_runner._cache, slots)
+        attention = PrefillAttention(short_runner.cache, slots)
         hidden = short_runner.model.decoder(torch.tensor([tokens] * 3), torch.arange(len(tokens)), attention)
         found = short_runner.model.decoder.logits(hidden)[1]
     for slot in slots:
@@ -101,7 +102,7 @@ def test_reused_slot_remembers_nothing(random_runner: Runner):
 
     def decode(slot: int, seed: int, n_steps: int) -> list[int]:
         runner.encode([noise(seed)], [slot])
-        tokens = [runner.prefill([slot], [prompt], [True], [Draw()])[0].samples[0].token]
+        tokens = [runner.prefill([slot], [prompt], [True], [Draw()])[0].tokens[0].token]
         return tokens + [runner.collect(runner.launch())[slot].token for _ in range(n_steps)]
 
     first, second, third = (runner.slots.allocate() for _ in range(3))
@@ -153,7 +154,7 @@ def test_bfloat16_hears_the_same_words(demo, demo_runner: Runner):
     for runner in (demo_runner, Runner(demo, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
         slot = runner.slots.allocate()
         runner.encode([audio], [slot])
-        tokens = [runner.prefill([slot], [prompt], [False], [Draw()])[0].samples[0].token]
+        tokens = [runner.prefill([slot], [prompt], [False], [Draw()])[0].tokens[0].token]
         while tokens[-1] != tokenizer.eot:
             tokens.append(runner.collect(runner.launch())[slot].token)
         runner.release(slot)

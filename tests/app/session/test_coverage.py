@@ -72,7 +72,7 @@ def test_a_window_without_any_text_is_read_again_without_its_prompt() -> None:
     bench.answer_one(lost=range(8))
     first, again = bench.windows
     assert first.options.previous_text
-    assert again.options == api.DecodeOptions("de", text_events=False)
+    assert again.options == api.DecodeOptions("de")
     assert again.priority is api.Priority.FINAL
     bench.answer_all()
     assert bench.text() == said(range(8))

@@ -16,8 +16,8 @@ from engine.api import (
     DoneEvent,
     EngineEvent,
     Priority,
+    SegmentEvent,
     SupersededEvent,
-    TextEvent,
     Transcriber,
     Window,
 )
@@ -83,8 +83,8 @@ async def test_the_events_of_a_step_travel_together(pair: Pair, runner: FakeRunn
         assert pair.host
         answers = [reply for reply in pair.host.replies if isinstance(reply, list)]
         assert max(sum(isinstance(item, DoneEvent) for _, item in each) for each in answers) >= 3
-        n_texts = sum(isinstance(event, TextEvent) for events in heard for event in events)
-        assert sum(any(isinstance(item, TextEvent) for _, item in each) for each in answers) <= n_texts / 2
+        n_segments = sum(isinstance(event, SegmentEvent) for events in heard for event in events)
+        assert sum(any(isinstance(item, SegmentEvent) for _, item in each) for each in answers) <= n_segments / 2
         await pair.until_free()
         await pair.kill()
 

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decoding.repetition import LEAST_ROUNDS, LEAST_TOKENS, LONGEST_ROUND, repeated_tokens
+from engine.decoding.repetition import MAX_ROUND_TOKENS, MIN_ROUNDS, MIN_TOKENS, repeated_tokens
 
 
 def repeated_plainly(tokens: list[int]) -> int:
     """The twin: every length, every round compared one by one."""
-    for length in range(1, LONGEST_ROUND + 1):
-        n_rounds = LEAST_ROUNDS
-        while n_rounds * length < LEAST_TOKENS:
+    for length in range(1, MAX_ROUND_TOKENS + 1):
+        n_rounds = MIN_ROUNDS
+        while n_rounds * length < MIN_TOKENS:
             n_rounds += 1
         if length * n_rounds > len(tokens):
             continue

@@ -15,11 +15,11 @@ TEMPERATURES = (0.0, 0.2, 0.4)
 
 def read(options: DecodeOptions, *outcomes: Outcome, may_drop: bool = True) -> tuple[int, list[DecodingAttempt]]:
     """Which of the outcomes counts, all of which must be asked for, and the attempts that led there."""
-    readings = TemperatureFallback[int](options)
+    fallback = TemperatureFallback[int](options)
     attempts = []
     for index, outcome in enumerate(outcomes):
-        attempts.append(readings.present)
-        counting = readings.judge(outcome, index, may_drop_previous_text=may_drop)
+        attempts.append(fallback.current)
+        counting = fallback.judge(outcome, index, may_drop_previous_text=may_drop)
         if counting is not None:
             assert index + 1 == len(outcomes)
             return counting, attempts
@@ -33,14 +33,14 @@ def sampling(**changes: object) -> DecodeOptions:
 @pytest.mark.parametrize("outcome", [GOOD, DOUBTFUL, REPETITIVE, LOOPING, SILENT])
 def test_a_single_greedy_reading_counts_whatever_it_is(outcome: Outcome):
     """That is the default; nothing is held back for it."""
-    assert not TemperatureFallback(DecodeOptions()).are_held
+    assert not TemperatureFallback(DecodeOptions()).must_hold_events
     assert read(DecodeOptions(), outcome) == (0, [DecodingAttempt(0.0, 0)])
 
 
 @pytest.mark.parametrize("bad", [DOUBTFUL, REPETITIVE, LOOPING])
 def test_a_bad_reading_is_followed_by_one_at_the_next_temperature(bad: Outcome):
     """Up to the first good one."""
-    assert TemperatureFallback(sampling()).are_held
+    assert TemperatureFallback(sampling()).must_hold_events
     counting, attempts = read(sampling(), bad, bad, GOOD)
     assert counting == 2
     assert [attempt.temperature for attempt in attempts] == [0.0, 0.2, 0.4]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, TextEvent
+from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.decoding.transcript import TokenTranscript, TranscriptInfo, compression_ratio
@@ -27,10 +27,9 @@ def run(
     with_timestamps: bool = True,
     n_forced: int = 0,
     audio_s: float = AUDIO_S,
-    with_text_events: bool = True,
 ) -> list[EngineEvent]:
     """All events of a window of these tokens, each with log-probability -1, the end token with -3."""
-    info = TranscriptInfo(audio_s, "en", with_timestamps, 0.125, with_text_events=with_text_events)
+    info = TranscriptInfo(audio_s=audio_s, language="en", with_timestamps=with_timestamps, no_speech_prob=0.125)
     transcript = TokenTranscript(tokenizer, info)
     events: list[EngineEvent] = []
     for index, token in enumerate(tokens):
@@ -48,22 +47,18 @@ def result(events: list[EngineEvent]) -> DoneEvent:
     return events[-1]
 
 
-def test_nobody_is_told_of_text_who_has_no_use_for_it(tokenizer: Tokenizer):
-    """All else is as it is with it."""
-    tokens = [tokenizer.first_timestamp, *tokenizer.encode(" one two"), tokenizer.first_timestamp + 50]
-    with_text, without = (run(tokenizer, tokens, with_text_events=each) for each in (True, False))
-    assert [event for event in with_text if not isinstance(event, TextEvent)] == without != with_text
-
-
 def test_segments_come_as_they_close(tokenizer: Tokenizer):
-    """At the closing timestamp, before the next segment's text."""
+    """A segment is emitted by its closing timestamp, before any token of the next segment, and by no other token."""
     first = tokenizer.first_timestamp
     one, two = tokenizer.encode(" one"), tokenizer.encode(" two")
-    events = run(tokenizer, [first, *one, first + 50, first + 60, *two, first + 100])
-    described = [event.text if isinstance(event, TextEvent) else type(event).__name__ for event in events]
-    assert [part for part in described if part in ("SegmentEvent", "DoneEvent", " one", " two")] == [
-        " one", "SegmentEvent", " two", "SegmentEvent", "DoneEvent",
-    ]  # fmt: skip
+    tokens = [first, *one, first + 50, first + 60, *two, first + 100]
+    transcript = TokenTranscript(
+        tokenizer, TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.125)
+    )
+    emitting = [token for token in tokens if transcript.push(token, -1.0)]
+    assert emitting == [first + 50, first + 100]
+    events = run(tokenizer, tokens)
+    assert [type(event) for event in events] == [SegmentEvent, SegmentEvent, DoneEvent]
     assert [(segment.start_s, segment.end_s, segment.text) for segment in segments(events)] == [
         (0.0, 1.0, " one"),
         (1.2, 2.0, " two"),
@@ -134,7 +129,7 @@ def test_nothing_is_lost_and_times_run_forward(tokenizer: Tokenizer, data: st.Da
     audio_s = data.draw(st.floats(0.0001, 5.0))
     events = run(tokenizer, tokens, with_timestamps=with_timestamps, audio_s=audio_s)
     done = result(events)
-    assert done.text == "".join([event.text for event in events if isinstance(event, TextEvent)])
+    assert done.text == tokenizer.decode(tokens)
     assert done.text == "".join([piece.text for piece in done.pieces])
     assert done.text == "".join([segment.text for segment in done.segments])
     assert list(done.segments) == segments(events)

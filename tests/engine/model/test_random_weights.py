@@ -54,7 +54,7 @@ def tiny() -> Runner:
 def decode(runner: Runner, options: DecodeOptions) -> list[SampledToken]:
     """Up to the end, for a hundred tokens at most."""
     prompt = build_prompt(runner.checkpoint, options, options.language)
-    samples = [*runner.prefill([0], [prompt], [options.timestamps], [Draw()])[0].samples]
+    samples = [*runner.prefill([0], [prompt], [options.timestamps], [Draw()])[0].tokens]
     while samples[-1].token != runner.checkpoint.tokenizer.eot and len(samples) < 100:
         samples.append(runner.collect(runner.launch())[0])
     return samples

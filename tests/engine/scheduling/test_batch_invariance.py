@@ -25,7 +25,8 @@ from engine.config import EngineConfig
 from engine.decoding.logit_rules import RuleState
 from engine.decoding.sampling import Sampler
 from engine.runner import Runner, Step
-from engine.scheduling.worker import Item, Request, Worker
+from engine.scheduling.request import Item, Request
+from engine.scheduling.worker import Worker
 from engine.validation import check_window
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.conftest import Samples, noise, read_clip
@@ -57,8 +58,8 @@ class MarginRunner(StagedRunner):
 
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
         super().__init__(checkpoint, config)
-        self.sampler = self._sampler = MarginSampler(self.device)
-        self._rules[-1] = MarginTimes(self._rules[-1], self.sampler, checkpoint)
+        self.sampler = self.states.sampler = MarginSampler(self.device)
+        self.states.rules[-1] = MarginTimes(self.states.rules[-1], self.sampler, checkpoint)
 
 
 class MarginSampler(Sampler):
@@ -191,7 +192,7 @@ class Play:
                 self.done[index] = item
                 self._open.pop(index, None)
 
-        request = Request(window, check_window(window, self.runner.checkpoint), put)
+        request = Request(window=window, max_tokens=check_window(window, self.runner.checkpoint), put=put)
         self._open[index] = (request, self.n_steps)
         self._worker.submit(request)
 

@@ -1,6 +1,7 @@
 """The batcher decides: order, fairness, waiting, limits."""
 
 from collections import Counter, deque
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,20 +9,47 @@ from hypothesis import strategies as st
 
 from engine.api import Priority
 from engine.errors import EngineOverloaded
-from engine.scheduling.batcher import RECENT_S, Batcher, BatchLimits, Load, Waiting
+from engine.scheduling.batcher import (
+    ENCODER_POLL_S,
+    RECENT_S,
+    Batcher,
+    BatchLimits,
+    Encode,
+    Idle,
+    Load,
+    Wait,
+    Waiting,
+)
 
 LIMITS = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
-IDLE = Load(n_free_slots=8, n_running=0, window_encode_s=0.15)
 LATER_S = 1.0
 """By then nothing is held back for others any more."""
 
 
+def load_of(n_free_slots: int, n_running: int, window_encode_s: float, **more: object) -> Load:
+    return Load(
+        n_free_slots=n_free_slots,
+        n_running=n_running,
+        window_encode_s=window_encode_s,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+IDLE = load_of(8, 0, 0.15)
+
+
+def encoded(batcher: Batcher, now_s: float, load: Load) -> list[int]:
+    """The windows that the batcher decides to encode now."""
+    decision = batcher.decide(now_s, load)
+    return list(decision.ids) if isinstance(decision, Encode) else []
+
+
 def final(id: int, session: str = "a") -> Waiting:
-    return Waiting(id, session, 0, Priority.FINAL)
+    return Waiting(id=id, session=session, priority=Priority.FINAL)
 
 
 def interim(id: int, session: str = "a", channel: int = 0) -> Waiting:
-    return Waiting(id, session, channel, Priority.INTERIM)
+    return Waiting(id=id, session=session, channel=channel, priority=Priority.INTERIM)
 
 
 def batcher_with(*windows: Waiting, limits: BatchLimits = LIMITS) -> Batcher:
@@ -34,116 +62,145 @@ def batcher_with(*windows: Waiting, limits: BatchLimits = LIMITS) -> Batcher:
 def test_empty_queue_gives_nothing():
     """Nothing waits, nothing is taken, and there is nothing to wake up for."""
     batcher = Batcher(LIMITS)
-    assert batcher.take(LATER_S, IDLE) == []
-    assert batcher.ready_in_s(LATER_S) is None
+    assert encoded(batcher, LATER_S, IDLE) == []
+    assert batcher.decide(LATER_S, IDLE) == Wait(None)
 
 
 def test_lone_window_is_held_back_for_others():
     """Until `max_wait_s` has passed since it came."""
     batcher = batcher_with(final(1))
-    assert batcher.take(0.009, IDLE) == []
-    assert batcher.ready_in_s(0.004) == pytest.approx(0.006)
-    assert batcher.take(0.01, IDLE) == [1]
+    assert encoded(batcher, 0.009, IDLE) == []
+    assert batcher.decide(0.004, IDLE) == Wait(pytest.approx(0.006))
+    assert encoded(batcher, 0.01, IDLE) == [1]
 
 
-def test_no_one_waits_for_nobody():
+def test_no_window_waits_where_no_other_is_expected():
     """Where every session that was heard of lately has its window here or running, none is held back."""
     batcher = batcher_with(final(0), final(1, "b"))
-    assert batcher.take(LATER_S, IDLE) == [0, 1]
+    assert encoded(batcher, LATER_S, IDLE) == [0, 1]
     later_s = 2 * RECENT_S
     batcher.add(final(2), later_s)
     batcher.add(final(3, "b"), later_s)
-    assert batcher.ready_in_s(later_s) == 0.0
-    assert batcher.take(later_s, IDLE) == [2, 3]
+    assert encoded(batcher, later_s, IDLE) == [2, 3]
     batcher.add(final(4), later_s)
-    assert batcher.take(later_s, IDLE) == []
-    assert batcher.take(later_s, Load(8, 1, 0.15, sessions=frozenset("b"))) == [4]
+    assert encoded(batcher, later_s, IDLE) == []
+    assert encoded(batcher, later_s, load_of(8, 1, 0.15, sessions=frozenset("b"))) == [4]
     batcher.add(final(5), later_s + RECENT_S + 0.1)
-    assert batcher.take(later_s + RECENT_S + 0.1, IDLE) == [5]
+    assert encoded(batcher, later_s + RECENT_S + 0.1, IDLE) == [5]
 
 
 def test_another_call_joins_while_there_is_time():
     """Of the 0.4 s that sequences may be held up, 0.2 have gone: one window more at 0.15 s, and not two."""
     batcher = batcher_with(*(final(id) for id in range(5)))
-    assert batcher.take(LATER_S, Load(8, 4, 0.15, owed_s=0.1, held_up_s=0.2)) == [0]
-    assert batcher.take(LATER_S, Load(7, 5, 0.15, owed_s=0.1, held_up_s=0.35)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 4, 0.15, owed_s=0.1, begun_encode_s=0.2)) == [0]
+    assert encoded(batcher, LATER_S, load_of(7, 5, 0.15, owed_s=0.1, begun_encode_s=0.35)) == []
 
 
 def test_full_batch_does_not_wait():
     """Nothing more would fit."""
-    assert batcher_with(*(final(id) for id in range(5))).take(0.0, IDLE) == [0, 1, 2, 3]
+    assert encoded(batcher_with(*(final(id) for id in range(5))), 0.0, IDLE) == [0, 1, 2, 3]
 
 
 def test_what_fills_the_device_does_not_wait():
     """It may be less than a batch, which would not go faster."""
     limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2)
     batcher = batcher_with(final(1), limits=limits)
-    assert batcher.take(0.0, IDLE) == []
+    assert encoded(batcher, 0.0, IDLE) == []
     batcher.add(final(2), 0.0)
-    assert batcher.take(0.0, IDLE) == [1, 2]
+    assert encoded(batcher, 0.0, IDLE) == [1, 2]
 
 
-def test_only_what_may_be_taken_fills_the_device():
-    """Interims that must not join any more keep nothing busy."""
-    limits = BatchLimits(100, 16, 0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.1)
-    batcher = batcher_with(interim(1), interim(2, "b"), final(3, "c"), limits=limits)
-    assert batcher.fills_device(Load(8, 1, 0.05, held_up_s=0.05))
-    assert not batcher.fills_device(Load(8, 1, 0.05, held_up_s=0.1))
-    batcher.add(final(4, "d"), 0.0)
-    assert batcher.fills_device(Load(8, 1, 0.05, held_up_s=0.1))
+def test_only_what_may_be_encoded_fills_the_device():
+    """Interims that must not join any more keep nothing busy: a window that could join later is waited for."""
+    limits = BatchLimits(
+        max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.1
+    )
+    windows = interim(1), interim(2, "b"), final(3, "c")
+    early = load_of(8, 1, 0.01, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
+    late = replace(early, begun_encode_s=0.1)
+    assert batcher_with(*windows, limits=limits).decide(0.0, early) == Encode((3, 1, 2))
+    assert batcher_with(*windows, limits=limits).decide(0.0, late) == Wait(ENCODER_POLL_S)
+    assert batcher_with(*windows, final(4, "d"), limits=limits).decide(0.0, late) == Encode((3, 4))
+
+
+def test_an_encoder_call_under_way_is_waited_for():
+    """Until the device has done or the time is up; then what is there joins, or the round ends."""
+    joining = load_of(8, 1, 0.05, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
+    assert batcher_with(final(1)).decide(0.0, joining) == Wait(ENCODER_POLL_S)
+    assert batcher_with(final(1)).decide(LATER_S, joining) == Encode((1,))
+    assert batcher_with(final(1)).decide(LATER_S, replace(joining, is_encoding=False)) == Encode((1,))
+    assert Batcher(LIMITS).decide(LATER_S, joining) == Idle()
+    assert Batcher(LIMITS).decide(0.0, replace(joining, is_encoding=False)) == Idle()
+
+
+def test_a_round_whose_windows_all_left_ends():
+    """There is no time to win: nothing waits for the device."""
+    joining = load_of(8, 0, 0.05, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
+    assert Batcher(LIMITS).decide(0.0, joining) == Idle()
+
+
+def test_running_sequences_are_stepped_while_windows_are_held_back():
+    """Only an engine without running sequences waits."""
+    assert batcher_with(final(1)).decide(0.0, load_of(8, 1, 0.15)) == Idle()
+    assert Batcher(LIMITS).decide(0.0, load_of(8, 1, 0.15)) == Idle()
 
 
 def test_last_free_slots_do_not_wait():
     """Two slots are free and two windows wait: no other could join."""
-    assert batcher_with(final(1), final(2)).take(0.0, Load(2, 0, 0.15)) == [1, 2]
+    assert encoded(batcher_with(final(1), final(2)), 0.0, load_of(2, 0, 0.15)) == [
+        1,
+        2,
+    ]
 
 
 def test_no_free_slot_takes_nothing():
     """Windows stay in the queue until a slot is free."""
-    assert batcher_with(final(1)).take(LATER_S, Load(0, 8, 0.15)) == []
+    assert encoded(batcher_with(final(1)), LATER_S, load_of(0, 8, 0.15)) == []
 
 
 @pytest.mark.parametrize(("window_encode_s", "n_taken"), [(0.1, 4), (0.15, 2), (0.3, 1), (3.0, 1), (0.0, 4)])
 def test_running_sequences_bound_the_batch(window_encode_s: float, n_taken: int):
     """An encoder call may hold them up for 0.4 s, but never gets less than one window."""
     batcher = batcher_with(*(final(id) for id in range(5)))
-    assert len(batcher.take(LATER_S, Load(8, 1, window_encode_s))) == n_taken
+    assert len(encoded(batcher, LATER_S, load_of(8, 1, window_encode_s))) == n_taken
 
 
 @pytest.mark.parametrize(("shares", "n_taken"), [((0.2, 0.2, 0.2, 0.2), 4), ((1.0, 0.2, 0.2), 3), ((0.2, 1.0, 1.0), 2)])
 def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int):
     """The bound counts encoder work: 0.4 s are 1.4 full windows here."""
-    windows = [Waiting(id, "a", 0, Priority.FINAL, share) for id, share in enumerate(shares)]
-    assert len(batcher_with(*windows).take(LATER_S, Load(8, 1, 0.28))) == n_taken
+    windows = [
+        Waiting(id=id, session="a", priority=Priority.FINAL, encode_share=share) for id, share in enumerate(shares)
+    ]
+    assert len(encoded(batcher_with(*windows), LATER_S, load_of(8, 1, 0.28))) == n_taken
 
 
 def test_interims_hold_up_less_than_finals():
     """So that a final that comes meanwhile has not long to wait; finals come first and may take all of the time."""
-    limits = BatchLimits(100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.1)
-    running = Load(n_free_slots=16, n_running=1, window_encode_s=0.04)
+    limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.1)
+    running = load_of(16, 1, 0.04)
     interims = [interim(id, f"s{id}") for id in range(4)]
     finals = [final(id, f"s{id}") for id in range(4, 16)]
-    assert batcher_with(*interims, limits=limits).take(LATER_S, running) == [0, 1]
-    assert batcher_with(*interims, *finals[:1], limits=limits).take(LATER_S, running) == [4, 0]
-    assert batcher_with(*interims, *finals, limits=limits).take(LATER_S, running) == list(range(4, 14))
-    idle = Load(n_free_slots=16, n_running=0, window_encode_s=0.04)
-    assert batcher_with(*interims, limits=limits).take(LATER_S, idle) == [0, 1]
-    assert batcher_with(*finals, limits=limits).take(LATER_S, idle) == list(range(4, 16))
-    joining = Load(n_free_slots=16, n_running=1, window_encode_s=0.04, held_up_s=0.08)
-    assert batcher_with(*interims, limits=limits).take(LATER_S, joining) == []
+    assert encoded(batcher_with(*interims, limits=limits), LATER_S, running) == [0, 1]
+    assert encoded(batcher_with(*interims, *finals[:1], limits=limits), LATER_S, running) == [4, 0]
+    assert encoded(batcher_with(*interims, *finals, limits=limits), LATER_S, running) == list(range(4, 14))
+    idle = load_of(16, 0, 0.04)
+    assert encoded(batcher_with(*interims, limits=limits), LATER_S, idle) == [0, 1]
+    assert encoded(batcher_with(*finals, limits=limits), LATER_S, idle) == list(range(4, 16))
+    joining = load_of(16, 1, 0.04, begun_encode_s=0.08)
+    assert encoded(batcher_with(*interims, limits=limits), LATER_S, joining) == []
 
 
 def test_running_sequences_are_paid_back_first():
     """While they have time coming from the last encoder call, none is begun; with nobody running it is."""
     batcher = batcher_with(final(1))
-    assert batcher.take(LATER_S, Load(8, 1, 0.1, owed_s=0.01)) == []
-    assert batcher.take(LATER_S, Load(8, 0, 0.1, owed_s=0.01)) == [1]
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_s=0.01)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 0, 0.1, owed_s=0.01)) == [1]
 
 
 def test_finals_go_first():
     """However long the interim has waited."""
     batcher = batcher_with(interim(1), interim(2, "b"), final(3, "c"), final(4, "d"))
-    assert batcher.take(LATER_S, IDLE) == [3, 4, 1, 2]
+    assert encoded(batcher, LATER_S, IDLE) == [3, 4, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -151,50 +208,52 @@ def test_finals_go_first():
 )
 def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken: int):
     """A quarter of them, one at least where there are two; a final takes any."""
-    limits = BatchLimits(100, 4, 0.01, 10.0, n_slots)
-    load = Load(n_free, n_slots - n_free, 0.1)
+    limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=n_slots)
+    load = load_of(n_free, n_slots - n_free, 0.1)
     interims = [interim(id, str(id)) for id in range(6)]
-    assert len(batcher_with(*interims, limits=limits).take(LATER_S, load)) == n_taken
+    assert len(encoded(batcher_with(*interims, limits=limits), LATER_S, load)) == n_taken
     finals = [final(id) for id in range(6)]
-    assert len(batcher_with(*finals, limits=limits).take(LATER_S, load)) == min(n_free, 4)
+    assert len(encoded(batcher_with(*finals, limits=limits), LATER_S, load)) == min(n_free, 4)
 
 
 def test_finals_may_use_what_interims_must_leave():
     """In one batch too: the interim behind them gets no place that a final could want."""
-    limits = BatchLimits(100, 4, 0.01, 10.0, n_slots=8)
+    limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=8)
     batcher = batcher_with(interim(1), final(2), final(3), interim(4, "b"), limits=limits)
-    assert batcher.take(LATER_S, Load(4, 4, 0.1)) == [2, 3]
-    assert batcher.take(LATER_S, Load(4, 4, 0.1)) == [1, 4]
+    assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [2, 3]
+    assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [1, 4]
 
 
 def test_sessions_take_turns():
     """A session with many windows gets one per turn."""
     batcher = batcher_with(*(final(id) for id in range(4)), final(10, "b"), final(20, "c"))
-    assert batcher.take(LATER_S, IDLE) == [0, 10, 20, 1]
-    assert batcher.take(LATER_S, IDLE) == [2, 3]
+    assert encoded(batcher, LATER_S, IDLE) == [0, 10, 20, 1]
+    assert encoded(batcher, LATER_S, IDLE) == [2, 3]
 
 
 def test_newer_interim_takes_the_place_of_the_older():
     """Its place in line and its time of waiting; other channels and sessions keep theirs."""
     batcher = batcher_with(interim(1, "a"), interim(2, "b"), interim(3, "a", channel=1))
     assert batcher.add(interim(4, "a"), 0.005) == interim(1, "a")
-    assert batcher.take(0.01, IDLE) == [4, 2, 3]
+    assert encoded(batcher, 0.01, IDLE) == [4, 2, 3]
 
 
 def test_finals_are_never_replaced():
     """Two finals of one channel are both decoded, in their order."""
     batcher = batcher_with(final(1))
     assert batcher.add(final(2), 0.0) is None
-    assert batcher.take(LATER_S, IDLE) == [1, 2]
+    assert encoded(batcher, LATER_S, IDLE) == [1, 2]
 
 
 def test_full_queue_refuses_but_still_lets_interims_be_replaced():
     """Replacing does not make the queue longer."""
-    batcher = batcher_with(interim(1), final(2), limits=BatchLimits(2, 4, 0.01, 0.4))
+    batcher = batcher_with(
+        interim(1), final(2), limits=BatchLimits(max_waiting=2, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
+    )
     with pytest.raises(EngineOverloaded):
         batcher.add(final(3), 0.0)
     assert batcher.add(interim(4), 0.0) == interim(1)
-    assert batcher.take(LATER_S, IDLE) == [2, 4]
+    assert encoded(batcher, LATER_S, IDLE) == [2, 4]
 
 
 def test_removed_window_is_never_taken():
@@ -202,7 +261,7 @@ def test_removed_window_is_never_taken():
     batcher = batcher_with(final(1), final(2))
     assert batcher.remove(1)
     assert not batcher.remove(1)
-    assert batcher.take(LATER_S, IDLE) == [2]
+    assert encoded(batcher, LATER_S, IDLE) == [2]
     assert not batcher.remove(2)
 
 
@@ -227,7 +286,7 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]):
     for now_s, (action, argument) in enumerate(actions):
         match action, argument:
             case "add", (str() as session, int() as channel, Priority() as priority):
-                added.append(window := Waiting(len(added), session, channel, priority))
+                added.append(window := Waiting(id=len(added), session=session, channel=channel, priority=priority))
                 try:
                     older = batcher.add(window, now_s)
                 except EngineOverloaded:
@@ -237,7 +296,7 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]):
             case "remove", int() as id:
                 ends.update([id] if batcher.remove(id) else [])
             case "take", (int() as n_free, int() as n_running, float() as encode_s):
-                taken = batcher.take(now_s, Load(n_free, n_running, encode_s))
+                taken = encoded(batcher, now_s, load_of(n_free, n_running, encode_s))
                 assert len(taken) <= min(n_free, 4)
                 assert n_running == 0 or len(taken) * encode_s <= max(0.4, encode_s) + 1e-9
                 ends.update(taken)
@@ -245,7 +304,7 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]):
                 assert priorities == sorted(priorities)
                 assert Priority.INTERIM not in priorities or n_free - len(taken) >= limits.n_reserved_slots == 1
                 assert Priority.INTERIM not in priorities or batcher.n_waiting(Priority.FINAL) == 0
-    while taken := batcher.take(1e9, IDLE):
+    while taken := encoded(batcher, 1e9, IDLE):
         ends.update(taken)
     assert ends == Counter(window.id for window in added)
 
@@ -259,7 +318,7 @@ def test_no_session_starves_another(arrivals: list[str], n_free: int):
         batcher.add(final(id, session), 0.0)
         lines.setdefault(session, deque()).append(id)
     turns_waited = dict.fromkeys(lines, 0)
-    while served := batcher.take(LATER_S, Load(n_free, 0, 0.1)):
+    while served := encoded(batcher, LATER_S, load_of(n_free, 0, 0.1)):
         for id in served:
             session = arrivals[id]
             assert lines[session].popleft() == id

@@ -11,7 +11,9 @@ import pytest
 from engine.api import DecodeOptions, DoneEvent, Sampling, Window
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
-from engine.scheduling.worker import Request, Worker
+from engine.scheduling.encoder_time import EncoderTime
+from engine.scheduling.request import Request
+from engine.scheduling.worker import Worker
 from tests.engine.conftest import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
 
@@ -119,7 +121,7 @@ async def test_a_round_whose_windows_all_left_ends(demo: Checkpoint, say: Script
     """It does not wait for others, or the time until they come would be taken for the encoder's."""
     runner = FakeRunner(demo, say, n_ahead=1)
     worker = Worker(runner, EngineConfig(n_slots=4, max_wait_ms=0), 0.0, lambda items: None)  # type: ignore[arg-type]
-    request, encode = Request(window("a"), 9, lambda item: None), runner.encode
+    request, encode = Request(window=window("a"), max_tokens=9, put=lambda item: None), runner.encode
 
     def leave(*args: Any) -> None:
         encode(*args)
@@ -136,11 +138,11 @@ def test_a_short_call_is_reckoned_at_what_a_device_takes_at_least(demo: Checkpoi
     runner = FakeRunner(demo, say)
     runner.encode_share = lambda n_samples, is_interim: 0.05  # type: ignore[method-assign]
     estimates = []
-    for least_share in (0.0, 0.5):
-        runner.least_share = least_share
-        worker = Worker(runner, EngineConfig(n_slots=4), 0.0, lambda items: None)  # type: ignore[arg-type]
-        worker._measure_encode([[Request(window("a"), 9, lambda item: None)]], 0.1)
-        estimates.append(worker._window_encode_s)
+    for min_encode_share in (0.0, 0.5):
+        runner.min_encode_share = min_encode_share
+        encoder_time = EncoderTime(runner, window_s=0.0, min_decode_share=0.33)
+        encoder_time.record([[Request(window=window("a"), max_tokens=9, put=lambda item: None)]], 0.1)
+        estimates.append(encoder_time.window_s)
     assert estimates == pytest.approx([0.6, 0.06])
 
 
@@ -149,13 +151,13 @@ async def test_the_first_of_many_ends_are_answered_before_the_last(demo: Checkpo
     runner = FakeRunner(demo, say, n_slots=64, n_ahead=1)
     n_ended: list[int] = []
     async with start_engine(runner, max_encode_batch=64, max_wait_ms=1000 * PATIENCE_S) as engine:
-        deliver = engine._worker._deliver
+        deliver = engine._worker._outbox._deliver
 
         def count(items: list[tuple[object, object]]) -> None:
             n_ended.append(sum(isinstance(item, DoneEvent) for _, item in items))
             deliver(items)  # type: ignore[arg-type]
 
-        engine._worker._deliver = count  # type: ignore[assignment]
+        engine._worker._outbox._deliver = count  # type: ignore[assignment]
         await asyncio.gather(*(collect(engine, window(f"s{index}")) for index in range(64)))
     assert (sum(n_ended), max(n_ended)) == (64, 8)
 

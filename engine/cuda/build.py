@@ -1,0 +1,141 @@
+"""Chooses the device, the number of slots and the kernels of a configuration, and builds the CUDA forward pass.
+
+Importing this module needs no Triton: what needs it is imported where it is used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from engine.checkpoint.checkpoint import Checkpoint, ModelConfig
+from engine.config import EngineConfig
+from engine.decoding.slot_states import SlotStates
+from engine.errors import CheckpointError
+from engine.model.kv_cache import KVCache
+from engine.model.log_mel import log_mel
+from engine.model.packing import find_runs
+from engine.model.slot_budget import CPU_SLOTS, choose_slots
+from engine.model.whisper import Whisper
+
+if TYPE_CHECKING:
+    from engine.cuda.fused_model import Products
+    from engine.cuda.graphs import CudaGraphForward
+
+FUSED_CAPABILITY = (8, 0)
+"""The oldest compute capability that the fused kernels run on."""
+FUSED_TILE = 128
+"""The tiles of the fused kernels must divide a model's sizes. Those of all published models are multiples of this."""
+
+
+def pick_device_and_dtype(config: EngineConfig) -> tuple[torch.device, torch.dtype]:
+    """Return what `auto` means on this machine.
+
+    Raises:
+        CheckpointError: the configuration asks for what this machine does not have.
+    """
+    has_cuda = torch.cuda.is_available()
+    if config.device == "cuda" and not has_cuda:
+        raise CheckpointError("device cuda: no CUDA device is visible to PyTorch; use cpu or auto")
+    device = torch.device("cuda" if has_cuda and config.device != "cpu" else "cpu")
+    match config.dtype:
+        case "auto":
+            return device, torch.bfloat16 if device.type == "cuda" else torch.float32
+        case "float16" if device.type == "cpu":
+            raise CheckpointError("dtype float16: the CPU runs float32 or bfloat16")
+        case name:
+            dtype: torch.dtype = getattr(torch, name)
+            return device, dtype
+
+
+def pick_n_slots(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:
+    """Return how many slots there are; on a GPU as many as asked for, or as fit. To be called with the model loaded.
+
+    Raises:
+        CheckpointError: the GPU has no memory for the slots that were asked for.
+    """
+    if device.type != "cuda":
+        return config.n_slots or CPU_SLOTS
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return choose_slots(model, dtype.itemsize, config.n_slots, free_bytes, config.gpu_memory_fraction)
+
+
+def uses_fused_kernels(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether the forward pass is the one of `build_cuda_forward`.
+
+    Raises:
+        CheckpointError: the configuration asks for kernels that this device or dtype does not have.
+    """
+    is_fused = can_fuse(device, dtype, model) and config.kernels != "torch"
+    if config.encoder_dtype == "fp8" and not is_fused:
+        raise CheckpointError(
+            f"encoder_dtype fp8: expected 16 bits and our own kernels on a CUDA device, got {dtype} and "
+            f"kernels {config.kernels} on {device}"
+        )
+    if config.kernels in ("triton", "flashinfer") and not is_fused:
+        raise CheckpointError(f"kernels {config.kernels}: expected 16 bits on a CUDA device, got {dtype} on {device}")
+    return is_fused
+
+
+def can_fuse(device: torch.device, dtype: torch.dtype, model: ModelConfig) -> bool:
+    """Return whether the fused kernels can run a model: in 16 bits, on an NVIDIA GPU that is new enough."""
+    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
+        return False
+    sizes = (model.d_model, model.encoder_ffn_dim, model.decoder_ffn_dim)
+    is_new_enough = torch.cuda.get_device_capability(device) >= FUSED_CAPABILITY
+    return is_new_enough and all(size % FUSED_TILE == 0 for size in sizes)
+
+
+def build_cuda_forward(
+    checkpoint: Checkpoint,
+    config: EngineConfig,
+    model: Whisper,
+    cache: KVCache,
+    states: SlotStates,
+    filters: Tensor,
+) -> "CudaGraphForward":
+    """Build the forward pass of fused kernels and CUDA graphs.
+
+    Args:
+        checkpoint: the checkpoint of the model.
+        config: the engine's settings.
+        model: the loaded model.
+        cache: its last slot belongs to no window: it fills up the rows of a graph.
+        states: the state of the slots.
+        filters: the mel filterbank, on the device.
+
+    Raises:
+        CheckpointError: the encoder is to run in 8 bits, and the device or the checkpoint does not allow it.
+    """
+    # Triton comes only with PyTorch for CUDA.
+    from engine.cuda.fused_sampling import FusedSampler
+    from engine.cuda.graphs import CudaGraphForward
+
+    return CudaGraphForward(
+        model,
+        cache,
+        states.tokens,
+        states.positions,
+        FusedSampler(checkpoint, states.rule_state, states.tokens, states.positions),
+        _encoder_products(checkpoint, config, model, filters),
+        nobody=len(cache.encoder_lengths) - 1,
+        with_graphs=config.cuda_graphs,
+        kernels=config.kernels,
+    )
+
+
+def _encoder_products(checkpoint: Checkpoint, config: EngineConfig, model: Whisper, filters: Tensor) -> "Products[Any]":
+    """Return the matrix products of the encoder: in 16 bits, or in 8 bits, whose error is checked."""
+    from engine.cuda import fp8
+    from engine.cuda.fused_model import FusedEncoder, HalfProducts
+
+    half = HalfProducts()
+    if config.encoder_dtype != "fp8":
+        return half
+    fp8.require_device(filters.device)
+    features = log_mel(fp8.sound().to(filters.device), filters).to(model.encoder.conv1.weight.dtype)
+    runs = find_runs([checkpoint.model.max_source_positions])
+    expected = FusedEncoder(model.encoder, half)(features, runs)
+    products = fp8.Fp8Products(model)
+    fp8.check(FusedEncoder(model.encoder, products)(features, runs), expected)
+    return products

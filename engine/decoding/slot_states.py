@@ -1,0 +1,149 @@
+"""What decoding holds for every slot, on the device: the last token and its position, rules, hotwords and draws."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.decoding.hotwords import Hotwords
+from engine.decoding.logit_rules import RuleState, make_rules
+from engine.decoding.prompt import Prompt
+from engine.decoding.sampling import Draw, Sampler
+from engine.decoding.word_timing import STATE_SAMPLES
+from engine.model.host_transfer import to_device
+from engine.model.kv_cache import Rows
+
+
+class SlotStates:
+    """The state of all slots. A row is a slot; there may be more rows than slots, and nothing reads those."""
+
+    def __init__(self, checkpoint: Checkpoint, n_rows: int, device: torch.device) -> None:
+        self.rules = make_rules(checkpoint, device)
+        self.sampler = Sampler(device)
+        self._hotwords = Hotwords(n_rows, device)
+        self.tokens = torch.zeros(n_rows, dtype=torch.long, device=device)
+        """The last token of every slot."""
+        self.positions = torch.zeros(n_rows, dtype=torch.long, device=device)
+        """The position of that token."""
+        self._first_timestamp = checkpoint.tokenizer.first_timestamp
+        self.rule_state = RuleState.blank(n_rows, self._first_timestamp, device)
+        self._last_position = checkpoint.model.max_target_positions - 1
+        self.running: dict[int, int] = {}
+        """By slot: the position of the last token of each running slot, the host's copy of `positions`."""
+        self._attention_states: dict[int, int] = {}
+        """By slot: the number of encoder states that hold audio, for slots that want attention peaks."""
+
+    @property
+    def are_plain(self) -> bool:
+        """No slot has hotwords or draws at a temperature: every slot is greedy under the rules alone."""
+        return not (self._hotwords.are_any or self.sampler.draws_any)
+
+    def want_attention(self, slots: Sequence[int] | dict[int, int]) -> bool:
+        """Return whether any of these slots wants attention peaks."""
+        return not self._attention_states.keys().isdisjoint(slots)
+
+    def begin(self, slot: int, prompt: Prompt, draw: Draw) -> None:
+        """Prepare a slot for the prefill of a prompt. A slot that is running begins anew."""
+        self._hotwords.begin(slot, prompt.hotwords, prompt.prefix)
+        self.sampler.begin(slot, draw)
+        self._attention_states.pop(slot, None)
+        if draw.attention_samples:
+            self._attention_states[slot] = max(1, draw.attention_samples // STATE_SAMPLES)
+
+    def set_running(
+        self,
+        slots: Sequence[int],
+        prompts: Sequence[Prompt],
+        with_timestamps: Sequence[bool],
+        new_tokens: Sequence[tuple[int, ...]],
+    ) -> None:
+        """Let slots run from the tokens that were sampled after their prompts, at least one for each."""
+        positions = [len(prompt.tokens) + len(new) - 1 for prompt, new in zip(prompts, new_tokens, strict=True)]
+        written = [prompt.prefix + new for prompt, new in zip(prompts, new_tokens, strict=True)]
+        device = self.tokens.device
+        rows, last, on_device = to_device([list(slots), [new[-1] for new in new_tokens], positions], device)
+        self.tokens[rows] = last
+        self.positions[rows] = on_device
+        self.rule_state.store(rows, RuleState.begin(written, with_timestamps, self._first_timestamp, device))
+        self._hotwords.after(rows, last)
+        self.running.update(zip(slots, positions, strict=True))
+
+    def advance(self) -> None:
+        """Move the host's positions of all running slots on by one token."""
+        self.running = {slot: position + 1 for slot, position in self.running.items()}
+
+    def end(self, slot: int) -> None:
+        """Forget what belongs to a slot."""
+        self.running.pop(slot, None)
+        self._attention_states.pop(slot, None)
+        self._hotwords.end(slot)
+        self.sampler.end(slot)
+
+    def sample_after_prompts(
+        self,
+        rows: Tensor,
+        slots: Sequence[int],
+        written: Sequence[tuple[int, ...]],
+        with_timestamps: Sequence[bool],
+        logits: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Sample one token for each row of logits. The state of the slots stays as it is.
+
+        Args:
+            rows: `slots` on the device.
+            slots: the slot of each row of logits; a slot may have several.
+            written: the tokens that count as sampled before each row.
+            with_timestamps: whether each row's prompt lets the model mark times.
+            logits: `(rows, vocab_size)`.
+
+        Returns:
+            Tokens and log-probabilities, `(rows,)` each.
+        """
+        state = RuleState.begin(written, with_timestamps, self._first_timestamp, self.tokens.device)
+        return self._sample(rows, slots, state, logits)
+
+    def sample_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Sample one token for each of the first rows; the tokens become the rows' next input.
+
+        Args:
+            logits: `(rows, vocab_size)`.
+
+        Returns:
+            Tokens and log-probabilities, `(rows,)` each.
+        """
+        n_rows = logits.shape[0]
+        rows = slice(0, n_rows)
+        state = self.rule_state.select(rows)
+        tokens, logprobs = self._sample(rows, range(n_rows), state, logits)
+        self.tokens[rows] = tokens
+        self._hotwords.after(rows, tokens)
+        self.rule_state.store(rows, state.after(tokens, self._first_timestamp))
+        # A row that no window uses advances with the others, up to the last position.
+        self.positions[rows].add_(1).clamp_(max=self._last_position)
+        return tokens, logprobs
+
+    def attention_peaks(self, weights: Tensor, slots: Sequence[int]) -> Tensor:
+        """Return for each token the encoder state after the one with the most attention; -1 if its slot wants none.
+
+        Args:
+            weights: `(tokens, heads, states)`.
+            slots: the slot of each token.
+
+        Returns:
+            `(tokens,)`.
+
+        Source of the idea: Papi, Turchi, Negri, "AlignAtt: Using Attention-based Audio-Translation Alignments as a
+        Guide for Simultaneous Speech Translation", 2023.
+        """
+        device = weights.device
+        n_states = to_device([self._attention_states.get(slot, 0) for slot in slots], device)
+        holds_audio = torch.arange(weights.shape[2], device=device) < n_states[:, None]
+        peaks = weights.mean(dim=1).masked_fill(~holds_audio, -1.0).argmax(dim=-1)
+        return torch.where(n_states > 0, peaks + 1, -1)
+
+    def _sample(self, rows: Rows, slots: Sequence[int], state: RuleState, logits: Tensor) -> tuple[Tensor, Tensor]:
+        self._hotwords.apply(rows, logits)
+        for rule in self.rules:
+            rule.apply(logits, state)
+        return self.sampler.sample(slots, logits)

@@ -1,0 +1,59 @@
+"""How long the encoder takes, and how much decoding the running sequences are owed for it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from engine.scheduling.request import Request
+
+_MEMORY = 0.7
+"""The weight of the earlier measurements when a new one is averaged in. It smooths single slow calls."""
+
+
+class EncodeShares(Protocol):
+    """What a runner knows of the work of encoding."""
+
+    @property
+    def min_encode_share(self) -> float: ...
+
+    def encode_share(self, n_samples: int, is_interim: bool) -> float: ...
+
+
+class EncoderTime:
+    """Measures encoder calls, and accounts for the decode time that running sequences are owed afterwards."""
+
+    def __init__(self, runner: EncodeShares, window_s: float, min_decode_share: float) -> None:
+        """Create the account.
+
+        Args:
+            runner: tells the work of windows.
+            window_s: seconds of encoder time per full window, as measured while warming up.
+            min_decode_share: see `EngineConfig.min_decode_share`.
+        """
+        self._runner = runner
+        self._owed_per_encode_s = min_decode_share / (1 - min_decode_share)
+        self.window_s = window_s
+        """Measured seconds of encoder time per full window."""
+        self.owed_s = 0.0
+        """Seconds of decoding that the running sequences are still owed."""
+
+    def full_windows(self, batch: Sequence[Request]) -> float:
+        """Return the work of one call for these requests, in full windows."""
+        windows = [request.window for request in batch]
+        work = sum(self._runner.encode_share(len(window.samples), window.is_interim) for window in windows)
+        return max(work, self._runner.min_encode_share)
+
+    def expected_s(self, batch: Sequence[Request]) -> float:
+        """Return how many seconds one call for these requests is expected to take."""
+        return self.full_windows(batch) * self.window_s
+
+    def record(self, batches: Sequence[Sequence[Request]], elapsed_s: float) -> list[float]:
+        """Record calls for these batches, which took this long together. Returns the seconds of each call."""
+        shares = [self.full_windows(batch) for batch in batches]
+        full_windows = sum(shares)
+        self.window_s = _MEMORY * self.window_s + (1 - _MEMORY) * elapsed_s / full_windows
+        self.owed_s = elapsed_s * self._owed_per_encode_s
+        return [elapsed_s * share / full_windows for share in shares]
+
+    def pay(self, elapsed_s: float) -> None:
+        """Subtract a decode step of this many seconds from what the sequences are owed."""
+        self.owed_s -= elapsed_s

@@ -1,0 +1,53 @@
+"""Events and errors on their way from the engine's thread to the callers."""
+
+from collections import deque
+
+from engine.api import EngineEvent
+from engine.decoding.word_timing import Alignment
+from engine.scheduling.request import AttemptOutput, Deliver, Item, Request
+
+
+class Outbox:
+    """Collects what an engine step has for the callers, and delivers it together."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._items: list[tuple[Request, Item]] = []
+        self._finished: deque[tuple[Request, AttemptOutput, Alignment | None]] = deque()
+        """Decoded windows, whose slots are free, and whose last events are not made yet."""
+
+    @property
+    def n_finished(self) -> int:
+        """The number of finished windows whose last events are not made yet."""
+        return len(self._finished)
+
+    @property
+    def finished(self) -> list[Request]:
+        """The requests of these windows."""
+        return [request for request, _, _ in self._finished]
+
+    def put(self, request: Request, item: Item) -> None:
+        """Add an item; `flush` delivers it."""
+        self._items.append((request, item))
+
+    def finish(self, request: Request, output: AttemptOutput, alignment: Alignment | None) -> None:
+        """Add a window that is decoded; `emit` makes its last events."""
+        self._finished.append((request, output, alignment))
+
+    def emit(self, max_windows: int) -> None:
+        """Make the last events of at most this many finished windows, and deliver all items."""
+        for _ in range(min(max_windows, len(self._finished))):
+            request, output, alignment = self._finished[0]
+            events: list[EngineEvent] = [
+                *output.held_events,
+                *output.transcript.finish(output.is_truncated, request.n_steps, alignment),
+            ]
+            self._items += [(request, event) for event in events]
+            self._finished.popleft()
+        self.flush()
+
+    def flush(self) -> None:
+        """Deliver all items."""
+        if self._items:
+            items, self._items = self._items, []
+            self._deliver(items)

@@ -1,0 +1,65 @@
+"""A window on its way through the engine, and what its decoding attempts give."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.api import SAMPLE_RATE, EngineEvent, Window
+from engine.decoding.temperature_fallback import TemperatureFallback
+from engine.decoding.transcript import TokenTranscript
+from engine.errors import EngineError
+
+Item = EngineEvent | EngineError
+"""What the engine answers a request with; an error is terminal."""
+
+
+@dataclass(eq=False, slots=True)
+class AttemptOutput:
+    """What one decoding attempt has given so far."""
+
+    transcript: TokenTranscript
+    control: tuple[int, ...]
+    """The tokens before the transcript's."""
+    held_events: list[EngineEvent] = field(default_factory=list)
+    """Its events, where it is not known yet whether this attempt counts."""
+    is_truncated: bool = False
+    """The token limit ended it."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Request:
+    """A checked window on its way through the engine."""
+
+    window: Window
+    max_tokens: int
+    """Most tokens to decode, the forced prefix included."""
+    put: Callable[[Item], None]
+    """Where its items go, in order. The worker never calls it itself: it passes both on to `Deliver`."""
+    id: int = field(default_factory=itertools.count().__next__)
+    submitted_s: float = 0.0
+    """When it entered the queue, in seconds of the monotonic clock."""
+    is_cancelled: bool = False
+    n_steps: int = 0
+    """Decode steps taken after prefill, in all attempts."""
+    fallback: TemperatureFallback[AttemptOutput] = field(init=False)
+    language: str | None = None
+    """`None` until it is known."""
+    language_probabilities: dict[str, float] | None = None
+    """`None` unless the language was detected."""
+    output: AttemptOutput | None = None
+    """Of the current attempt; `None` until its prompt is prefilled."""
+    has_segments_out: bool = False
+    """A segment was handed out: the window cannot be decoded again."""
+
+    def __post_init__(self) -> None:
+        self.fallback = TemperatureFallback(self.window.options)
+        self.language = self.window.options.language
+
+    @property
+    def audio_s(self) -> float:
+        """The length of the window's audio in seconds."""
+        return len(self.window.samples) / SAMPLE_RATE
+
+
+Deliver = Callable[[list[tuple[Request, Item]]], None]
+"""Hands over all items of an engine step at once."""

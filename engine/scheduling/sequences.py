@@ -1,0 +1,250 @@
+"""The sequences being decoded: prefill their prompts, step them, judge what they give, decode again or finish them."""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from engine.api import EngineEvent, SegmentEvent
+from engine.decoding.prompt import Prompt, build_prompt
+from engine.decoding.repetition import repeated_tokens
+from engine.decoding.sampling import Draw
+from engine.decoding.temperature_fallback import DecodingAttempt
+from engine.decoding.transcript import TokenTranscript, TranscriptInfo
+from engine.decoding.word_timing import Alignment
+from engine.runner import Prefilled, Runner, SampledToken, Step, Transcribed
+from engine.scheduling.outbox import Outbox
+from engine.scheduling.request import AttemptOutput, Request
+from engine.scheduling.stats import StatsRecorder
+
+_Owners = dict[int, tuple[Request, DecodingAttempt]]
+"""By slot: whose token a launched step decodes, and in which attempt."""
+
+
+class Sequences:
+    """The requests that have a slot. Only the engine's thread may use it."""
+
+    def __init__(self, runner: Runner, stats: StatsRecorder, outbox: Outbox) -> None:
+        self._runner = runner
+        self._stats = stats
+        self._outbox = outbox
+        self._running: dict[int, Request] = {}
+        """By slot."""
+        self._in_flight: deque[tuple[Step, _Owners]] = deque()
+        """Steps that were launched and whose tokens are not collected yet."""
+        self._to_redecode: dict[int, Request] = {}
+        """By slot: requests that start their next attempt. Empty between two steps."""
+        self._to_align: dict[int, tuple[Request, AttemptOutput]] = {}
+        """By slot: decoded requests that need the times of their words. Empty between two steps."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    @property
+    def requests(self) -> Collection[Request]:
+        """The requests that have a slot."""
+        return self._running.values()
+
+    def allocate(self, batch: Iterable[Request]) -> list[int]:
+        """Give each request a slot, and return the slots."""
+        slots = {self._runner.slots.allocate(): request for request in batch}
+        self._running |= slots
+        return list(slots)
+
+    def prefill(self, slots: Iterable[int]) -> None:
+        """Prefill the prompts of encoded slots, in one pass; those that were released in the meantime are left out."""
+        new = {slot: self._running[slot] for slot in slots if slot in self._running}
+        if not new:
+            return
+        unknown = {slot: request for slot, request in new.items() if request.language is None}
+        if unknown and self._runner.checkpoint.generation.is_multilingual:
+            detected = self._runner.detect_languages(list(unknown))
+            for request, probabilities in zip(unknown.values(), detected, strict=True):
+                request.language_probabilities = probabilities
+                request.language = max(probabilities, key=lambda language: probabilities[language])
+        self._start_attempts(new)
+        self._settle()
+
+    def step(self) -> bool:
+        """Decode one token for every running sequence.
+
+        Returns:
+            Whether a step was launched. None is where the steps in flight are certain to be the last ones.
+        """
+        if self._in_flight and all(map(self._ends_soon, self._running.values())):
+            self.collect()
+            return False
+        self._launch()
+        self.collect(n_left=self._runner.n_ahead)
+        return True
+
+    def collect(self, n_left: int = 0) -> None:
+        """Collect the tokens of the steps in flight, the oldest first, except of the last `n_left` steps."""
+        while len(self._in_flight) > n_left:
+            step, owners = self._in_flight.popleft()
+            for slot, token in self._runner.collect(step).items():
+                request, attempt = owners[slot]
+                # Otherwise the attempt ended while this step was in flight.
+                if self._running.get(slot) is request and request.fallback.current is attempt:
+                    assert request.output is not None
+                    request.n_steps += 1
+                    self._accept(slot, request, request.output, token)
+            self._settle()
+
+    def forget_steps(self) -> None:
+        """Drop the steps in flight: no sequence is running that they belong to."""
+        self._in_flight.clear()
+
+    def release_cancelled(self) -> None:
+        """Release the slots of cancelled requests."""
+        for slot, request in list(self._running.items()):
+            if request.is_cancelled:
+                self._release(slot)
+                self._stats.cancelled()
+
+    def release_all(self) -> None:
+        """Release all slots."""
+        for slot in list(self._running):
+            self._release(slot)
+
+    def _start_attempts(self, requests: dict[int, Request]) -> None:
+        """Prefill the current attempt of each request, in one pass."""
+        attempts = [request.fallback.current for request in requests.values()]
+        prompts = [
+            self._build_prompt(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)
+        ]
+        prefilled = self._runner.prefill(
+            list(requests),
+            prompts,
+            [request.window.options.timestamps for request in requests.values()],
+            [_draw(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)],
+        )
+        if self._runner.n_ahead and not self._in_flight:
+            # The device goes on while the host makes the texts of the prompts.
+            self._launch()
+        n_accepted = sum(len(result.tokens) - 1 for result in prefilled)
+        self._stats.prefilled(len(requests), sum(len(prompt.draft) for prompt in prompts), n_accepted)
+        for (slot, request), attempt, prompt, result in zip(
+            requests.items(), attempts, prompts, prefilled, strict=True
+        ):
+            output = request.output = self._new_output(request, attempt, prompt, result)
+            for token in request.window.options.prefix:
+                self._publish(request, output, output.transcript.push(token, None))
+            for sampled in result.tokens:
+                if self._accept(slot, request, output, sampled):
+                    break
+
+    def _build_prompt(self, request: Request, attempt: DecodingAttempt) -> Prompt:
+        options = request.window.options
+        if not attempt.has_previous_text:
+            options = replace(options, previous_text="", hotwords=())
+        prompt = build_prompt(self._runner.checkpoint, options, request.language)
+        return replace(prompt, draft=_usable_draft(request, attempt))
+
+    def _new_output(
+        self, request: Request, attempt: DecodingAttempt, prompt: Prompt, prefilled: Prefilled
+    ) -> AttemptOutput:
+        info = TranscriptInfo(
+            audio_s=request.audio_s,
+            language=request.language,
+            with_timestamps=request.window.options.timestamps,
+            no_speech_prob=prefilled.no_speech_prob,
+            with_word_times=request.window.options.word_times,
+            temperature=attempt.temperature,
+            language_probabilities=request.language_probabilities,
+        )
+        return AttemptOutput(TokenTranscript(self._runner.checkpoint.tokenizer, info), prompt.control)
+
+    def _launch(self) -> None:
+        step = self._runner.launch()
+        owners = {slot: (self._running[slot], self._running[slot].fallback.current) for slot in step.slots}
+        self._in_flight.append((step, owners))
+        self._stats.launched(len(step.slots))
+
+    def _ends_soon(self, request: Request) -> bool:
+        """Return whether the steps in flight are certain to be the last ones of this request."""
+        output = request.output
+        return output is not None and output.transcript.n_tokens + len(self._in_flight) >= request.max_tokens
+
+    def _accept(self, slot: int, request: Request, output: AttemptOutput, sampled: SampledToken) -> bool:
+        """Add a sampled token to the output. Returns whether the attempt has ended: with it, or in a repetition."""
+        transcript = output.transcript
+        events = transcript.push(sampled.token, sampled.logprob, sampled.attention_peak_s)
+        self._publish(request, output, events)
+        eot = self._runner.checkpoint.tokenizer.eot
+        is_ended = sampled.token == eot
+        # Only new text makes a repetition: after a forced prefix that repeats itself the output may still end.
+        n_repeated = repeated_tokens(transcript.text_tokens) if sampled.token < eot else 0
+        if n_repeated:
+            transcript.cut_repetition(n_repeated)
+        output.is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
+        if not (is_ended or n_repeated or output.is_truncated):
+            return False
+        self._end_attempt(slot, request, output)
+        return True
+
+    def _end_attempt(self, slot: int, request: Request, output: AttemptOutput) -> None:
+        """Decide whether the window is decoded again, aligned or finished."""
+        options, transcript = request.window.options, output.transcript
+        counting: AttemptOutput | None = output
+        if transcript.is_repetitive or request.fallback.must_hold_events:
+            may_drop_text = not request.has_segments_out and not options.prefix
+            counting = request.fallback.judge(transcript.outcome, output, may_drop_previous_text=may_drop_text)
+        if counting is None:
+            self._to_redecode[slot] = request
+        elif counting.transcript.n_tokens and (options.word_times or counting.transcript.is_repetitive):
+            self._to_align[slot] = (request, counting)
+        else:
+            self._finish(slot, request, counting)
+
+    def _settle(self) -> None:
+        """Start the next attempts of the sequences that ended in this step, and align those that need it."""
+        while self._to_redecode:
+            requests, self._to_redecode = self._to_redecode, {}
+            self._start_attempts(requests)
+        ended, self._to_align = self._to_align, {}
+        if not ended:
+            return
+        # One pass gives the times of words, and the end of the speech that a repetition was cut to.
+        transcribed = [
+            Transcribed(output.control, output.transcript.tokens, len(request.window.samples))
+            for request, output in ended.values()
+        ]
+        alignments = self._runner.align(list(ended), transcribed)
+        for (slot, (request, output)), alignment in zip(ended.items(), alignments, strict=True):
+            self._finish(slot, request, output, alignment)
+
+    def _finish(self, slot: int, request: Request, output: AttemptOutput, alignment: Alignment | None = None) -> None:
+        self._release(slot)
+        self._stats.done()
+        self._outbox.finish(request, output, alignment)
+
+    def _publish(self, request: Request, output: AttemptOutput, events: list[EngineEvent]) -> None:
+        """Hand out the events of an attempt, or hold them until the attempt is known to count."""
+        if not events:
+            return
+        if request.fallback.must_hold_events:
+            output.held_events += events
+            return
+        request.has_segments_out |= any(isinstance(event, SegmentEvent) for event in events)
+        for event in events:
+            self._outbox.put(request, event)
+
+    def _release(self, slot: int) -> None:
+        self._runner.release(slot)
+        del self._running[slot]
+
+
+def _draw(request: Request, attempt: DecodingAttempt) -> Draw:
+    window = request.window
+    return Draw(attempt.temperature, attempt.seed, len(window.samples) if window.options.attention_times else 0)
+
+
+def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]:
+    """Return the draft tokens that can be of use to an attempt.
+
+    Tokens drawn at a temperature cannot be predicted, and the bonus of hotwords depends on the tokens before.
+    """
+    options = request.window.options
+    if attempt.temperature > 0 or options.hotwords:
+        return ()
+    return options.draft[: request.max_tokens - len(options.prefix) - 1]

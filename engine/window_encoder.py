@@ -1,0 +1,84 @@
+"""Encodes windows into the cross-attention cache of their slots: audio in, log-mel features, encoder calls."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.decoding.word_timing import STATE_SAMPLES
+from engine.model.audio_context import WindowLengths
+from engine.model.forward import ForwardPass
+from engine.model.host_transfer import HostTransfer
+from engine.model.log_mel import log_mel
+from engine.model.packing import cut, find_runs
+
+
+class WindowEncoder:
+    """Knows how much of each window is encoded, and in which parts."""
+
+    def __init__(
+        self,
+        forward: ForwardPass,
+        lengths: WindowLengths,
+        filters: Tensor,
+        transfer: HostTransfer,
+        *,
+        n_full_states: int,
+        n_filling: int,
+        dtype: torch.dtype,
+    ) -> None:
+        """Create an encoder of windows.
+
+        Args:
+            forward: makes the encoder's passes.
+            lengths: decides how much of each window is encoded.
+            filters: the mel filterbank, on the device.
+            transfer: brings the audio to the device.
+            n_full_states: encoder states of a full window.
+            n_filling: the number of full windows that fill the device; more in one call take as long each.
+            dtype: of the features.
+        """
+        self.lengths = lengths
+        self.n_filling = n_filling
+        self._forward = forward
+        self._filters = filters
+        self._transfer = transfer
+        self._n_full_states = n_full_states
+        self._dtype = dtype
+        self._encoded: torch.cuda.Event | None = None
+        """On a GPU: recorded after the last call."""
+
+    def encode(
+        self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool]
+    ) -> None:
+        """Encode windows of up to 30 s and write their cross-attention keys and values."""
+        n_states = [
+            self.lengths.n_states(len(samples), is_interim)
+            for samples, is_interim in zip(windows, are_interims, strict=True)
+        ]
+        # Windows of equal length lie side by side.
+        order = sorted(range(len(windows)), key=n_states.__getitem__)
+        windows, slots = [windows[index] for index in order], [slots[index] for index in order]
+        n_states.sort()
+        # Each part fills the device, so that it works on the first part while the host brings the next one.
+        for part in cut(n_states, self.n_filling * self._n_full_states):
+            features = self._transfer.prefetch(partial(self._features, windows[part], max(n_states[part])))
+            self._forward.encode(features, slots[part], find_runs(n_states[part]))
+        if self._filters.is_cuda:
+            self._encoded = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._encoded.record()
+
+    def is_encoding(self) -> bool:
+        """Return whether the device still works on the last call."""
+        return self._encoded is not None and not self._encoded.query()  # type: ignore[no-untyped-call]
+
+    def encode_share(self, n_samples: int, is_interim: bool) -> float:
+        """Return the work of encoding a window, as a fraction of a full window's."""
+        return self.lengths.n_states(n_samples, is_interim) / self._n_full_states
+
+    def _features(self, windows: Sequence[NDArray[np.float32]], n_states: int) -> Tensor:
+        samples = self._transfer.padded(windows, n_states * STATE_SAMPLES)
+        return log_mel(samples, self._filters).to(self._dtype)
