@@ -26,7 +26,7 @@ class AudioFormat:
     """The channels are mixed into one before they are heard."""
 
     @property
-    def n_heard(self) -> int:
+    def n_transcribed(self) -> int:
         """Channels that are transcribed, each on its own."""
         return 1 if self.is_mixed else self.channels
 
@@ -103,7 +103,7 @@ class AudioDecoder:
         self._is_mixed = audio.is_mixed
         self._frame_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
         self.bytes_per_s = self._frame_bytes * audio.sample_rate
-        self._resamplers = [Resampler(audio.sample_rate) for _ in range(audio.n_heard)]
+        self._resamplers = [Resampler(audio.sample_rate) for _ in range(audio.n_transcribed)]
         self._rest = b""
 
     @property

@@ -12,6 +12,9 @@ from engine import api
 
 EndpointingMode = Literal["vad", "manual"]
 
+MAX_PENDING_FLUSHES = 64
+"""Flushes of a session that may wait for their answers at the same time; the session refuses one more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpointing:
