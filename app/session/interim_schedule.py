@@ -74,7 +74,8 @@ class InterimSchedule:
     def is_due(self, position: int, speech_until: int) -> bool:
         """Whether to ask for an interim now, or to replace the one that waits in the queue.
 
-        The caller does not ask while the engine decodes one. An interim is never due if no speech is new since the last.
+        The caller does not ask while the engine decodes one. An interim is never due if no speech is new since the
+        last.
         """
         pause = position - speech_until
         if pause < POSSIBLE_PAUSE_SAMPLES:

@@ -1,12 +1,12 @@
 """One client's session, without I/O: commands and engine events go in, effects come out.
 
-It has no socket, no task and no clock. It counts time in samples received, so that the same audio gives the same effects
-however it was cut. `app/session/engine_driver.py` performs the effects.
+It has no socket, no task and no clock. It counts time in samples received, so that the same audio gives the same
+effects however it was cut. `app/session/engine_driver.py` performs the effects.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from app.errors import (
     CLOSE_DONE,
@@ -15,7 +15,6 @@ from app.errors import (
     CLOSE_OVERLOADED,
     BadMessage,
     BadStart,
-    LimitExceeded,
     SessionError,
 )
 from app.session import commands, events
@@ -24,7 +23,8 @@ from app.session.channel import Channel
 from app.session.context import Context
 from app.session.effects import Effect
 from app.session.endpointing import SpeechDetector, WebRtcDetector
-from app.session.finals import FinalOptions, Finals
+from app.session.finals import FinalOptions
+from app.session.flushes import PendingFlushes
 from app.session.jobs import JobKind, SessionPort
 from app.session.options import ChannelOptions
 from app.session.speech_filter import SpeechFilter
@@ -58,19 +58,6 @@ class SessionConfig:
     """Makes the policy that decides which text of an open window is stable."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingFlush:
-    """A flush that is answered when the channels have sent all text from before it."""
-
-    id: events.FlushId
-    waits_for: list[tuple[Finals, int]]
-    """The flushed channels' finals, and how many windows of each must be done."""
-
-    @property
-    def is_done(self) -> bool:
-        return all(finals.n_done >= n_windows for finals, n_windows in self.waits_for)
-
-
 class Session:
     """Feed it with `receive` and `engine_event`; perform the effects that they return, in order."""
 
@@ -86,7 +73,7 @@ class Session:
         self._options: ChannelOptions | None = None
         """`None` before the start, as is `_intake`."""
         self._intake: AudioIntake | None = None
-        self._flushes: deque[_PendingFlush] = deque()
+        self._flushes = PendingFlushes(self._port)
         self._reason_to_end: SessionError | None = None
         """Why the server ends the session, if it does."""
 
@@ -222,28 +209,31 @@ class Session:
     # Commands.
 
     def _carry_out(self, command: commands.Command) -> None:
+        if isinstance(command, commands.Start):
+            self._start(command)
+            return
+        intake = self._intake
+        assert intake
         match command:
-            case commands.Start():
-                self._start(command)
             case commands.Audio(data):
-                self._started_intake.feed(data)
-            case commands.Flush():
-                self._flush(command)
+                intake.feed(data)
+            case commands.Flush(flush_id, number):
+                self._flushes.require_room()
+                intake.drain()
+                self._flushes.add(flush_id, [each for each in intake.channels if number in (None, each.number)])
+                self._answer()
             case commands.Discard():
-                self._started_intake.drain()
-                for channel in self._started_intake.channels:
+                intake.drain()
+                for channel in intake.channels:
                     channel.discard()
             case commands.Configure():
-                self._configure(command)
+                self._configure(command, intake)
             case commands.Stop():
                 self._stop(State.STOPPING)
             case commands.Keepalive():
                 pass
-
-    @property
-    def _started_intake(self) -> AudioIntake:
-        assert self._intake
-        return self._intake
+            case _:
+                assert_never(command)
 
     def _start(self, start: commands.Start) -> None:
         if not _knows_language(self._model, start.language):
@@ -274,26 +264,14 @@ class Session:
         self._state = State.OPEN
         self._port.send(events.Started(self.id, self._model.name, self.limits, start.notices))
 
-    def _flush(self, flush: commands.Flush) -> None:
-        if len(self._flushes) >= commands.MAX_PENDING_FLUSHES:
-            message = f"flush: {commands.MAX_PENDING_FLUSHES} flushes wait for their answers"
-            raise LimitExceeded("too_many_flushes", message)
-        self._started_intake.drain()
-        flushed = [each for each in self._started_intake.channels if flush.channel in (None, each.number)]
-        for channel in flushed:
-            channel.flush(flush.id)
-        waits_for = [(channel.finals, channel.finals.n_added) for channel in flushed]
-        self._flushes.append(_PendingFlush(flush.id, waits_for))
-        self._answer()
-
-    def _configure(self, change: commands.Configure) -> None:
-        assert self._options and self._intake
+    def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:
+        assert self._options
         if not _knows_language(self._model, change.language):
             raise BadMessage("bad_message", f"{_expected_language(self._model)} as language", change.language)
-        n_channels = self._intake.audio_format.n_transcribed
+        n_channels = intake.audio_format.n_transcribed
         if change.audio.n_transcribed != n_channels:
             raise BadMessage("bad_message", f"{n_channels} channels, as before", change.audio.n_transcribed)
-        self._intake.change_format(change.audio)
+        intake.change_format(change.audio)
         self._options = replace(
             self._options,
             endpointing=change.endpointing,
@@ -301,7 +279,7 @@ class Session:
             first_prompt="",
             request=DecodeRequest(change.language, self._options.request.task, change.hotwords, change.words),
         )
-        for channel in self._intake.channels:
+        for channel in intake.channels:
             channel.configure(self._options)
 
     # Ends.
@@ -309,23 +287,19 @@ class Session:
     def _stop(self, state: State) -> None:
         """Receive no more audio; the session ends when all of its text is final."""
         was_open, self._state = self._state is State.OPEN, state
-        if was_open:
-            self._started_intake.finish()
+        if was_open and self._intake:
+            self._intake.finish()
         self._answer()
 
     def _answer(self) -> None:
         """Answer the flushes whose audio is final, in order; end a stopping session when all of its audio is."""
-        while self._flushes and self._flushes[0].is_done:
-            self._port.send(events.Flushed(self._flushes.popleft().id))
-        if self.is_stopping and not any(channel.finals for channel in self._started_intake.channels):
-            self._finish()
-
-    def _finish(self) -> None:
-        """All text is final: say goodbye."""
+        self._flushes.answer()
+        finals = [channel.finals for channel in self._intake.channels] if self._intake else []
+        if not self.is_stopping or any(finals):
+            return
         if self._reason_to_end:
             self._fail(self._reason_to_end)
             return
-        finals = [channel.finals for channel in self._started_intake.channels]
         speech_s = sum(each.speech_samples for each in finals) / SAMPLE_RATE
         n_words = sum(each.n_words for each in finals)
         self._port.send(events.Stopped(round(self.audio_s, 3), round(speech_s, 3), n_words))
