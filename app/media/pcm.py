@@ -1,4 +1,4 @@
-"""Raw audio bytes to mono float32 samples at 16 kHz, per channel, whatever way the bytes were cut."""
+"""Decodes raw audio bytes to float32 samples at 16 kHz, for each channel; the bytes may be cut anywhere."""
 
 from dataclasses import dataclass
 from typing import Literal, assert_never
@@ -10,24 +10,28 @@ from numpy.typing import NDArray
 from engine.api import SAMPLE_RATE
 
 Samples = NDArray[np.float32]
+"""Audio samples in [-1, 1], 16 kHz where nothing else is said."""
 
 Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 BYTES_PER_SAMPLE: dict[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
+"""Bytes of one sample of one channel."""
 
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """Raw audio as it arrives; the samples of several channels are interleaved."""
+    """The format of raw audio. The samples of several channels are interleaved."""
 
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = 16_000
+    """Samples of one channel per second."""
     channels: int = 1
+    """The number of channels in the bytes."""
     is_mixed: bool = False
-    """The channels are mixed into one before they are heard."""
+    """Whether all channels are mixed into one, which is transcribed."""
 
     @property
-    def n_heard(self) -> int:
-        """Channels that are transcribed, each on its own."""
+    def n_transcribed(self) -> int:
+        """The number of channels that are transcribed, each with its own transcript."""
         return 1 if self.is_mixed else self.channels
 
 
@@ -53,7 +57,7 @@ _ALAW = _alaw_table()
 
 
 def decode_samples(data: bytes, encoding: Encoding) -> Samples:
-    """Whole samples to float32 in [-1, 1]. Floats are clipped, and what is not a number becomes silence."""
+    """Decode whole samples to float32 in [-1, 1]. Floats are clipped; NaN becomes 0."""
     match encoding:
         case "pcm_s16le":
             return np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(32768)
@@ -69,7 +73,7 @@ def decode_samples(data: bytes, encoding: Encoding) -> Samples:
 
 
 class Resampler:
-    """Streaming conversion of one channel to 16 kHz; the same samples come out however the input was cut."""
+    """Converts the samples of one channel to 16 kHz. The output does not depend on how the input was cut."""
 
     def __init__(self, sample_rate: int) -> None:
         self._stream = (
@@ -77,14 +81,15 @@ class Resampler:
         )
 
     def drain(self) -> Samples:
-        """The samples still held back, as if no more came; more may come."""
+        """The samples that are still held back, as if the stream ended here; it may go on."""
         if self._stream is None:
             return np.zeros(0, dtype=np.float32)
         held: Samples = self._stream.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
         self._stream.clear()
         return held
 
-    def process(self, samples: Samples) -> Samples:
+    def resample(self, samples: Samples) -> Samples:
+        """Convert the next samples; some of the output is held back until more come."""
         if self._stream is None:
             return samples
         resampled: Samples = self._stream.resample_chunk(samples)
@@ -92,9 +97,9 @@ class Resampler:
 
 
 class AudioDecoder:
-    """Bytes of interleaved channels to one array of 16 kHz samples per channel that is heard.
+    """Decodes bytes of interleaved channels to 16 kHz samples, an array for each channel that is transcribed.
 
-    Bytes that do not yet make a sample of every channel are kept for the next call.
+    Bytes that do not make a sample of every channel yet are kept for the next call.
     """
 
     def __init__(self, audio: AudioFormat) -> None:
@@ -103,15 +108,17 @@ class AudioDecoder:
         self._is_mixed = audio.is_mixed
         self._frame_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
         self.bytes_per_s = self._frame_bytes * audio.sample_rate
-        self._resamplers = [Resampler(audio.sample_rate) for _ in range(audio.n_heard)]
+        """Bytes that make a second of audio."""
+        self._resamplers = [Resampler(audio.sample_rate) for _ in range(audio.n_transcribed)]
         self._rest = b""
 
     @property
     def n_rest_bytes(self) -> int:
-        """Bytes kept because they do not make a sample of every channel."""
+        """How many bytes are kept because they do not make a sample of every channel yet."""
         return len(self._rest)
 
     def decode(self, data: bytes) -> list[Samples]:
+        """Decode the next bytes; returns an array for each channel that is transcribed."""
         data = self._rest + data
         n_whole = len(data) - len(data) % self._frame_bytes
         self._rest = data[n_whole:]
@@ -119,19 +126,19 @@ class AudioDecoder:
         if self._is_mixed:
             frames = frames.mean(axis=1, keepdims=True)
         return [
-            resampler.process(np.ascontiguousarray(frames[:, channel]))
+            resampler.resample(np.ascontiguousarray(frames[:, channel]))
             for channel, resampler in enumerate(self._resamplers)
         ]
 
     def drain(self) -> list[Samples]:
-        """The samples still inside the resamplers."""
+        """The samples that the resamplers still hold back, for each channel that is transcribed."""
         return [resampler.drain() for resampler in self._resamplers]
 
 
 class SampleBuffer:
-    """The part of a channel's timeline that may still be needed; positions are samples since the session began.
+    """The part of a channel's audio that may still be needed. Positions are in samples since the session began.
 
-    Appending costs amortised constant time; what lies before `start` has been forgotten.
+    Appending a sample costs amortised constant time.
     """
 
     def __init__(self) -> None:
@@ -139,12 +146,15 @@ class SampleBuffer:
         self._offset = 0
         self._length = 0
         self.start = 0
+        """Position of the first sample that is kept."""
 
     @property
     def end(self) -> int:
+        """Position after the last sample."""
         return self.start + self._length
 
     def append(self, samples: Samples) -> None:
+        """Add samples at the end; they are copied."""
         needed = self._offset + self._length + len(samples)
         if needed > len(self._samples):
             held = self._samples[self._offset : self._offset + self._length]
@@ -152,17 +162,18 @@ class SampleBuffer:
             self._samples = np.zeros(size, dtype=np.float32)
             self._samples[: self._length] = held
             self._offset = 0
-        at = self._offset + self._length
-        self._samples[at : at + len(samples)] = samples
+        end = self._offset + self._length
+        self._samples[end : end + len(samples)] = samples
         self._length += len(samples)
 
     def view(self, start: int, end: int) -> Samples:
-        """Samples from position `start` to `end`; valid until the next `append`."""
+        """The samples from position `start` to `end`, without a copy; valid until the next `append`."""
         assert self.start <= start <= end <= self.end
-        at = self._offset + start - self.start
-        return self._samples[at : at + end - start]
+        index = self._offset + start - self.start
+        return self._samples[index : index + end - start]
 
     def forget_before(self, position: int) -> None:
+        """Keep only the samples from `position` on."""
         n_gone = min(max(position - self.start, 0), self._length)
         self._offset += n_gone
         self._length -= n_gone

@@ -1,11 +1,13 @@
-"""A container that arrives bit by bit on a socket, decoded as far as it has come: 16 kHz samples through PyAV (FFmpeg).
+"""Decodes a container that arrives in pieces on a socket, as far as it has come, to 16 kHz samples by PyAV (FFmpeg).
 
-FFmpeg reads where and as much as it likes, so it runs in a thread of its own that waits in `read` for more.
+FFmpeg reads as much as it likes and when it likes. So it runs in a thread of its own, which waits for more bytes in
+`ContainerDecoder.read`.
 """
 
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
+from enum import Enum, auto
 
 import numpy as np
 
@@ -14,71 +16,104 @@ from app.media import file_decoder
 from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 
-# The thread stops when so much has been decoded that nobody has taken: a few bytes may expand to hours.
 MAX_HELD_SAMPLES = 10 * SAMPLE_RATE
+"""Decoded samples of each channel that may wait for the caller (10 s); then the thread waits.
+
+A few bytes of a container may expand to hours of audio.
+"""
+
+
+class _Input(Enum):
+    """What the caller says of the bytes."""
+
+    OPEN = auto()
+    """More may come."""
+    ENDED = auto()
+    """No more come."""
+    CLOSED = auto()
+    """The caller wants no more samples."""
+
+
+class _Progress(Enum):
+    """How far the thread has come."""
+
+    WORKING = auto()
+    STARVED = auto()
+    """It has used up all bytes and waits for more."""
+    DONE = auto()
+    """It has ended."""
 
 
 class ContainerDecoder:
-    """Bytes in by `decode`, samples out of it; one caller at a time. `close` ends the thread, whatever it does."""
+    """Receives bytes by `decode`, which yields the samples. One caller at a time. `close` ends the thread."""
 
     def __init__(self, channels: int = 1) -> None:
-        """Args:
-        channels: 1 has all that the container holds mixed down; more must be as many as it holds.
+        """Make a decoder; its thread starts with the first bytes.
+
+        Args:
+            channels: 1 mixes all channels of the container into one. A higher number must be that of the container.
         """
         self._channels = None if channels == 1 else channels
         self._loop = asyncio.get_running_loop()
         self._turn = threading.Condition()
-        """Guards everything below, which both threads change."""
+        """Guards all fields below, which both threads change."""
         self._data = b""
+        """Bytes that FFmpeg has not read yet."""
         self._held: list[Samples] = []
+        """Samples that the caller has not received yet."""
         self._n_held = 0
-        self._is_waiting = False
-        """The thread has used up what there was."""
-        self._is_ended = False
-        """Nothing follows what is in `_data`."""
-        self._is_closed = False
-        self._is_done = False
+        """How many these are, of each channel."""
+        self._input = _Input.OPEN
+        self._progress = _Progress.WORKING
         self._error: MediaError | Exception | None = None
         self._changed = asyncio.Event()
         """Set when the caller may have something to do."""
         self._thread: threading.Thread | None = None
 
     async def decode(self, data: bytes) -> AsyncGenerator[Samples, None]:
-        """What can be decoded now that these bytes have come, in pieces of some 10 s at most. Interleaved float32.
+        """Decode what these bytes make possible: pieces of interleaved float32 samples, of about 10 s at most.
 
         Raises:
-            MediaError: this is no audio, or not of so many channels.
+            MediaError: these bytes hold no audio, or another number of channels.
         """
-        self._start()
         with self._turn:
             self._data += data
-            self._is_waiting = self._is_waiting and not data
-            self._turn.notify_all()
+            if data:
+                self._resume()
         async for piece in self._pieces():
             yield piece
 
     async def finish(self) -> AsyncGenerator[Samples, None]:
-        """What is left when no more bytes come. Raises like `decode`."""
-        self._start()
+        """Decode the rest, because no more bytes come. Raises like `decode`."""
         with self._turn:
-            self._is_ended = True
-            self._is_waiting = False
-            self._turn.notify_all()
+            if self._input is _Input.OPEN:
+                self._input = _Input.ENDED
+            self._resume()
         async for piece in self._pieces():
             yield piece
 
     def close(self) -> None:
+        """End the thread, whatever it does; it yields no more samples."""
         with self._turn:
-            self._is_closed = True
+            self._input = _Input.CLOSED
             self._turn.notify_all()
 
+    def _resume(self) -> None:
+        """The thread has something to do again."""
+        if self._progress is _Progress.STARVED:
+            self._progress = _Progress.WORKING
+        self._turn.notify_all()
+
     async def _pieces(self) -> AsyncGenerator[Samples, None]:
-        """Until the thread has used up what it was given."""
+        """Yield samples until the thread has used up its bytes."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="container", daemon=True)
+            self._thread.start()
         while True:
             self._changed.clear()
             with self._turn:
                 held, self._held, self._n_held = self._held, [], 0
-                is_over = self._is_waiting or self._is_done
+                is_over = self._progress is not _Progress.WORKING
                 self._turn.notify_all()
             if held:
                 yield np.concatenate(held)
@@ -89,47 +124,42 @@ class ContainerDecoder:
         if self._error is not None:
             raise self._error
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="container", daemon=True)
-            self._thread.start()
-
     # In the thread.
 
     def _run(self) -> None:
         try:
-            for samples in file_decoder.decoded(self, self._channels):
-                if not self._put(samples):
+            for samples in file_decoder.decode_frames(self, self._channels):
+                if not self._hand_over(samples):
                     break
         except Exception as error:
-            # A mistake of ours is raised where it can be seen, in the task that waits.
+            # Also a mistake of ours is raised in the task that waits, where it is seen.
             self._error = error
         with self._turn:
-            self._is_done = True
-            self._tell()
+            self._progress = _Progress.DONE
+            self._wake_caller()
 
     def read(self, n: int) -> bytes:
-        """FFmpeg asks for bytes: waits until there are some. None are left at the end."""
+        """Give FFmpeg up to `n` bytes; waits for them. No bytes mean the end of the container."""
         with self._turn:
-            while not (self._data or self._is_ended or self._is_closed):
-                self._is_waiting = True
-                self._tell()
+            while not self._data and self._input is _Input.OPEN:
+                self._progress = _Progress.STARVED
+                self._wake_caller()
                 self._turn.wait()
-            if self._is_closed:
+            if self._input is _Input.CLOSED:
                 return b""
             data, self._data = self._data[:n], self._data[n:]
             return data
 
-    def _put(self, samples: Samples) -> bool:
-        """Hand out samples, once there is room for them; false if nobody wants them any more."""
+    def _hand_over(self, samples: Samples) -> bool:
+        """Give samples to the caller when there is room for them; false if the caller wants no more."""
         with self._turn:
-            while self._n_held >= MAX_HELD_SAMPLES and not self._is_closed:
-                self._tell()
+            while self._n_held >= MAX_HELD_SAMPLES and self._input is not _Input.CLOSED:
+                self._wake_caller()
                 self._turn.wait()
             self._held.append(samples)
             self._n_held += len(samples) // (self._channels or 1)
-            return not self._is_closed
+            return self._input is not _Input.CLOSED
 
-    def _tell(self) -> None:
-        if not self._is_closed:
+    def _wake_caller(self) -> None:
+        if self._input is not _Input.CLOSED:
             self._loop.call_soon_threadsafe(self._changed.set)

@@ -1,6 +1,6 @@
-"""What a client tells its session, independent of any wire format; dialects translate.
+"""What a client asks of its session, independent of any wire format. Dialects translate their messages to these.
 
-Times are seconds on the session's timeline: since its first sample, or since `Resume.from_s` for a resumed one.
+A time is in seconds on the session's timeline: since its first sample, or since `Resume.from_s` if it was resumed.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +11,18 @@ from app.session.events import FlushId, Notice
 from engine import api
 
 EndpointingMode = Literal["vad", "manual"]
+"""How the end of an utterance is found.
+
+- `vad`: a speech detector finds its beginning and its end.
+- `manual`: it begins with the first audio, and ends with a flush, with `Stop` or at its maximum length. It is decoded
+  even if no speech is detected in it.
+"""
+
+MAX_PENDING_FLUSHES = 64
+"""The most flushes of a session that may wait for their answers; one more is refused.
+
+This bounds what a session holds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,72 +30,86 @@ class Endpointing:
     """When an utterance begins and ends."""
 
     mode: EndpointingMode = "vad"
-    """`vad`: as speech is detected. `manual`: an utterance begins with the first audio and ends with a flush, `stop` or
-    its maximum; it is read whether speech is detected in it or not."""
     silence_ms: int = 500
-    """Silence after speech that ends an utterance."""
+    """The silence after speech that ends an utterance, in milliseconds."""
     min_utterance_s: float = 0.0
-    """Silence does not end an utterance before it has lasted so long: a single word waits for what may follow."""
+    """Silence does not end an utterance that is shorter than this many seconds: more may follow a single word."""
     max_utterance_s: float = 60.0
-    """A longer utterance is ended where its next window would begin, so that what it holds stays bounded."""
+    """An utterance that is longer than this many seconds ends where its next window would begin.
+
+    This bounds what a session holds.
+    """
     padding_ms: int = 300
-    """Audio heard from before the first frame of speech, as detectors hear soft onsets late."""
+    """The audio before detected speech that is decoded with it, in milliseconds: detectors notice soft onsets late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a client that lost its connection goes on."""
+    """Where a client goes on that lost its connection."""
 
     from_s: tuple[float, ...]
-    """One time for all channels, or one for each: the newest `Utterance.resume_from_s`."""
+    """One time for all channels, or one for each: the last `Utterance.resume_from_s` that the client received."""
     prompt: str = ""
-    """Text before that moment."""
+    """The text before that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
+    """Start the session; the first command."""
+
     audio: AudioFormat = field(default_factory=AudioFormat)
+    """The format of the audio to come."""
     language: str | None = None
-    """`None`: detected for every window."""
+    """A language code of the model; `None` lets the model detect the language of each window."""
     task: api.Task = "transcribe"
+    """Whether speech is transcribed, or translated to English."""
     interim: bool = True
+    """Whether interims are sent."""
     endpointing: Endpointing = field(default_factory=Endpointing)
     prompt: str = ""
+    """Text that the model is shown before an utterance that has no text yet."""
     hotwords: tuple[str, ...] = ()
-    """Names and terms to expect; limits as in `engine.api.DecodeOptions`."""
+    """Names and terms to expect; the limits are those of `engine.api.DecodeOptions`."""
     words: bool = False
-    """Say of every final word when it was said."""
+    """Whether every final word gets a start, an end and a confidence."""
     resume: Resume | None = None
-    notices: tuple["Notice", ...] = ()
-    """What the dialect could not honour; told to the client in `Started`."""
+    """`None` for a new session."""
+    notices: tuple[Notice, ...] = ()
+    """What the dialect could not honour; the client receives it in `Started`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
+    """Process audio of the present format."""
+
     data: bytes
+    """May be cut anywhere, also inside a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
+    """End the open utterances now; `Flushed` answers when their text was sent."""
+
     id: FlushId
+    """The client's own name for it."""
     channel: int | None = None
-    """`None`: all of them."""
+    """The only channel to flush; `None` flushes all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Forget the audio of the open utterance: it ends with the text that was stable. Those that have ended stay."""
+    """Forget the audio of the open utterances: they end with their stable text. Ended utterances are not affected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """Hear utterances from the next one on in another way; the fields are those of `Start`.
+    """Change options for the utterances to come. The fields are those of `Start`.
 
-    Audio and endpointing change at once. Another mode of endpointing ends the open utterance first.
+    Audio format and endpointing change at once. Another endpointing mode ends the open utterances first.
     """
 
     audio: AudioFormat
-    """With as many channels as before."""
+    """It has as many channels as before."""
     language: str | None
     endpointing: Endpointing
     prompt: str
@@ -93,12 +119,12 @@ class Configure:
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    pass
+    """Do nothing: the client is still there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    pass
+    """End the session when all audio is final; no more audio comes."""
 
 
 Command = Start | Audio | Flush | Discard | Configure | Keepalive | Stop
@@ -106,8 +132,9 @@ Command = Start | Audio | Flush | Discard | Configure | Keepalive | Stop
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """The next bytes of a container (WAV, Ogg, WebM, ...) on its way in; the shell makes `Audio` of the started format
-    of it, which is 16 kHz `pcm_f32le`.
+    """The next bytes of a container (WAV, Ogg, WebM, ...) that arrives in pieces.
+
+    It is no command: the shell decodes it to `Audio` of 16 kHz `pcm_f32le`, the format of such a session.
     """
 
     data: bytes

@@ -1,4 +1,7 @@
-"""Which detected speech has no text, and which of it is to be read again. Plain functions of spans and texts."""
+"""Compares detected speech with the text that covers it: which speech has no text, and where a text may end.
+
+These are pure functions of spans and texts.
+"""
 
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -6,93 +9,115 @@ from difflib import SequenceMatcher
 from engine.api import SAMPLE_RATE
 
 Span = tuple[int, int]
-"""A stretch of the timeline: first position, and the one behind the last."""
+"""A stretch of the timeline in samples: the position of its first sample, and the position after its last sample."""
 
-# Speech without text beside other text is reported from this length on; shorter stretches are breaths and the
-# detector's slack. In a window without any text all of it is reported.
-UNCOVERED_SAMPLES = SAMPLE_RATE // 2
-# So much speech without text between two segments is read again. Measured on 24 minutes of human speech with the
-# embedded model: 10 times; half a second would make it 67 times, two thirds of them for nothing.
-MISSED_SAMPLES = SAMPLE_RATE
-# Audio read around it: the detector hears soft beginnings late.
+MIN_UNCOVERED_SAMPLES = SAMPLE_RATE // 2
+"""The shortest speech without text, in samples, that is reported in a window with some text (0.5 s).
+
+Shorter stretches are breaths and the inaccuracy of the detector. In a window without any text every stretch is
+reported.
+"""
+MIN_MISSED_SAMPLES = SAMPLE_RATE
+"""The least speech without text between two segments, in samples, that is decoded again (1 s).
+
+Measured on 24 minutes of human speech with the embedded model. 1 s: 10 re-decodes. 0.5 s: 67 re-decodes, two thirds of
+which found nothing.
+"""
 MARGIN_SAMPLES = SAMPLE_RATE // 5
-# However slowly somebody speaks, a letter or a figure takes no longer, and a text no longer than one more of them.
-# Slowest measured with the embedded model on an hour of human and synthetic speech: "One" over 1.4 s.
+"""Audio before and after missed speech that is decoded with it, in samples (0.2 s).
+
+The detector notices soft beginnings late.
+"""
 LETTER_SAMPLES = SAMPLE_RATE // 2
-# A text of which so much stands in its neighbour says the same again.
+"""The longest time that one letter or digit of a text can take, in samples (0.5 s); a text may take one letter more.
+
+The slowest text in an hour of human and synthetic speech, with the embedded model, was "One" over 1.4 s.
+"""
 REPEATED_SHARE = 0.8
+"""A text repeats its neighbour if they are similar by this ratio (`SequenceMatcher.ratio`, 0 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Speech that a reading has passed over, and the audio that holds it, free of what has text."""
+    """Speech for which a decoding attempt gave no text."""
 
     speech: list[Span]
+    """The detected speech, in order."""
     start: int
+    """Position of the first sample to decode again: before the speech by a margin, but after audio that has text."""
     end: int
+    """Position after the last sample to decode again."""
 
 
-def uncovered(speech: list[Span], covered: list[Span], least: int) -> list[Span]:
-    """The stretches of speech, of `least` samples or more, that no segment reaches. Both lists are in order."""
-    left: list[Span] = []
+def uncovered(speech: list[Span], covered: list[Span], min_samples: int) -> list[Span]:
+    """The stretches of speech of at least `min_samples` that no covered span reaches. Both lists are in order."""
+    gaps: list[Span] = []
     for start, end in speech:
-        at = start
+        position = start
         for covered_start, covered_end in covered:
-            if at < covered_start < end:
-                left.append((at, covered_start))
-            if covered_start < end and covered_end > at:
-                at = min(covered_end, end)
-        left.append((at, end))
-    return [(start, end) for start, end in left if end - start >= least]
+            if position < covered_start < end:
+                gaps.append((position, covered_start))
+            if covered_start < end and covered_end > position:
+                position = min(covered_end, end)
+        gaps.append((position, end))
+    return [(start, end) for start, end in gaps if end - start >= min_samples]
 
 
-def missed(speech: list[Span], since: int, until: int) -> Missed | None:
-    """What was passed over between two segments, if it is long enough to be read again."""
-    spans = within(speech, since, until)
-    if duration(spans) < MISSED_SAMPLES:
+def find_missed(speech: list[Span], since: int, until: int) -> Missed | None:
+    """The speech between two positions without text, if there is enough of it to decode it again."""
+    spans = clip(speech, since, until)
+    if duration(spans) < MIN_MISSED_SAMPLES:
         return None
     return Missed(spans, max(spans[0][0] - MARGIN_SAMPLES, since), min(spans[-1][1] + MARGIN_SAMPLES, until))
 
 
-def spoken_until(text: str, speech: list[Span], start: int, end: int) -> int:
-    """Where the speech that a text stands for ends at the latest: two words are not what was said in half a minute.
+def plausible_end(text: str, speech: list[Span], start: int, end: int) -> int:
+    """The latest position at which a text can end: two words do not take half a minute.
+
+    Only detected speech counts, `LETTER_SAMPLES` for each letter and for one more.
 
     Args:
-        start: where the text begins and
-        end: ends, as the model has it.
+        text: the text of a segment.
+        speech: all detected speech, in order.
+        start: where the segment starts.
+        end: where the segment ends by the model's timestamps.
+
+    Returns:
+        A position between `start` and `end`.
     """
-    left, until = (n_letters(text) + 1) * LETTER_SAMPLES, start
-    for span_start, span_end in within(speech, start, end):
-        if span_end - span_start > left:
-            return span_start + left if left else until
-        left, until = left - (span_end - span_start), span_end
+    n_left, latest = (count_letters(text) + 1) * LETTER_SAMPLES, start
+    for span_start, span_end in clip(speech, start, end):
+        if span_end - span_start > n_left:
+            return span_start + n_left if n_left else latest
+        n_left, latest = n_left - (span_end - span_start), span_end
     return end
 
 
-def within(spans: list[Span], start: int, end: int) -> list[Span]:
-    """What of the spans lies between two positions."""
+def clip(spans: list[Span], start: int, end: int) -> list[Span]:
+    """The parts of the spans that lie between two positions."""
     return [(max(begin, start), min(until, end)) for begin, until in spans if begin < end and until > start]
 
 
 def duration(spans: list[Span]) -> int:
+    """The sum of the lengths of the spans, in samples."""
     return sum(end - start for start, end in spans)
 
 
-def repeats(text: str, before: str, behind: str) -> bool:
-    """Whether a text only says again how the one before it ends, or how the one behind it begins.
+def repeats_neighbour(text: str, text_before: str, text_after: str) -> bool:
+    """Whether a text only repeats the end of the text before it, or the beginning of the text after it.
 
-    Nearly is enough: where a segment's end is told too early, its last words are read again from the middle of one of
-    them, and not the same.
+    Similar is enough: where the timestamp of a segment's end is too early, its last words are decoded again from the
+    middle of a word, and come out differently.
     """
     letters = _letters(text)
     if not letters:
         return True
-    neighbours = (_letters(before)[-len(letters) :], _letters(behind)[: len(letters)])
+    neighbours = (_letters(text_before)[-len(letters) :], _letters(text_after)[: len(letters)])
     return any(SequenceMatcher(None, letters, each, False).ratio() >= REPEATED_SHARE for each in neighbours)
 
 
-def n_letters(text: str) -> int:
-    """Letters and figures."""
+def count_letters(text: str) -> int:
+    """How many letters and digits a text has."""
     return len(_letters(text))
 
 

@@ -1,4 +1,4 @@
-"""What a session asks its shell to do, in order: `app/session/engine_driver.py` does it."""
+"""What a session asks its shell to do, in order. `app/session/engine_driver.py` does it."""
 
 from dataclasses import dataclass
 
@@ -8,30 +8,36 @@ from engine import api
 
 @dataclass(frozen=True, slots=True)
 class Send:
+    """Send an event to the client."""
+
     event: Event
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Submit:
-    """Give the window to the engine and its events back to the session under this number."""
+    """Submit a window to the engine, and give its events to `Session.engine_event` under this id."""
 
     job: int
+    """The id of the job, unique within the session."""
     window: api.Window
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Withdraw a window; none of its events is wanted any more."""
+    """Withdraw a window that was submitted; the session needs none of its events any more."""
 
     job: int
+    """The id of its `Submit`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Nothing follows: end the connection with this WebSocket close code."""
+    """Close the connection. It is the last effect of a session."""
 
     code: int
+    """The WebSocket close code."""
     reason: str
+    """The close reason: a stable code in words, such as `done` or `overloaded`."""
 
 
 Effect = Send | Submit | Cancel | Close

@@ -1,6 +1,6 @@
-"""Where speech begins, pauses and ends: a detector's frame decisions, smoothed with hysteresis and hangover.
+"""Where speech begins, pauses and ends: the decisions of a detector about single frames, smoothed.
 
-Everything here counts in frames of audio; there is no clock.
+Everything counts in frames of audio; there is no clock.
 """
 
 from collections import deque
@@ -14,71 +14,87 @@ from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 
 FRAME_MS = 20
+"""The length of a frame in milliseconds. The WebRTC detector accepts 10, 20 and 30."""
 FRAME_SAMPLES = SAMPLE_RATE * FRAME_MS // 1000
 
-# Speech begins when this many of the last ONSET_WINDOW frames are voiced, and then began at the first of them.
 ONSET_WINDOW = 10
+"""How many of the last frames decide whether speech has begun (200 ms)."""
 ONSET_VOICED = 6
-# A flush may end speech that has not been announced yet; fewer voiced frames than this are taken for a click.
+"""Speech begins when this many of the last `ONSET_WINDOW` frames are voiced, and it began at the first of them."""
 ONSET_VOICED_AT_FLUSH = 3
-# Once speaking, a frame counts as speech when this many of the last SPEECH_WINDOW frames are voiced.
+"""The same at a flush, which can end speech before it is announced. Fewer voiced frames are taken for a click."""
 SPEECH_WINDOW = 5
+"""How many of the last frames decide whether speech goes on (100 ms)."""
 SPEECH_VOICED = 3
+"""Speech goes on while this many of the last `SPEECH_WINDOW` frames are voiced."""
 
 
 class SpeechDetector(Protocol):
-    """Says of one frame after another whether it holds speech. Frames are `FRAME_SAMPLES` of 16 kHz mono float32."""
+    """Decides of one frame after another whether it holds speech."""
 
-    def is_speech(self, frame: Samples) -> bool: ...
+    def is_speech(self, frame: Samples) -> bool:
+        """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
+        ...
 
 
 class WebRtcDetector:
-    """The WebRTC project's Gaussian-mixture detector; aggressiveness 0 to 3, more is stricter about noise."""
+    """The Gaussian-mixture detector of the WebRTC project."""
 
     def __init__(self, aggressiveness: int = 2) -> None:
+        """Make a detector.
+
+        Args:
+            aggressiveness: 0 to 3; a higher value takes fewer noises for speech.
+        """
         self._vad = webrtcvad.Vad(aggressiveness)
 
     def is_speech(self, frame: Samples) -> bool:
+        """As in `SpeechDetector`."""
         pcm = (frame * 32767).astype("<i2")
         return bool(self._vad.is_speech(pcm.tobytes(), SAMPLE_RATE))
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechBegan:
-    at: int
+    """Speech has begun."""
+
+    position: int
     """Position of the first voiced sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechEnded:
-    at: int
-    """Position behind the last sample of speech; the silence that showed it follows."""
+    """Speech has ended."""
+
+    position: int
+    """Position after the last sample of speech; the silence that showed the end follows."""
 
 
 class Endpointer:
-    """Turns frame decisions into speech begun and speech ended.
+    """Turns decisions about frames into the beginning and end of speech.
 
-    `silence_ms` of frames without speech end it, but not before `min_utterance_s` from its beginning. Positions are
-    samples on the channel's timeline.
+    Positions are in samples on the channel's timeline.
     """
 
     def __init__(self, detector: SpeechDetector, silence_ms: int, min_utterance_s: float = 0.0) -> None:
+        """Make an endpointer; the arguments are those of `configure`, and the detector."""
         self._detector = detector
-        self.adjust(silence_ms, min_utterance_s)
+        self.configure(silence_ms, min_utterance_s)
         self._began = 0
         self._recent: deque[bool] = deque(maxlen=ONSET_WINDOW)
         self.position = 0
-        """Behind the last frame taken in."""
+        """Position after the last frame."""
         self.is_speaking = False
         self.speech_until = 0
-        """Behind the last frame of speech."""
+        """Position after the last frame of speech."""
 
     @property
     def pause_samples(self) -> int:
-        """How long it has been since the last frame of speech."""
+        """Samples since the last frame of speech."""
         return self.position - self.speech_until
 
-    def take(self, frame: Samples) -> SpeechBegan | SpeechEnded | None:
+    def push(self, frame: Samples) -> SpeechBegan | SpeechEnded | None:
+        """Process the next frame."""
         self._recent.append(self._detector.is_speech(frame))
         self.position += FRAME_SAMPLES
         if not self.is_speaking:
@@ -86,25 +102,30 @@ class Endpointer:
         voiced = list(self._recent)[-SPEECH_WINDOW:]
         if self._recent[-1] and sum(voiced) >= SPEECH_VOICED:
             self.speech_until = self.position
-        # A voiced frame may be the onset of the next word, which must not be cut off from it.
+        # A voiced frame may be the onset of the next word, which must not be cut off.
         if self.pause_samples < self._silence_samples or self._recent[-1]:
             return None
         if self.position - self._began < self._min_samples:
             return None
         return self._end()
 
-    def adjust(self, silence_ms: int, min_utterance_s: float) -> None:
-        """End speech in another way from now on."""
+    def configure(self, silence_ms: int, min_utterance_s: float) -> None:
+        """Change when speech ends.
+
+        Args:
+            silence_ms: the frames without speech that end it, in milliseconds.
+            min_utterance_s: speech does not end before this many seconds after its beginning.
+        """
         self._silence_samples = silence_ms * SAMPLE_RATE // 1000
         self._min_samples = round(min_utterance_s * SAMPLE_RATE)
 
-    def forget(self) -> None:
-        """Whatever was said, nobody is speaking: only what still comes may be speech."""
+    def reset(self) -> None:
+        """Take all audio so far for silence: only frames to come can begin speech."""
         self.is_speaking = False
         self._recent.clear()
 
     def flush(self) -> SpeechBegan | None:
-        """Speech that has begun but was not announced yet, as when a short word is followed by a flush at once."""
+        """Begin speech that was not announced yet, as when a flush follows a short word."""
         if self.is_speaking or sum(self._recent) < ONSET_VOICED_AT_FLUSH:
             return None
         return self._begin()
@@ -122,12 +143,12 @@ class Endpointer:
         return SpeechBegan(self._began)
 
     def _end(self) -> SpeechEnded:
-        self.forget()
+        self.reset()
         return SpeechEnded(self.speech_until)
 
 
-def quietest(samples: Samples, span_samples: int) -> int:
-    """Where the least energy lies: the middle of the quietest stretch of `span_samples`, as an index into `samples`."""
+def quietest_index(samples: Samples, span_samples: int) -> int:
+    """The index of the middle of the stretch of `span_samples` that has the least energy."""
     if len(samples) <= span_samples:
         return len(samples) // 2
     energy = np.concatenate(([0.0], np.cumsum(np.square(samples, dtype=np.float64))))

@@ -1,6 +1,6 @@
-"""The shell of a session towards the engine: performs effects, runs windows, feeds their events back.
+"""The shell of a session towards the engine: performs effects, runs windows, and gives their events to the session.
 
-Used by WebSocket connections and by file transcription alike; what they do with the events is theirs.
+WebSocket connections and file transcription both use it. It leaves to them what happens to the session's events.
 """
 
 import asyncio
@@ -12,8 +12,11 @@ from app.session.session import Session
 from engine import api
 from engine.errors import EngineError
 
-# Windows of one session that may wait for their text before no more audio is read from the client.
 MAX_BACKLOG = 8
+"""The most ended windows of one session that may wait for the engine while its client's audio is read.
+
+At this number no more audio is read until one of them is done.
+"""
 
 
 class SessionDriver:
@@ -29,10 +32,17 @@ class SessionDriver:
         window_deadline_s: float | None = None,
         on_final_wait: Callable[[float], None] | None = None,
     ) -> None:
-        """Args:
-        on_final_wait: told how many seconds each final waited for the engine.
-        window_deadline_s: how long the engine may take with a window, its time in the queue included; `None` where
-            nobody waits for it live.
+        """Make a driver.
+
+        Args:
+            session: the session; the caller gives it commands only by `receive` and `perform`.
+            transcriber: the engine.
+            tasks: where windows run.
+            on_event: called with each event for the client, in order.
+            on_close: called once, when the session is over.
+            window_deadline_s: how long the engine may take for a window, its time in the queue included; `None` for
+                as long as it takes.
+            on_final_wait: called with the seconds that each final window has waited in the engine's queue.
         """
         self.session = session
         self._window_deadline_s = window_deadline_s
@@ -42,14 +52,16 @@ class SessionDriver:
         self._on_event = on_event
         self._on_close = on_close
         self._windows: dict[int, asyncio.Task[None]] = {}
+        """The tasks of the windows that run, by the ids of their jobs."""
         self._has_room = asyncio.Event()
         self._has_room.set()
 
     def receive(self, command: commands.Command) -> None:
+        """Give a command to the session, and perform what follows. Does not wait for anything."""
         self.perform(self.session.receive(command))
 
     def perform(self, effects: list[Effect]) -> None:
-        """Carry out effects in order. Does not wait for anything."""
+        """Perform effects, in order. Does not wait for anything."""
         for effect in effects:
             match effect:
                 case Send(event):
@@ -66,11 +78,11 @@ class SessionDriver:
             self._has_room.clear()
 
     async def room(self) -> None:
-        """Wait until the session can take more audio; this is what stops a client that is faster than the engine."""
+        """Wait until the session can process more audio. This slows down a client that is faster than the engine."""
         await self._has_room.wait()
 
     def cancel_windows(self) -> None:
-        """Withdraw whatever still runs; nobody is there to read it."""
+        """Withdraw all windows that still run."""
         for job in list(self._windows):
             self._cancel(job)
 
@@ -79,12 +91,8 @@ class SessionDriver:
         if task:
             task.cancel()
 
-    def _note_wait(self, window: api.Window, event: api.EngineEvent) -> None:
-        is_final = window.priority is api.Priority.FINAL
-        if self._on_final_wait and is_final and isinstance(event, api.StartedEvent):
-            self._on_final_wait(event.queued_s)
-
     async def _run(self, job: int, window: api.Window) -> None:
+        """Submit a window, and give its events to the session until the last one."""
         try:
             async with asyncio.timeout(self._window_deadline_s) as deadline:
                 async with self._transcriber.submit(window) as engine_events:
@@ -99,3 +107,8 @@ class SessionDriver:
             self.perform(self.session.engine_stalled(job, self._window_deadline_s))
         finally:
             self._windows.pop(job, None)
+
+    def _note_wait(self, window: api.Window, event: api.EngineEvent) -> None:
+        is_final = window.priority is api.Priority.FINAL
+        if self._on_final_wait and is_final and isinstance(event, api.StartedEvent):
+            self._on_final_wait(event.queued_s)

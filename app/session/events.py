@@ -1,6 +1,7 @@
-"""What a session tells its client, independent of any wire format; dialects translate.
+"""What a session tells its client, independent of any wire format. Dialects translate these to their messages.
 
-Times are seconds on the session's timeline: since its first sample, or since `Resume.from_s` for a resumed one.
+A time is in seconds on the session's timeline: since its first sample, or since `Resume.from_s` if it was resumed.
+Utterances and segments are numbered from 0, over all channels of the session. Channels are numbered from 0.
 """
 
 import math
@@ -9,43 +10,57 @@ from dataclasses import dataclass
 from engine import api
 
 FlushId = str | int
+"""The client's own name for a flush."""
 
 
 def confidence(avg_logprob: float) -> float:
-    """The probability of a token, on geometric average, in thousandths."""
+    """The confidence in a text, 0 to 1 in thousandths: the geometric mean of its tokens' probabilities."""
     return round(min(math.exp(avg_logprob), 1.0), 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the client should know and that changes nothing: an option ignored, a key unknown."""
+    """Something that the client should know and that changes nothing, such as an option that is ignored."""
 
     code: str
+    """Stable, for programs."""
     message: str
+    """A sentence, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """The limits of a session that clients are told of."""
+
     max_message_bytes: int = 1 << 20
+    """The longest message of audio, in bytes."""
     max_ahead_s: float = 60.0
-    """How far audio may run ahead of the clock."""
+    """How far audio may run ahead of the clock, in seconds."""
     idle_timeout_s: float = 60.0
+    """How long a client may send nothing, in seconds."""
     max_window_s: float = float(api.WINDOW_S)
+    """The longest window, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """The session has started. The first event."""
+
     session_id: str
     model: str
+    """The name of the model."""
     limits: Limits
     notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
+    """An utterance has begun. Exactly one `Endpoint` and one `Utterance` follow for it."""
+
     utterance: int
     channel: int
     at_s: float
+    """Where its speech begins."""
     is_detected: bool = True
     """False in mode `manual`, where an utterance begins with the first audio."""
     from_s: float = 0.0
@@ -54,40 +69,46 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """No more audio belongs to an utterance that was announced; its text may still come. One for each, before its
-    `Utterance`.
-    """
+    """No more audio belongs to an utterance; its final text may still come."""
 
     utterance: int
     channel: int
     end_s: float
     """Where its audio ends, the silence that showed the end included."""
     flush: FlushId | None = None
-    """The flush that ended it, if one did."""
+    """The flush that ended it; `None` if something else did."""
     is_discarded: bool = False
+    """Whether the client discarded its audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interim:
-    """The reading of an utterance behind the segments sent so far: `stable` only grows, `tail` may change."""
+    """The present hypothesis of an utterance, after the segments that were sent already."""
 
     utterance: int
     channel: int
     start_s: float
+    """Where the audio of the hypothesis begins."""
     end_s: float
+    """Where the audio of the hypothesis ends."""
     stable: str
+    """The part of the text that does not change any more; it only grows."""
     tail: str
+    """The part of the text that may still change."""
     avg_logprob: float = 0.0
-    """Of the whole reading."""
+    """The mean log-probability of the tokens of the whole hypothesis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
+    """A word of a segment."""
+
     text: str
     """With its punctuation, without spaces around it."""
     start_s: float
     end_s: float
     confidence: float
+    """0 to 1: the mean probability of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,78 +117,99 @@ class Segment:
 
     utterance: int
     id: int
+    """The number of the segment."""
     channel: int
     start_s: float
     end_s: float
     text: str
+    """With its leading space, if its script has any, except in the first segment of an utterance."""
     language: str | None
+    """The language code; `None` if it is not known."""
     source: api.Segment
-    """As the engine decoded it; its times count from the start of its window."""
+    """The segment as the engine decoded it. Its times count from `window_start_s`."""
     window_start_s: float
+    """Where the decoded audio begins."""
     words: tuple[Word, ...] = ()
-    """Where they were asked for."""
+    """Its words, if the client asked for them."""
     goes_on: bool = False
-    """The utterance has a window behind this segment's, so that this is hardly its last."""
+    """Whether the utterance has another window after this one, so that more segments are likely to follow."""
 
     @property
     def confidence(self) -> float:
+        """The confidence in its text, 0 to 1."""
         return confidence(self.source.avg_logprob)
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """The one terminal event of an utterance."""
+    """An utterance is final. The last event of the utterance."""
 
     utterance: int
     channel: int
     start_s: float
+    """Where its speech begins."""
     end_s: float
+    """Where its speech or its text ends."""
     text: str
     uncovered: tuple[tuple[float, float], ...]
-    """Stretches of detected speech without text."""
+    """Starts and ends of detected speech without text."""
     final_until_s: float
-    """Audio before it is done on all channels and may be forgotten by the client."""
+    """Audio before this time is final on all channels, and the client may forget it."""
     resume_from_s: tuple[float, ...]
-    """The same for each channel; `final_until_s` is the least of them."""
+    """The same for each channel; `final_until_s` is the smallest of them."""
     n_redecodes: int = 0
-    """Stretches of speech without text that were read again; for the operator, not for the client."""
+    """How many stretches of speech without text were decoded again. For the operator, not for the client."""
     recovered_s: float = 0.0
-    """Speech that has text thanks to them."""
+    """Seconds of speech that have text thanks to these re-decodes."""
     is_complete: bool = True
-    """False where the session had to end, or the client discarded its audio, before all of it was read."""
+    """False if the session ended, or the client discarded the audio, before all of it was decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
+    """The text of all audio before a flush was sent."""
+
     id: FlushId
+    """The flush."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
+    """The text is late."""
+
     behind_s: float
+    """How far the audio is ahead of its text, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error told to the client; after a fatal one the session is over."""
+    """An error. After a fatal one the session is over."""
 
     code: str
+    """Stable, for programs."""
     message: str
+    """A sentence, for people."""
     is_fatal: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
+    """The session has ended as the client asked. The last event."""
+
     audio_s: float
+    """Seconds of audio received on each channel."""
     speech_s: float
+    """Seconds of speech detected on all channels."""
     words: int
+    """Words of final text on all channels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A dialect's own answer to its client, as it goes out; it keeps its place among the events."""
+    """A dialect's own answer to its client. It is no event, but keeps its place among the events."""
 
     text: str
+    """The message as it is sent."""
 
 
 Event = Started | SpeechStarted | Endpoint | Interim | Segment | Utterance | Flushed | Lag | Notice | Failure | Stopped

@@ -1,87 +1,165 @@
-"""When a window that still grows is read again: soon after speech begins, then steadily, and at a pause.
+"""Decodes the open window of a channel again and again while it grows, and sends the interim texts."""
 
-Counts samples of the channel's timeline; knows neither audio nor engine.
-"""
+from dataclasses import dataclass, replace
+from typing import assert_never
 
+from app.media.pcm import SampleBuffer
+from app.session import events
+from app.session.acceptance import accepts_interim
+from app.session.endpointing import Endpointer
+from app.session.finals import Finals
+from app.session.interim_schedule import InterimSchedule
+from app.session.jobs import Job, JobKind, SessionPort
+from app.session.options import ChannelOptions
+from app.session.speech_filter import SpeechFilter
+from app.session.windows import OpenWindow
+from engine import api
 from engine.api import SAMPLE_RATE
 
-# The first words are waited for most; with less speech than this a reading is mostly wrong.
-FIRST_SAMPLES = 300 * SAMPLE_RATE // 1000
-# A silence of this length may become a pause, which is then waited for, as a reading before it would be repeated at it.
-LULL_SAMPLES = 60 * SAMPLE_RATE // 1000
-# After this much silence the last words are whole, and no more may come: they are shown before the endpoint is sure.
-PAUSE_SAMPLES = 160 * SAMPLE_RATE // 1000
-# A reading that waits in the queue makes way for one that has so much more audio, in the same place in line: when its
-# turn comes it is new.
-FRESH_SAMPLES = 400 * SAMPLE_RATE // 1000
-# An engine that takes this share of the time to answer a channel's readings is not asked more often.
-MAX_BUSY_SHARE = 0.6
-# Nor is it asked less often than this once it answers: it may be quick again.
-LONGEST_SAMPLES = SAMPLE_RATE
+
+@dataclass(slots=True)
+class _Request:
+    """Audio of the open window that the engine was asked to decode."""
+
+    job: Job
+    audio_end: int
+    """Position after the last sample of the audio."""
+    is_decoding: bool = False
+    """Whether it has left the engine's queue."""
 
 
-class InterimSchedule:
-    """One channel's. Stretches the interval when answers take long, counted in audio that comes in meanwhile."""
+class Interims:
+    """The interims of one channel.
 
-    def __init__(self, interval_samples: int, silence_samples: int) -> None:
-        """Args:
-        silence_samples: what ends an utterance.
+    A newer request replaces one that waits in the engine's queue. Until the engine confirms that, the newer one is not
+    replaced in its turn.
+    """
+
+    def __init__(
+        self,
+        interval_samples: int,
+        options: ChannelOptions,
+        session: SessionPort,
+        finals: Finals,
+        endpointer: Endpointer,
+        buffer: SampleBuffer,
+    ) -> None:
+        """Make the interims of a channel.
+
+        Args:
+            interval_samples: the least audio between two interims.
+            options: those of the channel.
+            session: where jobs and events go.
+            finals: the ended windows of the channel; they are decoded first, and their text is the context.
+            endpointer: it knows how far the channel's audio has come.
+            buffer: the channel's audio.
         """
-        self._interval = interval_samples
-        self._fresh = min(FRESH_SAMPLES, interval_samples)
-        self._silence = silence_samples
-        self._next = 0
-        self._asked = 0
-        self._asked_since: int | None = None
-        self._took = 0
+        self.channel = finals.channel
+        self.decoded_until = 0
+        """Position after the audio of the newest interim that was answered."""
+        self._speech_filter: SpeechFilter = options.finals.speech_filter
+        self._session = session
+        self._finals = finals
+        self._endpointer = endpointer
+        self._buffer = buffer
+        self._schedule = InterimSchedule(interval_samples, options.silence_samples)
+        self._window: OpenWindow | None = None
+        self._newest: _Request | None = None
+        """The newest request, until it is answered."""
+        self._replaced: Job | None = None
+        """A job in the queue that the newest replaces, until the engine confirms that."""
 
-    def adjust(self, silence_samples: int) -> None:
-        """Another silence ends an utterance from now on."""
-        self._silence = silence_samples
+    def set_silence(self, silence_samples: int) -> None:
+        """Change the silence that ends an utterance."""
+        self._schedule.set_silence(silence_samples)
 
-    def begin(self, speech_start: int) -> None:
-        """A window opens whose utterance has just begun."""
-        self._next = speech_start + FIRST_SAMPLES
-        self.leave()
+    def begin_utterance(self, window: OpenWindow) -> None:
+        """The first window of an utterance opens."""
+        self._window = window
+        self._schedule.begin_utterance(window.utterance.start)
 
-    def go_on(self, position: int) -> None:
-        """A window opens in the middle of an utterance."""
-        self._next = position + self._interval
-        self.leave()
+    def continue_utterance(self, window: OpenWindow) -> None:
+        """A later window of an utterance opens."""
+        self._window = window
+        self._schedule.continue_utterance(self._endpointer.position)
 
-    def leave(self) -> None:
-        """What was asked for is not waited for any more."""
-        self._asked = 0
-        self._asked_since = None
+    def cancel(self) -> None:
+        """The window has ended: withdraw what was asked for it."""
+        if self._newest:
+            self._session.cancel(self._newest.job)
+        if self._replaced:
+            self._session.cancel(self._replaced)
+        self._window = self._newest = self._replaced = None
 
-    def is_due(self, position: int, speech_until: int) -> bool:
-        """Whether to read the window now, be it in place of a reading that waits. Not while one is under way.
+    def submit_if_due(self, window: OpenWindow) -> None:
+        """Ask for the text of the open window if it is time to; a job that waits in the queue is replaced.
 
-        Never when all that was spoken has been read.
+        Final texts go first, and a job that the engine decodes already is not replaced.
         """
-        pause = position - speech_until
-        if pause < LULL_SAMPLES:
-            is_unanswered = self._asked_since is not None
-            due = self._asked + self._fresh if is_unanswered else self._next
-            return speech_until > self._asked and position >= due
-        # An answer that would come behind the endpoint is not worth its while: the final is on its way by then.
-        is_read = self._asked >= speech_until + PAUSE_SAMPLES
-        return pause >= PAUSE_SAMPLES and not is_read and pause + self._took < self._silence
+        if self._finals or not window.speech:
+            return
+        position = self._endpointer.position
+        if not self._schedule.is_due(position, window.speech[-1][1]):
+            return
+        if self._newest and (self._newest.is_decoding or self._replaced):
+            return
+        self._schedule.note_submitted(position)
+        stabilizer = window.stabilizer
+        options = self._finals.decode_options(window.utterance, stabilizer.tokens, stabilizer.draft)
+        options = replace(options, attention_times=stabilizer.needs_attention)
+        samples = self._buffer.view(window.start, position).copy()
+        self._replaced = self._newest.job if self._newest else None
+        self._newest = _Request(self._session.submit(self, JobKind.INTERIM, samples, options), position)
 
-    def asked(self, position: int) -> None:
-        """The window is being read up to here."""
-        self._asked = position
-        if self._asked_since is None:
-            self._asked_since = position
-        self._next = position + self._stretched()
+    def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
+        """Process an event of the newest job; what an older job has decoded is ignored."""
+        request = self._newest
+        if request is None or job is not request.job:
+            if job is self._replaced and isinstance(event, api.SupersededEvent | api.DoneEvent):
+                self._replaced = None
+            return
+        match event:
+            case api.StartedEvent():
+                request.is_decoding = True
+            case api.SupersededEvent():
+                self._newest = None
+                self._schedule.forget_submitted()
+            case api.DoneEvent():
+                self._newest = None
+                self._schedule.note_answered(self._endpointer.position)
+                self.decoded_until = request.audio_end
+                self._show(event, request.audio_end)
+            case api.SegmentEvent():
+                pass
+            case _:
+                assert_never(event)
 
-    def answered(self, position: int) -> None:
-        """The answer has come, and by now there is audio up to `position`."""
-        if self._asked_since is not None:
-            took = min(position - self._asked_since, round(LONGEST_SAMPLES * MAX_BUSY_SHARE))
-            self._took = (self._took + took) // 2
-            self._next = max(self._next, self._asked + self._stretched())
-        self._asked_since = None
+    def on_dropped(self, job: Job) -> None:
+        """Go on without an interim: the engine had no room or no time for it."""
+        if job is self._replaced:
+            self._replaced = None
+        elif self._newest and job is self._newest.job:
+            self._newest = None
+            self._schedule.forget_submitted()
 
-    def _stretched(self) -> int:
-        return max(self._interval, round(self._took / MAX_BUSY_SHARE))
+    def _show(self, done: api.DoneEvent, end: int) -> None:
+        """Send a hypothesis of the open window up to the position `end`, unless it is not accepted as speech."""
+        window = self._window
+        assert window
+        if not accepts_interim(self._speech_filter, window, done):
+            return
+        window.stabilizer.update(done.pieces, end, (end - window.start) / SAMPLE_RATE)
+        stable, tail = window.stabilizer.stable, window.stabilizer.tail
+        if not window.utterance.text:
+            stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
+        self._session.send(
+            events.Interim(
+                utterance=window.utterance.number,
+                channel=self.channel,
+                start_s=self._session.seconds(max(window.start, window.utterance.start)),
+                end_s=self._session.seconds(end),
+                stable=stable,
+                tail=tail,
+                avg_logprob=done.avg_logprob,
+            )
+        )

@@ -1,4 +1,4 @@
-"""English names of Whisper's languages, as OpenAI's API spells them. Source: openai/whisper, whisper/tokenizer.py."""
+"""The languages of Whisper."""
 
 NAMES = {
     "en": "english",
@@ -102,6 +102,7 @@ NAMES = {
     "su": "sundanese",
     "yue": "cantonese",
 }
+"""English names by language codes, as OpenAI's API spells them. Source: openai/whisper, whisper/tokenizer.py."""
 
-# Written without spaces between words, so that utterances are joined without one.
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
+"""Languages that are written without spaces between words; their utterances are joined without a space."""

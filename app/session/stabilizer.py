@@ -1,7 +1,7 @@
-"""Which part of a growing window's text is stable, kept back from the edge of the audio, by one of two policies.
+"""Which part of an open window's text is stable, decided by one of two policies.
 
 The stable part is kept as tokens. Every later hypothesis of the window, the final one too, is decoded with them as a
-forced prefix, and that is why text once shown as stable never changes.
+forced prefix. That is why text that was shown as stable never changes.
 """
 
 from collections.abc import Callable
@@ -10,32 +10,43 @@ from typing import Protocol
 
 from engine.api import Piece
 
-# The last words of a hypothesis may be cut off by the end of the audio, so they never become stable.
 WORDS_KEPT_BACK = 1
-# A timestamp may lie this far behind the end of the audio. One that lies farther was made up, and what follows it is
-# not read: once stable, it would leave no room for the times of the words still to come.
+"""How many of the last words of a hypothesis never become stable: the end of the audio may have cut them off."""
 TIMESTAMP_SLACK_S = 0.2
-# What is looked at as a word is begun lies near its beginning; chosen with `benchmarks.stability`.
+"""How far a timestamp may lie after the end of the audio, in seconds.
+
+A timestamp that lies farther was made up, and what follows it is ignored. If it became stable, no time would be left
+for the words to come.
+"""
 ATTENTION_DISTANCE_S = 0.3
+"""How far before the end of the audio the attention of a stable word must peak, in seconds.
+
+The attention peaks near the beginning of a word. Chosen with `benchmarks.stability`.
+"""
 
 
 class StabilityPolicy(Protocol):
-    """Says of each hypothesis how much of what is not stable yet becomes so."""
+    """Decides, with each hypothesis, how much of the text that is not stable yet becomes stable."""
 
     needs_attention: bool
-    """Whether hypotheses must say where the model looked (`DecodeOptions.attention_times`)."""
+    """Whether hypotheses need the peaks of the attention weights (`DecodeOptions.attention_times`)."""
 
-    def take(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
-        """Weigh the words behind the stable text, read from `audio_s` of audio that ends at `audio_end`.
+    def count_stable(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
+        """Weigh the words of a newer hypothesis that follow the stable text.
+
+        Args:
+            words: these words, in order.
+            audio_s: the audio that was decoded, in seconds.
+            audio_end: the position after the audio that was decoded.
 
         Returns:
-            How many of them become stable, and the position before which those were spoken.
+            How many of the words become stable, and the position before which those were spoken.
         """
         ...
 
 
 class Agreement:
-    """What two hypotheses in a row agree on is stable, but for the last words of the newer one.
+    """What two consecutive hypotheses agree on is stable, except the last words of the newer one.
 
     Source of the idea: LocalAgreement-2 in Macháček, Dabre, Bojar, "Turning Whisper into Real-Time Transcription
     System", 2023.
@@ -47,16 +58,17 @@ class Agreement:
         self._previous: list[Piece] = []
         self._previous_end = 0
 
-    def take(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
+    def count_stable(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
+        """As in `StabilityPolicy`; the words are kept for the next call."""
         pairs = zip(words[:-WORDS_KEPT_BACK], self._previous, strict=False)
         n_agreed = sum(1 for _ in takewhile(lambda pair: pair[0].text == pair[1].text, pairs))
-        heard_until = self._previous_end
+        stable_until = self._previous_end
         self._previous, self._previous_end = words[n_agreed:], audio_end
-        return n_agreed, heard_until
+        return n_agreed, stable_until
 
 
 class Attention:
-    """A word is stable once the model looked at audio well before the end as it wrote the word and those before it.
+    """A word is stable if the attention of it and of all words before it peaks well before the end of the audio.
 
     Source of the idea: AlignAtt in Papi, Turchi, Negri, "AlignAtt: Using Attention-based Audio-Translation Alignments
     as a Guide for Simultaneous Speech Translation", 2023.
@@ -67,61 +79,66 @@ class Attention:
     def __init__(self, distance_s: float = ATTENTION_DISTANCE_S) -> None:
         self._distance_s = distance_s
 
-    def take(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
+    def count_stable(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
+        """As in `StabilityPolicy`."""
         until_s = audio_s - self._distance_s
-        looks = (word.attention_peak_s for word in words[:-WORDS_KEPT_BACK])
-        n_heard = sum(1 for _ in takewhile(lambda look_s: look_s is not None and look_s <= until_s, looks))
-        return n_heard, audio_end
+        peaks = (word.attention_peak_s for word in words[:-WORDS_KEPT_BACK])
+        n_stable = sum(1 for _ in takewhile(lambda peak_s: peak_s is not None and peak_s <= until_s, peaks))
+        return n_stable, audio_end
 
 
 MakePolicy = Callable[[], StabilityPolicy]
 
 POLICIES: dict[str, MakePolicy] = {"agreement": Agreement, "attention": Attention}
-"""By the names that an operator chooses them by."""
+"""The policies by their names in the operator's settings."""
 
 
 class Stabilizer:
-    """Stable text of one window. Pieces are words and timestamps; only words are weighed."""
+    """The stable text of one window. A hypothesis consists of words and timestamps; only words are weighed."""
 
     def __init__(self, policy: StabilityPolicy) -> None:
         self.tokens: tuple[int, ...] = ()
-        """What later decodes must begin with."""
+        """The tokens of the stable text: the prefix of the next hypothesis."""
         self.stable = ""
+        """The stable text."""
         self.tail = ""
+        """The text of the last hypothesis after the stable text."""
         self.draft: tuple[int, ...] = ()
-        """What the last hypothesis had behind `tokens`: the next one is likely to begin with it."""
-        self.heard_until = 0
-        """Position on the timeline before which all stable words were spoken."""
+        """The tokens of the last hypothesis after `tokens`; the next one is likely to go on with them."""
+        self.stable_until = 0
+        """Position before which all stable words were spoken."""
         self._policy = policy
 
     @property
     def needs_attention(self) -> bool:
+        """Whether hypotheses need the peaks of the attention weights."""
         return self._policy.needs_attention
 
     def update(self, pieces: tuple[Piece, ...], audio_end: int, audio_s: float) -> None:
-        """Take in a newer hypothesis, which begins with `tokens`.
+        """Process a newer hypothesis, which begins with `tokens`.
 
         Args:
-            audio_end: the position up to which the audio was read.
-            audio_s: how much was read.
+            pieces: the words and timestamps of the hypothesis.
+            audio_end: the position after the audio that was decoded.
+            audio_s: the audio that was decoded, in seconds.
         """
         latest_s = audio_s + TIMESTAMP_SLACK_S
         pieces = tuple(takewhile(lambda piece: piece.at_s is None or piece.at_s <= latest_s, pieces))
-        fresh = _behind(pieces, self.tokens, self.stable)
-        words = [piece for piece in fresh if piece.at_s is None]
-        n_stable, heard_until = self._policy.take(words, audio_s, audio_end)
+        new_pieces = _after_prefix(pieces, self.tokens, self.stable)
+        words = [piece for piece in new_pieces if piece.at_s is None]
+        n_stable, stable_until = self._policy.count_stable(words, audio_s, audio_end)
         if n_stable:
-            n_taken = _index_behind_words(fresh, n_stable)
-            self.tokens += tuple(token for piece in fresh[:n_taken] for token in piece.tokens)
-            self.stable += "".join(piece.text for piece in fresh[:n_taken])
-            self.heard_until = heard_until
-            fresh, words = fresh[n_taken:], words[n_stable:]
-        self.draft = tuple(token for piece in fresh for token in piece.tokens)
+            n_pieces = _index_after_words(new_pieces, n_stable)
+            self.tokens += tuple(token for piece in new_pieces[:n_pieces] for token in piece.tokens)
+            self.stable += "".join(piece.text for piece in new_pieces[:n_pieces])
+            self.stable_until = stable_until
+            new_pieces, words = new_pieces[n_pieces:], words[n_stable:]
+        self.draft = tuple(token for piece in new_pieces for token in piece.tokens)
         self.tail = "".join(piece.text for piece in words)
 
 
-def _behind(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: str) -> list[Piece]:
-    """The pieces that follow the forced prefix; one that the prefix ends inside ("Hello" of "Hello,") is cut there."""
+def _after_prefix(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: str) -> list[Piece]:
+    """The pieces after the forced prefix. A piece that the prefix ends inside ("Hello" of "Hello,") is cut there."""
     n_tokens, text = 0, ""
     for index, piece in enumerate(pieces):
         if n_tokens >= len(prefix):
@@ -134,10 +151,11 @@ def _behind(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: str) -> 
     return []
 
 
-def _index_behind_words(pieces: list[Piece], n_words: int) -> int:
+def _index_after_words(pieces: list[Piece], n_words: int) -> int:
+    """The index after the first `n_words` words among the pieces."""
     for index, piece in enumerate(pieces):
         if piece.at_s is None:
             n_words -= 1
             if n_words == 0:
                 return index + 1
-    raise AssertionError("fewer words than agreed on")
+    raise AssertionError("the pieces have fewer words than became stable")

@@ -27,7 +27,7 @@ def test_clips_are_speech_without_a_pause_to_cut_at() -> None:
     for clip in speech_clips(8):
         endpointer = Endpointer(WebRtcDetector(), FILE_ENDPOINTING.silence_ms)
         frames = range(0, len(clip) - FRAME_SAMPLES + 1, FRAME_SAMPLES)
-        found = [event for at in frames if (event := endpointer.take(clip[at : at + FRAME_SAMPLES]))]
+        found = [event for at in frames if (event := endpointer.push(clip[at : at + FRAME_SAMPLES]))]
         assert len(found) == 1
 
 

@@ -159,7 +159,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
         if options.is_multichannel:
             n_file_channels = await asyncio.to_thread(file_decoder.n_channels, file)
         audio_format = AudioFormat("pcm_f32le", channels=n_file_channels or 1)
-    recording = Recording(options, _request(service, id_), audio_format.n_heard)
+    recording = Recording(options, _request(service, id_), audio_format.n_transcribed)
 
     def take(event: events.Event) -> None:
         recording.take(event)

@@ -19,7 +19,7 @@ from app.live.dialect import Read
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from app.session.effects import Close
-from app.session.session import MAX_PENDING_FLUSHES
+from app.session.commands import MAX_PENDING_FLUSHES
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
 IDLE_TIMEOUT_S = 10.0
@@ -112,7 +112,7 @@ class Deepgram:
         self._audio = options.audio or AudioFormat("pcm_f32le", SAMPLE_RATE, options.channels or 1)
         self._endpointing = commands.Endpointing(silence_ms=options.silence_ms)
         self._features = {"punctuate": options.punctuate, "smart_format": options.smart_format}
-        self._channels = [_Channel() for _ in range(self._audio.n_heard)]
+        self._channels = [_Channel() for _ in range(self._audio.n_transcribed)]
         self._finalizes: deque[_Finalize] = deque()
         """Those that have not been answered, oldest first; bounded as in the session."""
         self._n_finalizes = 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.errors import MediaError
-from app.media.file_decoder import decode_file, decoded, duration_s
+from app.media.file_decoder import decode_file, decode_frames, duration_s
 from tests.app.dialects.openai.test_files_endpoint import wav
 
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
@@ -69,7 +69,7 @@ async def test_a_plain_wav_is_read_as_ffmpeg_reads_it(cut: int) -> None:
     """Bit by bit, to the last whole sample."""
     content = wav(TONE)
     content = content[: len(content) - cut]
-    expected = np.concatenate(list(decoded(io.BytesIO(content))))
+    expected = np.concatenate(list(decode_frames(io.BytesIO(content))))
     assert np.array_equal(await decode(content), expected)
 
 

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from app.errors import LimitExceeded
 from app.session import commands, events
-from app.session.coverage import LETTER_SAMPLES, MARGIN_SAMPLES, missed, repeats, spoken_until, uncovered
-from app.session.finals import MAX_REDECODES
+from app.session.coverage import (
+    LETTER_SAMPLES,
+    MARGIN_SAMPLES,
+    find_missed,
+    plausible_end,
+    repeats_neighbour,
+    uncovered,
+)
+from app.session.windows import MAX_REDECODES
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineFailed, EngineOverloaded
@@ -380,10 +387,10 @@ def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(
 def test_audio_around_missed_speech_ends_at_its_neighbours() -> None:
     """There is a margin on both sides, as far as no segment has that audio already."""
     second, speech_spans = SAMPLE_RATE, [(0, 10 * SAMPLE_RATE)]
-    found = missed(speech_spans, 2 * second, 4 * second)
+    found = find_missed(speech_spans, 2 * second, 4 * second)
     assert found
     assert (found.start, found.end) == (2 * second, 4 * second)
-    found = missed([(2 * second, 4 * second)], 0, 10 * second)
+    found = find_missed([(2 * second, 4 * second)], 0, 10 * second)
     assert found
     assert (found.start, found.end) == (2 * second - MARGIN_SAMPLES, 4 * second + MARGIN_SAMPLES)
 
@@ -391,35 +398,35 @@ def test_audio_around_missed_speech_ends_at_its_neighbours() -> None:
 def test_a_text_ends_where_its_letters_end_at_the_latest() -> None:
     """Only speech counts: a word and one after a long pause may stand for all between. Any script has letters."""
     speech_spans = [(0, 4 * LETTER_SAMPLES), (20 * LETTER_SAMPLES, 30 * LETTER_SAMPLES)]
-    assert spoken_until(" So.", speech_spans, 0, 4 * LETTER_SAMPLES) == 3 * LETTER_SAMPLES
-    assert spoken_until(" Well, so.", speech_spans, 0, 22 * LETTER_SAMPLES) == 22 * LETTER_SAMPLES
-    assert spoken_until(" Well, so.", speech_spans, 0, 30 * LETTER_SAMPLES) == 23 * LETTER_SAMPLES
-    assert spoken_until("你好", speech_spans, LETTER_SAMPLES, 30 * LETTER_SAMPLES) == 4 * LETTER_SAMPLES
-    assert spoken_until("7", [], 5, 10) == 10
+    assert plausible_end(" So.", speech_spans, 0, 4 * LETTER_SAMPLES) == 3 * LETTER_SAMPLES
+    assert plausible_end(" Well, so.", speech_spans, 0, 22 * LETTER_SAMPLES) == 22 * LETTER_SAMPLES
+    assert plausible_end(" Well, so.", speech_spans, 0, 30 * LETTER_SAMPLES) == 23 * LETTER_SAMPLES
+    assert plausible_end("你好", speech_spans, LETTER_SAMPLES, 30 * LETTER_SAMPLES) == 4 * LETTER_SAMPLES
+    assert plausible_end("7", [], 5, 10) == 10
 
 
 def test_pieces_of_speech_between_two_segments_are_missed_together() -> None:
     """Short pieces count by their sum: they are words with pauses between them."""
     piece = 6 * SAMPLE_RATE // 10
     spans = [(0, piece), (2 * piece, 3 * piece)]
-    found = missed(spans, 0, 4 * piece)
+    found = find_missed(spans, 0, 4 * piece)
     assert found
     assert found.speech == spans
-    assert missed(spans, 0, 2 * piece) is None
-    assert missed(spans, 3 * piece, 2 * piece) is None
+    assert find_missed(spans, 0, 2 * piece) is None
+    assert find_missed(spans, 3 * piece, 2 * piece) is None
 
 
 def test_uncovered_speech_is_what_no_segment_reaches() -> None:
-    assert uncovered([(0, 10), (20, 30)], [(2, 4), (8, 22)], least=1) == [(0, 2), (4, 8), (22, 30)]
-    assert uncovered([(0, 10), (20, 30)], [(2, 4), (8, 22)], least=4) == [(4, 8), (22, 30)]
+    assert uncovered([(0, 10), (20, 30)], [(2, 4), (8, 22)], min_samples=1) == [(0, 2), (4, 8), (22, 30)]
+    assert uncovered([(0, 10), (20, 30)], [(2, 4), (8, 22)], min_samples=4) == [(4, 8), (22, 30)]
 
 
 def test_repeats_are_found_in_any_script_and_spelling() -> None:
-    assert repeats(" to the end.", "It goes on to the End", "")
-    assert repeats("你好", "", "你好。再见")
-    assert not repeats(" the end is near", "to the end", "of it")
-    assert repeats(
+    assert repeats_neighbour(" to the end.", "It goes on to the End", "")
+    assert repeats_neighbour("你好", "", "你好。再见")
+    assert not repeats_neighbour(" the end is near", "to the end", "of it")
+    assert repeats_neighbour(
         " A Oliver Bennett, apartment nine.", "Send it to Oliver Bennett, apartment nine.", " Harbor Street."
     )
-    assert repeats(" Harbour street", "apartment nine.", " Harbor Street.")
-    assert not repeats(" four nine", "three, four five", "")
+    assert repeats_neighbour(" Harbour street", "apartment nine.", " Harbor Street.")
+    assert not repeats_neighbour(" four nine", "three, four five", "")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.media.pcm import AudioFormat
-from app.session.finals import PROMPT_CHARS
+from app.session.context import MAX_PREVIOUS_CHARS
 from engine import api
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import said, silence, speech
@@ -44,7 +44,7 @@ def test_context_is_the_end_of_the_text() -> None:
     bench = heard(*(range(8) for _ in range(60)))
     bench.answer_all()
     shown = [window.options.previous_text for window in bench.windows]
-    assert max(map(len, shown)) == PROMPT_CHARS
+    assert max(map(len, shown)) == MAX_PREVIOUS_CHARS
     assert shown[-1].endswith(f"{said(range(8))} {said(range(8))}")
 
 

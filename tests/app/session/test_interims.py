@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.session import commands, events
-from app.session.interims import FIRST_SAMPLES, FRESH_SAMPLES, PAUSE_SAMPLES, InterimSchedule
+from app.session.interim_schedule import FIRST_SAMPLES, PAUSE_SAMPLES, REPLACE_SAMPLES, InterimSchedule
 from engine import api
 from engine.api import SAMPLE_RATE
 from tests.bench import START, Bench
@@ -19,18 +19,18 @@ INTERVAL, SILENCE = 15 * FRAME, 25 * FRAME
 def run(spoken_frames: list[tuple[int, int]], n_frames: int, took_frames: int = 0) -> list[int]:
     """The frames at which a window is read whose speech lies in these stretches, answered after so many frames."""
     schedule = InterimSchedule(INTERVAL, SILENCE)
-    schedule.begin(spoken_frames[0][0] * FRAME)
+    schedule.begin_utterance(spoken_frames[0][0] * FRAME)
     read: list[int] = []
     for at in range(n_frames):
         if read and at == read[-1] + took_frames:
-            schedule.answered(at * FRAME)
+            schedule.note_answered(at * FRAME)
         is_waiting = bool(read) and at < read[-1] + took_frames
         speech_until = max([min(end, at) for start, end in spoken_frames if start < at], default=0)
         if speech_until and not is_waiting and schedule.is_due(at * FRAME, speech_until * FRAME):
-            schedule.asked(at * FRAME)
+            schedule.note_submitted(at * FRAME)
             read.append(at)
             if took_frames == 0:
-                schedule.answered(at * FRAME)
+                schedule.note_answered(at * FRAME)
     return read
 
 
@@ -62,32 +62,32 @@ def test_the_interval_stretches_when_answers_take_long(took_frames: int, apart: 
 def test_one_slow_answer_does_not_hold_the_next_ones_up_for_long() -> None:
     """It counts for a second at most, and the interval is back after two quick answers."""
     schedule, position = InterimSchedule(INTERVAL, SILENCE), 0
-    schedule.begin(0)
+    schedule.begin_utterance(0)
     gaps = []
     for took in (250, 3, 3, 3, 3):
         while not schedule.is_due(position, position):
             position += FRAME
         gaps.append(position // FRAME - sum(gaps))
-        schedule.asked(position)
+        schedule.note_submitted(position)
         position += took * FRAME
-        schedule.answered(position)
+        schedule.note_answered(position)
     assert gaps[1] == 250 and gaps[2] < 50 and gaps[-2:] == [15, 15]
 
 
 def test_a_reading_that_waits_makes_way_for_newer_ones() -> None:
     """Whatever the interval, and only while there is speech that it has not heard."""
     schedule = InterimSchedule(100 * FRAME, SILENCE)
-    schedule.begin(0)
-    n_fresh, asked = -(-FRESH_SAMPLES // FRAME), list[int]()
+    schedule.begin_utterance(0)
+    n_fresh, asked = -(-REPLACE_SAMPLES // FRAME), list[int]()
     for at in range(100):
         if schedule.is_due(at * FRAME, min(at, 60) * FRAME):
-            schedule.asked(at * FRAME)
+            schedule.note_submitted(at * FRAME)
             asked.append(at)
     assert asked == [15, *range(15 + n_fresh, 60, n_fresh), 60 + PAUSE_SAMPLES // FRAME]
-    schedule.answered(100 * FRAME)
-    schedule.begin(100 * FRAME)
-    schedule.asked(115 * FRAME)
-    schedule.answered(120 * FRAME)
+    schedule.note_answered(100 * FRAME)
+    schedule.begin_utterance(100 * FRAME)
+    schedule.note_submitted(115 * FRAME)
+    schedule.note_answered(120 * FRAME)
     assert not schedule.is_due(150 * FRAME, 150 * FRAME), "an answer is followed by the interval"
 
 

@@ -14,7 +14,8 @@ from app.session import commands, events
 from app.session.effects import Close, Submit
 from app.session.endpointing import Endpointer
 from app.session.engine_driver import MAX_BACKLOG
-from app.session.session import MAX_PENDING_FLUSHES, Session
+from app.session.commands import MAX_PENDING_FLUSHES
+from app.session.session import Session
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineFailed, EngineOverloaded
@@ -133,7 +134,7 @@ def test_windows_without_speech_are_no_backlog() -> None:
     while bench.session.backlog < MAX_BACKLOG:
         bench.hear(turn, answer=False)
         n_turns += 1
-    finals = bench.session._channels[0].finals
+    finals = bench.session._intake.channels[0].finals
     assert len(bench.waiting) == MAX_BACKLOG
     assert MAX_BACKLOG < len(finals) <= 2 * MAX_BACKLOG
     bench.stop()
@@ -648,10 +649,10 @@ def test_memory_does_not_grow_with_the_session() -> None:
     held = []
     for _ in range(300):
         bench.hear(turn)
-        held.append(bench.session._channels[0]._buffer.end - bench.session._channels[0]._buffer.start)
+        held.append(bench.session._intake.channels[0]._buffer.end - bench.session._intake.channels[0]._buffer.start)
     assert len(bench.of(events.Utterance)) == 300
     assert max(held[150:]) <= max(held[:20])
-    assert not bench.session._job_channel
+    assert not bench.session._port.jobs
 
 
 @pytest.mark.parametrize("command", [commands.Audio(b"\0\0"), commands.Flush(1), commands.Stop()])
@@ -776,9 +777,9 @@ def test_endpointer_positions_are_exact() -> None:
     """Speech begins at the first voiced frame and ends behind the last one."""
     endpointer = Endpointer(LevelDetector(), silence_ms=300)
     samples = np.concatenate((silence(0.4), speech([1, 2, 3], 0), silence(0.5)))
-    changes = [endpointer.take(samples[at : at + 320]) for at in range(0, len(samples) - 319, 320)]
+    changes = [endpointer.push(samples[at : at + 320]) for at in range(0, len(samples) - 319, 320)]
     began, ended = (change for change in changes if change)
-    assert (began.at, ended.at) == (6400, 6400 + 3 * 3200)
+    assert (began.position, ended.position) == (6400, 6400 + 3 * 3200)
 
 
 @pytest.mark.parametrize("pause_ms", range(440, 540, 20))

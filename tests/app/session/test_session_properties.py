@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from app.errors import LimitExceeded
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
-from app.session.coverage import UNCOVERED_SAMPLES, Span, uncovered
+from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, uncovered
 from app.session.effects import Effect
 from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
 from app.session.engine_driver import MAX_BACKLOG
-from app.session.session import MAX_PENDING_FLUSHES
+from app.session.jobs import JobKind
+from app.session.commands import MAX_PENDING_FLUSHES
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.errors import EngineFailed, EngineOverloaded
@@ -29,7 +30,7 @@ MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 2
 # An open window, what the resampler and a piece of audio bring at once, and a frame.
 MAX_SAMPLES_HELD = WINDOW_SAMPLES + SAMPLE_RATE
 # Of a detected stretch and of its neighbour behind a cut.
-MAX_UNREPORTED = 2 * UNCOVERED_SAMPLES
+MAX_UNREPORTED = 2 * MIN_UNCOVERED_SAMPLES
 COMMA = 80
 STEP_S = 0.02
 LAST_STEP = 1500
@@ -139,19 +140,18 @@ class WildBench(Bench):
     def check_bounds(self) -> None:
         """What a session holds, whatever came in, as long as the shell keeps to its backlog."""
         session = self.session
-        n_channels = len(session._channels)
-        assert len(session._job_channel) <= MAX_JOBS * n_channels
+        n_channels = len(session._intake.channels)
+        assert len(session._port.jobs) <= MAX_JOBS * n_channels
         assert len(self.waiting) <= MAX_JOBS * n_channels
-        assert len(session._markers) <= MAX_PENDING_FLUSHES
-        for channel in session._channels:
+        assert len(session._flushes) <= MAX_PENDING_FLUSHES
+        for channel in session._intake.channels:
             assert len(channel.finals) <= 2 * channel.finals.n_to_decode
             assert channel._buffer.end - channel._buffer.start <= MAX_SAMPLES_HELD
             assert len(channel._buffer._samples) <= 4 * MAX_SAMPLES_HELD
 
     def _is_second_reading(self, window: api.Window) -> bool:
-        finals = (channel.finals for channel in self.session._channels)
-        jobs = {each.redecode.job for held in finals for each in held._windows if each.redecode}
-        return any(job in jobs for job, each in self.waiting if each is window)
+        jobs = self.session._port.jobs
+        return any(jobs[job].kind is JobKind.REDECODE for job, each in self.waiting if each is window)
 
     def _forget(self, job: int) -> None:
         self.waiting = deque(each for each in self.waiting if each[0] != job)
@@ -198,7 +198,7 @@ def check_coverage(bench: Bench, channel: int, samples: Samples) -> None:
         *(span for event in bench.of(events.Utterance) if event.channel == channel for span in event.uncovered),
     ]
     covered = sorted((round(start * SAMPLE_RATE), round(end * SAMPLE_RATE)) for start, end in named)
-    assert uncovered(spoken(samples), covered, least=MAX_UNREPORTED) == []
+    assert uncovered(spoken(samples), covered, min_samples=MAX_UNREPORTED) == []
 
 
 def check_flushes(bench: WildBench, *, all_of_them: bool) -> None:
@@ -309,7 +309,7 @@ def test_promises_hold_whatever_the_engine_does(
     check_promises(bench)
     check_order(bench)
     check_flushes(bench, all_of_them=not is_failure)
-    assert len(bench.closes) == 1 and not bench.session._job_channel
+    assert len(bench.closes) == 1 and not bench.session._port.jobs
     if ending == "stop":
         assert isinstance(bench.events[-1], events.Stopped)
     # A flush may cut a word so short that what is left of it is none, and what is discarded is not looked for.

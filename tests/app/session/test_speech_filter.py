@@ -18,7 +18,7 @@ import pytest_asyncio
 from app.files.transcription import transcribe
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
-from app.session.coverage import UNCOVERED_SAMPLES
+from app.session.coverage import MIN_UNCOVERED_SAMPLES
 from app.session.effects import Effect, Send, Submit
 from app.session.endpointing import FRAME_SAMPLES, Endpointer, SpeechBegan, SpeechEnded, WebRtcDetector
 from app.session.session import Session, SessionConfig
@@ -148,7 +148,7 @@ def heard_speech(samples: Samples) -> list[tuple[float, float]]:
     """Where a detector hears speech."""
     endpointer, spans, began_s = Endpointer(WebRtcDetector(), SPANS_SILENCE_MS), [], 0.0
     for start in range(0, len(samples) - FRAME_SAMPLES + 1, FRAME_SAMPLES):
-        match endpointer.take(samples[start : start + FRAME_SAMPLES]):
+        match endpointer.push(samples[start : start + FRAME_SAMPLES]):
             case SpeechBegan(at):
                 began_s = at / SAMPLE_RATE
             case SpeechEnded(at):
@@ -169,7 +169,7 @@ def vanished(samples: Samples, sent: list[events.Event]) -> list[tuple[float, fl
         silent.append((until_s, start_s))
     lost = [(max(a, begin), min(b, end)) for begin, end in heard_speech(samples) for a, b in silent]
     # Pauses inside what is one stretch here are no speech to the session.
-    return [(a, b) for a, b in lost if b - a > UNCOVERED_SAMPLES / SAMPLE_RATE + SLACK_S + SPANS_SILENCE_MS / 1000]
+    return [(a, b) for a, b in lost if b - a > MIN_UNCOVERED_SAMPLES / SAMPLE_RATE + SLACK_S + SPANS_SILENCE_MS / 1000]
 
 
 @WAYS

@@ -25,7 +25,7 @@ def test_text_is_stable_when_two_hypotheses_agree() -> None:
     assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to")
     stabilizer.update(pieces("<0.0> it is easy to tell"), 200, 30.0)
     assert (stabilizer.stable, stabilizer.tail) == (" it is easy to", " tell")
-    assert stabilizer.heard_until == 100
+    assert stabilizer.stable_until == 100
 
 
 def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
@@ -91,7 +91,7 @@ def test_text_is_stable_once_the_model_looked_well_before_the_end() -> None:
     before, behind = 3.0 - ATTENTION_DISTANCE_S, 3.02 - ATTENTION_DISTANCE_S
     looks = [0.1, 0.2, before, behind, 1.0, 1.1]
     stabilizer.update(attended("<0.0> it is easy to tell", looks), 100, 3.0)
-    assert (stabilizer.stable, stabilizer.tail, stabilizer.heard_until) == (" it is", " easy to tell", 100)
+    assert (stabilizer.stable, stabilizer.tail, stabilizer.stable_until) == (" it is", " easy to tell", 100)
     assert stabilizer.tokens == tuple(t for piece in pieces("<0.0> it is") for t in piece.tokens)
 
 

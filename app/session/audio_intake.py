@@ -1,0 +1,74 @@
+"""The audio of a started session on its way in: bytes are decoded, and each channel gets its samples."""
+
+from collections.abc import Sequence
+
+from app.media.pcm import AudioDecoder, AudioFormat, Samples
+from app.session import events
+from app.session.channel import Channel
+from app.session.jobs import SessionPort
+from engine.api import SAMPLE_RATE
+
+LAG_SAMPLES = 2 * SAMPLE_RATE
+"""The lag of text that a client is told of, in samples (2 s)."""
+LAG_INTERVAL_SAMPLES = SAMPLE_RATE
+"""The least audio between two such messages, in samples (1 s)."""
+
+
+class AudioIntake:
+    """Decodes the session's audio and feeds its channels."""
+
+    def __init__(self, audio_format: AudioFormat, channels: Sequence[Channel], session: SessionPort) -> None:
+        self.channels = channels
+        self.audio_format = audio_format
+        self._decoder = AudioDecoder(audio_format)
+        self._session = session
+        self._next_lag = 0
+
+    @property
+    def bytes_per_s(self) -> int:
+        """Bytes that make a second of the client's audio."""
+        return self._decoder.bytes_per_s
+
+    @property
+    def position(self) -> int:
+        """Position after the last frame that the channels have processed."""
+        return self.channels[0].position
+
+    def feed(self, data: bytes) -> None:
+        """Process bytes of audio, cut anywhere."""
+        self._feed_channels(self._decoder.decode(data))
+
+    def drain(self) -> None:
+        """Process the samples that the resamplers hold back, so that the last sound belongs to the open utterance."""
+        self._feed_channels(self._decoder.drain())
+
+    def change_format(self, audio_format: AudioFormat) -> None:
+        """The audio after this call comes in another format, with as many channels as before."""
+        if audio_format != self.audio_format:
+            self._end_format()
+            self.audio_format, self._decoder = audio_format, AudioDecoder(audio_format)
+
+    def finish(self) -> None:
+        """No more audio comes: end the open utterances."""
+        self._end_format()
+        for channel in self.channels:
+            channel.finish()
+
+    def _end_format(self) -> None:
+        """No more audio of the present format comes. Bytes that make no sample of every channel are reported."""
+        if self._decoder.n_rest_bytes:
+            n_rest = self._decoder.n_rest_bytes
+            message = f"audio: expected whole samples of every channel, got {n_rest} bytes more at the end; left out"
+            self._session.send(events.Failure("incomplete_sample", message, is_fatal=False))
+        self.drain()
+
+    def _feed_channels(self, samples: list[Samples]) -> None:
+        for channel, channel_samples in zip(self.channels, samples, strict=True):
+            channel.feed(channel_samples)
+        self._report_lag()
+
+    def _report_lag(self) -> None:
+        lag = max(channel.lag_samples for channel in self.channels)
+        if lag >= LAG_SAMPLES and self.position >= self._next_lag:
+            self._next_lag = self.position + LAG_INTERVAL_SAMPLES
+            self._session.send(events.Lag(round(lag / SAMPLE_RATE, 3)))

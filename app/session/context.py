@@ -1,0 +1,54 @@
+"""The text before a window that the model is shown, so that names and sentences go on across windows."""
+
+from typing import Literal, assert_never
+
+from app.session.windows import EndedWindow, PendingUtterance
+
+MAX_PREVIOUS_CHARS = 1000
+"""The most characters of previous text that are kept. The engine would cut off the beginning of a longer text."""
+
+Context = Literal["none", "utterance", "channel"]
+"""How much of the text before a window the model is shown.
+
+- `none`: no text. Windows are decoded side by side.
+- `utterance`: the text of the window's own utterance. The windows of an utterance are decoded one after another.
+- `channel`: the text of the whole channel. All windows of a channel are decoded one after another.
+"""
+
+
+class PreviousText:
+    """The end of a channel's text, as context for its next windows."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._channel_text = ""
+
+    def append(self, text: str) -> None:
+        """Text of the channel was sent."""
+        self._channel_text = (self._channel_text + text)[-MAX_PREVIOUS_CHARS:]
+
+    def clear(self) -> None:
+        """The next window of the channel is not shown the text before it.
+
+        Text that misled the model must not mislead it again. Source: openai/whisper, whisper/transcribe.py,
+        `prompt_reset_since`, which depends on the temperature of the decoding attempt.
+        """
+        self._channel_text = ""
+
+    def of(self, utterance: PendingUtterance) -> str:
+        """The text that the model is shown before the next window of this utterance."""
+        match self._context:
+            case "none":
+                return ""
+            case "utterance":
+                return utterance.text[-MAX_PREVIOUS_CHARS:]
+            case "channel":
+                return self._channel_text
+            case _:
+                assert_never(self._context)
+
+    def must_wait(self, window: EndedWindow, previous: EndedWindow) -> bool:
+        """Whether a window is shown text of the window before it, which must be decoded first."""
+        if self._context == "utterance":
+            return previous.utterance is window.utterance
+        return self._context == "channel"

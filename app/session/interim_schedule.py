@@ -1,0 +1,105 @@
+"""When an open window is decoded for an interim: soon after speech begins, then at an interval, and at a pause.
+
+It counts samples of the channel's timeline; it knows neither audio nor the engine.
+"""
+
+from engine.api import SAMPLE_RATE
+
+FIRST_SAMPLES = 300 * SAMPLE_RATE // 1000
+"""Speech before the first interim of an utterance, in samples (300 ms).
+
+Users wait for the first words most, but a hypothesis of less speech is mostly wrong.
+"""
+POSSIBLE_PAUSE_SAMPLES = 60 * SAMPLE_RATE // 1000
+"""Silence that may become a pause, in samples (60 ms). No interim is asked for until it is one, or speech goes on.
+
+The interim at the pause would only repeat an interim before it.
+"""
+PAUSE_SAMPLES = 160 * SAMPLE_RATE // 1000
+"""Silence that is a pause, in samples (160 ms).
+
+The last words are complete then, and perhaps no more follow: they are shown before the endpoint is certain.
+"""
+REPLACE_SAMPLES = 400 * SAMPLE_RATE // 1000
+"""Newer audio after which an interim that waits in the queue is replaced, in samples (400 ms).
+
+The newer interim keeps the place in the queue, so that it is recent when its turn comes.
+"""
+MAX_BUSY_SHARE = 0.6
+"""The largest share of the time that the engine may spend on the interims of one channel."""
+MAX_INTERVAL_SAMPLES = SAMPLE_RATE
+"""The longest interval after an answer, in samples (1 s), however slow the answer was: the next one may be fast."""
+
+
+class InterimSchedule:
+    """The schedule of one channel. The interval grows when answers are slow, measured in audio that arrives meanwhile.
+
+    Positions and lengths are in samples of the channel's timeline.
+    """
+
+    def __init__(self, interval_samples: int, silence_samples: int) -> None:
+        """Make a schedule.
+
+        Args:
+            interval_samples: the least audio between two interims.
+            silence_samples: the silence that ends an utterance.
+        """
+        self._interval = interval_samples
+        self._replace_after = min(REPLACE_SAMPLES, interval_samples)
+        self._silence = silence_samples
+        self._next = 0
+        self._submitted_until = 0
+        self._waiting_since: int | None = None
+        self._delay = 0
+
+    def set_silence(self, silence_samples: int) -> None:
+        """Change the silence that ends an utterance."""
+        self._silence = silence_samples
+
+    def begin_utterance(self, speech_start: int) -> None:
+        """The first window of an utterance opens."""
+        self._next = speech_start + FIRST_SAMPLES
+        self.forget_submitted()
+
+    def continue_utterance(self, position: int) -> None:
+        """A later window of an utterance opens."""
+        self._next = position + self._interval
+        self.forget_submitted()
+
+    def forget_submitted(self) -> None:
+        """The interim that was asked for does not come."""
+        self._submitted_until = 0
+        self._waiting_since = None
+
+    def is_due(self, position: int, speech_until: int) -> bool:
+        """Whether to ask for an interim now, or to replace the one that waits in the queue.
+
+        The caller does not ask while the engine decodes one. An interim is never due if no speech is new since the
+        last.
+        """
+        pause = position - speech_until
+        if pause < POSSIBLE_PAUSE_SAMPLES:
+            is_waiting = self._waiting_since is not None
+            due = self._submitted_until + self._replace_after if is_waiting else self._next
+            return speech_until > self._submitted_until and position >= due
+        # An answer after the endpoint is of no use: the engine decodes the final text by then.
+        has_pause = self._submitted_until >= speech_until + PAUSE_SAMPLES
+        return pause >= PAUSE_SAMPLES and not has_pause and pause + self._delay < self._silence
+
+    def note_submitted(self, position: int) -> None:
+        """An interim of the audio up to `position` was asked for."""
+        self._submitted_until = position
+        if self._waiting_since is None:
+            self._waiting_since = position
+        self._next = position + self._stretched_interval()
+
+    def note_answered(self, position: int) -> None:
+        """The answer has come; the audio has reached `position` meanwhile."""
+        if self._waiting_since is not None:
+            delay = min(position - self._waiting_since, round(MAX_INTERVAL_SAMPLES * MAX_BUSY_SHARE))
+            self._delay = (self._delay + delay) // 2
+            self._next = max(self._next, self._submitted_until + self._stretched_interval())
+        self._waiting_since = None
+
+    def _stretched_interval(self) -> int:
+        return max(self._interval, round(self._delay / MAX_BUSY_SHARE))

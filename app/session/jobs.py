@@ -1,0 +1,144 @@
+"""What a session asks of the engine, and how the answers find the part of the session that asked."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from app.media.pcm import Samples
+from app.session import events
+from app.session.effects import Cancel, Close, Effect, Send, Submit
+from app.session.windows import EndedWindow
+from engine import api
+from engine.api import SAMPLE_RATE
+
+
+class JobKind(Enum):
+    """What the text of a job is for."""
+
+    FINAL = auto()
+    """The final text of an ended window. The session cannot go on without it."""
+    REDECODE = auto()
+    """Missed speech of an ended window, decoded again. The session can do without it."""
+    INTERIM = auto()
+    """An interim of the open window. The session can do without it."""
+
+    @property
+    def priority(self) -> api.Priority:
+        """The priority in the engine's queue."""
+        return api.Priority.INTERIM if self is JobKind.INTERIM else api.Priority.FINAL
+
+
+class JobOwner(Protocol):
+    """A part of a channel that submits jobs."""
+
+    @property
+    def channel(self) -> int:
+        """The number of the channel."""
+        ...
+
+    def on_engine_event(self, job: "Job", event: api.EngineEvent) -> None:
+        """Process an event of the job."""
+        ...
+
+    def on_dropped(self, job: "Job") -> None:
+        """Go on without the job: the engine had no room or no time for it. Never called for a `FINAL`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """Audio that the engine was asked to decode, from `SessionPort.submit` to its last event."""
+
+    id: int
+    """Unique within the session."""
+    kind: JobKind
+    owner: JobOwner
+    """Who receives its events."""
+    window: EndedWindow | None
+    """The window that its text belongs to; `None` for an interim, which belongs to the open window."""
+
+
+class HasFinalUntil(Protocol):
+    """A channel, as far as `SessionPort` needs it."""
+
+    @property
+    def final_until(self) -> int:
+        """Position before which no more text comes; it never decreases."""
+        ...
+
+
+class SessionPort:
+    """What the channels of a session see of it: its numbers, its timeline, its jobs and its effects."""
+
+    def __init__(self, session_id: str) -> None:
+        self.from_s = 0.0
+        """Where the session's first sample lies on its timeline, in seconds; above 0 if the session was resumed."""
+        self.channels: list[HasFinalUntil] = []
+        """All channels, once the session has started."""
+        self.jobs: dict[int, Job] = {}
+        """The jobs that the engine has not finished, by their ids."""
+        self._session_id = session_id
+        self._effects: list[Effect] = []
+        self._n_jobs = 0
+        self._n_utterances = 0
+        self._n_segments = 0
+
+    # Numbers and times.
+
+    def next_utterance(self) -> int:
+        """The number of a new utterance; they count up from 0 over all channels."""
+        self._n_utterances += 1
+        return self._n_utterances - 1
+
+    def next_segment(self) -> int:
+        """The number of a new segment; they count up from 0 over all channels."""
+        self._n_segments += 1
+        return self._n_segments - 1
+
+    def seconds(self, position: int) -> float:
+        """A position in samples as a time on the session's timeline, in seconds."""
+        return round(self.from_s + position / SAMPLE_RATE, 3)
+
+    def acknowledged(self) -> tuple[float, ...]:
+        """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
+        return tuple(self.seconds(channel.final_until) for channel in self.channels)
+
+    # Jobs.
+
+    def submit(
+        self,
+        owner: JobOwner,
+        kind: JobKind,
+        samples: Samples,
+        options: api.DecodeOptions,
+        window: EndedWindow | None = None,
+    ) -> Job:
+        """Ask the engine to decode these samples; `owner` receives the events."""
+        job = Job(self._n_jobs, kind, owner, window)
+        self._n_jobs += 1
+        self.jobs[job.id] = job
+        engine_window = api.Window(samples, self._session_id, owner.channel, kind.priority, options)
+        self._effects.append(Submit(job.id, engine_window))
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Withdraw a job, unless the engine has finished it; its owner receives no more events."""
+        if self.jobs.pop(job.id, None):
+            self._effects.append(Cancel(job.id))
+
+    # Effects.
+
+    def send(self, event: events.Event) -> None:
+        """Send an event to the client."""
+        self._effects.append(Send(event))
+
+    def close(self, code: int, reason: str) -> None:
+        """Withdraw all jobs and close the connection."""
+        self._effects += [Cancel(job_id) for job_id in self.jobs]
+        self.jobs.clear()
+        self._effects.append(Close(code, reason))
+
+    def pop_effects(self) -> list[Effect]:
+        """The effects since the last call, in order."""
+        effects, self._effects = self._effects, []
+        return effects

@@ -1,0 +1,47 @@
+"""What a channel must know of the client's options and of the operator's settings."""
+
+from dataclasses import dataclass
+
+from app.session import commands
+from app.session.endpointing import FRAME_SAMPLES, ONSET_WINDOW
+from app.session.finals import FinalOptions
+from app.session.stabilizer import MakePolicy
+from app.session.windows import DecodeRequest
+from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelOptions:
+    """The options of all channels of a session."""
+
+    endpointing: commands.Endpointing
+    prompt: str
+    """The model sees it while an utterance has no text of its own."""
+    first_prompt: str
+    """The prompt of the first utterance, if it is not empty: the text before a reconnect."""
+    interim_samples: int | None
+    """The least audio between two interims, in samples; `None` for no interims."""
+    make_policy: MakePolicy
+    """Makes the policy that decides which text of a window is stable."""
+    request: DecodeRequest
+    finals: FinalOptions
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether the client decides when an utterance ends."""
+        return self.endpointing.mode == "manual"
+
+    @property
+    def silence_samples(self) -> int:
+        """The silence that ends an utterance. In manual mode, where none does, it is as long as a window."""
+        return WINDOW_SAMPLES if self.is_manual else self.endpointing.silence_ms * SAMPLE_RATE // 1000
+
+    @property
+    def padding_samples(self) -> int:
+        """Audio before detected speech that belongs to the utterance."""
+        return self.endpointing.padding_ms * SAMPLE_RATE // 1000
+
+    @property
+    def idle_samples(self) -> int:
+        """Audio that is kept in silence: the padding of speech that the detector may announce in a moment."""
+        return self.padding_samples + ONSET_WINDOW * FRAME_SAMPLES

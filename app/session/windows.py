@@ -1,0 +1,195 @@
+"""What the session core knows of utterances and of their windows: the open one, and those that have ended."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from app.media.pcm import Samples
+from app.session.coverage import Missed, Span, find_missed
+from app.session.endpointing import FRAME_SAMPLES
+from app.session.stabilizer import Stabilizer
+from engine import api
+from engine.api import SAMPLE_RATE
+
+SPEECH_GAP_SAMPLES = SAMPLE_RATE // 5
+"""A gap in the detected speech of at least this many samples is silence (0.2 s); shorter gaps lie between words."""
+MAX_REDECODES = 2
+"""The most stretches of one window that are decoded again, so that its final text comes in bounded time."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """What the client asked for that the engine must know to decode an utterance."""
+
+    language: str | None
+    """A language code; `None` lets the model detect the language of each window."""
+    task: api.Task
+    """Whether speech is transcribed or translated."""
+    hotwords: tuple[str, ...] = ()
+    """Names and terms to expect."""
+    words: bool = False
+    """Whether every final word gets a start and an end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingUtterance:
+    """An utterance that was announced and has not ended for the client yet."""
+
+    number: int
+    """Its number within the session, over all channels."""
+    start: int
+    """Position of the first sample of its speech."""
+    prompt: str
+    """The client's prompt; the model sees it while the utterance has no text."""
+    request: DecodeRequest
+    """How its windows are decoded."""
+    text: str = ""
+    """The text of the segments that were sent."""
+    text_until: int = 0
+    """Position where the last segment ended."""
+    uncovered: list[Span] = field(default_factory=list)
+    """Detected speech without text, of the windows that are done."""
+    n_redecodes: int = 0
+    """How many stretches of missed speech were decoded again."""
+    recovered_samples: int = 0
+    """Samples of speech that have text thanks to these re-decodes."""
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """The window of a channel that still receives audio."""
+
+    utterance: PendingUtterance
+    start: int
+    """Position of its first sample."""
+    speech: list[Span]
+    """The speech detected in it so far, in order."""
+    stabilizer: Stabilizer
+    """Which text of it was shown as stable."""
+
+    def extend_speech(self, speech_until: int) -> None:
+        """Note that the detector has found speech up to the position `speech_until`."""
+        if speech_until <= (self.speech[-1][1] if self.speech else self.start):
+            return
+        begin = max(speech_until - FRAME_SAMPLES, self.start)
+        if self.speech and begin - self.speech[-1][1] < SPEECH_GAP_SAMPLES:
+            self.speech[-1] = (self.speech[-1][0], speech_until)
+        else:
+            self.speech.append((begin, speech_until))
+
+    def split_speech(self, cut: int) -> list[Span]:
+        """Keep the speech before the position `cut`; return the speech after it."""
+        speech_after = [(max(start, cut), end) for start, end in self.speech if end > cut]
+        self.speech = [(start, min(end, cut)) for start, end in self.speech if start < cut]
+        return speech_after
+
+
+class WindowKind(Enum):
+    """Who decides whether an ended window is decoded."""
+
+    DETECTED = auto()
+    """The detector: a window without detected speech is not decoded."""
+    FORCED = auto()
+    """The client, in manual mode: the window is decoded even if no speech was detected in it."""
+    DISCARDED = auto()
+    """The client has discarded the audio: the window is not decoded, and only its stable text is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StableText:
+    """The text of a window that the client was shown as stable; its final text begins with it."""
+
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    """The tokens of the text: the forced prefix of the final decoding."""
+    until: int = 0
+    """Position before which all of the text was spoken."""
+    draft: tuple[int, ...] = ()
+    """The tokens that followed in the last interim; the final text is likely to go on with them."""
+
+
+@dataclass(slots=True)
+class Decoding:
+    """The engine's answer to one window, as far as it has come."""
+
+    had_context: bool
+    """Whether the model was shown a previous text or a prefix, which can mislead it."""
+    events: deque[api.SegmentEvent | api.DoneEvent] = field(default_factory=deque)
+    """Events that are not processed yet: an earlier window is not done, or missed speech before them is decoded again.
+
+    The tokens of one window bound their number.
+    """
+    is_repetitive: bool = False
+    """Whether a decoding attempt repeated itself."""
+
+
+@dataclass(slots=True)
+class Redecoding:
+    """Finds missed speech of one window. At most one stretch is decoded again at a time."""
+
+    checked_until: int = 0
+    """Position before which missed speech has been looked for."""
+    n_started: int = 0
+    """How many stretches were decoded again, the present one included."""
+    stretch: Missed | None = None
+    """The stretch that the engine decodes now; the next event of the window waits for its text."""
+    following_text: str = ""
+    """The text of the segment after the stretch."""
+
+    def find(self, speech: list[Span], since: int, until: int) -> Missed | None:
+        """The missed speech between two positions that is worth another attempt, if any. Looks at no audio twice."""
+        since = max(since, self.checked_until)
+        self.checked_until = max(since, until)
+        return find_missed(speech, since, until) if self.n_started < MAX_REDECODES else None
+
+    def start(self, stretch: Missed, following_text: str) -> None:
+        """The engine was asked to decode this stretch."""
+        self.stretch, self.following_text = stretch, following_text
+        self.n_started += 1
+
+    def finish(self) -> None:
+        """The engine has decoded the stretch, or could not."""
+        self.stretch, self.following_text = None, ""
+
+
+@dataclass(slots=True, kw_only=True)
+class EndedWindow:
+    """A window that has ended and waits for its text, or for the windows before it."""
+
+    utterance: PendingUtterance
+    kind: WindowKind
+    start: int
+    """Position of its first sample."""
+    end: int
+    """Position after its last sample."""
+    samples: Samples
+    """Its audio; empty if it was discarded."""
+    speech: list[Span]
+    """The speech detected in it, in order."""
+    stable: StableText
+    is_last: bool
+    """Whether its utterance ends with it."""
+    decoding: Decoding | None = None
+    """`None` until the engine is asked for its text."""
+    redecoding: Redecoding = field(default_factory=Redecoding)
+    covered: list[Span] = field(default_factory=list)
+    """Stretches that the segments sent so far cover, in order."""
+    n_sent_chars: int = 0
+    """How many characters of its text were sent."""
+
+    @property
+    def unsent_stable(self) -> str:
+        """The stable text that is still to be sent; no other text may be sent before it."""
+        return self.stable.text[self.n_sent_chars :]
+
+    @property
+    def needs_decoding(self) -> bool:
+        """Whether the engine must decode it. A window that begins in a pause may end without any speech."""
+        if self.kind is WindowKind.DETECTED:
+            return bool(self.speech or self.stable.tokens)
+        return self.kind is WindowKind.FORCED
+
+    @property
+    def span(self) -> Span:
+        """Where its audio lies."""
+        return self.start, self.end
