@@ -24,7 +24,7 @@ from tests.clients.python.client_fakes import (
     serve_script,
     wait_for_other_tasks,
 )
-from tutti.session import resolve_url
+from tutti.handshake import resolve_url
 
 
 @pytest.fixture(autouse=True)
