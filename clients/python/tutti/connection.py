@@ -107,8 +107,8 @@ class Connection:
     async def close(self, timeout_s: float) -> None:
         """Close the connection with a closing handshake, which may take `timeout_s`. Call `abort` afterwards."""
         try:
-            # The time limit of websockets (`close_timeout`) does not cover audio that is still to be written to a server
-            # that no longer reads.
+            # The time limit of websockets (`close_timeout`) does not cover audio that is still to be written to a
+            # server that no longer reads.
             async with asyncio.timeout(timeout_s):
                 await self._socket.close()
         except TimeoutError:
