@@ -1,1 +1,1 @@
-"""An engine that is somewhere else: in another process of this host."""
+"""Runs the engine outside the process that serves clients: today, in another process of the same host (`local`)."""

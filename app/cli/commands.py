@@ -150,7 +150,7 @@ async def _serve_gateway(
     settings: Settings, shared: Shared, transcriber: api.Transcriber, seat: GatewaySlot, on_started: Callable[[], None]
 ) -> None:
     _set_up_logging(settings)
-    shared = replace(shared, places=AdmissionCounter(seat.taken, seat.number))
+    shared = replace(shared, places=AdmissionCounter(seat.admission_counts, seat.number))
     app = build_app(settings, transcriber, shared=shared)
     await Server(app, settings, load_tls(settings), on_started).serve([seat.listener])
 

@@ -1,4 +1,18 @@
-"""One engine in a process of its own and the gateways that share it: what travels between them, who keeps them alive.
+"""One engine process shared by several gateway processes of the same host.
 
-Knows the boundary of the engine, `engine/api.py`, and nothing of sessions or models.
+Python runs one thread at a time in a process. With `--gateways N` the engine therefore has a process of its own, and N
+gateway processes serve the sockets. A window travels like this:
+
+1. A session in a gateway submits a window to its `RemoteTranscriber` (`remote_transcriber.py`), which looks like any
+   other `engine.api.Transcriber`.
+2. The audio is copied into the gateway's `SharedAudioPool` (`shared_audio.py`), memory that the engine process can
+   read. The options and the place of the audio go over a ZeroMQ socket as a `Submit` message (`messages.py`).
+3. The `EngineServer` (`engine_server.py`) in the engine process submits the window to the real engine and sends its
+   events back, one message for each gateway and engine step.
+4. The `RemoteTranscriber` passes the events to the session and frees the audio.
+
+The `Supervisor` (`supervisor.py`) starts all processes and restarts those that die (`managed_process.py`). It talks to
+each of them over a pipe (`control_messages.py`, `process.py`); what the processes do is in `roles.py`.
+
+This package knows the interface of the engine, `engine/api.py`, and nothing of sessions or models.
 """

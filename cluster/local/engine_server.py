@@ -1,6 +1,6 @@
-"""The engine's side: windows of all gateways go to one `Transcriber`, and what it says of them goes back.
+"""The engine's side of the socket: submits the windows of all gateways to one `Transcriber` and sends its events back.
 
-The event loop of the engine's process does nothing else.
+The event loop of the engine process does nothing else; the engine's own work runs on the engine's thread.
 """
 
 import asyncio
@@ -12,65 +12,81 @@ from typing import assert_never
 import zmq
 import zmq.asyncio
 
-from cluster.local.messages import Answers, Ask, Cancel, Item, Mark, Reply, Submit, arena_number, pack, unpack_request
+from cluster.local.messages import (
+    Cancel,
+    GetStats,
+    Reply,
+    Submit,
+    WindowStatus,
+    WindowUpdate,
+    WindowUpdates,
+    gateway_number,
+    pack,
+    unpack_request,
+)
 from cluster.local.shared_audio import SharedAudioPool
 from engine.api import Transcriber, Window
 from engine.errors import EngineError, EngineFailed
 
-_Key = tuple[bytes, int]
-"""A gateway's route, and its id of a window."""
+_WindowKey = tuple[bytes, int]
+"""The route of a gateway, and the gateway's id of a window."""
 
 
-class EngineHost:
-    """Serves gateways over one socket. Made, used and closed on one event loop."""
+class EngineServer:
+    """Serves gateways over one socket. It is created, used and closed on one event loop."""
 
-    def __init__(self, transcriber: Transcriber, address: str, arenas: Sequence[SharedAudioPool]) -> None:
-        """Args:
-        address: `ipc://` and the path of a socket to make.
-        arenas: of the gateways, by number.
+    def __init__(self, transcriber: Transcriber, address: str, pools: Sequence[SharedAudioPool]) -> None:
+        """Open the socket.
+
+        Args:
+            transcriber: the engine.
+            address: `ipc://` and the path of the socket to create.
+            pools: the audio pool of each gateway, by the gateway's number.
         """
         self._transcriber = transcriber
-        self._arenas = arenas
-        self._windows: dict[_Key, asyncio.Task[None]] = {}
-        self._outbox: defaultdict[bytes, Answers] = defaultdict(list)
+        self._pools = pools
+        self._windows: dict[_WindowKey, asyncio.Task[None]] = {}
+        self._outbox: defaultdict[bytes, WindowUpdates] = defaultdict(list)
+        """Updates that are not sent yet, by route."""
         self._gone: set[bytes] = set()
+        """Routes of gateways that have died."""
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
-        # Unbounded, as what is full loses messages; what waits for a gateway is bounded by its open windows.
+        # Unbounded, because a full ZeroMQ queue loses messages. The open windows of a gateway bound what waits for it.
         self._socket.set_hwm(0)
         self._socket.bind(address)
 
     @property
     def n_open(self) -> int:
-        """Windows."""
+        """The number of windows that are not finished."""
         return len(self._windows)
 
     def disconnect(self, route: bytes) -> None:
-        """A gateway has died: what it had open is cancelled, and what it said last is not heard."""
+        """Cancel the windows of a gateway that has died, and ignore its messages that still wait in the socket."""
         self._gone.add(route)
-        for (each, _), task in self._windows.items():
-            if each == route:
+        for (window_route, _), task in self._windows.items():
+            if window_route == route:
                 task.cancel()
 
     async def serve(self) -> None:
-        """Until cancelled.
+        """Serve gateways until this task is cancelled.
 
         Raises:
-            ExceptionGroup: with `EngineFailed` in it: the engine has died. Gateways are not told, as the engine that
-                takes its place will answer them.
+            ExceptionGroup: contains an `EngineFailed`: the engine has died. The gateways receive no message about it,
+                because the next engine process will answer their windows.
         """
         async with asyncio.TaskGroup() as self._tasks:
             while True:
                 route, message = await self._socket.recv_multipart()
-                self._receive(route, message)
+                self._handle(route, message)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._socket.close()
         self._context.term()
 
-    def _receive(self, route: bytes, message: bytes) -> None:
+    def _handle(self, route: bytes, message: bytes) -> None:
         if route in self._gone:
             return
         request = unpack_request(message)
@@ -81,46 +97,54 @@ class EngineHost:
                 self._windows[key] = task
                 task.add_done_callback(lambda _: self._windows.pop(key))
             case Cancel():
-                # Where there is no such task, its last answer is on the way.
-                if present := self._windows.get(key := (route, request.id)):
-                    present.cancel()
-                    present.add_done_callback(partial(self._left, key))
-            case Ask():
+                # Without such a task, the last update of the window is already on its way.
+                key = (route, request.id)
+                if running := self._windows.get(key):
+                    running.cancel()
+                    running.add_done_callback(partial(self._report_release, key))
+            case GetStats():
                 self._send(route, self._transcriber.stats())
             case _:
                 assert_never(request)
 
-    async def _transcribe(self, key: _Key, request: Submit) -> None:
-        # A cancelled window may be looked at a moment longer than its blocks are taken: the encoder call that it is
-        # in has other audio then, for a text that nobody reads.
-        samples = self._arenas[arena_number(key[0])].look(request.place)
-        # Sessions of different gateways have names of their own.
-        window = Window(samples, request.session, request.channel, request.priority, request.options)
+    async def _transcribe(self, key: _WindowKey, request: Submit) -> None:
+        # A gateway may write other audio into these blocks while the encoder still reads a cancelled window. This does
+        # no harm: the text of that window is discarded.
+        samples = self._pools[gateway_number(key[0])].view(request.allocation)
+        # Session names are unique over all gateways, so the engine can use them as they are.
+        window = Window(
+            samples=samples,
+            session=request.session,
+            channel=request.channel,
+            priority=request.priority,
+            options=request.options,
+        )
         try:
             async with self._transcriber.submit(window) as events:
-                self._answer(key, Mark.ACCEPTED)
+                self._report(key, WindowStatus.ACCEPTED)
                 async for event in events:
-                    self._answer(key, event)
+                    self._report(key, event)
         except EngineFailed:
             raise
         except EngineError as error:
-            self._answer(key, error)
+            self._report(key, error)
 
-    def _left(self, key: _Key, task: "asyncio.Task[None]") -> None:
+    def _report_release(self, key: _WindowKey, task: "asyncio.Task[None]") -> None:
         if task.cancelled():
-            self._answer(key, Mark.LEFT)
+            self._report(key, WindowStatus.RELEASED)
 
-    def _answer(self, key: _Key, item: Item) -> None:
+    def _report(self, key: _WindowKey, update: WindowUpdate) -> None:
         if not self._outbox:
-            # The engine hands over a step at once; by then all its windows have had their turn.
+            # The engine delivers all events of a step in one callback. `call_soon` runs after every window of that step
+            # has had its turn, so that one message to each gateway holds all of them.
             asyncio.get_running_loop().call_soon(self._flush)
         route, id = key
-        self._outbox[route].append((id, item))
+        self._outbox[route].append((id, update))
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, defaultdict(list)
-        for route, answers in outbox.items():
-            self._send(route, answers)
+        for route, updates in outbox.items():
+            self._send(route, updates)
 
     def _send(self, route: bytes, reply: Reply) -> None:
         if not self._socket.closed:

@@ -1,24 +1,25 @@
-"""What gateways and the engine's process say to each other, and how it is packed.
+"""The messages between a gateway and the engine server, and how they become bytes.
 
-Plain data, pickled: only processes of the same user reach the socket, and they are all ours.
+A gateway sends a `Request`; the engine server answers with a `Reply`. Messages are pickled: only processes of the same
+user can reach the socket, and the supervisor starts all of them.
 """
 
 import pickle
 from dataclasses import dataclass
 from enum import Enum
 
-from cluster.local.shared_audio import Place
+from cluster.local.shared_audio import Allocation
 from engine.api import DecodeOptions, EngineEvent, EngineStats, Priority
 from engine.errors import EngineError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """A window, whose audio lies in the gateway's arena."""
+    """Asks the engine to decode a window. Its audio is in the gateway's shared audio pool."""
 
     id: int
-    """The gateway's own, never used twice."""
-    place: Place
+    """Chosen by the gateway, and never used twice."""
+    allocation: Allocation
     session: str
     channel: int
     priority: Priority
@@ -27,53 +28,63 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Nobody waits for this window any more. Answered with `Mark.LEFT`, unless its end is on the way."""
+    """Asks the engine to drop a window.
+
+    The answer is `WindowStatus.RELEASED`, unless the last event of the window is already on its way.
+    """
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """For the engine's counters; answered with `EngineStats`."""
+class GetStats:
+    """Asks for the counters of the engine. The answer is an `EngineStats`."""
 
 
-class Mark(Enum):
+class WindowStatus(Enum):
+    """What the engine server reports about a window beside its events."""
+
     ACCEPTED = "accepted"
-    """The window is in the engine's queue; an error in place of this is raised on submission."""
-    LEFT = "left"
-    """The window was cancelled, and its audio is read no more. Terminal."""
+    """The window is in the engine's queue. If an error comes in its place, `submit` raises that error."""
+    RELEASED = "released"
+    """The window was cancelled, and its audio may be overwritten. No other update follows."""
 
 
-Item = EngineEvent | EngineError | Mark
-"""What a gateway is told of a window; errors, like terminal events, are the last."""
+WindowUpdate = EngineEvent | EngineError | WindowStatus
+"""One thing that the engine reports about a window. After an error or a terminal event no other update follows."""
 
-Answers = list[tuple[int, Item]]
-"""All that an engine step has for a gateway: ids of windows, and what is said of them."""
+WindowUpdates = list[tuple[int, WindowUpdate]]
+"""Everything that one engine step has for a gateway: the id of a window, and the update."""
 
-Request = Submit | Cancel | Ask
-Reply = Answers | EngineStats
+Request = Submit | Cancel | GetStats
+Reply = WindowUpdates | EngineStats
 
 
-def route(number: int, life: int) -> bytes:
-    """What an engine knows a gateway by. The one that takes its place has its number, and so its arena, but another
-    life.
+def make_route(gateway_number: int, generation: int) -> bytes:
+    """The address under which the engine server knows a gateway.
+
+    A gateway that replaces a dead one has the same number, and therefore the same audio pool, but another generation.
     """
-    return f"{number}.{life}".encode()
+    return f"{gateway_number}.{generation}".encode()
 
 
-def arena_number(route: bytes) -> int:
+def gateway_number(route: bytes) -> int:
+    """The number of the gateway at `route`."""
     return int(route.partition(b".")[0])
 
 
 def pack(message: Request | Reply) -> bytes:
+    """The bytes of a message."""
     return pickle.dumps(message, 5)
 
 
 def unpack_request(message: bytes) -> Request:
+    """The request in `message`, as `pack` wrote it."""
     request: Request = pickle.loads(message)
     return request
 
 
 def unpack_reply(message: bytes) -> Reply:
+    """The reply in `message`, as `pack` wrote it."""
     reply: Reply = pickle.loads(message)
     return reply

@@ -1,5 +1,6 @@
-"""The life of one process of a cell, from the inside: what it is told, what it tells, and that it does not outlive the
-supervisor.
+"""A process of the cluster, seen from the inside: its pipe to the supervisor, its start and its end.
+
+Every process runs `run_process`. A process ends as soon as its supervisor is gone, so that none is left over.
 """
 
 import asyncio
@@ -10,107 +11,89 @@ import shutil
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 import uvloop
 
-from cluster.local.remote_transcriber import EngineUp
+from cluster.local.control_messages import ControlMessage, StartReport
 
 logger = logging.getLogger(__name__)
 
-FAILED = 1
-"""Exit status of a process that says why, in its log or with `Failed`."""
+EXIT_FAILED = 1
+"""Exit status of a process that has given the reason for its end, in its log or in a `Failed` message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The start of a process is over; an engine says how it may be reached."""
-
-    engine: EngineUp | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A process cannot start, for a reason that the operator can mend."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class EngineDown:
-    """The engine has died; another one is on its way."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineLost:
-    """The engine has died, and no other will come."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayGone:
-    """To the engine: a gateway has died."""
-
-    route: bytes
-
-
-ControlMessage = EngineUp | EngineDown | EngineLost | GatewayGone
-"""What the supervisor says."""
-
-Work = Callable[["Link"], Coroutine[Any, Any, None]]
-"""What a process does until it ends."""
-
-
-class Link:
-    """A process's line to the supervisor."""
+class ControlPipe:
+    """The process's end of the pipe to the supervisor."""
 
     def __init__(self, connection: Connection, folder: Path) -> None:
+        """Open the process's end of the pipe.
+
+        Args:
+            connection: the pipe.
+            folder: the supervisor's folder of sockets. This process removes it when the supervisor was killed.
+        """
         self._connection = connection
         self._folder = folder
 
-    def tell(self, message: Ready | Failed) -> None:
+    def send(self, message: StartReport) -> None:
+        """Send a message to the supervisor."""
         self._connection.send(message)
 
     @contextmanager
-    def listening(self, take: Callable[[ControlMessage], None]) -> Iterator[None]:
-        """Have everything taken that the supervisor says, on the event loop. Its death is the end of this process."""
+    def receiving(self, handle: Callable[[ControlMessage], None]) -> Iterator[None]:
+        """Call `handle` on the event loop with every message of the supervisor, until the block is left.
+
+        If the supervisor is gone, this process ends.
+        """
         loop = asyncio.get_running_loop()
 
-        def read() -> None:
+        def receive() -> None:
             try:
                 while self._connection.poll():
-                    take(self._connection.recv())
+                    handle(self._connection.recv())
             except (EOFError, OSError):
                 logger.error("the supervisor is gone")
                 shutil.rmtree(self._folder, ignore_errors=True)
-                end_process(FAILED)
+                exit_now(EXIT_FAILED)
 
-        loop.add_reader(self._connection.fileno(), read)
+        loop.add_reader(self._connection.fileno(), receive)
         try:
             yield
         finally:
             loop.remove_reader(self._connection.fileno())
 
 
-def run_child(connection: Connection, folder: Path, work: Work) -> NoReturn:
-    """The main function of a process."""
-    # A terminal's interrupt is the supervisor's to pass on.
+Work = Callable[[ControlPipe], Coroutine[Any, Any, None]]
+"""What a process does until it ends."""
+
+
+def run_process(connection: Connection, folder: Path, work: Work) -> NoReturn:
+    """The main function of a process: do its work on an event loop, then exit.
+
+    Args:
+        connection: the pipe to the supervisor.
+        folder: the supervisor's folder of sockets.
+        work: what the process does.
+    """
+    # A process group of its own: Ctrl-C in the terminal reaches only the supervisor, which ends the others in order.
     os.setpgid(0, 0)
     status = 0
     try:
-        uvloop.run(work(Link(connection, folder)))
+        uvloop.run(work(ControlPipe(connection, folder)))
     except Exception:
         logger.exception("%s has died", multiprocessing.current_process().name)
-        status = FAILED
-    end_process(status)
+        status = EXIT_FAILED
+    exit_now(status)
 
 
-def end_process(status: int) -> NoReturn:
-    """End at once: what is left is memory that others own, and a device whose driver cleans up by itself."""
+def exit_now(status: int) -> NoReturn:
+    """Exit without Python's clean-up.
+
+    Nothing is left to clean up here: other processes own the shared memory, and the driver of the device frees its own.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -1,190 +1,239 @@
-"""The gateway's side: a `Transcriber` whose engine lives in another process, and may die and be replaced.
+"""The gateway's side of the socket: a `Transcriber` whose engine is in another process, and may die and be replaced.
 
-Whoever submits knows nothing of that: decoding is deterministic, so that a new engine is given what was open once more,
-and what it says again is not handed out again.
+The sessions of the gateway do not notice a crash. Decoding is deterministic, so the `RemoteTranscriber` submits the
+open windows to the next engine again and leaves out the events that the sessions have received already (`replay.py`).
 """
 
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import zmq
 import zmq.asyncio
 
-from cluster.local.messages import Ask, Cancel, Item, Mark, Request, Submit, pack, unpack_reply
-from cluster.local.shared_audio import Place, SharedAudioPool
-from engine.api import (
-    DoneEvent,
-    EngineEvent,
-    EngineStats,
-    ModelInfo,
-    Priority,
-    SegmentEvent,
-    SupersededEvent,
-    Window,
+from cluster.local.control_messages import EngineUp
+from cluster.local.messages import (
+    Cancel,
+    GetStats,
+    Reply,
+    Request,
+    Submit,
+    WindowStatus,
+    WindowUpdate,
+    pack,
+    unpack_reply,
 )
+from cluster.local.replay import Replay
+from cluster.local.shared_audio import Allocation, SharedAudioPool
+from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, Priority, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed
 from engine.event_stream import Inbox
 from engine.validation import check_samples
 
 STATS_PERIOD_S = 0.5
-"""So old may the engine's counters be."""
-MAX_DEATHS = 2
-"""Of engines while they had a window: it is taken for the reason then."""
+"""How often a gateway asks for the engine's counters, in seconds."""
+MAX_ENGINE_CRASHES_PER_WINDOW = 2
+"""A window that was open in this many engine crashes is assumed to have caused them, and fails."""
+
+_NO_AUDIO = Allocation(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineUp:
-    """An engine that takes windows at an address, and how it was when it began."""
-
-    address: str
-    info: ModelInfo
-    stats: EngineStats
-
-
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, kw_only=True)
 class _Submission:
-    """A window from its submission until the engine is done with its audio."""
+    """A window, from its submission until the engine has finished with its audio."""
 
     id: int
     window: Window
-    """Without its samples, which lie in the arena."""
-    place: Place
+    """Without its samples, which are in the shared audio pool."""
+    allocation: Allocation
     accepted: asyncio.Future[None]
+    """Done when an engine has put the window into its queue, or has refused it."""
     inbox: Inbox = field(default_factory=Inbox)
-    handed_out: list[Hashable] = field(default_factory=list)
-    """What of each event must come again if it is submitted again."""
-    n_repeated: int = 0
-    """Of these, as many have come from the present engine."""
-    n_deaths: int = 0
+    replay: Replay = field(default_factory=Replay)
+    n_engine_crashes: int = 0
+    """How many engines have died while they had this window."""
     is_sent: bool = False
-    """The present engine has it."""
-    is_left: bool = False
-    """Nobody waits for it; the engine may still read its audio."""
+    """The present engine has the window."""
+    is_cancelled: bool = False
+    """The session does not wait for the window any more. The engine may still read its audio."""
+
+    def deliver(self, event: EngineEvent) -> None:
+        """Pass an event on to the session, unless the session has received it already.
+
+        Raises:
+            EngineFailed: the event contradicts one that the session has received.
+        """
+        if self.replay.is_new(event):
+            self.inbox.put(event)
 
     def fail(self, error: EngineError) -> None:
+        """End the window with an error."""
         if self.accepted.done():
             self.inbox.put(error)
         else:
             self.accepted.set_exception(error)
 
-    def put(self, event: EngineEvent) -> bool:
-        """Hand an event out, unless it was before. False if another one was."""
-        if self.n_repeated == len(self.handed_out):
-            self.handed_out.append(_replay_key(event))
-            self.inbox.put(event)
-        elif self.handed_out[self.n_repeated] != _replay_key(event):
-            return False
-        self.n_repeated += 1
-        return True
+    def accept(self) -> None:
+        """Let `submit` return. Only the first of several engines that accept the window has an effect."""
+        if not self.accepted.done():
+            self.accepted.set_result(None)
+
+    def supersede(self) -> None:
+        """End the window as an interim whose place a newer one takes."""
+        self.accept()
+        self.inbox.put(SupersededEvent())
+
+
+class _EngineConnection:
+    """The socket to one engine process."""
+
+    def __init__(
+        self,
+        context: zmq.asyncio.Context,
+        address: str,
+        route: bytes,
+        tasks: asyncio.TaskGroup,
+        on_reply: Callable[[Reply], None],
+    ) -> None:
+        self._socket: zmq.asyncio.Socket = context.socket(zmq.DEALER)
+        self._socket.routing_id = route
+        self._socket.linger = 0
+        # Unbounded: the size of the audio pool bounds the windows that wait.
+        self._socket.set_hwm(0)
+        self._socket.connect(address)
+        self._tasks = [tasks.create_task(self._receive(on_reply)), tasks.create_task(self._poll_stats())]
+
+    def send(self, request: Request) -> None:
+        """Send a request. It is lost if the engine dies."""
+        self._socket.send(pack(request))
+
+    def close(self) -> None:
+        """Close the socket."""
+        for task in self._tasks:
+            task.cancel()
+        self._socket.close()
+
+    async def _receive(self, on_reply: Callable[[Reply], None]) -> None:
+        while True:
+            on_reply(unpack_reply(await self._socket.recv()))
+
+    async def _poll_stats(self) -> None:
+        while True:
+            self.send(GetStats())
+            await asyncio.sleep(STATS_PERIOD_S)
 
 
 class RemoteTranscriber:
-    """See `engine.api.Transcriber`. The audio of every open window takes room in the arena until the engine is done
-    with it; where there is none left, `submit` raises `ArenaFull`.
+    """A `Transcriber` that passes windows to an engine process. See `engine.api.Transcriber`.
 
-    While there is no engine, finals wait for one and interims are answered as superseded.
+    The audio of every open window occupies blocks of the audio pool until the engine has finished with it. If there are
+    no free blocks, `submit` raises `AudioPoolFull`.
+
+    While there is no engine, finals wait for one, and interims end as superseded.
     """
 
-    def __init__(self, route: bytes, arena: SharedAudioPool, tasks: asyncio.TaskGroup) -> None:
-        """Args:
-        route: what the engine knows this gateway by.
-        tasks: of the gateway; what runs in it ends with `close`.
+    def __init__(self, route: bytes, pool: SharedAudioPool, tasks: asyncio.TaskGroup) -> None:
+        """Create a transcriber without an engine.
+
+        Args:
+            route: the address under which the engine server knows this gateway.
+            pool: the gateway's shared audio pool.
+            tasks: the task group of the gateway. The tasks that run in it end with `close`.
         """
         self._route = route
-        self._arena = arena
+        self._pool = pool
         self._tasks = tasks
         self._context = zmq.asyncio.Context()
-        self._socket: zmq.asyncio.Socket | None = None
-        self._talk: list[asyncio.Task[None]] = []
+        self._engine: _EngineConnection | None = None
         self._ids = itertools.count()
         self._submissions: dict[int, _Submission] = {}
         self._suspects: deque[_Submission] = deque()
-        """What was open when an engine died, in order; the first is tried."""
+        """Windows that were open when an engine died, in order. Only the first of them is submitted at a time."""
         self._info: ModelInfo | None = None
         self._stats: EngineStats | None = None
         self._failure: EngineFailed | None = None
+        """Set when there will be no engine any more."""
 
     # The engine comes and goes.
 
     def connect(self, engine: EngineUp) -> None:
-        """There is an engine, which is given all that is open, in order. What another may have died of is given to it
-        one by one, so that it takes nothing else with it.
+        """Use this engine, and submit all open windows to it, in order.
+
+        Any window that was open in a crash may have caused it. Such windows are submitted one after another, so that
+        the one that causes the next crash is known, and takes no other with it.
         """
-        assert self._socket is None
+        assert self._engine is None
         self._info, self._stats = engine.info, engine.stats
-        self._socket = socket = self._context.socket(zmq.DEALER)
-        socket.routing_id = self._route
-        socket.linger = 0
-        # Unbounded: what waits is bounded by the room in the arena.
-        socket.set_hwm(0)
-        socket.connect(engine.address)
-        self._talk = [self._tasks.create_task(self._listen(socket)), self._tasks.create_task(self._ask())]
+        self._engine = _EngineConnection(self._context, engine.address, self._route, self._tasks, self._handle)
         for submission in self._submissions.values():
-            if not submission.n_deaths:
+            if not submission.n_engine_crashes:
                 self._submit(submission)
         self._submit_suspect()
 
     def disconnect(self) -> None:
-        """The engine has died. Once more changes nothing."""
-        if self._socket is None:
+        """Give up the connection to an engine that has died. A second call has no effect."""
+        if self._engine is None:
             return
-        for task in self._talk:
-            task.cancel()
-        self._socket.close()
-        self._socket = None
+        self._engine.close()
+        self._engine = None
         if self._stats is not None:
             self._stats = replace(self._stats, waiting_finals=0, waiting_interims=0, running=0)
         for submission in list(self._submissions.values()):
-            self._note_death(submission)
-        self._suspects = deque(each for each in self._submissions.values() if each.n_deaths)
+            self._note_crash(submission)
+        self._suspects = deque(each for each in self._submissions.values() if each.n_engine_crashes)
 
     def close(self, reason: str) -> None:
-        """There will be no engine any more: what is open fails, as does all that comes."""
+        """Fail the open windows and every later one: there will be no engine any more.
+
+        Args:
+            reason: the message of their errors.
+        """
         self._failure = EngineFailed(reason)
         self.disconnect()
         for submission in list(self._submissions.values()):
-            self._forget(submission)
+            self._release(submission)
             submission.fail(EngineFailed(reason))
         self._context.term()
 
-    def _note_death(self, submission: _Submission) -> None:
-        submission.n_deaths += submission.is_sent
+    def _note_crash(self, submission: _Submission) -> None:
+        submission.n_engine_crashes += submission.is_sent
         submission.is_sent = False
-        submission.n_repeated = 0
-        if submission.is_left:
-            self._forget(submission)
+        submission.replay.restart()
+        if submission.is_cancelled:
+            self._release(submission)
         elif submission.window.priority is Priority.INTERIM:
-            # Another one follows soon, of more audio.
-            self._forget(submission)
-            _supersede(submission)
-        elif submission.n_deaths >= MAX_DEATHS:
-            self._forget(submission)
-            submission.fail(EngineFailed(f"the engine has died {MAX_DEATHS} times while it had this window"))
+            # Not submitted again: a newer interim, with more audio, follows soon.
+            self._release(submission)
+            submission.supersede()
+        elif submission.n_engine_crashes >= MAX_ENGINE_CRASHES_PER_WINDOW:
+            self._release(submission)
+            reason = f"the engine has died {MAX_ENGINE_CRASHES_PER_WINDOW} times while it had this window"
+            submission.fail(EngineFailed(reason))
 
-    # `Transcriber`.
+    # The interface `Transcriber`.
 
     @property
     def info(self) -> ModelInfo:
-        """Of the last engine; there must have been one."""
+        """The model of the last engine. There must have been one."""
         assert self._info
         return self._info
 
     @property
     def is_alive(self) -> bool:
-        return self._socket is not None
+        """Whether there is an engine now. See `Transcriber.is_alive`."""
+        return self._engine is not None
 
     def stats(self) -> EngineStats:
-        """At most `STATS_PERIOD_S` old."""
+        """The engine's counters, at most `STATS_PERIOD_S` old."""
         assert self._stats
         return self._stats
 
     @asynccontextmanager
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
-        """See `Transcriber.submit`. Waits until the engine has taken the window in."""
+        """Submit a window and wait until the engine has accepted it. See `Transcriber.submit`."""
         check_samples(window)
         if self._failure is not None:
             raise EngineFailed(*self._failure.args)
@@ -193,32 +242,40 @@ class RemoteTranscriber:
             await submission.accepted
             yield submission.inbox
         finally:
-            self._leave(submission)
+            self._cancel(submission)
 
     def _open(self, window: Window) -> _Submission:
         id, accepted = next(self._ids), asyncio.get_running_loop().create_future()
-        if self._socket is None and window.priority is Priority.INTERIM:
-            unheard = _Submission(id, window, Place(0, 0), accepted)
-            _supersede(unheard)
-            return unheard
-        place = self._arena.put(window.samples, window.priority)
-        submission = _Submission(id, replace(window, samples=window.samples[:0]), place, accepted)
+        if self._engine is None and window.priority is Priority.INTERIM:
+            superseded = _Submission(id=id, window=window, allocation=_NO_AUDIO, accepted=accepted)
+            superseded.supersede()
+            return superseded
+        allocation = self._pool.allocate(window.samples, window.priority)
+        without_samples = replace(window, samples=window.samples[:0])
+        submission = _Submission(id=id, window=without_samples, allocation=allocation, accepted=accepted)
         self._submissions[id] = submission
         self._submit(submission)
         return submission
 
     def _submit(self, submission: _Submission) -> None:
-        if self._socket is None:
+        if self._engine is None:
             return
         window = submission.window
         submission.is_sent = True
-        self._say(
-            Submit(submission.id, submission.place, window.session, window.channel, window.priority, window.options)
+        self._engine.send(
+            Submit(
+                id=submission.id,
+                allocation=submission.allocation,
+                session=window.session,
+                channel=window.channel,
+                priority=window.priority,
+                options=window.options,
+            )
         )
 
     def _submit_suspect(self) -> None:
-        """The next window that another engine had when it died, unless the present one has such a window already."""
-        while self._suspects and self._socket is not None:
+        """Submit the next window that was open in a crash, unless the present engine has one of these already."""
+        while self._suspects and self._engine is not None:
             first = self._suspects[0]
             if first.id in self._submissions:
                 if not first.is_sent:
@@ -226,65 +283,42 @@ class RemoteTranscriber:
                 return
             self._suspects.popleft()
 
-    def _leave(self, submission: _Submission) -> None:
-        if submission.id not in self._submissions or submission.is_left:
+    def _cancel(self, submission: _Submission) -> None:
+        """Note that the session does not wait for the window any more. Without effect on a finished window."""
+        if submission.id not in self._submissions or submission.is_cancelled:
             return
-        submission.is_left = True
+        submission.is_cancelled = True
         if submission.is_sent:
-            self._say(Cancel(submission.id))
+            assert self._engine is not None
+            self._engine.send(Cancel(submission.id))
         else:
-            self._forget(submission)
+            self._release(submission)
 
-    def _forget(self, submission: _Submission) -> None:
+    def _release(self, submission: _Submission) -> None:
+        """Drop a window whose audio no engine reads any more."""
         del self._submissions[submission.id]
-        self._arena.free(submission.place)
+        self._pool.free(submission.allocation)
         self._submit_suspect()
 
-    # Talking to the engine.
-
-    def _say(self, request: Request) -> None:
-        assert self._socket is not None
-        self._socket.send(pack(request))
-
-    async def _listen(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
-            reply = unpack_reply(await socket.recv())
-            if isinstance(reply, EngineStats):
-                self._stats = reply
-                continue
-            for id, item in reply:
-                self._take(self._submissions[id], item)
-
-    async def _ask(self) -> None:
-        while True:
-            self._say(Ask())
-            await asyncio.sleep(STATS_PERIOD_S)
-
-    def _take(self, submission: _Submission, item: Item) -> None:
-        if item is Mark.LEFT or isinstance(item, EngineError | DoneEvent | SupersededEvent):
-            self._forget(submission)
-        if submission.is_left:
+    def _handle(self, reply: Reply) -> None:
+        if isinstance(reply, EngineStats):
+            self._stats = reply
             return
-        if item is Mark.ACCEPTED:
-            if not submission.accepted.done():
-                submission.accepted.set_result(None)
-        elif isinstance(item, EngineError):
-            submission.fail(item)
-        elif not isinstance(item, Mark) and not submission.put(item):
-            self._leave(submission)
-            submission.fail(EngineFailed("the engine has died, and the next one reads this window differently"))
+        for id, update in reply:
+            self._apply(self._submissions[id], update)
 
-
-def _supersede(submission: _Submission) -> None:
-    if not submission.accepted.done():
-        submission.accepted.set_result(None)
-    submission.inbox.put(SupersededEvent())
-
-
-def _replay_key(event: EngineEvent) -> Hashable:
-    """What must be the same of an event that comes once more."""
-    match event:
-        case SegmentEvent(segment):
-            return (segment.start_s, segment.end_s, segment.text)
-        case _:
-            return type(event).__name__
+    def _apply(self, submission: _Submission, update: WindowUpdate) -> None:
+        if update is WindowStatus.RELEASED or isinstance(update, EngineError | DoneEvent | SupersededEvent):
+            self._release(submission)
+        if submission.is_cancelled:
+            return
+        if update is WindowStatus.ACCEPTED:
+            submission.accept()
+        elif isinstance(update, EngineError):
+            submission.fail(update)
+        elif not isinstance(update, WindowStatus):
+            try:
+                submission.deliver(update)
+            except EngineFailed as contradiction:
+                self._cancel(submission)
+                submission.fail(contradiction)

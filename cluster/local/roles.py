@@ -1,4 +1,7 @@
-"""What the two kinds of processes of a cell do: one has the engine, the others have the clients."""
+"""What the two kinds of processes do: one runs the engine, the others (gateways) serve clients.
+
+A role is an object that the supervisor pickles into the new process; calling it is the whole work of the process.
+"""
 
 import asyncio
 import logging
@@ -12,110 +15,132 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.local.engine_server import EngineHost
-from cluster.local.process import (
-    FAILED,
+from cluster.local.control_messages import (
     ControlMessage,
     EngineDown,
     EngineLost,
+    EngineUp,
     Failed,
     GatewayGone,
-    Link,
     Ready,
-    end_process,
 )
-from cluster.local.remote_transcriber import EngineUp, RemoteTranscriber
-from cluster.local.shared_audio import SharedAudioPool, content
+from cluster.local.engine_server import EngineServer
+from cluster.local.process import EXIT_FAILED, ControlPipe, exit_now
+from cluster.local.remote_transcriber import RemoteTranscriber
+from cluster.local.shared_audio import SharedAudioPool
+from cluster.local.shared_memory import buffer_of
 from engine.api import Transcriber
 from engine.errors import EngineError
 from engine.process_environment import limit_openmp_spinning
 
 logger = logging.getLogger(__name__)
 
-StartEngine = Callable[[], AbstractAsyncContextManager[Transcriber]]
+N_ADMISSION_COUNTS = 2
+"""How many numbers each gateway shares with the others: its live sessions and its uploads."""
+ADMISSION_ROW_BYTES = N_ADMISSION_COUNTS * np.dtype(np.int64).itemsize
+
+
+def admission_counts(memory: SharedMemory, n_gateways: int) -> NDArray[np.int64]:
+    """The shared counts of all gateways, as an array of shape `(n_gateways, N_ADMISSION_COUNTS)` on `memory`."""
+    n_counts = n_gateways * N_ADMISSION_COUNTS
+    return np.frombuffer(buffer_of(memory), np.int64, n_counts).reshape(-1, N_ADMISSION_COUNTS)
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySlot:
-    """What a gateway is given by its cell."""
+    """What belongs to one of the gateways, whichever process is that gateway at the moment."""
 
     number: int
-    """From 0; a gateway that takes the place of one that died has the same."""
+    """From 0. A gateway that replaces a dead one has the same number."""
     listener: socket
-    """Its own, of those that share the port."""
-    taken: NDArray[np.int64]
-    """`(n_gateways, TAKEN_KINDS)`, shared: what each gateway has of anything that is counted together. It may read all
-    of it, and write the row of its number, which is 0 when it begins."""
+    """The gateway's own listening socket. The sockets of all gateways share one port."""
+    admission_counts: NDArray[np.int64]
+    """Shared memory of shape `(n_gateways, N_ADMISSION_COUNTS)`: how many live sessions and uploads each gateway has.
 
+    A gateway reads all rows and writes the row of its number, which is 0 when the gateway starts.
+    """
+
+
+StartEngine = Callable[[], AbstractAsyncContextManager[Transcriber]]
+"""Starts the engine. The engine runs until the context is left."""
 
 Serve = Callable[[Transcriber, GatewaySlot, Callable[[], None]], Coroutine[Any, Any, None]]
-"""What a gateway does once there is an engine. Calls its last argument when it serves, and ends when it is drained."""
-
-TAKEN_KINDS = 2
+"""Serves clients. It calls its last argument when it is ready for them, and returns when it has drained."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRole:
+    """The work of the engine process: start the engine and serve the gateways until the process is killed."""
+
     start: StartEngine
     address: str
-    arenas: tuple[SharedMemory, ...]
+    """`ipc://` and the path of the socket to create."""
+    pools: tuple[SharedMemory, ...]
+    """The audio pool of each gateway, by the gateway's number."""
 
-    async def __call__(self, link: Link) -> None:
+    async def __call__(self, pipe: ControlPipe) -> None:
+        """Do the work of the process. An error that the operator can remove goes to the supervisor."""
         limit_openmp_spinning()
         try:
             async with self.start() as transcriber:
-                await self._serve(link, transcriber)
+                await self._serve(pipe, transcriber)
         except EngineError as error:
-            link.tell(Failed(str(error)))
-            end_process(FAILED)
+            pipe.send(Failed(str(error)))
+            exit_now(EXIT_FAILED)
 
-    async def _serve(self, link: Link, transcriber: Transcriber) -> None:
-        host = EngineHost(transcriber, self.address, [SharedAudioPool(content(memory)) for memory in self.arenas])
+    async def _serve(self, pipe: ControlPipe, transcriber: Transcriber) -> None:
+        pools = [SharedAudioPool(buffer_of(memory)) for memory in self.pools]
+        server = EngineServer(transcriber, self.address, pools)
 
-        def take(told: ControlMessage) -> None:
-            assert isinstance(told, GatewayGone)
-            host.disconnect(told.route)
+        def handle(message: ControlMessage) -> None:
+            assert isinstance(message, GatewayGone)
+            server.disconnect(message.route)
 
-        with closing(host), link.listening(take):
-            link.tell(Ready(EngineUp(self.address, transcriber.info, transcriber.stats())))
-            await host.serve()
+        with closing(server), pipe.receiving(handle):
+            pipe.send(Ready(EngineUp(self.address, transcriber.info, transcriber.stats())))
+            await server.serve()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRole:
+    """The work of a gateway process: wait for the engine, then serve clients until drained."""
+
     serve: Serve
     route: bytes
+    """The address under which the engine server knows the gateway."""
     number: int
+    """The gateway's number, from 0."""
     n_gateways: int
     listener: socket
-    arena: SharedMemory
-    taken: SharedMemory
+    pool: SharedMemory
+    """The gateway's audio pool."""
+    admission_counts: SharedMemory
+    """The admission counts of all gateways."""
 
-    async def __call__(self, link: Link) -> None:
+    async def __call__(self, pipe: ControlPipe) -> None:
+        """Do the work of the process."""
         async with asyncio.TaskGroup() as tasks:
-            transcriber = RemoteTranscriber(self.route, SharedAudioPool(content(self.arena)), tasks)
-            there_is_one = asyncio.Event()
+            transcriber = RemoteTranscriber(self.route, SharedAudioPool(buffer_of(self.pool)), tasks)
+            has_engine = asyncio.Event()
 
-            def take(told: ControlMessage) -> None:
-                match told:
+            def handle(message: ControlMessage) -> None:
+                match message:
                     case EngineUp():
-                        transcriber.connect(told)
-                        there_is_one.set()
+                        transcriber.connect(message)
+                        has_engine.set()
                     case EngineDown():
                         logger.warning("the engine has died; waiting for another")
                         transcriber.disconnect()
                     case EngineLost():
-                        transcriber.close(told.reason)
+                        transcriber.close(message.reason)
                     case GatewayGone():
-                        raise AssertionError("meant for engines")
+                        raise AssertionError("only the engine receives this message")
                     case _:
-                        assert_never(told)
+                        assert_never(message)
 
-            with link.listening(take):
-                await there_is_one.wait()
-                await self.serve(transcriber, self._seat(), lambda: link.tell(Ready()))
+            with pipe.receiving(handle):
+                await has_engine.wait()
+                counts = admission_counts(self.admission_counts, self.n_gateways)
+                slot = GatewaySlot(self.number, self.listener, counts)
+                await self.serve(transcriber, slot, lambda: pipe.send(Ready()))
             transcriber.close("the gateway has ended")
-
-    def _seat(self) -> GatewaySlot:
-        taken = np.frombuffer(content(self.taken), np.int64, self.n_gateways * TAKEN_KINDS).reshape(-1, TAKEN_KINDS)
-        return GatewaySlot(self.number, self.listener, taken)

@@ -1,6 +1,10 @@
-"""The audio of a gateway's open windows in shared memory: the gateway writes it, the engine reads it where it lies."""
+"""The audio of open windows, in memory that a gateway and the engine process share.
 
-from multiprocessing.shared_memory import SharedMemory
+Each gateway has one pool. The gateway copies the samples of a window into free blocks, sends the engine only their
+place, an `Allocation`, and frees the blocks when the engine is done with the window. The engine reads the samples
+where they are, without a copy. Only the gateway knows which blocks are in use.
+"""
+
 from typing import NamedTuple
 
 import numpy as np
@@ -10,70 +14,75 @@ from engine.api import SAMPLE_RATE, Priority
 from engine.errors import EngineOverloaded
 
 BLOCK_SAMPLES = SAMPLE_RATE // 2
+"""Samples in a block, the unit of allocation: half a second of audio."""
 BLOCK_BYTES = BLOCK_SAMPLES * np.dtype(np.float32).itemsize
-# Interims leave as much of it free, so that a final finds room.
-_KEPT_FOR_FINALS = 0.25
+
+_SHARE_RESERVED_FOR_FINALS = 0.25
+"""Fraction of the pool that windows of interims leave free, so that a final still finds room."""
 
 
-def content(memory: SharedMemory) -> memoryview:
-    """Of memory that is not closed."""
-    assert memory.buf is not None
-    return memory.buf
-
-
-class Place(NamedTuple):
-    """Where the audio of a window lies, counted in samples."""
+class Allocation(NamedTuple):
+    """The place of a window's audio in a pool."""
 
     start: int
+    """Index of the first sample."""
     n_samples: int
 
 
-class ArenaFull(EngineOverloaded):
-    """There is no room for the audio of one more window."""
+class AudioPoolFull(EngineOverloaded):
+    """The pool has no room for the audio of another window."""
 
     def __str__(self) -> str:
         return f"no room for the audio of another window: {self.waiting} of {self.limit} blocks are taken"
 
 
 class SharedAudioPool:
-    """Memory in blocks of half a second. One process puts and frees; any may look."""
+    """Blocks of audio in shared memory. One process writes; any process that has the memory may read."""
 
     def __init__(self, memory: memoryview | bytearray) -> None:
         self._memory = memory
-        # The lowest room that fits is taken, so that memory which was never needed is never touched.
-        self._taken = bytearray(len(memory) // BLOCK_BYTES)
+        self._is_used = bytearray(len(memory) // BLOCK_BYTES)
+        """One byte for each block: 1 while it is in use. `bytearray.find` searches it at the speed of C."""
 
     @property
-    def n_taken(self) -> int:
-        """Blocks."""
-        return self._taken.count(1)
+    def n_used_blocks(self) -> int:
+        """The number of blocks in use."""
+        return self._is_used.count(1)
 
-    def put(self, samples: NDArray[np.float32], priority: Priority) -> Place:
-        """Copy audio into free blocks, which are taken until `free`.
+    def allocate(self, samples: NDArray[np.float32], priority: Priority) -> Allocation:
+        """Copy `samples` into free blocks. The blocks stay in use until `free`.
 
         Raises:
-            ArenaFull: there are not enough in a row, or none for interims.
+            AudioPoolFull: there are not enough free blocks in a row, or an interim would use the reserve for finals.
         """
-        n_blocks = -(-len(samples) // BLOCK_SAMPLES)
-        first = self._taken.find(bytes(n_blocks))
-        is_short = priority is Priority.INTERIM and self.n_taken + n_blocks > len(self._taken) * (1 - _KEPT_FOR_FINALS)
-        if first < 0 or is_short:
-            raise ArenaFull(self.n_taken, len(self._taken))
-        self._taken[first : first + n_blocks] = b"\1" * n_blocks
-        place = Place(first * BLOCK_SAMPLES, len(samples))
-        self._view(place)[:] = samples
-        return place
+        n_blocks = _n_blocks(len(samples))
+        # The first gap that fits, so that pages of memory that were never needed are never touched.
+        first = self._is_used.find(bytes(n_blocks))
+        n_limit = len(self._is_used) * (1 - _SHARE_RESERVED_FOR_FINALS)
+        uses_reserve = priority is Priority.INTERIM and self.n_used_blocks + n_blocks > n_limit
+        if first < 0 or uses_reserve:
+            raise AudioPoolFull(self.n_used_blocks, len(self._is_used))
+        self._is_used[first : first + n_blocks] = b"\1" * n_blocks
+        allocation = Allocation(first * BLOCK_SAMPLES, len(samples))
+        self._samples(allocation)[:] = samples
+        return allocation
 
-    def free(self, place: Place) -> None:
-        first, n_blocks = place.start // BLOCK_SAMPLES, -(-place.n_samples // BLOCK_SAMPLES)
-        assert self._taken[first : first + n_blocks] == b"\1" * n_blocks
-        self._taken[first : first + n_blocks] = bytes(n_blocks)
+    def free(self, allocation: Allocation) -> None:
+        """Make the blocks of `allocation` available again."""
+        first, n_blocks = allocation.start // BLOCK_SAMPLES, _n_blocks(allocation.n_samples)
+        assert self._is_used[first : first + n_blocks] == b"\1" * n_blocks
+        self._is_used[first : first + n_blocks] = bytes(n_blocks)
 
-    def look(self, place: Place) -> NDArray[np.float32]:
-        """The audio itself, not a copy, to be read only."""
-        samples = self._view(place)
+    def view(self, allocation: Allocation) -> NDArray[np.float32]:
+        """The samples themselves, not a copy, as a read-only array."""
+        samples = self._samples(allocation)
         samples.flags.writeable = False
         return samples
 
-    def _view(self, place: Place) -> NDArray[np.float32]:
-        return np.frombuffer(self._memory, np.float32, place.n_samples, place.start * np.dtype(np.float32).itemsize)
+    def _samples(self, allocation: Allocation) -> NDArray[np.float32]:
+        offset_bytes = allocation.start * np.dtype(np.float32).itemsize
+        return np.frombuffer(self._memory, np.float32, allocation.n_samples, offset_bytes)
+
+
+def _n_blocks(n_samples: int) -> int:
+    return -(-n_samples // BLOCK_SAMPLES)

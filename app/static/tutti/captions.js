@@ -1,16 +1,17 @@
 /**
- * What to show: folds the events of one session into final lines and, below them, the text that is still being heard.
+ * Collects the events of one session into text to show: final lines and, below them, the utterances that are open.
  *
- * Texts are joined as they are. While an utterance is open its text is `segments + stable + tail`: the first two never
- * change, together they only grow; `tail` may still change.
+ * Texts are joined without a separator. The text of an open utterance is `segments + stable + tail`. The first two only
+ * grow together and never change; `tail` may still change.
  */
+/** The text of a session. Call `apply` with each event. */
 export class Captions {
     #channels = new Map();
-    /** The channels that have been heard so far. */
+    /** The channels that have had an utterance so far. */
     get channels() {
         return this.#channels;
     }
-    /** Takes one event in and returns the line it touched, if any; a line with `end_s` has ended. */
+    /** Applies an event. Returns the line that it changed, if any; a line with `end_s` has ended. */
     apply(event) {
         switch (event.type) {
             case "speech_started":
@@ -21,7 +22,7 @@ export class Captions {
                 const before = this.#find(event.channel, event.utterance);
                 return this.#change(event.channel, event.utterance, event.start_s, {
                     segments: (before?.segments ?? "") + event.text,
-                    ...after(event.text, before?.stable ?? "", before?.tail ?? ""),
+                    ...withoutSegment(event.text, before?.stable ?? "", before?.tail ?? ""),
                 });
             }
             case "utterance": {
@@ -62,19 +63,19 @@ export class Captions {
     }
 }
 /**
- * What is left of an interim when a segment has made its beginning final. Stable text stays until it is final. A tail that
- * turned out differently gives way by as many words as the segment has: what follows them must not vanish and come back.
+ * The rest of an interim after a segment has made its beginning final. If the tail was different from the segment, as
+ * many words of it are removed as the segment has. The words after them would otherwise disappear and come back.
  */
-function after(segment, stable, tail) {
+function withoutSegment(segment, stable, tail) {
     if (stable.startsWith(segment)) {
         return { stable: stable.slice(segment.length), tail };
     }
     const shown = stable + tail;
-    return { stable: "", tail: shown.startsWith(segment) ? shown.slice(segment.length) : behindWords(shown, words(segment)) };
+    return { stable: "", tail: shown.startsWith(segment) ? shown.slice(segment.length) : withoutFirstWords(shown, countWords(segment)) };
 }
-function words(text) {
+function countWords(text) {
     return text.match(/\S+/g)?.length ?? 0;
 }
-function behindWords(text, n) {
+function withoutFirstWords(text, n) {
     return text.replace(new RegExp(`^(?:\\s*\\S+){0,${n}}`), "");
 }

@@ -1,17 +1,18 @@
 /**
- * Everything this package throws.
+ * All errors that this package throws.
  *
  *     TuttiError
- *     ├── UsageError        the caller's mistake: an option, a call at the wrong moment, a full send buffer
- *     ├── ConnectError      no session came about
- *     ├── AbortedError      the caller's AbortSignal fired
+ *     ├── UsageError        a mistake of the application: a wrong option or call, or a full send buffer
+ *     ├── ConnectError      no session was opened
+ *     ├── AbortedError      the application's AbortSignal fired
  *     ├── SessionError      the server ended the session with a fatal error; `code` is the one on the wire
  *     ├── ConnectionLost    the connection ended before the session did
  *     ├── ProtocolError     the server sent something that is not an event
  *     └── MicrophoneError   the browser gives no audio
  */
+/** The base of all errors of this package. */
 export class TuttiError extends Error {
-    /** Stable and meant for programs; `message` is meant for people. */
+    /** For programs: it does not change between versions. `message` is for people, and may change. */
     code;
     constructor(code, message, cause) {
         super(message, cause === undefined ? undefined : { cause });
@@ -19,33 +20,38 @@ export class TuttiError extends Error {
         this.code = code;
     }
 }
+/** The application made a mistake: a wrong option, a call at the wrong moment, or a full send buffer. */
 export class UsageError extends TuttiError {
 }
+/** No session was opened. */
 export class ConnectError extends TuttiError {
-    /** The WebSocket close code, if the connection was closed rather than too slow. */
+    /** The WebSocket close code; undefined if the connection was not closed, but took too long. */
     closeCode;
     constructor(code, message, closeCode, cause) {
         super(code, message, cause);
         this.closeCode = closeCode;
     }
 }
+/** The application's AbortSignal fired. */
 export class AbortedError extends TuttiError {
     constructor(reason) {
         super("aborted", "aborted by the caller's signal", reason);
     }
 }
+/** The server ended the session with a fatal error. */
 export class SessionError extends TuttiError {
-    /** Audio before this time is done; a new session may begin with `resume.from_s` here. */
+    /** Audio before this time, in seconds, is final. A new session can continue here with `resume.from_s`. */
     finalUntilS;
     constructor(code, message, finalUntilS) {
         super(code, message);
         this.finalUntilS = finalUntilS;
     }
 }
+/** The connection ended before the session did. */
 export class ConnectionLost extends TuttiError {
     /** The WebSocket close code, 1006 if the connection broke without one. */
     closeCode;
-    /** Audio before this time is done; a new session may begin with `resume.from_s` here. */
+    /** Audio before this time, in seconds, is final. A new session can continue here with `resume.from_s`. */
     finalUntilS;
     constructor(code, message, closeCode, finalUntilS, cause) {
         super(code, message, cause);
@@ -53,6 +59,7 @@ export class ConnectionLost extends TuttiError {
         this.finalUntilS = finalUntilS;
     }
 }
+/** The server sent something that is not an event. `field` is the path of the wrong field. */
 export class ProtocolError extends TuttiError {
     field;
     expected;
@@ -64,10 +71,12 @@ export class ProtocolError extends TuttiError {
         this.got = got;
     }
 }
+/** The browser gives no audio. */
 export class MicrophoneError extends TuttiError {
 }
+/** The longest value that an error message shows in full. */
 const SHOWN_CHARACTERS = 80;
-/** What came, as JSON where possible, cut to a length fit for a message. */
+/** A value as text for an error message: JSON where possible, and cut to `SHOWN_CHARACTERS`. */
 function shorten(value) {
     const text = value === undefined ? "nothing" : (JSON.stringify(value) ?? String(value));
     return text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS - 1)}…`;

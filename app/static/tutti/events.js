@@ -1,11 +1,12 @@
 /**
- * The messages of `tutti.v1`, named as on the wire, and the one place where what comes in is checked.
- * Times are seconds on the session's timeline.
+ * The messages of `tutti.v1`, with the names of the wire. `parseEvent` is the one place that checks what the server sends.
+ * All times are seconds from the start of the session's audio.
  */
 import { ProtocolError } from "./errors.js";
 /**
- * Checks a parsed JSON value and types it. Extra fields are left out; a missing or wrong one throws `ProtocolError`,
- * which names the field, what was expected and what came.
+ * Checks a parsed JSON value and returns it as an event. Unknown fields are left out.
+ *
+ * @throws ProtocolError if a field is missing or wrong; it has the field, the expected type and the value.
  */
 export function parseEvent(value) {
     if (!isRecord(value)) {
@@ -46,9 +47,9 @@ export function parseEvent(value) {
                 ...place(event),
                 ...span(event),
                 text: event.text("text"),
-                uncovered: event.list("uncovered", stretch),
+                uncovered: event.list("uncovered", parseSpan),
                 final_until_s: event.number("final_until_s"),
-                resume_from_s: event.list("resume_from_s", numberOf),
+                resume_from_s: event.list("resume_from_s", parseNumber),
             };
         case "flushed":
             return { type: name, id: event.flushId("id") };
@@ -83,7 +84,7 @@ const limits = (event) => ({
     idle_timeout_s: event.number("idle_timeout_s"),
     max_window_s: event.number("max_window_s"),
 });
-function stretch(field, item) {
+function parseSpan(field, item) {
     if (Array.isArray(item) && item.length === 2) {
         const [start, end] = item;
         if (isFiniteNumber(start) && isFiniteNumber(end)) {
@@ -92,13 +93,13 @@ function stretch(field, item) {
     }
     throw new ProtocolError(field, "[start_s, end_s]", item);
 }
-function numberOf(field, item) {
+function parseNumber(field, item) {
     if (isFiniteNumber(item)) {
         return item;
     }
     throw new ProtocolError(field, "a number", item);
 }
-/** The fields of one object, each checked as it is read; `path` is how errors name it. */
+/** Reads the fields of one object and checks their types. `path` is its place in the message, for errors. */
 class Fields {
     #path;
     #record;

@@ -1,9 +1,10 @@
-/** The microphone as chunks of 16-bit PCM. What is done with them is left to the caller. */
+/** Records the microphone as chunks of 16-bit PCM, for the caller to send. */
 import { AbortedError, MicrophoneError, TuttiError } from "./errors.js";
-/** The highest rate the server takes; a context that runs faster is opened again at this one. */
+/** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
+/** How long the audio system of the browser may take to start. */
 const START_TIMEOUT_MS = 10_000;
-/** The audio thread answers within a few blocks of 3 ms; a suspended one never does. */
+/** The audio thread answers within a few blocks of 3 ms each; a suspended one never answers. */
 const FLUSH_TIMEOUT_MS = 250;
 const CONSTRAINTS = {
     channelCount: 1,
@@ -12,27 +13,27 @@ const CONSTRAINTS = {
     noiseSuppression: false,
 };
 /**
- * Asks for the microphone; call it from a click. Nothing is captured before `start`.
+ * Asks the user for the microphone. Call it from a click. Nothing is recorded before `start`.
  *
  * @throws MicrophoneError with code `insecure_page`, `permission_denied`, `no_microphone`, `microphone_busy` or
  *   `microphone_failed`; AbortedError.
  */
 export async function openMicrophone(options = {}) {
     const { signal } = options;
-    // Absent on pages that are not secure, whatever the type says.
+    // On pages that are not secure it does not exist, although its type says that it does.
     const devices = globalThis.navigator?.mediaDevices;
     if (devices === undefined) {
         throw new MicrophoneError("insecure_page", "browsers give the microphone only to pages on https or localhost");
     }
     const audio = { ...CONSTRAINTS, ...options.constraints };
-    const asked = devices.getUserMedia({ audio });
+    const granted = devices.getUserMedia({ audio });
     let stream;
     try {
-        stream = await within(asked, signal);
+        stream = await within(granted, signal);
     }
     catch (error) {
-        // The question stays on the screen after an abort; an answer that comes later must not leave the microphone on.
-        asked.then(stopTracks, () => { });
+        // After an abort the browser's question stays on the screen. An answer to it must not leave the microphone on.
+        granted.then(stopTracks, () => { });
         throw microphoneError(error);
     }
     let context;
@@ -48,9 +49,9 @@ export async function openMicrophone(options = {}) {
         throw microphoneError(error);
     }
 }
-/** Made by `openMicrophone`. */
+/** An open microphone. `openMicrophone` makes it. */
 export class Microphone {
-    /** For `start.audio.sample_rate`; at most 48 kHz. */
+    /** The value for `start.audio.sample_rate`; at most 48 kHz. */
     sampleRate;
     #stream;
     #context;
@@ -68,8 +69,8 @@ export class Microphone {
         });
     }
     /**
-     * Begins to capture. `onChunk` gets about 100 ms of mono 16-bit PCM at a time; `onLost` is called once if the device
-     * goes away or permission is taken back.
+     * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onLost` is called once if the
+     * device is disconnected or the user withdraws the permission.
      */
     start(onChunk, onLost) {
         this.#node.port.onmessage = (message) => {
@@ -84,10 +85,10 @@ export class Microphone {
             track.onended = () => onLost?.(new MicrophoneError("microphone_lost", "the microphone was disconnected"));
         }
         this.#context.createMediaStreamSource(this.#stream).connect(this.#node);
-        // Silence, since the worklet writes nothing; but some browsers run only what leads to the destination.
+        // The worklet writes nothing, so this plays silence. Some browsers run only nodes that lead to the destination.
         this.#node.connect(this.#context.destination);
     }
-    /** Brings out the last, shorter chunk before `stop()`; resolves in any case within a quarter of a second. */
+    /** Delivers the last, shorter chunk. Call it before `stop()`. It resolves within 250 ms in any case. */
     flush() {
         return new Promise((resolve) => {
             const timer = setTimeout(resolve, FLUSH_TIMEOUT_MS);
@@ -98,7 +99,7 @@ export class Microphone {
             this.#node.port.postMessage("flush");
         });
     }
-    /** Gives the device back. May be called again. */
+    /** Releases the device. A second call has no effect. */
     stop() {
         if (this.#isStopped) {
             return;
@@ -125,7 +126,7 @@ function stopTracks(stream) {
         track.stop();
     }
 }
-/** The promise, unless the signal fires or the time is over first. */
+/** `promise`, unless the signal fires or the time is over first. */
 function within(promise, signal, timeoutMs) {
     return new Promise((resolve, reject) => {
         const onAbort = () => settle(() => reject(new AbortedError(signal?.reason)));
@@ -143,7 +144,7 @@ function within(promise, signal, timeoutMs) {
         }
     });
 }
-/** The names a DOMException may have here, as codes and sentences. */
+/** The code and message for each name that a DOMException may have here. */
 const SENTENCES = {
     NotAllowedError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
     SecurityError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],

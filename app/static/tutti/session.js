@@ -1,30 +1,33 @@
 /**
- * One streaming session: opens the socket, sends commands and audio, and hands out events through `for await`.
- * What the events mean for the text on the screen is left to `captions.ts`.
+ * One streaming session: opens the socket, sends commands and audio, and delivers events through `for await`.
+ * `captions.ts` turns the events into text to show.
  */
 import { AbortedError, ConnectError, ConnectionLost, ProtocolError, SessionError, UsageError, } from "./errors.js";
 import { parseEvent, } from "./events.js";
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
 const STREAM_PATH = "/v1/stream";
+/** Close codes of RFC 6455, 7.4.1. */
 const CLOSE_DONE = 1000;
 const CLOSE_ABNORMAL = 1006;
+/** Default of `timeoutMs`. */
 const CONNECT_TIMEOUT_MS = 10_000;
+/** Default of `stopTimeoutMs`. */
 const STOP_TIMEOUT_MS = 30_000;
-/** About 5 s of 48 kHz 16-bit mono: a connection that is this far behind is not coming back in time for captions. */
+/** About 5 s of 48 kHz 16-bit mono. A connection that is so late does not recover in time for captions. */
 const HIGH_WATER_BYTES = 512 * 1024;
-/** About 90 s of the same. */
+/** About 90 s of 48 kHz 16-bit mono. */
 const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
-/** Minutes of events, so that only a reader that has stopped reading meets this limit. */
+/** The events of several minutes: only an application that has stopped reading reaches this limit. */
 const MAX_UNREAD_EVENTS = 4096;
-/** A WebSocket does not say when its buffer empties, so `writable` has to look, and only while it is waited for. */
+/** A WebSocket has no event for an empty buffer, so `writable` checks it, but only while a caller waits. */
 const WRITABLE_CHECK_MS = 20;
 /**
- * Opens a session; resolves once the server has answered with `started`.
+ * Opens a session. Resolves when the server has answered with `started`.
  *
  * @param url `ws:`, `wss:`, `http:` or `https:`; an empty path becomes `/v1/stream`.
- * @throws UsageError, ConnectError, SessionError (the server refused in words), ProtocolError, AbortedError. By then the
- *   socket is closed and no listener or timer is left.
+ * @throws UsageError, ConnectError, SessionError (the server sent a fatal error), ProtocolError, AbortedError. The socket
+ *   is closed then, and no listener or timer is left.
  */
 export async function connect(url, options = {}) {
     const target = streamUrl(url);
@@ -58,7 +61,7 @@ export function streamUrl(url) {
     if (!secure && target.protocol !== "http:" && target.protocol !== "ws:") {
         throw new UsageError("bad_url", `url: expected ws, wss, http or https, got ${JSON.stringify(target.protocol)}`);
     }
-    // A WebSocket URL may not have a fragment, and the protocol of some URLs cannot be assigned; so it is put together.
+    // A WebSocket URL may not have a fragment, and the protocol of some URLs cannot be assigned. So we build a new one.
     const path = target.pathname === "/" || target.pathname === "" ? STREAM_PATH : target.pathname;
     return `${secure ? "wss" : "ws"}://${target.host}${path}${target.search}`;
 }
@@ -66,7 +69,7 @@ function subprotocols(apiKey) {
     if (apiKey === undefined) {
         return [SUBPROTOCOL];
     }
-    // The characters of an HTTP token. The key itself stays out of the message.
+    // The characters of an HTTP token. The error message does not contain the key.
     if (!/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(apiKey)) {
         throw new UsageError("bad_api_key", "apiKey: expected letters, digits and any of !#$%&'*+-.^_`|~");
     }
@@ -78,9 +81,9 @@ function openWebSocket(url, protocols) {
     }
     return new WebSocket(url, protocols);
 }
-/** Made by `connect`. */
+/** One open session. `connect` makes it. */
 export class Session {
-    /** @internal Settles when `started` has come or never will. */
+    /** @internal Resolves when `started` has come, and rejects when it will not come. */
     opened;
     #socket;
     #signal;
@@ -92,9 +95,9 @@ export class Session {
     #started;
     #finalUntilS;
     #resumeFromS;
-    /** Why the session ended; undefined while it runs and after a good end. */
+    /** The error that ended the session; undefined while it runs, and after it has ended as it should. */
     #error;
-    /** Bounded by MAX_UNREAD_EVENTS; when full the session fails with `slow_reader`. */
+    /** At most MAX_UNREAD_EVENTS; one more ends the session with `slow_reader`. */
     #unread = [];
     #isBeingRead = false;
     #isSocketClosed = false;
@@ -102,7 +105,7 @@ export class Session {
     #opening;
     #reader;
     #writers = [];
-    /** Of connecting, then of stopping. */
+    /** The timer of `timeoutMs`, later of `stopTimeoutMs`. */
     #deadline;
     #writableCheck;
     #listeners;
@@ -139,31 +142,34 @@ export class Session {
             this.#end(new ConnectError("connect_timeout", `no answer from the server within ${timeoutMs} ms`));
         }, timeoutMs);
     }
+    /** The server's id of the session. */
     get id() {
         return this.started.session_id;
     }
+    /** The name of the model. */
     get model() {
         return this.started.model;
     }
+    /** The limits of the server for this session. */
     get limits() {
         return this.started.limits;
     }
-    /** The server's answer to `start`, with its warnings. It is not among the events of the loop. */
+    /** The server's answer to `start`, with its warnings. The loop does not deliver it. */
     get started() {
         if (this.#started === undefined) {
             throw new UsageError("not_open", "the session has not started");
         }
         return this.#started;
     }
-    /** Audio before this time is done and may be forgotten. */
+    /** Audio before this time, in seconds, is final. The application need not keep it any longer. */
     get finalUntilS() {
         return this.#finalUntilS;
     }
-    /** The same for each channel: what `resume.from_s` is to be after a lost connection. */
+    /** The same for each channel: the value for `resume.from_s` after a lost connection. */
     get resumeFromS() {
         return this.#resumeFromS;
     }
-    /** Bytes given to `send` that have not left yet. */
+    /** The number of bytes that were given to `send` and are not sent yet. */
     get bufferedAmount() {
         return this.#socket.bufferedAmount;
     }
@@ -172,8 +178,8 @@ export class Session {
         return this.#state === "open";
     }
     /**
-     * Sends audio in the encoding of `start`; it may be cut anywhere. A sender that is faster than the microphone awaits
-     * `writable()` in between.
+     * Sends audio in the encoding of `start`, cut at any byte. A sender that is faster than real time awaits `writable()`
+     * between two calls.
      *
      * @throws UsageError `not_open` before `started` and after the end, `send_buffer_full`, or `bad_audio` if a
      *   Float32Array or Int16Array is not what `start` announced.
@@ -204,19 +210,22 @@ export class Session {
             this.#writableCheck ??= setInterval(() => this.#releaseWriters(), WRITABLE_CHECK_MS);
         });
     }
-    /** Ends open utterances now. Returns the id that `flushed` will carry once everything heard before is final. */
+    /** Ends open utterances now. Returns the id of the event `flushed`, which comes when all earlier audio is final. */
     flush(id) {
         this.#mustBeOpen("flush");
         const sent = id === undefined ? this.#nextFlushId++ : id;
         this.#send({ type: "flush", id: sent });
         return sent;
     }
-    /** Says "still here" when there is no audio to send. */
+    /** Keeps the session open while there is no audio to send. */
     keepalive() {
         this.#mustBeOpen("send keepalive");
         this.#send({ type: "keepalive" });
     }
-    /** No more audio. The loop goes on until everything is final, and ends after `stopped`. May be called again. */
+    /**
+     * Tells the server that no more audio follows. The loop continues until everything is final, and ends after `stopped`.
+     * A second call has no effect.
+     */
     stop() {
         if (this.#state !== "open") {
             return;
@@ -228,15 +237,15 @@ export class Session {
             this.#end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.#finalUntilS));
         }, this.#stopTimeoutMs);
     }
-    /** Ends the session at once; what is not final yet is lost. Leaving the loop does this too. */
+    /** Ends the session at once. Text that is not final yet is lost. Leaving the loop does this too. */
     close() {
         this.#end(undefined);
     }
     /**
      * The events after `started`, up to and including `stopped`. Leaving the loop closes the session.
      *
-     * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each after the events that
-     *   came before it.
+     * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each of them after the events
+     *   before it.
      */
     [Symbol.asyncIterator]() {
         if (this.#isBeingRead) {
@@ -296,7 +305,7 @@ export class Session {
     }
     #onFirstEvent(event) {
         if (event.type !== "started") {
-            // Newer servers may greet; only `started` opens the session.
+            // A newer server may send other events first; only `started` opens the session.
             return;
         }
         this.#started = event;
@@ -324,17 +333,17 @@ export class Session {
         }
     }
     #onClose(code, reason, cause) {
-        const said = reason === "" ? "" : `: ${reason}`;
+        const why = reason === "" ? "" : `: ${reason}`;
         if (this.#state === "connecting") {
-            const message = `the connection was closed before the session started (${code}${said})`;
+            const message = `the connection was closed before the session started (${code}${why})`;
             this.#end(new ConnectError("connect_failed", message, code, cause));
         }
         else {
-            const message = `the connection was closed before the session had ended (${code}${said})`;
+            const message = `the connection was closed before the session had ended (${code}${why})`;
             this.#end(new ConnectionLost("connection_lost", message, code, this.#finalUntilS, cause));
         }
     }
-    /** The one way out of every state: takes listeners and timers away, closes the socket, wakes whoever waits. */
+    /** The only way to end: removes listeners and timers, closes the socket, and wakes every caller that waits. */
     #end(error) {
         if (this.#state === "ended") {
             return;
@@ -404,7 +413,7 @@ function parseJson(data) {
         throw new ProtocolError("message", "JSON", data, error);
     }
 }
-/** Closes a socket nobody listens to any more. The `ws` package would throw its "error" at the process otherwise. */
+/** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */
 function closeQuietly(socket) {
     const ignore = () => { };
     const onClose = () => {

@@ -1,2 +1,2 @@
-/** The little of a WebSocket that a session needs: browsers, Node 22 and the `ws` package all have it. */
+/** The part of a WebSocket that a session uses. Browsers, Node 22 and the package `ws` have it. */
 export {};

@@ -1,8 +1,9 @@
 /**
- * Runs on the audio thread: gathers 128-sample blocks into chunks of about 100 ms, as 16-bit PCM at the context's own
- * sample rate, and posts each with its memory. A posted "flush" brings out what is left, then an empty chunk.
- * Imports nothing, so that it can be loaded by its address alone.
+ * Runs on the audio thread. It collects blocks of 128 samples into chunks of about 100 ms, as 16-bit PCM at the sample
+ * rate of the audio context, and posts each chunk together with its memory. When it receives "flush", it posts the rest
+ * and then an empty chunk. It imports nothing, so that its address alone is enough to load it.
  */
+/** The length of a chunk, in seconds. */
 const CHUNK_S = 0.1;
 const INT16_MAX = 32767;
 class PcmChunks extends AudioWorkletProcessor {
@@ -16,7 +17,7 @@ class PcmChunks extends AudioWorkletProcessor {
             this.port.postMessage(new Int16Array(0));
         };
     }
-    /** Takes the first input, already mixed to one channel; an input that is not connected has none. */
+    /** Reads the first input, which is mixed to one channel. An input that is not connected has no channel. */
     process(inputs) {
         for (const sample of inputs[0]?.[0] ?? []) {
             this.#chunk[this.#filled++] = Math.round(Math.max(-1, Math.min(1, sample)) * INT16_MAX);
@@ -37,5 +38,5 @@ class PcmChunks extends AudioWorkletProcessor {
     }
 }
 registerProcessor("tutti-pcm-chunks", PcmChunks);
-// Makes this file a module, whose names are its own.
+// Makes this file a module, so that its names are not global.
 export {};

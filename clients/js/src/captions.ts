@@ -1,8 +1,8 @@
 /**
- * What to show: folds the events of one session into final lines and, below them, the text that is still being heard.
+ * Collects the events of one session into text to show: final lines and, below them, the utterances that are open.
  *
- * Texts are joined as they are. While an utterance is open its text is `segments + stable + tail`: the first two never
- * change, together they only grow; `tail` may still change.
+ * Texts are joined without a separator. The text of an open utterance is `segments + stable + tail`. The first two only
+ * grow together and never change; `tail` may still change.
  */
 
 import type { ServerEvent } from "./events.js";
@@ -14,7 +14,7 @@ export interface Line {
   readonly start_s: number;
   readonly end_s: number;
   readonly text: string;
-  /** Stretches of detected speech, `[start_s, end_s]`, for which there is no text. */
+  /** Parts of the audio, `[start_s, end_s]`, where speech was detected but there is no text. */
   readonly uncovered: readonly (readonly [number, number])[];
 }
 
@@ -23,18 +23,19 @@ export interface OpenLine {
   readonly utterance: number;
   readonly channel: number;
   readonly start_s: number;
-  /** Text that is final: the segments sent so far. */
+  /** Final text: the texts of the segments so far. */
   readonly segments: string;
-  /** Follows `segments`; it will only grow. */
+  /** The text after `segments`. It will become final as it is. */
   readonly stable: string;
-  /** Follows `stable`; it may still change. */
+  /** The text after `stable`. It may still change. */
   readonly tail: string;
 }
 
+/** The lines of one channel. */
 export interface ChannelCaptions {
   /** In the order in which they ended. */
   readonly lines: readonly Line[];
-  /** In the order in which they began. There may be two: speech goes on while the last words become final. */
+  /** In the order in which they began. There may be two: the next utterance may begin before the last one is final. */
   readonly open: readonly OpenLine[];
 }
 
@@ -43,15 +44,16 @@ interface Channel {
   open: OpenLine[];
 }
 
+/** The text of a session. Call `apply` with each event. */
 export class Captions {
   readonly #channels = new Map<number, Channel>();
 
-  /** The channels that have been heard so far. */
+  /** The channels that have had an utterance so far. */
   get channels(): ReadonlyMap<number, ChannelCaptions> {
     return this.#channels;
   }
 
-  /** Takes one event in and returns the line it touched, if any; a line with `end_s` has ended. */
+  /** Applies an event. Returns the line that it changed, if any; a line with `end_s` has ended. */
   apply(event: ServerEvent): Line | OpenLine | undefined {
     switch (event.type) {
       case "speech_started":
@@ -62,7 +64,7 @@ export class Captions {
         const before = this.#find(event.channel, event.utterance);
         return this.#change(event.channel, event.utterance, event.start_s, {
           segments: (before?.segments ?? "") + event.text,
-          ...after(event.text, before?.stable ?? "", before?.tail ?? ""),
+          ...withoutSegment(event.text, before?.stable ?? "", before?.tail ?? ""),
         });
       }
       case "utterance": {
@@ -112,21 +114,21 @@ export class Captions {
 }
 
 /**
- * What is left of an interim when a segment has made its beginning final. Stable text stays until it is final. A tail that
- * turned out differently gives way by as many words as the segment has: what follows them must not vanish and come back.
+ * The rest of an interim after a segment has made its beginning final. If the tail was different from the segment, as
+ * many words of it are removed as the segment has. The words after them would otherwise disappear and come back.
  */
-function after(segment: string, stable: string, tail: string): { stable: string; tail: string } {
+function withoutSegment(segment: string, stable: string, tail: string): { stable: string; tail: string } {
   if (stable.startsWith(segment)) {
     return { stable: stable.slice(segment.length), tail };
   }
   const shown = stable + tail;
-  return { stable: "", tail: shown.startsWith(segment) ? shown.slice(segment.length) : behindWords(shown, words(segment)) };
+  return { stable: "", tail: shown.startsWith(segment) ? shown.slice(segment.length) : withoutFirstWords(shown, countWords(segment)) };
 }
 
-function words(text: string): number {
+function countWords(text: string): number {
   return text.match(/\S+/g)?.length ?? 0;
 }
 
-function behindWords(text: string, n: number): string {
+function withoutFirstWords(text: string, n: number): string {
   return text.replace(new RegExp(`^(?:\\s*\\S+){0,${n}}`), "");
 }

@@ -1,42 +1,46 @@
 /**
- * The messages of `tutti.v1`, named as on the wire, and the one place where what comes in is checked.
- * Times are seconds on the session's timeline.
+ * The messages of `tutti.v1`, with the names of the wire. `parseEvent` is the one place that checks what the server sends.
+ * All times are seconds from the start of the session's audio.
  */
 
 import { ProtocolError } from "./errors.js";
 
 // What the client sends.
 
+/** How samples become bytes: 16-bit integers or 32-bit floats, both little-endian, or 8 bits of G.711. */
 export type Encoding = "pcm_s16le" | "pcm_f32le" | "mulaw" | "alaw";
 
-/** The fields of `start`; what is left out takes the server's default. */
+/** The fields of `start`. For a field that is left out, the server has a default. */
 export interface StartOptions {
   readonly audio?: {
     readonly encoding?: Encoding;
     readonly sample_rate?: number;
     readonly channels?: number;
   };
-  /** A code such as "en"; null to have it detected for every utterance. */
+  /** A code such as "en"; null: the server detects the language of every utterance. */
   readonly language?: string | null;
   readonly task?: "transcribe" | "translate";
   readonly interim?: boolean;
   readonly words?: boolean;
   readonly endpointing?: {
-    /** "manual": an utterance begins with the first audio and ends with `flush`, `stop` or its maximum. */
+    /** "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length. */
     readonly mode?: "vad" | "manual";
     readonly silence_ms?: number;
     readonly min_utterance_s?: number;
     readonly max_utterance_s?: number;
   };
-  /** Text the speech may follow on from, or names it may contain. */
+  /** Text that the speech may follow on from, or names that it may contain. */
   readonly prompt?: string;
+  /** Words that the server should prefer. */
   readonly hotwords?: readonly string[];
-  /** After a lost connection: the error's `finalUntilS`, and the text before it. */
+  /** Where to continue after a lost connection: the session's `resumeFromS`, and the text before it. */
   readonly resume?: { readonly from_s: number | readonly number[]; readonly prompt?: string } | null;
 }
 
+/** Identifies a flush; the event `flushed` has the same. */
 export type FlushId = string | number;
 
+/** A message of the client. Audio is sent as binary messages. */
 export type Command =
   | ({ readonly type: "start" } & StartOptions)
   | { readonly type: "flush"; readonly id: FlushId }
@@ -45,18 +49,25 @@ export type Command =
 
 // What the server sends.
 
+/** A code for programs and a message for people. */
 export interface Notice {
   readonly code: string;
   readonly message: string;
 }
 
+/** The limits of the server for this session. */
 export interface Limits {
+  /** The largest message that the server accepts. */
   readonly max_message_bytes: number;
+  /** The server ends the session when more audio than this has come before its time. */
   readonly max_ahead_s: number;
+  /** The server ends the session when it receives nothing for this time. */
   readonly idle_timeout_s: number;
+  /** The longest audio that the model decodes at once. */
   readonly max_window_s: number;
 }
 
+/** The session is open. The first event. */
 export interface StartedEvent {
   readonly type: "started";
   readonly session_id: string;
@@ -65,6 +76,7 @@ export interface StartedEvent {
   readonly warnings: readonly Notice[];
 }
 
+/** An utterance has begun. */
 export interface SpeechStartedEvent {
   readonly type: "speech_started";
   readonly utterance: number;
@@ -72,7 +84,10 @@ export interface SpeechStartedEvent {
   readonly at_s: number;
 }
 
-/** What follows the utterance's segments so far: `stable` only grows, `tail` may still change. */
+/**
+ * The text of an open utterance after the segments sent so far. `stable` will not change, `tail` may. Each interim
+ * replaces the one before it.
+ */
 export interface InterimEvent {
   readonly type: "interim";
   readonly utterance: number;
@@ -83,6 +98,7 @@ export interface InterimEvent {
   readonly tail: string;
 }
 
+/** A word of a segment, with its times. */
 export interface Word {
   readonly word: string;
   readonly start_s: number;
@@ -90,7 +106,7 @@ export interface Word {
   readonly confidence: number;
 }
 
-/** Final text between two timestamps; it brings its own leading space. */
+/** Final text between two timestamps, with its own leading space. */
 export interface SegmentEvent {
   readonly type: "segment";
   readonly utterance: number;
@@ -104,6 +120,7 @@ export interface SegmentEvent {
   readonly language: string | null;
 }
 
+/** An utterance has ended, and all of its text is final. */
 export interface UtteranceEvent {
   readonly type: "utterance";
   readonly utterance: number;
@@ -111,32 +128,38 @@ export interface UtteranceEvent {
   readonly start_s: number;
   readonly end_s: number;
   readonly text: string;
-  /** Stretches of detected speech, `[start_s, end_s]`, for which there is no text. */
+  /** Parts of the audio, `[start_s, end_s]`, where speech was detected but there is no text. */
   readonly uncovered: readonly (readonly [number, number])[];
+  /** Audio before this time is final on all channels. The client need not keep it any longer. */
   readonly final_until_s: number;
-  /** The same for each channel; what `resume.from_s` is to be after a lost connection. */
+  /** The same for each channel: the value for `resume.from_s` after a lost connection. */
   readonly resume_from_s: readonly number[];
 }
 
+/** Everything that was sent before the flush with this id is final. */
 export interface FlushedEvent {
   readonly type: "flushed";
   readonly id: FlushId;
 }
 
+/** The server is late with the transcription, by `behind_s`. */
 export interface LagEvent {
   readonly type: "lag";
   readonly behind_s: number;
 }
 
+/** Something that the client should know, such as an option without effect. */
 export interface WarningEvent extends Notice {
   readonly type: "warning";
 }
 
+/** An error. A fatal one has ended the session. */
 export interface ErrorEvent extends Notice {
   readonly type: "error";
   readonly fatal: boolean;
 }
 
+/** The session has ended as it should. The last event. */
 export interface StoppedEvent {
   readonly type: "stopped";
   readonly audio_s: number;
@@ -144,7 +167,7 @@ export interface StoppedEvent {
   readonly words: number;
 }
 
-/** An event newer than this client. */
+/** An event of a server that is newer than this client. */
 export interface UnknownEvent {
   readonly type: "unknown";
   /** Its `type` on the wire. */
@@ -152,6 +175,7 @@ export interface UnknownEvent {
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
+/** A message of the server. */
 export type ServerEvent =
   | StartedEvent
   | SpeechStartedEvent
@@ -166,8 +190,9 @@ export type ServerEvent =
   | UnknownEvent;
 
 /**
- * Checks a parsed JSON value and types it. Extra fields are left out; a missing or wrong one throws `ProtocolError`,
- * which names the field, what was expected and what came.
+ * Checks a parsed JSON value and returns it as an event. Unknown fields are left out.
+ *
+ * @throws ProtocolError if a field is missing or wrong; it has the field, the expected type and the value.
  */
 export function parseEvent(value: unknown): ServerEvent {
   if (!isRecord(value)) {
@@ -208,9 +233,9 @@ export function parseEvent(value: unknown): ServerEvent {
         ...place(event),
         ...span(event),
         text: event.text("text"),
-        uncovered: event.list("uncovered", stretch),
+        uncovered: event.list("uncovered", parseSpan),
         final_until_s: event.number("final_until_s"),
-        resume_from_s: event.list("resume_from_s", numberOf),
+        resume_from_s: event.list("resume_from_s", parseNumber),
       };
     case "flushed":
       return { type: name, id: event.flushId("id") };
@@ -251,7 +276,7 @@ const limits = (event: Fields): Limits => ({
   max_window_s: event.number("max_window_s"),
 });
 
-function stretch(field: string, item: unknown): readonly [number, number] {
+function parseSpan(field: string, item: unknown): readonly [number, number] {
   if (Array.isArray(item) && item.length === 2) {
     const [start, end]: unknown[] = item;
     if (isFiniteNumber(start) && isFiniteNumber(end)) {
@@ -261,14 +286,14 @@ function stretch(field: string, item: unknown): readonly [number, number] {
   throw new ProtocolError(field, "[start_s, end_s]", item);
 }
 
-function numberOf(field: string, item: unknown): number {
+function parseNumber(field: string, item: unknown): number {
   if (isFiniteNumber(item)) {
     return item;
   }
   throw new ProtocolError(field, "a number", item);
 }
 
-/** The fields of one object, each checked as it is read; `path` is how errors name it. */
+/** Reads the fields of one object and checks their types. `path` is its place in the message, for errors. */
 class Fields {
   readonly #path: string;
   readonly #record: Record<string, unknown>;

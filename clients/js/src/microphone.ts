@@ -1,19 +1,24 @@
-/** The microphone as chunks of 16-bit PCM. What is done with them is left to the caller. */
+/** Records the microphone as chunks of 16-bit PCM, for the caller to send. */
 
 import { AbortedError, MicrophoneError, TuttiError } from "./errors.js";
 
-/** The highest rate the server takes; a context that runs faster is opened again at this one. */
+/** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
+/** How long the audio system of the browser may take to start. */
 const START_TIMEOUT_MS = 10_000;
-/** The audio thread answers within a few blocks of 3 ms; a suspended one never does. */
+/** The audio thread answers within a few blocks of 3 ms each; a suspended one never answers. */
 const FLUSH_TIMEOUT_MS = 250;
 
+/** The options of `openMicrophone`. */
 export interface MicrophoneOptions {
-  /** Cancels opening. An open microphone is ended by `stop()`. */
+  /** Cancels `openMicrophone`. To close an open microphone, call its `stop()`. */
   readonly signal?: AbortSignal | undefined;
-  /** Over the defaults: one channel, automatic gain, and none of the processing that is made for human listeners. */
+  /**
+   * Added to the defaults: one channel with automatic gain, but without the echo cancellation and noise suppression that
+   * are made for human listeners.
+   */
   readonly constraints?: MediaTrackConstraints | undefined;
-  /** Where `worklet.js` is served, if it is not beside this module. */
+  /** The address of `worklet.js`, if it is not in the same folder as this module. */
   readonly workletUrl?: string | URL | undefined;
 }
 
@@ -25,26 +30,26 @@ const CONSTRAINTS: MediaTrackConstraints = {
 };
 
 /**
- * Asks for the microphone; call it from a click. Nothing is captured before `start`.
+ * Asks the user for the microphone. Call it from a click. Nothing is recorded before `start`.
  *
  * @throws MicrophoneError with code `insecure_page`, `permission_denied`, `no_microphone`, `microphone_busy` or
  *   `microphone_failed`; AbortedError.
  */
 export async function openMicrophone(options: MicrophoneOptions = {}): Promise<Microphone> {
   const { signal } = options;
-  // Absent on pages that are not secure, whatever the type says.
+  // On pages that are not secure it does not exist, although its type says that it does.
   const devices = (globalThis.navigator as Partial<Navigator> | undefined)?.mediaDevices;
   if (devices === undefined) {
     throw new MicrophoneError("insecure_page", "browsers give the microphone only to pages on https or localhost");
   }
   const audio = { ...CONSTRAINTS, ...options.constraints };
-  const asked = devices.getUserMedia({ audio });
+  const granted = devices.getUserMedia({ audio });
   let stream: MediaStream;
   try {
-    stream = await within(asked, signal);
+    stream = await within(granted, signal);
   } catch (error) {
-    // The question stays on the screen after an abort; an answer that comes later must not leave the microphone on.
-    asked.then(stopTracks, () => {});
+    // After an abort the browser's question stays on the screen. An answer to it must not leave the microphone on.
+    granted.then(stopTracks, () => {});
     throw microphoneError(error);
   }
   let context: AudioContext | undefined;
@@ -60,9 +65,9 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
   }
 }
 
-/** Made by `openMicrophone`. */
+/** An open microphone. `openMicrophone` makes it. */
 export class Microphone {
-  /** For `start.audio.sample_rate`; at most 48 kHz. */
+  /** The value for `start.audio.sample_rate`; at most 48 kHz. */
   readonly sampleRate: number;
 
   readonly #stream: MediaStream;
@@ -83,8 +88,8 @@ export class Microphone {
   }
 
   /**
-   * Begins to capture. `onChunk` gets about 100 ms of mono 16-bit PCM at a time; `onLost` is called once if the device
-   * goes away or permission is taken back.
+   * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onLost` is called once if the
+   * device is disconnected or the user withdraws the permission.
    */
   start(onChunk: (samples: Int16Array<ArrayBuffer>) => void, onLost?: (error: MicrophoneError) => void): void {
     this.#node.port.onmessage = (message: MessageEvent<Int16Array<ArrayBuffer>>) => {
@@ -98,11 +103,11 @@ export class Microphone {
       track.onended = () => onLost?.(new MicrophoneError("microphone_lost", "the microphone was disconnected"));
     }
     this.#context.createMediaStreamSource(this.#stream).connect(this.#node);
-    // Silence, since the worklet writes nothing; but some browsers run only what leads to the destination.
+    // The worklet writes nothing, so this plays silence. Some browsers run only nodes that lead to the destination.
     this.#node.connect(this.#context.destination);
   }
 
-  /** Brings out the last, shorter chunk before `stop()`; resolves in any case within a quarter of a second. */
+  /** Delivers the last, shorter chunk. Call it before `stop()`. It resolves within 250 ms in any case. */
   flush(): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, FLUSH_TIMEOUT_MS);
@@ -114,7 +119,7 @@ export class Microphone {
     });
   }
 
-  /** Gives the device back. May be called again. */
+  /** Releases the device. A second call has no effect. */
   stop(): void {
     if (this.#isStopped) {
       return;
@@ -144,7 +149,7 @@ function stopTracks(stream: MediaStream): void {
   }
 }
 
-/** The promise, unless the signal fires or the time is over first. */
+/** `promise`, unless the signal fires or the time is over first. */
 function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, timeoutMs?: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const onAbort = () => settle(() => reject(new AbortedError(signal?.reason)));
@@ -166,7 +171,7 @@ function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, timeout
   });
 }
 
-/** The names a DOMException may have here, as codes and sentences. */
+/** The code and message for each name that a DOMException may have here. */
 const SENTENCES: Record<string, readonly [code: string, message: string]> = {
   NotAllowedError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
   SecurityError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],

@@ -1,6 +1,6 @@
-/** The little of a WebSocket that a session needs: browsers, Node 22 and the `ws` package all have it. */
+/** The part of a WebSocket that a session uses. Browsers, Node 22 and the package `ws` have it. */
 
-/** What listeners read: `data` of a message, `code` and `reason` of a close. */
+/** The fields that a session reads: `data` of a message, `code` and `reason` of a close. */
 export interface SocketEvent {
   readonly type?: string;
   readonly data?: unknown;
@@ -11,8 +11,9 @@ export interface SocketEvent {
 export type SocketEventType = "open" | "message" | "error" | "close";
 export type SocketListener = (event: SocketEvent) => void;
 
+/** An open or opening WebSocket. */
 export interface Socket {
-  /** Bytes given to `send` that have not left yet. */
+  /** The number of bytes that were given to `send` and are not sent yet. */
   readonly bufferedAmount: number;
   send(data: string | ArrayBuffer | ArrayBufferView): void;
   close(code?: number, reason?: string): void;
@@ -20,5 +21,5 @@ export interface Socket {
   removeEventListener(type: SocketEventType, listener: SocketListener): void;
 }
 
-/** Begins to connect; may throw if the address or a protocol is malformed. */
+/** Begins to connect. It may throw an error if the address or a protocol is malformed. */
 export type OpenSocket = (url: string, protocols: string[]) => Socket;

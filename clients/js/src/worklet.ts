@@ -1,10 +1,10 @@
 /**
- * Runs on the audio thread: gathers 128-sample blocks into chunks of about 100 ms, as 16-bit PCM at the context's own
- * sample rate, and posts each with its memory. A posted "flush" brings out what is left, then an empty chunk.
- * Imports nothing, so that it can be loaded by its address alone.
+ * Runs on the audio thread. It collects blocks of 128 samples into chunks of about 100 ms, as 16-bit PCM at the sample
+ * rate of the audio context, and posts each chunk together with its memory. When it receives "flush", it posts the rest
+ * and then an empty chunk. It imports nothing, so that its address alone is enough to load it.
  */
 
-// TypeScript's DOM library does not have the scope of audio worklets.
+// TypeScript's DOM library does not declare the globals of audio worklets.
 declare const sampleRate: number;
 declare function registerProcessor(name: string, processor: new () => AudioWorkletProcessor): void;
 declare abstract class AudioWorkletProcessor {
@@ -12,6 +12,7 @@ declare abstract class AudioWorkletProcessor {
   abstract process(inputs: Float32Array[][]): boolean;
 }
 
+/** The length of a chunk, in seconds. */
 const CHUNK_S = 0.1;
 const INT16_MAX = 32767;
 
@@ -28,7 +29,7 @@ class PcmChunks extends AudioWorkletProcessor {
     };
   }
 
-  /** Takes the first input, already mixed to one channel; an input that is not connected has none. */
+  /** Reads the first input, which is mixed to one channel. An input that is not connected has no channel. */
   override process(inputs: Float32Array[][]): boolean {
     for (const sample of inputs[0]?.[0] ?? []) {
       this.#chunk[this.#filled++] = Math.round(Math.max(-1, Math.min(1, sample)) * INT16_MAX);
@@ -52,5 +53,5 @@ class PcmChunks extends AudioWorkletProcessor {
 
 registerProcessor("tutti-pcm-chunks", PcmChunks);
 
-// Makes this file a module, whose names are its own.
+// Makes this file a module, so that its names are not global.
 export {};

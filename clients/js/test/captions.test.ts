@@ -28,21 +28,21 @@ test("an utterance goes from tail to stable to segments to one final line", () =
   });
 });
 
-test("a segment leaves what was stable beyond it in place", () => {
+test("a segment leaves the stable text after it in place", () => {
   const captions = new Captions();
   say(captions, "interim", { stable: "One. Two", tail: " tree" });
   say(captions, "segment", { text: "One." });
   expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: " Two", tail: " tree" }]);
 });
 
-test("a segment leaves the tail beyond it in place", () => {
+test("a segment leaves the tail after it in place", () => {
   const captions = new Captions();
   say(captions, "interim", { stable: "On", tail: "e. Two" });
   say(captions, "segment", { text: "One." });
   expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: "", tail: " Two" }]);
 });
 
-test("a tail that was wrong gives way by as many words as the segment has", () => {
+test("a segment replaces as many words of a wrong tail as it has", () => {
   const captions = new Captions();
   say(captions, "interim", { stable: "Hello", tail: " north, my frend. How are you" });
   say(captions, "segment", { text: "Hello there, my friend." });
@@ -53,7 +53,7 @@ test("a tail that was wrong gives way by as many words as the segment has", () =
   expect(captions.channels.get(0)?.open).toMatchObject([{ stable: "", tail: "" }]);
 });
 
-test("speech that goes on while the last words become final has a line of its own", () => {
+test("an utterance that begins before the last one is final has a line of its own", () => {
   const captions = new Captions();
   say(captions, "interim", { utterance: 0, stable: "One", tail: "" });
   say(captions, "speech_started", { utterance: 1 });
@@ -73,12 +73,12 @@ test("channels are kept apart", () => {
   ]);
 });
 
-test("an utterance without text is a line with what it does not cover", () => {
+test("an utterance without text is a line with the speech that has no text", () => {
   const captions = new Captions();
   expect(say(captions, "utterance", { text: "", uncovered: [[1, 2]] })).toMatchObject({ text: "", uncovered: [[1, 2]] });
 });
 
-test("other events touch no line", () => {
+test("other events change no line", () => {
   const captions = new Captions();
   expect(captions.apply({ type: "lag", behind_s: 1 })).toBeUndefined();
   expect(captions.channels.size).toBe(0);

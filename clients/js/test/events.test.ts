@@ -28,7 +28,7 @@ describe("server messages", () => {
     }
   });
 
-  test("an event newer than this client is handed on", () => {
+  test("an event newer than this client is passed on", () => {
     const wire = { type: "applause", loud: true };
     expect(parseEvent(wire)).toEqual({ type: "unknown", name: "applause", fields: wire });
   });
@@ -46,7 +46,7 @@ describe("server messages", () => {
     expect(() => parseEvent(wire)).toThrow(message);
   });
 
-  test("errors name the place inside a list", () => {
+  test("errors name the index in a list", () => {
     const wire = golden("server.json").find(({ name }) => name === "segment with words")!.wire;
     const words = [(wire["words"] as unknown[])[0], { word: "there.", start_s: 0.6, end_s: null, confidence: 1 }];
     expect(() => parseEvent({ ...wire, words })).toThrow("segment.words[1].end_s: expected a number, got null");

@@ -19,7 +19,7 @@ export class FakeSocket implements Socket {
   closedWith: number | undefined;
   readonly #listeners: [SocketEventType, SocketListener][] = [];
 
-  /** To be given as `openSocket`. */
+  /** The value for `openSocket`. */
   readonly open = (url: string, protocols: string[]): Socket => {
     this.url = url;
     this.protocols = protocols;
@@ -36,7 +36,7 @@ export class FakeSocket implements Socket {
     }
   }
 
-  /** Like a browser's: "close" comes later, unless it has come already. */
+  /** As in a browser, "close" comes later, unless it has come already. */
   close(code?: number): void {
     this.closedWith ??= code;
     queueMicrotask(() => this.emit("close", { code: code ?? 1005 }));
@@ -65,14 +65,14 @@ export class FakeSocket implements Socket {
     }
   }
 
-  /** The server says something. */
+  /** The server sends a message. */
   say(...messages: unknown[]): void {
     for (const message of messages) {
       this.emit("message", { data: JSON.stringify(message) });
     }
   }
 
-  /** The server accepts. */
+  /** The server accepts the session. */
   accept(): void {
     this.emit("open");
     this.say(STARTED);

@@ -29,7 +29,7 @@ class FakeContext {
 
 class FakeNode {
   static last: FakeNode;
-  /** Answers a flush at once, as the audio thread does soon. */
+  /** Answers a flush at once; the real audio thread answers soon. */
   port = {
     onmessage: null as ((message: { data: Int16Array }) => void) | null,
     postMessage: () => {
@@ -62,7 +62,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-test("captures at the context's own rate, and gives everything back on stop", async () => {
+test("records at the rate of the context, and releases everything on stop", async () => {
   const microphone = await openMicrophone();
   expect(microphone.sampleRate).toBe(44_100);
   const chunks: number[] = [];
@@ -83,7 +83,7 @@ test("a context that is too fast for the server is opened again at 48 kHz", asyn
   microphone.stop();
 });
 
-test("a device that goes away is reported", async () => {
+test("a device that is disconnected is reported", async () => {
   const microphone = await openMicrophone();
   const lost = vi.fn();
   microphone.start(() => {}, lost);
@@ -104,12 +104,12 @@ test.each([
   await expect(openMicrophone()).rejects.toMatchObject({ code, cause });
 });
 
-test("a page without a secure origin is told so", async () => {
+test("a page without a secure origin gets an error of its own", async () => {
   vi.stubGlobal("navigator", {});
   await expect(openMicrophone()).rejects.toMatchObject({ code: "insecure_page" });
 });
 
-test("a microphone that is granted after the abort is given back", async () => {
+test("a microphone that is granted after the abort is released", async () => {
   const controller = new AbortController();
   const stream = { getTracks: () => [track] };
   let grant: (stream: unknown) => void = () => {};
@@ -122,7 +122,7 @@ test("a microphone that is granted after the abort is given back", async () => {
   expect(track.isStopped).toBe(true);
 });
 
-test("a worklet that cannot be loaded gives the microphone back", async () => {
+test("a worklet that cannot be loaded releases the microphone", async () => {
   const addModule = async () => {
     throw new TypeError("404");
   };

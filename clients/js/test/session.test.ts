@@ -55,7 +55,7 @@ async function readAll(session: Session): Promise<ServerEvent[]> {
   return events;
 }
 
-/** After a turn of the event loop, in which the fake socket says "close". */
+/** Waits for one turn of the event loop, in which the fake socket emits "close". */
 async function expectNothingLeft(): Promise<void> {
   await Promise.resolve();
   await Promise.resolve();
@@ -76,11 +76,11 @@ describe("connect", () => {
     expect(socket.url).toBe(target);
   });
 
-  test.each(["/v1/stream", "ftp://tutti", ""])("%j is not an address", async (url) => {
+  test.each(["/v1/stream", "ftp://tutti", ""])("%j is not a URL of a server", async (url) => {
     await expect(connect(url, { openSocket: socket.open })).rejects.toMatchObject({ code: "bad_url" });
   });
 
-  test("resolves with the server's answer, and asks for the protocol by name", async () => {
+  test("resolves with the server's answer, and names the subprotocol", async () => {
     const session = await open();
     expect([session.id, session.model, session.isOpen]).toEqual(["s_01", "tutti-demo", true]);
     expect(session.limits.max_ahead_s).toBe(60);
@@ -93,20 +93,20 @@ describe("connect", () => {
     expect(socket.protocols).toEqual(["tutti.v1", "tutti.key.s3cret"]);
   });
 
-  test.each(["", "two words", "clé"])("refuses the key %j, which cannot be a subprotocol, without saying it", async (apiKey) => {
+  test.each(["", "two words", "clé"])("refuses the key %j, which cannot be a subprotocol, and does not show it", async (apiKey) => {
     const error = await begin({ apiKey }).catch((e: unknown) => e);
     expect(error).toMatchObject({ code: "bad_api_key" });
     expect(apiKey === "" || !String(error).includes(apiKey)).toBe(true);
   });
 
-  test("rejects when the socket errs, and leaves nothing behind", async () => {
+  test("rejects when the socket has an error, and leaves no listener or timer", async () => {
     const connecting = begin();
     socket.emit("error");
     await expect(connecting).rejects.toMatchObject({ name: "ConnectError", code: "connect_failed", closeCode: 1006 });
     await expectNothingLeft();
   });
 
-  test("rejects when the socket closes, and leaves nothing behind", async () => {
+  test("rejects when the socket closes, and leaves no listener or timer", async () => {
     const connecting = begin();
     socket.emit("open");
     socket.emit("close", { code: 1013, reason: "full" });
@@ -115,7 +115,7 @@ describe("connect", () => {
     await expectNothingLeft();
   });
 
-  test("rejects when the socket cannot even be made", async () => {
+  test("rejects when the socket cannot be created", async () => {
     const cause = new SyntaxError("bad protocol");
     const openSocket = () => {
       throw cause;
@@ -123,7 +123,7 @@ describe("connect", () => {
     await expect(begin({ openSocket })).rejects.toMatchObject({ code: "connect_failed", cause });
   });
 
-  test("rejects on abort, and leaves nothing behind", async () => {
+  test("rejects on abort, and leaves no listener or timer", async () => {
     const controller = new AbortController();
     const removed = vi.spyOn(controller.signal, "removeEventListener");
     const connecting = begin({ signal: controller.signal });
@@ -139,7 +139,7 @@ describe("connect", () => {
     expect(socket.url).toBe("");
   });
 
-  test("rejects when the server does not answer in time, and leaves nothing behind", async () => {
+  test("rejects when the server does not answer in time, and leaves no listener or timer", async () => {
     const connecting = begin({ timeoutMs: 500 });
     socket.emit("open");
     vi.advanceTimersByTime(500);
@@ -147,7 +147,7 @@ describe("connect", () => {
     await expectNothingLeft();
   });
 
-  test("rejects with the server's own words", async () => {
+  test("rejects with the message of the server", async () => {
     const connecting = begin();
     socket.emit("open");
     socket.say({ type: "error", code: "bad_start", message: "task: expected …", fatal: true });
@@ -156,7 +156,7 @@ describe("connect", () => {
     await expectNothingLeft();
   });
 
-  test("rejects when what comes is not an event", async () => {
+  test("rejects when a message is not an event", async () => {
     const connecting = begin();
     socket.emit("open");
     socket.say({ ...STARTED, model: 0 });
@@ -188,7 +188,7 @@ describe("the loop", () => {
     await expectNothingLeft();
   });
 
-  test("an exception in its body closes the session and comes out unchanged", async () => {
+  test("an exception in its body closes the session and is not changed", async () => {
     const session = await open();
     const mine = new Error("mine");
     socket.say(LAG);
@@ -251,14 +251,14 @@ describe("the loop", () => {
     await expectNothingLeft();
   });
 
-  test("is given out once", async () => {
+  test("can be started only once", async () => {
     const session = await open();
     session[Symbol.asyncIterator]();
     expect(() => session[Symbol.asyncIterator]()).toThrow(UsageError);
     session.close();
   });
 
-  test("does not pile up events without end", async () => {
+  test("does not collect events without limit", async () => {
     const session = await open();
     for (let i = 0; i < 5000; i++) {
       socket.say(LAG);
@@ -279,7 +279,7 @@ describe("the loop", () => {
 });
 
 describe("sending", () => {
-  test("audio keeps its bytes, whatever holds it, and is cut to the server's limit", async () => {
+  test("audio keeps its bytes, whatever its type, and is cut to the server's limit", async () => {
     const session = await open();
     session.send(new Int16Array([0, 1, 2, 3, 4]).subarray(1));
     session.send(new Uint8Array([9, 8, 7]).buffer);
@@ -289,13 +289,13 @@ describe("sending", () => {
     session.close();
   });
 
-  test("audio of another type than announced is refused", async () => {
+  test("audio of another type than `start` announced is refused", async () => {
     const session = await open();
     expect(() => session.send(new Float32Array(4))).toThrow("expected pcm_s16le, as start said, got a Float32Array");
     session.close();
   });
 
-  test("flush counts its ids, and 0 and the empty text are ids too", async () => {
+  test("flush counts its ids; 0 and the empty string are ids too", async () => {
     const session = await open();
     expect([session.flush(), session.flush(""), session.flush(0), session.flush()]).toEqual([0, "", 0, 1]);
     session.close();
@@ -318,7 +318,7 @@ describe("sending", () => {
     session.close();
   });
 
-  test("writable waits until the buffer has emptied", async () => {
+  test("writable waits until the buffer is empty enough", async () => {
     const session = await open({ highWaterBytes: 50 });
     await session.writable();
     socket.bufferedAmount = 50;

@@ -22,7 +22,7 @@ beforeEach(async () => {
   await import("../src/worklet.js");
 });
 
-test("chunks last 100 ms, however the blocks fall", () => {
+test("chunks last 100 ms, however long the blocks are", () => {
   const ramp = Float32Array.from({ length: 128 }, (_, index) => index / 128);
   for (let block = 0; block < 13; block++) {
     expect(processor.process([[ramp]])).toBe(true);
@@ -39,14 +39,14 @@ test("samples beyond full scale are clipped", () => {
   expect([posted[0]?.at(0), posted[0]?.at(-1)]).toEqual([-32767, 32767]);
 });
 
-test("flush posts what is left, then an empty chunk", () => {
+test("flush posts the rest, then an empty chunk", () => {
   processor.process([[new Float32Array(128).fill(1)]]);
   processor.port.onmessage("flush");
   processor.port.onmessage("flush");
   expect(posted.map((chunk) => chunk.length)).toEqual([128, 0, 0]);
 });
 
-test("an input that is not connected is silence to nobody", () => {
+test("an input that is not connected gives no chunks", () => {
   expect([processor.process([]), processor.process([[]])]).toEqual([true, true]);
   expect(posted).toEqual([]);
 });

@@ -1,4 +1,9 @@
-"""Python client of tutti, the streaming transcription service."""
+"""Python client of tutti, the streaming transcription service.
+
+`connect` opens a session for live audio, `transcribe_file` sends a WAV file, and `Transcript` collects the text of the
+events. The modules, from the bottom up: `errors`, `messages` (the JSON on the wire), `options`, `handshake` (opens the
+WebSocket), `connection` (uses it), `session`; beside them `audio` (WAV files, pace) and `captions`.
+"""
 
 from tutti.audio import Pace, WavFile, paced
 from tutti.captions import Caption, Transcript
@@ -41,7 +46,8 @@ from tutti.messages import (
     event_to_wire,
     parse_event,
 )
-from tutti.session import Session, SessionOptions, connect, transcribe_file
+from tutti.options import ConnectOptions, SessionOptions
+from tutti.session import Session, connect, transcribe_file
 
 __all__ = [
     "AudioError",
@@ -50,6 +56,7 @@ __all__ = [
     "BadURL",
     "Caption",
     "ConnectError",
+    "ConnectOptions",
     "ConnectionLost",
     "Encoding",
     "EndpointingMode",

@@ -1,4 +1,4 @@
-"""The command line: streams a file, standard input or the microphone and writes captions."""
+"""The command line: sends a file, standard input or the microphone, and writes captions."""
 
 from __future__ import annotations
 
@@ -24,36 +24,43 @@ from tutti.terminal import CaptionLines
 DEFAULT_URL = "ws://127.0.0.1:8000"
 
 EXIT_FAILED = 1
+"""Exit status after a session that failed."""
 EXIT_USAGE = 2
+"""Exit status when the arguments are wrong."""
 EXIT_INTERRUPTED = 130
+"""Exit status after a second Ctrl-C: 128 and the number of SIGINT, as shells do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns 0, 1 when the session failed, 2 when it could not be asked for."""
+    """Run the command line.
+
+    Returns:
+        the exit status: 0, or one of the `EXIT_` constants.
+    """
     parser = _make_parser()
     args = parser.parse_args(argv)
     _check(parser, args)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal without a letter shows "?" for it; captions do not end there.
+        # A terminal whose encoding lacks a letter shows "?" in its place. Without this, the captions would end there.
         sys.stdout.reconfigure(errors="replace")
     try:
         asyncio.run(_interruptible(_run(args)))
     except (BadOption, AudioError) as error:
-        return _complain(error, EXIT_USAGE)
+        return _print_error(error, EXIT_USAGE)
     except (TuttiError, OSError) as error:
         if isinstance(error, BrokenPipeError):
-            # Whoever read our output has left. What Python writes when it ends must not fail again.
+            # The program that read our output has ended. Python flushes the output at exit, which must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_FAILED
         is_file_error = isinstance(error, OSError) and error.filename == args.source
-        return _complain(error, EXIT_USAGE if is_file_error else EXIT_FAILED)
+        return _print_error(error, EXIT_USAGE if is_file_error else EXIT_FAILED)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return 0
 
 
 async def _interruptible(work: Coroutine[object, object, None]) -> None:
-    """What fails while a second Ctrl-C takes it down was interrupted; that it failed does not matter any more."""
+    """Run `work`. An error that it raises while Ctrl-C cancels it counts as the cancellation."""
     try:
         await work
     except Exception as error:
@@ -63,7 +70,7 @@ async def _interruptible(work: Coroutine[object, object, None]) -> None:
         raise
 
 
-def _complain(error: Exception, exit_code: int) -> int:
+def _print_error(error: Exception, exit_code: int) -> int:
     match error:
         case Unauthorized():
             hint = "; pass --api-key or set TUTTI_API_KEY"
@@ -78,12 +85,14 @@ def _complain(error: Exception, exit_code: int) -> int:
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tutti", description=__doc__)
     parser.add_argument("source", metavar="FILE|-|mic", help="a WAV file, - for raw audio on standard input, or mic")
-    parser.add_argument("--url", default=DEFAULT_URL, help="of the server (default: %(default)s)")
-    parser.add_argument("--api-key", help="default: TUTTI_API_KEY from the environment")
+    parser.add_argument("--url", default=DEFAULT_URL, help="the server's URL (default: %(default)s)")
+    parser.add_argument("--api-key", help="the server's API key (default: the environment variable TUTTI_API_KEY)")
     parser.add_argument("--ca-file", metavar="PEM", help="certificates to trust on wss:// instead of the system's")
     parser.add_argument("--language", help='code such as "en" (default: detected for every utterance)')
     parser.add_argument("--task", choices=["transcribe", "translate"], default="transcribe")
-    parser.add_argument("--prompt", default="", help="text the speech may follow on from, or names it may contain")
+    parser.add_argument(
+        "--prompt", default="", help="text that the speech may follow on from, or names that it may contain"
+    )
     speed = parser.add_mutually_exclusive_group()
     speed.add_argument(
         "--speed", type=float, metavar="X", help="send at X times real time (default: as fast as allowed)"
@@ -101,7 +110,7 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if args.source != "-" and (args.encoding, args.rate, args.channels) != (None, None, None):
         parser.error("--encoding, --rate and --channels are for raw audio on standard input (-)")
     if args.source == "mic" and args.speed is not None:
-        parser.error("--speed and --realtime are not for mic: it has no other speed")
+        parser.error("--speed and --realtime are not for mic: it always records in real time")
     if args.speed is not None and not args.speed > 0:
         parser.error(f"--speed: expected a number above 0, got {args.speed:g}")
     if (args.rate is not None and args.rate <= 0) or (args.channels is not None and args.channels <= 0):
@@ -114,7 +123,7 @@ def _read_ca_file(path: str | None) -> ssl.SSLContext | None:
     try:
         return ssl.create_default_context(cafile=path)
     except OSError as error:
-        # An `SSLError` is one, too: the file is there, but holds no certificate.
+        # An `SSLError` is an `OSError` too: the file exists, but has no certificate in it.
         raise BadOption("ca_file", f"a file with certificates ({error.strerror or error})", path) from error
 
 
@@ -160,7 +169,7 @@ async def _open_source(
 
 @contextmanager
 def _end_audio_on_interrupt(session: Session) -> Iterator[None]:
-    """The first Ctrl-C ends the audio, and the last finals are waited for; the second ends the program."""
+    """Let the first Ctrl-C end the audio, so that the last finals still come. The second ends the program."""
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGINT)
 
@@ -203,7 +212,7 @@ async def _show_captions(session: Session, events: AsyncGenerator[Event, None], 
 
 
 def _write_note(lines: CaptionLines, text: str, columns: int | None) -> None:
-    # On a terminal notes share it with the line that is redrawn; otherwise they stay out of the captions.
+    # On a terminal, a note must not break the line that is drawn again. Elsewhere it must not be among the captions.
     stream = sys.stderr if columns is None else sys.stdout
     stream.write(lines.note(f"tutti: {text}"))
 

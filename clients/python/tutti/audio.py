@@ -1,4 +1,4 @@
-"""Reads WAV files as encodings the server takes, and paces audio so that it does not run ahead of the clock."""
+"""Reads WAV files in encodings that the server accepts, and slows audio down that comes faster than real time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import BinaryIO
 from tutti.errors import AudioError, BadOption
 from tutti.messages import AudioFormat, Encoding
 
-# Of `limits.max_ahead_s`: the rest is for clocks and networks that do not keep time.
 AHEAD_SHARE = 0.8
+"""The part of `limits.max_ahead_s` that is used. The rest is a margin for clocks and networks that are not exact."""
 CHUNK_S = 0.1
+"""The length of the pieces in which a file is read, in seconds."""
 
 _FORMAT_PCM = 1
 _FORMAT_EXTENSIBLE = 0xFFFE
-# Of a WAVE format and its bits per sample.
 _ENCODINGS: Mapping[tuple[int, int], Encoding] = {
     (_FORMAT_PCM, 8): "pcm_s16le",
     (_FORMAT_PCM, 16): "pcm_s16le",
@@ -29,25 +29,30 @@ _ENCODINGS: Mapping[tuple[int, int], Encoding] = {
     (6, 8): "alaw",
     (7, 8): "mulaw",
 }
-# KSDATAFORMAT_SUBTYPE_*: two bytes of format tag, then these.
+"""The encoding in which audio of a WAVE format tag and a number of bits per sample is sent."""
 _SUBTYPE_REST = bytes.fromhex("000000001000800000aa00389b71")
-# 8-bit PCM is unsigned: half the range is subtracted, which flips the highest bit.
+"""The end of the KSDATAFORMAT_SUBTYPE_* identifiers of WAVE_FORMAT_EXTENSIBLE, after two bytes of format tag."""
 _FLIP_HIGHEST_BIT = bytes(value ^ 0x80 for value in range(256))
+"""Converts unsigned 8-bit samples to signed ones: half the range is subtracted, which flips the highest bit."""
 
 
 class WavFile:
-    """A WAV file, read as audio in `format`.
+    """A WAV file that is read as audio in `format`. A context manager: the file is closed at the end of the block.
 
-    PCM of 8, 24 and 32 bits is read as 16-bit; 32-bit float, mu-law and a-law are read as they are.
-
-    Raises:
-        AudioError: it is not a WAV file, or the server takes no audio of its kind.
-        OSError: it cannot be opened or read.
+    PCM of 8, 24 and 32 bits is converted to 16 bits. 32-bit float, mu-law and a-law are not changed.
     """
 
+    format: AudioFormat
+
     def __init__(self, path: str | Path) -> None:
+        """Open the file and read its header.
+
+        Raises:
+            AudioError: it is not a WAV file, or the server accepts no audio of its format.
+            OSError: it cannot be opened or read.
+        """
         self._name = str(path)
-        self._file = Path(path).open("rb")
+        self._file = Path(path).open("rb")  # noqa: SIM115  # closed by `close`: this object is the context manager
         try:
             self._read_header(self._file)
         except BaseException:
@@ -63,17 +68,18 @@ class WavFile:
         self.close()
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def read(self, n_frames: int) -> bytes:
-        """Up to `n_frames` more frames (one sample of every channel) in `format`; empty at the end."""
+        """The next `n_frames` frames (one sample of every channel each), or fewer at the end; then nothing."""
         wanted = n_frames * self._frame_bytes
         if self._left_bytes is not None:
             wanted = min(wanted, self._left_bytes)
         data = self._file.read(wanted)
         if self._left_bytes is not None:
             self._left_bytes -= len(data)
-        # A file cut short may end inside a frame.
+        # A file that was cut off may end inside a frame.
         whole = data[: len(data) - len(data) % self._frame_bytes]
         return self._convert(whole)
 
@@ -96,9 +102,9 @@ class WavFile:
             if name == b"fmt ":
                 format_chunk = body
         if len(format_chunk) < 16:
-            raise self._error("its audio comes without a format before it")
+            raise self._error("the file has no format before its audio")
         self._read_format(format_chunk)
-        # Written by programs that could not seek back and fill in the size: the audio goes on to the end of the file.
+        # Programs that cannot seek back to fill in the size write one of these: the audio ends with the file.
         self._left_bytes = None if size in (0, 0xFFFFFFFF) else size
 
     def _read_format(self, chunk: bytes) -> None:
@@ -132,7 +138,7 @@ class WavFile:
         if size == 1:
             samples[1::2] = data.translate(_FLIP_HIGHEST_BIT)
         else:
-            # Little-endian: the two highest bytes of a sample come last.
+            # Little-endian: the last two bytes of a sample are the highest.
             samples[0::2] = data[size - 2 :: size]
             samples[1::2] = data[size - 1 :: size]
         return bytes(samples)
@@ -142,7 +148,7 @@ class WavFile:
 
 
 async def read_chunks(wav: WavFile, chunk_s: float = CHUNK_S) -> AsyncGenerator[bytes, None]:
-    """The audio of `wav` in pieces of `chunk_s`. Files may be on slow disks: they are read on a thread."""
+    """The audio of a file in pieces of `chunk_s` seconds. It is read on a thread, as disks may be slow."""
     n_frames = max(1, round(wav.format.sample_rate * chunk_s))
     while chunk := await asyncio.to_thread(wav.read, n_frames):
         yield chunk
@@ -150,36 +156,33 @@ async def read_chunks(wav: WavFile, chunk_s: float = CHUNK_S) -> AsyncGenerator[
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When audio may be sent.
-
-    Args:
-        speed: times real time; 1.0 sends audio when a microphone would have, None as fast as allowed.
-        max_ahead_s: `limits.max_ahead_s` of the session.
-    """
+    """Decides when audio may be sent."""
 
     speed: float | None
+    """1.0 sends audio when a microphone would, 2.0 twice as fast; None: as fast as the server allows."""
     max_ahead_s: float
+    """`limits.max_ahead_s` of the session, in seconds."""
 
     def __post_init__(self) -> None:
         if self.speed is not None and not self.speed > 0:
             raise BadOption("speed", "a number above 0", self.speed)
 
     def due_s(self, end_s: float) -> float:
-        """Seconds after the first chunk at which a chunk that ends at `end_s` of the audio may be sent."""
+        """When a chunk that ends at `end_s` of the audio may be sent, in seconds after the first chunk."""
         allowed_s = max(0.0, end_s - AHEAD_SHARE * self.max_ahead_s)
         return allowed_s if self.speed is None else max(allowed_s, end_s / self.speed)
 
 
 async def paced(audio: AsyncIterable[bytes], format: AudioFormat, pace: Pace) -> AsyncGenerator[bytes, None]:
-    """`audio`, each chunk held back until `pace` allows it."""
+    """The chunks of `audio`, each when `pace` allows it."""
     loop = asyncio.get_running_loop()
-    began: float | None = None
+    began_s: float | None = None
     n_bytes = 0
     async for chunk in audio:
-        if began is None:
-            began = loop.time()
+        if began_s is None:
+            began_s = loop.time()
         n_bytes += len(chunk)
-        wait_s = began + pace.due_s(n_bytes / format.bytes_per_s) - loop.time()
+        wait_s = began_s + pace.due_s(n_bytes / format.bytes_per_s) - loop.time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         yield chunk

@@ -1,19 +1,19 @@
-"""Everything the client raises.
+"""All errors that the client raises.
 
 TuttiError
-├── BadOption            an option that cannot work, found before anything is sent
+├── BadOption            an option cannot work; the client found it before it sent anything
 │   └── BadURL
-├── AudioError           audio that cannot be read or recorded
+├── AudioError           audio cannot be read or recorded
 ├── ConnectError         no session could be opened
 │   ├── Unreachable      no connection, or no WebSocket at the other end
-│   └── Refused          an HTTP status instead of a WebSocket
+│   └── Refused          the server answered with an HTTP status instead of a WebSocket
 │       ├── Unauthorized     401: the API key is missing or wrong
-│       └── Overloaded       503: no room; says when to try again
-├── SessionError         a fatal `error` event from the server
+│       └── Overloaded       503: the server is full; it may say when to try again
+├── SessionError         the server ended the session with a fatal `error` event
 ├── ConnectionLost       the connection ended before `stopped`
-├── TimedOut             a wait took longer than the setting that bounds it
-├── ProtocolError        a message from the server that is not as docs/protocol.md says
-└── SessionStopped       audio or `flush` after `stop`
+├── TimedOut             a wait took longer than its option allows
+├── ProtocolError        a message of the server does not follow docs/protocol.md
+└── SessionStopped       the application sent audio or `flush` after `stop`
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from collections.abc import Mapping
 
 
 class TuttiError(Exception):
-    """Base of all errors of this package. `code` is stable; the sentence is not."""
+    """The base of all errors of this package."""
 
     code: str = "error"
+    """For programs: it does not change between versions. The message is for people, and may change."""
 
 
 class BadOption(TuttiError):
+    """An option cannot work. The client found it before it sent anything."""
+
     code = "bad_option"
 
     def __init__(self, option: str, expected: str, got: object) -> None:
@@ -41,6 +44,8 @@ class BadOption(TuttiError):
 
 
 class BadURL(BadOption):
+    """The URL of the server cannot be used."""
+
     code = "bad_url"
 
     def __init__(self, url: str, reason: str) -> None:
@@ -52,6 +57,8 @@ class BadURL(BadOption):
 
 
 class AudioError(TuttiError):
+    """Audio cannot be read from `source`, or recorded with it."""
+
     code = "bad_audio"
 
     def __init__(self, source: str, reason: str) -> None:
@@ -78,11 +85,13 @@ class ConnectError(TuttiError):
 
 
 class Unreachable(ConnectError):
+    """There is no connection, or no server of tutti at the other end."""
+
     code = "unreachable"
 
 
 class Refused(ConnectError):
-    """The server answered with an HTTP status; `headers` has lower-case names."""
+    """The server answered with an HTTP status instead of a WebSocket. The names in `headers` are in lower case."""
 
     code = "refused"
 
@@ -94,6 +103,8 @@ class Refused(ConnectError):
 
 
 class Unauthorized(Refused):
+    """The API key is missing or wrong."""
+
     code = "unauthorized"
 
     def __str__(self) -> str:
@@ -101,7 +112,7 @@ class Unauthorized(Refused):
 
 
 class Overloaded(Refused):
-    """No room for another session. `retry_after_s` is None when the server did not say."""
+    """The server is full. `retry_after_s` is None if the server did not say when to try again."""
 
     code = "overloaded"
 
@@ -117,9 +128,9 @@ class Overloaded(Refused):
 
 
 class SessionError(TuttiError):
-    """A fatal `error` event; `code` is the event's, one of the table in docs/protocol.md.
+    """The server ended the session with a fatal `error` event. docs/protocol.md lists the values of `code`.
 
-    Audio before `final_until_s` is done: to go on elsewhere (`draining`), resume from there.
+    Audio before `final_until_s` is final. After the code `draining`, open a session on another server and resume there.
     """
 
     def __init__(self, code: str, message: str, final_until_s: float) -> None:
@@ -135,9 +146,9 @@ class SessionError(TuttiError):
 class ConnectionLost(TuttiError):
     """The connection ended before `stopped`.
 
-    Audio before `final_until_s` is done. Whoever has kept the audio since then can connect again with
-    `resume=Resume(from_s=session.resume_from_s)`, send from there, and lose and repeat nothing. Segments that begin
-    at or after `final_until_s` will come again: drop them.
+    Audio before `final_until_s` is final. To lose and repeat nothing, an application keeps the audio after that time,
+    connects again with `resume=Resume(from_s=session.resume_from_s)`, and sends the audio from `final_until_s` on. It
+    drops the segments that it received and that begin at or after `final_until_s`, because they come again.
     """
 
     code = "connection_lost"
@@ -154,7 +165,7 @@ class ConnectionLost(TuttiError):
 
 
 class TimedOut(TuttiError):
-    """`setting` names the bound that was reached, `waited_for` what did not come."""
+    """A wait took too long. `setting` is the name of the option that limits it, `waited_for` what did not come."""
 
     code = "timed_out"
 
@@ -169,7 +180,7 @@ class TimedOut(TuttiError):
 
 
 class ProtocolError(TuttiError):
-    """`field` is a path such as `segment.words[0].start_s`."""
+    """A message of the server is wrong. `field` is the path of the wrong field, such as `segment.words[0].start_s`."""
 
     code = "protocol_error"
 
@@ -184,6 +195,8 @@ class ProtocolError(TuttiError):
 
 
 class SessionStopped(TuttiError):
+    """The application sent audio or `flush` after `stop`."""
+
     code = "session_stopped"
 
     def __init__(self, what: str) -> None:

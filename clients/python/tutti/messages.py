@@ -1,6 +1,7 @@
-"""The messages of `tutti.v1` as dataclasses: encodes what the client sends, checks and types what the server sends.
+"""The messages of `tutti.v1` as dataclasses: encodes commands, and checks and types events.
 
-No I/O. The contract is docs/protocol.md; the golden messages of tests/wire are read by this module's tests.
+This module does no I/O. docs/protocol.md describes the messages; the tests compare this module with the golden messages
+in tests/wire. All times are seconds from the start of the session's audio.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import ClassVar, Literal, NoReturn, TypeAlias, assert_never
 from tutti.errors import ProtocolError
 
 Encoding: TypeAlias = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
+"""How samples become bytes: signed 16-bit or 32-bit float, both little-endian, or 8 bits of G.711."""
 Task: TypeAlias = Literal["transcribe", "translate"]
+"""Write the language that is spoken, or translate it into English."""
 EndpointingMode: TypeAlias = Literal["vad", "manual"]
+"""Whether detected speech or the client begins and ends utterances."""
 
 BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
 
@@ -25,29 +29,35 @@ BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mul
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
+    """The format of audio: bytes of samples, in which the channels alternate."""
+
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = 16000
+    """Samples per second and channel."""
     channels: int = 1
 
     @property
     def bytes_per_s(self) -> int:
+        """Bytes of one second of audio, over all channels."""
         return BYTES_PER_SAMPLE[self.encoding] * self.channels * self.sample_rate
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a lost session left off: `from_s` is its `resume_from_s`, `prompt` the text before.
-
-    One time stands for all channels. Send the audio from the least of the times on; each channel is heard from its own.
-    """
+    """Where a new session continues a lost one. Send the audio from the earliest of the times on."""
 
     from_s: float | tuple[float, ...]
+    """The lost session's `resume_from_s`: for each channel, the server transcribes the audio after this time.
+
+    A single number is the time for all channels.
+    """
     prompt: str = ""
+    """The text before that time, as context for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpointing:
-    """`mode` "manual": an utterance begins with the first audio and ends with `flush`, `stop` or its maximum."""
+    """When an utterance ends; see `tutti.options.EndpointingOptions`. None: the server's default."""
 
     mode: EndpointingMode | None = None
     silence_ms: int | None = None
@@ -55,9 +65,9 @@ class Endpointing:
     max_utterance_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What is None is not sent, which leaves it to the defaults in docs/protocol.md."""
+    """The first command: asks for a session. A field that is None is not sent, so the server's default applies."""
 
     audio: AudioFormat | None = None
     language: str | None = None
@@ -72,29 +82,32 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
+    """Ends open utterances now."""
+
     id: str | int
+    """The event `Flushed` will have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    pass
+    """Keeps the session open while there is no audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    pass
+    """No more audio follows."""
 
 
 Command: TypeAlias = Start | Flush | KeepAlive | Stop
+"""A message of the client. Audio is sent as binary frames."""
 
 
 def encode_command(command: Command) -> str:
-    """The text frame of `command`."""
+    """The JSON text of a command."""
     wire: dict[str, object]
     match command:
         case Start():
-            given = asdict(command, dict_factory=_leave_out_none)
-            wire = {"type": "start", **given}
+            wire = {"type": "start", **asdict(command, dict_factory=_without_none)}
         case Flush(id=flush_id):
             wire = {"type": "flush", "id": flush_id}
         case KeepAlive():
@@ -106,7 +119,7 @@ def encode_command(command: Command) -> str:
     return json.dumps(wire, ensure_ascii=False, allow_nan=False)
 
 
-def _leave_out_none(items: list[tuple[str, object]]) -> dict[str, object]:
+def _without_none(items: list[tuple[str, object]]) -> dict[str, object]:
     return {name: value for name, value in items if value is not None}
 
 
@@ -115,23 +128,31 @@ def _leave_out_none(items: list[tuple[str, object]]) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """The limits of the server for this session."""
+
     max_message_bytes: int
+    """The largest message that the server accepts."""
     max_ahead_s: float
+    """The server ends the session when more audio than this has come before its time, in seconds."""
     idle_timeout_s: float
+    """The server ends the session when it receives nothing for this time, in seconds."""
     max_window_s: float
+    """The longest audio that the model decodes at once, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWarning:
-    """Also an item of `Started.warnings`."""
+    """Something that the client should know, such as an option without effect. Also an item of `Started.warnings`."""
 
     type: ClassVar[str] = "warning"
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
+    """The session is open. The first event."""
+
     type: ClassVar[str] = "started"
     session_id: str
     model: str
@@ -141,15 +162,18 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
+    """An utterance has begun."""
+
     type: ClassVar[str] = "speech_started"
     utterance: int
+    """The number of the utterance, counted over all channels from 0."""
     channel: int
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
-    """What follows the segments sent so far: `stable` will not change, `tail` may."""
+    """The text of an open utterance after the segments sent so far. Each interim replaces the one before it."""
 
     type: ClassVar[str] = "interim"
     utterance: int
@@ -157,20 +181,25 @@ class Interim:
     start_s: float
     end_s: float
     stable: str
+    """Text that will not change any more."""
     tail: str
+    """Text that may still change. It follows `stable`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
+    """A word of a segment, with its times."""
+
     word: str
     start_s: float
     end_s: float
     confidence: float
+    """From 0 to 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Final text. Segments of an utterance are joined as they are; they bring their own leading spaces."""
+    """Final text. The text of an utterance is the texts of its segments, joined without a separator."""
 
     type: ClassVar[str] = "segment"
     utterance: int
@@ -179,62 +208,81 @@ class Segment:
     start_s: float
     end_s: float
     text: str
-    # Empty unless the server offers word times.
+    """With its own leading space, if the script has spaces."""
     words: tuple[Word, ...]
+    """Empty unless the option `words` was set and the server offers word times."""
     confidence: float
+    """From 0 to 1."""
     language: str | None
+    """A code such as "en", or None if the server does not know it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
+    """An utterance has ended, and all of its text is final."""
+
     type: ClassVar[str] = "utterance"
     utterance: int
     channel: int
     start_s: float
     end_s: float
     text: str
-    # Stretches (start_s, end_s) of detected speech for which there is no text.
     uncovered: tuple[tuple[float, float], ...]
-    # Audio before this is done on all channels and may be forgotten.
+    """Parts of the audio, (start_s, end_s), where speech was detected but there is no text."""
     final_until_s: float
-    # The same for each channel; what `Resume.from_s` is to be after a lost connection.
+    """Audio before this time is final on all channels. The client need not keep it any longer."""
     resume_from_s: tuple[float, ...] = ()
+    """The same for each channel: the value for `Resume.from_s` after a lost connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
+    """Everything that was sent before the flush with this id is final."""
+
     type: ClassVar[str] = "flushed"
     id: str | int
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
+    """The server is late with the transcription."""
+
     type: ClassVar[str] = "lag"
     behind_s: float
+    """By how much, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
+    """An error. `docs/protocol.md` lists the codes."""
+
     type: ClassVar[str] = "error"
     code: str
     message: str
     fatal: bool
+    """Whether the error ended the session. The iteration over a `Session` raises such an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
+    """The session has ended as it should. The last event."""
+
     type: ClassVar[str] = "stopped"
     audio_s: float
+    """Seconds of audio that the server received."""
     speech_s: float
+    """Seconds of speech in it."""
     words: int
+    """Number of words in the final text."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
-    """An event newer than this client; `data` is the whole message."""
+    """An event of a server that is newer than this client."""
 
     type: str
     data: Mapping[str, object]
+    """The whole message."""
 
 
 Event: TypeAlias = (
@@ -250,15 +298,16 @@ Event: TypeAlias = (
     | Stopped
     | UnknownEvent
 )
+"""A message of the server."""
 
 
 def parse_event(message: str | Mapping[str, object]) -> Event:
-    """The event in a text frame, or in the object already read from it.
+    """The event in a JSON text, or in an object that was parsed from one.
 
-    Fields that are not known are left out; a type that is not known is an `UnknownEvent`.
+    Unknown fields are left out. An event of an unknown type is an `UnknownEvent`.
 
     Raises:
-        ProtocolError: it is not a JSON object with a `type`, or a field is missing or wrong.
+        ProtocolError: the message is not a JSON object with a `type`, or a field is missing or wrong.
     """
     if isinstance(message, str):
         try:
@@ -275,14 +324,14 @@ def parse_event(message: str | Mapping[str, object]) -> Event:
 
 
 def event_to_wire(event: Event) -> dict[str, object]:
-    """The JSON object of `event`: what `parse_event` was given, less the fields it does not know."""
+    """The JSON object of an event: the inverse of `parse_event`, which leaves unknown fields out."""
     if isinstance(event, UnknownEvent):
         return dict(event.data)
     return {"type": event.type} | {name: _to_lists(value) for name, value in asdict(event).items()}
 
 
 def _to_lists(value: object) -> object:
-    """`value` as JSON has it: `asdict` leaves tuples as they are."""
+    """`value` with lists in place of tuples, as JSON has only lists."""
     if isinstance(value, Mapping):
         return {name: _to_lists(item) for name, item in value.items()}
     if isinstance(value, tuple):
@@ -291,9 +340,10 @@ def _to_lists(value: object) -> object:
 
 
 class _Fields:
-    """Reads checked fields of one JSON object; `path` is where it stands, for the error."""
+    """Reads the fields of one JSON object and checks their types."""
 
     def __init__(self, path: str, value: object) -> None:
+        """Check that `value` is an object; `path` is its place in the message, for errors."""
         if not isinstance(value, Mapping):
             raise ProtocolError(path, "an object", _describe(value))
         self._path = path
@@ -325,7 +375,7 @@ class _Fields:
         value = self._get(name, expected)
         if isinstance(value, int) and not isinstance(value, bool) and value >= at_least:
             return value
-        self._wrong(name, expected)
+        return self._wrong(name, expected)
 
     def number(self, name: str) -> float:
         return _to_number(f"{self._path}.{name}", self._get(name, "a number"))
@@ -334,7 +384,7 @@ class _Fields:
         value = self._get(name, "a string or an integer")
         if isinstance(value, str | int) and not isinstance(value, bool):
             return value
-        self._wrong(name, "a string or an integer")
+        return self._wrong(name, "a string or an integer")
 
     def nested(self, name: str) -> _Fields:
         return _Fields(f"{self._path}.{name}", self._get(name, "an object"))

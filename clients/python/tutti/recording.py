@@ -1,4 +1,7 @@
-"""Audio for the command line: raw bytes from standard input, or a microphone recorded by a program found on PATH."""
+"""Audio for the command line: raw bytes from standard input, or a microphone.
+
+The microphone is recorded by a program of the system: Python's standard library cannot record.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ from tutti.messages import AudioFormat
 
 MICROPHONE_FORMAT = AudioFormat("pcm_s16le", 16000, 1)
 READ_BYTES = 16384
-# 100 ms of MICROPHONE_FORMAT.
+"""The most bytes that are read from standard input at once."""
 MICROPHONE_READ_BYTES = 3200
-# For what a recorder said before it failed.
-COMPLAINT_TIMEOUT_S = 2.0
+"""The most bytes that are read from a recorder at once: 100 ms of MICROPHONE_FORMAT."""
+EXIT_TIMEOUT_S = 2.0
+"""How long a recorder that has stopped writing audio may take to exit, in seconds."""
 
 _RATE_AND_CHANNELS = ["-r", "16000", "-c", "1"]
 _FFMPEG_INPUTS: Mapping[str, list[str]] = {
@@ -28,10 +32,10 @@ _FFMPEG_INPUTS: Mapping[str, list[str]] = {
 
 
 def find_recorder(platform: str = sys.platform) -> list[str]:
-    """The command line that writes MICROPHONE_FORMAT to its standard output.
+    """A command that records the microphone and writes MICROPHONE_FORMAT to its standard output.
 
     Raises:
-        AudioError: none of the programs that can is on PATH.
+        AudioError: no program that can do this is on PATH.
     """
     if shutil.which("arecord"):
         return ["arecord", "-q", "-t", "raw", "-f", "S16_LE", *_RATE_AND_CHANNELS]
@@ -44,10 +48,10 @@ def find_recorder(platform: str = sys.platform) -> list[str]:
 
 
 async def record(command: list[str]) -> AsyncGenerator[bytes, None]:
-    """What `command` writes, until it ends or the generator is closed.
+    """The standard output of a recorder, until it ends or the generator is closed.
 
     Raises:
-        AudioError: it could not be run or ended with an error.
+        AudioError: the recorder could not be run, or it ended with an error.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -55,7 +59,7 @@ async def record(command: list[str]) -> AsyncGenerator[bytes, None]:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            # Ctrl-C is for us: the recorder is ended here.
+            # A session of its own: Ctrl-C reaches only this process, which ends the recorder below.
             start_new_session=True,
         )
     except OSError as error:
@@ -65,25 +69,25 @@ async def record(command: list[str]) -> AsyncGenerator[bytes, None]:
         while chunk := await process.stdout.read(MICROPHONE_READ_BYTES):
             yield chunk
         try:
-            async with asyncio.timeout(COMPLAINT_TIMEOUT_S):
-                complaint = (await process.stderr.read(READ_BYTES)).decode(errors="replace").strip()
+            async with asyncio.timeout(EXIT_TIMEOUT_S):
+                message = (await process.stderr.read(READ_BYTES)).decode(errors="replace").strip()
                 status = await process.wait()
         except TimeoutError as error:
             raise AudioError(command[0], "stopped recording, but did not end") from error
         if status != 0:
-            raise AudioError(command[0], f"ended with status {status}" + (f": {complaint}" if complaint else ""))
+            raise AudioError(command[0], f"ended with status {status}" + (f": {message}" if message else ""))
     finally:
         if process.returncode is None:
             process.kill()
-        # Not `wait`: a full pipe that nobody reads would stay open.
+        # `wait` alone would leave a pipe with unread data open.
         await process.communicate()
 
 
 async def read_stdin(file: BinaryIO) -> AsyncGenerator[bytes, None]:
-    """Raw audio from `file` as it comes, cut anywhere.
+    """Raw audio from `file`, in pieces that may end at any byte.
 
     Raises:
-        AudioError: it is a WAV file after all, or a terminal.
+        AudioError: `file` is a WAV file or a terminal.
     """
     if file.isatty():
         raise AudioError("-", "expected raw audio, got a terminal; pipe the audio in, or use mic")
@@ -97,7 +101,7 @@ async def read_stdin(file: BinaryIO) -> AsyncGenerator[bytes, None]:
 
 
 def _can_be_awaited(file: BinaryIO) -> bool:
-    # The event loop waits for pipes and sockets; not for files, and for nothing of the kind on Windows.
+    # The event loop can wait for pipes and sockets, but not for files, and on Windows for none of them.
     mode = os.fstat(file.fileno()).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 

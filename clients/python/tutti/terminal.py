@@ -1,4 +1,7 @@
-"""Captions as lines of text: final segments for any output, and one line that is redrawn for terminals. No I/O."""
+"""Captions as lines of text: final segments for any output and, for terminals, one line that is drawn again and again.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,27 @@ from tutti.captions import Transcript
 from tutti.messages import Event, Segment, Utterance
 
 CLEAR_LINE = "\r\x1b[2K"
+"""Moves to the start of the line and clears it (ECMA-48)."""
 _DIM = "\x1b[2m"
 _RESET = "\x1b[0m"
 
 
 class CaptionLines:
-    """Turns events into what is to be written.
-
-    Args:
-        n_channels: with more than one, lines name their channel.
-        columns: width of the terminal; None when there is none: then only final lines are written.
-    """
+    """Turns events into text for the output."""
 
     def __init__(self, n_channels: int, columns: int | None) -> None:
+        """Begin with an empty output.
+
+        Args:
+            n_channels: if there are several, every line begins with its channel.
+            columns: the width of the terminal. None: the output is not a terminal, and gets final lines only.
+        """
         self._n_channels = n_channels
         self._columns = columns
         self._transcript = Transcript(max_utterances=0)
 
     def add(self, event: Event) -> str:
-        """What to write now; may be empty."""
+        """The text to write after this event; it may be empty."""
         self._transcript.add(event)
         lines = "".join(f"{line}\n" for line in self._final_lines(event))
         if self._columns is None:
@@ -34,7 +39,7 @@ class CaptionLines:
         return CLEAR_LINE + lines + self._interim_line(self._columns)
 
     def note(self, text: str) -> str:
-        """A line about the session itself, above the one that is redrawn."""
+        """The text to write for a remark about the session. It stands above the line that is drawn again."""
         if self._columns is None:
             return f"{text}\n"
         return f"{CLEAR_LINE}{text}\n{self._interim_line(self._columns)}"
@@ -59,14 +64,14 @@ class CaptionLines:
         for channel in self._transcript.channels:
             for caption in self._transcript.open_captions(channel):
                 if caption.stable or caption.tail:
-                    # Only the newest part may change visibly; what is ahead of it is shown like stable text.
+                    # Only the last tail is dimmed. Tails before it look like stable text.
                     stable += tail + (" " if stable or tail else "") + self._channel_mark(channel) + caption.stable
                     tail = caption.tail
         return dim_tail(_make_printable(stable).lstrip(), _make_printable(tail), columns - 1)
 
 
 def dim_tail(stable: str, tail: str, columns: int) -> str:
-    """`stable` and, dimmed, `tail`, in one line: what does not fit is left out at the front."""
+    """One line of `stable` and, dimmed, `tail`. If it is too long for `columns`, its beginning is left out."""
     tail = tail if stable else tail.lstrip()
     fitting = _clip_front(tail, columns)
     stable = _clip_front(stable, columns - _width(tail)) if fitting == tail else ""
@@ -82,7 +87,7 @@ def _clip_front(text: str, columns: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal that `text` takes: none for combining marks, two for wide characters."""
+    """The width of `text` on a terminal, in columns: 0 for combining marks, 2 for wide characters, otherwise 1."""
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
@@ -90,5 +95,5 @@ def _width(text: str) -> int:
 
 
 def _make_printable(text: str) -> str:
-    # Text must not steer the terminal.
+    # Control characters in the text must not control the terminal.
     return "".join(character if character.isprintable() else " " for character in text)

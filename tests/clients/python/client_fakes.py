@@ -1,4 +1,4 @@
-"""A scripted server on loopback, and the messages it sends."""
+"""A scripted server on loopback, the messages that it sends, and events with default values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from websockets.asyncio.server import Request, Response, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from tutti.messages import Interim, Segment, Utterance
 
 WIRE = Path(__file__).parents[2] / "wire"
 Wire = dict[str, Any]
@@ -40,15 +43,48 @@ STOPPED = {"type": "stopped", "audio_s": 2.0, "speech_s": 1.4, "words": 2}
 
 
 def read_golden(name: str) -> list[Wire]:
-    return json.loads((WIRE / name).read_text())
+    messages: list[Wire] = json.loads((WIRE / name).read_text())
+    return messages
 
 
 def make_started(**limits: float) -> Wire:
     return {"type": "started", "session_id": "s_01", "model": "fake", "limits": LIMITS | limits, "warnings": []}
 
 
+def make_interim(stable: str, tail: str, *, utterance: int = 0, channel: int = 0) -> Interim:
+    return Interim(utterance=utterance, channel=channel, start_s=0.1, end_s=1.0, stable=stable, tail=tail)
+
+
+def make_segment(text: str, *, utterance: int = 0, id: int = 0, channel: int = 0) -> Segment:
+    return Segment(
+        utterance=utterance,
+        id=id,
+        channel=channel,
+        start_s=0.12,
+        end_s=1.5,
+        text=text,
+        words=(),
+        confidence=1.0,
+        language=None,
+    )
+
+
+def make_utterance(
+    text: str, *, utterance: int = 0, channel: int = 0, uncovered: tuple[tuple[float, float], ...] = ()
+) -> Utterance:
+    return Utterance(
+        utterance=utterance,
+        channel=channel,
+        start_s=0.1,
+        end_s=1.5,
+        text=text,
+        uncovered=uncovered,
+        final_until_s=1.6,
+    )
+
+
 class Peer:
-    """The server's end of one session: what has come in, and ways to answer."""
+    """The server's end of one session: what it has received, and ways to answer."""
 
     def __init__(self, socket: ServerConnection) -> None:
         self.socket = socket
@@ -86,6 +122,8 @@ Script = Callable[[Peer], Awaitable[None]]
 
 
 class FakeServer:
+    """The connections and requests that a scripted server has had."""
+
     def __init__(self) -> None:
         self.url = ""
         self.peers: list[Peer] = []
@@ -99,7 +137,7 @@ class FakeServer:
 
 @asynccontextmanager
 async def serve_script(script: Script, **options: Any) -> AsyncIterator[FakeServer]:
-    """Runs `script` for every connection; an error in it is raised when the block is left."""
+    """Run `script` for every connection. An error in it is raised when the block is left."""
     server = FakeServer()
 
     async def handle(socket: ServerConnection) -> None:
@@ -115,8 +153,8 @@ async def serve_script(script: Script, **options: Any) -> AsyncIterator[FakeServ
     def note_request(socket: ServerConnection, request: Request) -> None:
         server.requests.append(request)
 
-    options = {"subprotocols": ["tutti.v1"], "process_request": note_request} | options
-    async with serve(handle, "127.0.0.1", 0, close_timeout=0.2, **options) as listening:
+    settings: dict[str, Any] = {"subprotocols": ["tutti.v1"], "process_request": note_request} | options
+    async with serve(handle, "127.0.0.1", 0, close_timeout=0.2, **settings) as listening:
         port = listening.sockets[0].getsockname()[1]
         server.url = f"ws://127.0.0.1:{port}"
         yield server
@@ -134,7 +172,7 @@ def refuse_with(
 
 
 async def wait_for_other_tasks() -> None:
-    """Returns once no task but the present one is left; hangs when one stays."""
+    """Wait until only the present task is left; an error if another one does not end."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     async with asyncio.timeout(5):
         await asyncio.gather(*others, return_exceptions=True)

@@ -1,9 +1,10 @@
-"""WAV files are read as what the server takes; audio is paced within what it allows."""
+"""WAV files are read in encodings that the server accepts; audio is sent within its limits."""
 
 import asyncio
 import io
 import struct
 import wave
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tutti.audio import Pace, WavFile, paced
 from tutti.errors import AudioError, BadOption
-from tutti.messages import AudioFormat
+from tutti.messages import AudioFormat, Encoding
 
 SUBTYPE_REST = bytes.fromhex("000000001000800000aa00389b71")
 
@@ -62,7 +63,7 @@ def s16(*samples: int) -> bytes:
 )
 @pytest.mark.parametrize("extensible", [False, True])
 def test_formats_are_read(
-    tmp_path: Path, tag: int, bits: int, data: bytes, encoding: str, expected: bytes, extensible: bool
+    tmp_path: Path, tag: int, bits: int, data: bytes, encoding: Encoding, expected: bytes, extensible: bool
 ) -> None:
     """Each format of WAV that the server can take is read, in the plain and the extensible form."""
     format, audio = read_wav(tmp_path / "a.wav", make_wav(tag, bits, data, extensible=extensible))
@@ -71,7 +72,7 @@ def test_formats_are_read(
 
 
 def test_what_the_standard_library_writes_is_read(tmp_path: Path) -> None:
-    """A stereo file written by `wave` comes back as it was."""
+    """The samples of a stereo file that `wave` wrote are not changed."""
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as writer:
         writer.setnchannels(2)
@@ -84,14 +85,14 @@ def test_what_the_standard_library_writes_is_read(tmp_path: Path) -> None:
 
 
 def test_other_chunks_around_the_audio_are_skipped(tmp_path: Path) -> None:
-    """Chunks before the format (padded to even) and after the audio are no audio."""
+    """Chunks before the format (padded to an even size) and after the audio are skipped."""
     content = make_wav(1, 16, s16(1, 2), extra=b"LIST\x03\x00\x00\x00abc\x00") + b"LIST\x02\x00\x00\x00zz"
     assert read_wav(tmp_path / "a.wav", content)[1] == s16(1, 2)
 
 
 @pytest.mark.parametrize("size", [0, 0xFFFFFFFF])
 def test_a_file_written_to_a_pipe_is_read_to_its_end(tmp_path: Path, size: int) -> None:
-    """A size that was never filled in means: to the end of the file."""
+    """If the size was never filled in, the audio ends with the file."""
     assert read_wav(tmp_path / "a.wav", make_wav(1, 16, s16(1, 2, 3), size=size))[1] == s16(1, 2, 3)
 
 
@@ -112,7 +113,7 @@ def test_a_file_cut_short_is_read_to_its_last_whole_frame(tmp_path: Path) -> Non
         (make_wav(3, 64, b""), "0x0003 of 64 bits"),
         (make_wav(1, 16, b"", rate=96000), "8000 to 48000, got 96000"),
         (make_wav(1, 16, b"", channels=9), "1 to 8 channels, got 9"),
-        (b"RIFF\x00\x00\x00\x00WAVEdata\x00\x00\x00\x00", "without a format"),
+        (b"RIFF\x00\x00\x00\x00WAVEdata\x00\x00\x00\x00", "no format before its audio"),
     ],
 )
 def test_other_files_are_refused_with_the_reason(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -128,7 +129,7 @@ def test_other_files_are_refused_with_the_reason(tmp_path: Path, content: bytes,
     chunks_s=st.lists(st.floats(0.001, 5), max_size=50),
 )
 def test_audio_never_runs_too_far_ahead(speed: float | None, max_ahead_s: float, chunks_s: list[float]) -> None:
-    """At any speed, what has been sent when it is due is within 80 % of the allowance; and due times never run back."""
+    """At any speed, audio is at most 80 % of the limit ahead; and due times never run backwards."""
     pace = Pace(speed, max_ahead_s)
     end_s = before_s = 0.0
     for chunk_s in chunks_s:
@@ -145,15 +146,15 @@ def test_audio_never_runs_too_far_ahead(speed: float | None, max_ahead_s: float,
 
 @pytest.mark.parametrize("speed", [0, -1, float("nan")])
 def test_a_speed_is_above_zero(speed: float) -> None:
-    """Other speeds are refused at once."""
+    """Zero, negative numbers and NaN are refused at once."""
     with pytest.raises(BadOption, match="speed"):
         Pace(speed, 60)
 
 
 async def test_the_clock_starts_with_the_first_chunk() -> None:
-    """A source that was slow to begin gains no allowance from it, and a fast one waits."""
+    """A source that begins late may not send faster because of it, and a fast source waits."""
 
-    async def source():
+    async def source() -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
         for _ in range(3):
             yield bytes(320)

@@ -1,10 +1,11 @@
-"""Captions follow the rule by which texts are joined."""
+"""Captions join texts as docs/protocol.md describes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.clients.python.client_fakes import make_interim, make_segment, make_utterance
 from tutti.captions import Transcript
-from tutti.messages import Event, Interim, Segment, SpeechStarted, Utterance
+from tutti.messages import Event, Interim, SpeechStarted, Utterance
 
 WORDS = st.lists(st.sampled_from(["a", " b", " cc", " b.", "字", ""]), min_size=1, max_size=6)
 
@@ -26,10 +27,10 @@ def sessions(draw: st.DrawFn) -> tuple[list[Event], list[list[str]]]:
                 # Stable text only grows; it may reach beyond the segment that comes next.
                 n_stable = draw(st.integers(max(n_stable, n_final), len(text)))
                 tail = draw(WORDS.map("".join))
-                events.append(Interim(number, channel, 0.0, 1.0, text[n_final:n_stable], tail))
-            events.append(Segment(number, index, channel, 0.0, 1.0, segment, (), 1.0, None))
+                events.append(make_interim(text[n_final:n_stable], tail, utterance=number, channel=channel))
+            events.append(make_segment(segment, utterance=number, id=index, channel=channel))
             n_final += len(segment)
-        events.append(Utterance(number, channel, 0.0, 1.0, text, (), 0.0))
+        events.append(make_utterance(text, utterance=number, channel=channel))
         queues.append(events)
     mixed: list[Event] = []
     while any(queues):
@@ -38,23 +39,23 @@ def sessions(draw: st.DrawFn) -> tuple[list[Event], list[list[str]]]:
 
 
 @given(sessions())
-def test_what_is_promised_is_never_taken_back(session: tuple[list[Event], list[list[str]]]) -> None:
+def test_stable_text_never_changes(session: tuple[list[Event], list[list[str]]]) -> None:
     """`final + stable` of an open utterance only grows into its final text, and all text is there at the end."""
     events, texts = session
     transcript = Transcript()
-    promised: dict[int, str] = {}
+    shown_stable: dict[int, str] = {}
     for event in events:
         transcript.add(event)
         for channel in (0, 1):
             for caption in transcript.open_captions(channel):
                 now = caption.final + caption.stable
-                assert now.startswith(promised.get(caption.utterance, ""))
-                promised[caption.utterance] = now
+                assert now.startswith(shown_stable.get(caption.utterance, ""))
+                shown_stable[caption.utterance] = now
         if isinstance(event, Interim):
             caption = next(c for c in transcript.open_captions(event.channel) if c.utterance == event.utterance)
             assert caption.text == caption.final + event.stable + event.tail
         if isinstance(event, Utterance):
-            assert event.text.startswith(promised[event.utterance])
+            assert event.text.startswith(shown_stable[event.utterance])
     for channel in (0, 1):
         assert not transcript.open_captions(channel)
         assert [utterance.text for utterance in transcript.utterances(channel)] == texts[channel]
@@ -62,36 +63,36 @@ def test_what_is_promised_is_never_taken_back(session: tuple[list[Event], list[l
 
 
 def test_text_beyond_a_segment_stays_until_the_next_interim() -> None:
-    """A segment takes its part of what was shown and leaves the rest, stable and tail apart."""
+    """A segment replaces its part of the shown text; the rest stays stable or tail, as it was."""
     transcript = Transcript()
-    transcript.add(Interim(0, 0, 0.0, 2.0, "Hello. How", " are yo"))
-    transcript.add(Segment(0, 0, 0, 0.0, 1.0, "Hello.", (), 1.0, None))
+    transcript.add(make_interim("Hello. How", " are yo"))
+    transcript.add(make_segment("Hello."))
     (caption,) = transcript.open_captions()
     assert (caption.final, caption.stable, caption.tail) == ("Hello.", " How", " are yo")
 
 
 def test_a_final_text_replaces_a_tail_that_was_wrong() -> None:
-    """What was only a guess goes when the final text differs."""
+    """A tail that differs from the final text is removed."""
     transcript = Transcript()
-    transcript.add(Interim(0, 0, 0.0, 2.0, "Hello", " north"))
-    transcript.add(Segment(0, 0, 0, 0.0, 1.0, "Hello there.", (), 1.0, None))
+    transcript.add(make_interim("Hello", " north"))
+    transcript.add(make_segment("Hello there."))
     assert transcript.text() == "Hello there."
 
 
-def test_what_follows_a_tail_that_was_wrong_stays() -> None:
-    """The segment takes as many words as it has, so that the rest does not vanish and come back."""
+def test_text_after_a_wrong_tail_stays() -> None:
+    """The segment replaces as many words as it has, so that the rest does not disappear and come back."""
     transcript = Transcript()
-    transcript.add(Interim(0, 0, 0.0, 4.0, "Hello", " north, my frend. How are you"))
-    transcript.add(Segment(0, 0, 0, 0.0, 1.0, "Hello there, my friend.", (), 1.0, None))
+    transcript.add(make_interim("Hello", " north, my frend. How are you"))
+    transcript.add(make_segment("Hello there, my friend."))
     (caption,) = transcript.open_captions()
     assert (caption.final, caption.stable, caption.tail) == ("Hello there, my friend.", "", " How are you")
-    transcript.add(Segment(0, 1, 0, 1.0, 2.0, " How are you doing?", (), 1.0, None))
+    transcript.add(make_segment(" How are you doing?", id=1))
     assert transcript.text() == "Hello there, my friend. How are you doing?"
 
 
-def test_only_the_newest_utterances_are_kept_when_asked() -> None:
-    """`max_utterances` bounds what a long session keeps."""
+def test_max_utterances_keeps_only_the_newest() -> None:
+    """A long session does not need more and more memory."""
     transcript = Transcript(max_utterances=2)
     for number in range(5):
-        transcript.add(Utterance(number, 0, 0.0, 1.0, str(number), (), 0.0))
+        transcript.add(make_utterance(str(number), utterance=number))
     assert transcript.text() == "3 4"

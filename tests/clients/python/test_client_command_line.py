@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import wave
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,16 @@ Tutti = Callable[..., Coroutine[Any, Any, asyncio.subprocess.Process]]
 
 
 @pytest.fixture(autouse=True)
-async def bounded():
-    """No test waits for long."""
+async def bounded() -> AsyncIterator[None]:
+    """No test takes longer than 30 s."""
     async with asyncio.timeout(30):
         yield
 
 
 @pytest.fixture
-async def tutti():
-    """Starts `python -m tutti` with pipes; ends what is left of it after the test."""
-    processes = []
+async def tutti() -> AsyncIterator[Tutti]:
+    """Starts `python -m tutti` with pipes, and kills the processes that are left after the test."""
+    processes: list[asyncio.subprocess.Process] = []
 
     pipe = asyncio.subprocess.PIPE
 
@@ -52,7 +52,7 @@ async def tutti():
             stdout=stdout,
             stderr=pipe,
             env=inherited | env,
-            # A shell ignores Ctrl-C in what it runs in the background, and a test run there would pass that on.
+            # A shell lets the programs that it runs in the background ignore Ctrl-C, and their children inherit this.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         processes.append(process)
@@ -100,7 +100,7 @@ async def test_a_file_becomes_captions(tutti: Tutti, wav: str) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals there")
 async def test_a_terminal_shows_the_interim_line(tutti: Tutti, wav: str) -> None:
-    """On a terminal interims are asked for and drawn, the tail dimmed."""
+    """On a terminal the session has interims, and they are drawn with a dimmed tail."""
     ours, theirs = os.openpty()
     async with serve_script(answer) as server:
         process = await tutti(wav, "--url", server.url, stdout=theirs, COLUMNS="60")
@@ -136,7 +136,7 @@ async def test_events_become_lines_of_json(tutti: Tutti, wav: str) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "file", "null"])
 async def test_raw_audio_from_standard_input(tutti: Tutti, tmp_path: Path, kind: str) -> None:
-    """`-` reads a pipe or a file in the format that was said."""
+    """`-` reads a pipe or a file in the format of the options."""
     audio = bytes(range(256)) * 50
     (tmp_path / "raw").write_bytes(audio)
     args = ("-", "--encoding", "mulaw", "--rate", "8000", "--channels", "2")
@@ -156,7 +156,7 @@ async def test_raw_audio_from_standard_input(tutti: Tutti, tmp_path: Path, kind:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent Ctrl-C there")
 async def test_ctrl_c_waits_for_the_last_finals(tutti: Tutti) -> None:
-    """The first Ctrl-C ends the audio; what was said is still written."""
+    """The first Ctrl-C ends the audio; the last finals are still written."""
     async with serve_script(answer) as server:
         process = await tutti("-", "--url", server.url)
         assert process.stdin is not None and process.stderr is not None
@@ -167,13 +167,14 @@ async def test_ctrl_c_waits_for_the_last_finals(tutti: Tutti) -> None:
         assert process.stdout is not None
         assert (await process.stdout.read()).decode() == "[    0.12 →     1.50] Hello there.\n"
         assert await process.wait() == 0
+        assert process.stdin is not None
         process.stdin.close()
     assert server.peer.messages[-1] == {"type": "stop"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent Ctrl-C there")
 async def test_a_second_ctrl_c_does_not_wait(tutti: Tutti) -> None:
-    """A server that does not finish is left at the second Ctrl-C."""
+    """The second Ctrl-C ends the program although the server has not finished."""
 
     async def forget(peer: Peer) -> None:
         await peer.receive_until("start")
@@ -188,6 +189,7 @@ async def test_a_second_ctrl_c_does_not_wait(tutti: Tutti) -> None:
         await process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
+        assert process.stdin is not None
         process.stdin.close()
 
 
@@ -221,7 +223,7 @@ async def test_failures_are_one_line_that_says_what_to_do(tutti: Tutti, wav: str
     ],
 )
 async def test_wrong_usage_is_told_apart(tutti: Tutti, wav: str, args: list[str], expected: str) -> None:
-    """Exit code 2 for what cannot even be tried."""
+    """Wrong arguments give exit code 2."""
     process = await tutti(*(wav if arg == "WAV" else arg for arg in args))
     _, err = await process.communicate()
     assert process.returncode == 2
@@ -230,7 +232,7 @@ async def test_wrong_usage_is_told_apart(tutti: Tutti, wav: str, args: list[str]
 
 
 async def test_a_wav_file_on_standard_input_is_not_taken_for_raw_audio(tutti: Tutti) -> None:
-    """It says to give the file by its name."""
+    """The error tells the user to give the file by its name."""
     async with serve_script(answer) as server:
         process = await tutti("-", "--url", server.url)
         _, err = await process.communicate(b"RIFF\x24\x00\x00\x00WAVEfmt ")
@@ -249,7 +251,7 @@ def test_a_recorder_is_looked_for_on_the_path(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_a_recorder_is_read_and_ended() -> None:
-    """What it writes comes as audio; closing the generator ends the process."""
+    """The output of the program is the audio; closing the generator ends the program."""
     endless = "import sys\nwhile True: sys.stdout.buffer.write(bytes(3200))"
     audio = record([sys.executable, "-c", endless])
     assert await anext(audio)
@@ -257,7 +259,7 @@ async def test_a_recorder_is_read_and_ended() -> None:
 
 
 async def test_a_recorder_that_fails_is_quoted() -> None:
-    """Its own complaint is in the error."""
+    """The error has the message of the program."""
     failing = "import sys; sys.stdout.buffer.write(bytes(10)); sys.exit('no such device')"
     audio = record([sys.executable, "-c", failing])
     assert await anext(audio) == bytes(10)

@@ -1,4 +1,4 @@
-"""Messages are read and written as the golden ones say."""
+"""Messages are parsed and encoded as the golden messages show."""
 
 import json
 from typing import Any
@@ -9,6 +9,7 @@ from tests.clients.python.client_fakes import read_golden
 from tutti.errors import ProtocolError
 from tutti.messages import (
     AudioFormat,
+    Command,
     Endpointing,
     Flush,
     KeepAlive,
@@ -24,7 +25,7 @@ from tutti.messages import (
 SERVER = [pytest.param(case["wire"], id=case["name"]) for case in read_golden("server.json")]
 CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
 
-COMMANDS = {
+COMMANDS: dict[str, Command] = {
     "start with defaults": Start(),
     "start that resumes two channels": Start(audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0))),
     "start with everything": Start(
@@ -48,7 +49,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("wire", SERVER)
 def test_golden_server_messages_round_trip(wire: dict[str, Any]) -> None:
-    """Every event of the server can be read, and written again as it was."""
+    """Every event of the server can be parsed and encoded, and is the same afterwards."""
     event = parse_event(json.dumps(wire))
     assert not isinstance(event, UnknownEvent)
     assert event_to_wire(event) == wire
@@ -57,7 +58,7 @@ def test_golden_server_messages_round_trip(wire: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", CLIENT)
 def test_client_messages_are_the_golden_ones(name: str) -> None:
-    """Every command of the client is written exactly as the golden message."""
+    """Every command of the client is encoded exactly as the golden message."""
     assert json.loads(encode_command(COMMANDS[name])) == CLIENT[name]
 
 
@@ -73,7 +74,7 @@ def test_every_missing_field_is_named(wire: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("wire", SERVER)
 def test_every_wrong_field_is_named(wire: dict[str, Any]) -> None:
-    """A field of the wrong type is refused with its name, what was expected and what came."""
+    """A field of the wrong type is refused with its name, the expected type and the value."""
     for field, value in wire.items():
         wrong = "yes" if isinstance(value, bool) else True
         with pytest.raises(ProtocolError) as caught:
@@ -94,7 +95,7 @@ def test_every_wrong_field_is_named(wire: dict[str, Any]) -> None:
     ],
 )
 def test_a_wrong_value_inside_is_named_with_its_path(change: dict[str, Any], field: str) -> None:
-    """The path of a nested value says where it is."""
+    """The error has the path of a nested value."""
     segment = next(case["wire"] for case in read_golden("server.json") if case["name"] == "segment with words")
     with pytest.raises(ProtocolError) as caught:
         parse_event(segment | change)
@@ -109,21 +110,21 @@ def test_a_span_has_two_ends() -> None:
 
 
 @pytest.mark.parametrize("text", ["hello", "[1]", '{"type": "lag", "behind_s": NaN}', '{"behind_s": 1}', '{"type": 3}'])
-def test_what_is_no_event_is_refused(text: str) -> None:
+def test_text_that_is_not_an_event_is_refused(text: str) -> None:
     """Text that is not a JSON object with a type is a ProtocolError."""
     with pytest.raises(ProtocolError):
         parse_event(text)
 
 
-def test_a_message_without_room_needs_no_endless_splitting() -> None:
-    """A limit of zero bytes per message is refused."""
+def test_a_message_limit_of_zero_is_refused() -> None:
+    """Audio could not be split into messages of zero bytes."""
     started = read_golden("server.json")[0]["wire"]
     with pytest.raises(ProtocolError, match=r"started\.limits\.max_message_bytes"):
         parse_event(started | {"limits": started["limits"] | {"max_message_bytes": 0}})
 
 
-def test_newer_events_and_fields_are_no_error() -> None:
-    """A type not known is kept whole; a field not known is left out."""
+def test_newer_events_and_fields_are_not_errors() -> None:
+    """An event of an unknown type is kept whole; an unknown field is left out."""
     newer = {"type": "speaker", "name": "A"}
     assert parse_event(newer) == UnknownEvent("speaker", newer)
     assert event_to_wire(parse_event(newer)) == newer

@@ -3,13 +3,15 @@
 import asyncio
 import struct
 import wave
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request
 
 import tutti
 from tests.clients.python.client_fakes import (
@@ -24,12 +26,12 @@ from tests.clients.python.client_fakes import (
     serve_script,
     wait_for_other_tasks,
 )
-from tutti.session import resolve_url
+from tutti.handshake import resolve_url
 
 
 @pytest.fixture(autouse=True)
-async def bounded():
-    """No test waits for long, and none leaves a task behind."""
+async def bounded() -> AsyncIterator[None]:
+    """No test takes longer than 20 s, and none leaves a task."""
     async with asyncio.timeout(20):
         yield
         await wait_for_other_tasks()
@@ -42,21 +44,18 @@ async def answer(peer: Peer) -> None:
     await peer.finish()
 
 
-async def chunks(*items: bytes) -> AsyncIterator[bytes]:
-    for item in items:
-        yield item
-
-
 async def test_a_session_from_start_to_stopped() -> None:
-    """Events come typed and in order, `stopped` last; the acknowledgement is kept."""
-    async with serve_script(answer) as server:
-        async with tutti.connect(server.url, language="de", silence_ms=300, api_key="k1") as session:
-            assert session.started.session_id == "s_01"
-            assert session.final_until_s == 0
-            await session.send(b"\x00\x01")
-            await session.stop()
-            events = [event async for event in session]
-            assert [event async for event in session] == []
+    """Events are typed and in order, `stopped` is the last, and `final_until_s` is known."""
+    async with (
+        serve_script(answer) as server,
+        tutti.connect(server.url, language="de", silence_ms=300, api_key="k1") as session,
+    ):
+        assert session.started.session_id == "s_01"
+        assert session.final_until_s == 0
+        await session.send(b"\x00\x01")
+        await session.stop()
+        events = [event async for event in session]
+        assert [event async for event in session] == []
     assert [tutti.event_to_wire(event) for event in events] == [SPEECH, INTERIM, SEGMENT, UTTERANCE, STOPPED]
     assert session.final_until_s == 1.6
     assert session.stopped == events[-1]
@@ -73,8 +72,8 @@ async def test_a_session_from_start_to_stopped() -> None:
     assert server.requests[0].headers["Sec-WebSocket-Protocol"] == "tutti.v1"
 
 
-async def test_push_to_talk_is_asked_for_by_name() -> None:
-    """The controls of endpointing go into one object; what is None is left to the server."""
+async def test_endpointing_options_are_one_object() -> None:
+    """An option that is left out is not sent, so that the server's default applies."""
     async with serve_script(answer) as server:
         async with tutti.connect(server.url, endpointing="manual", max_utterance_s=20):
             pass
@@ -84,27 +83,29 @@ async def test_push_to_talk_is_asked_for_by_name() -> None:
     assert sent == [{"mode": "manual", "max_utterance_s": 20}, {"min_utterance_s": 1.5}]
 
 
-async def test_resume_goes_on_where_a_session_was_lost() -> None:
-    """The place and the text before it are sent, and the acknowledgement starts there."""
+async def test_resume_continues_a_lost_session() -> None:
+    """The time and the text before it are sent, and `final_until_s` begins there."""
 
     async def end(peer: Peer) -> None:
         await peer.begin()
         await peer.send(UTTERANCE)
         await peer.finish()
 
-    async with serve_script(end) as server:
-        async with tutti.connect(server.url, resume=tutti.Resume(12.5, "Before."), hotwords="tutti") as session:
-            assert session.final_until_s == 12.5
-            await session.stop()
-            _ = [event async for event in session]
-            # It never decreases, whatever comes.
-            assert session.final_until_s == 12.5
+    async with (
+        serve_script(end) as server,
+        tutti.connect(server.url, resume=tutti.Resume(12.5, "Before."), hotwords="tutti") as session,
+    ):
+        assert session.final_until_s == 12.5
+        await session.stop()
+        _ = [event async for event in session]
+        # It never decreases, whatever the server sends.
+        assert session.final_until_s == 12.5
     assert server.peer.messages[0]["resume"] == {"from_s": 12.5, "prompt": "Before."}
     assert server.peer.messages[0]["hotwords"] == ["tutti"]
 
 
 async def test_large_audio_is_split() -> None:
-    """No message is larger than the server takes, and nothing is lost or reordered."""
+    """No message is larger than the server accepts, and no audio is lost or reordered."""
 
     async def limited(peer: Peer) -> None:
         await peer.begin(max_message_bytes=10)
@@ -122,7 +123,7 @@ async def test_large_audio_is_split() -> None:
 
 
 async def test_flush_and_keepalive() -> None:
-    """A flush has the id given or one of its own, and is answered with it."""
+    """A flush has the id of the caller or a new one, and the answer has the same."""
 
     async def echo(peer: Peer) -> None:
         await peer.begin()
@@ -142,7 +143,7 @@ async def test_flush_and_keepalive() -> None:
 
 
 async def test_nothing_is_sent_after_stop() -> None:
-    """Audio and flush after `stop` are errors here already; a second `stop` is none."""
+    """The client refuses audio and flush after `stop`; a second `stop` has no effect."""
     async with serve_script(answer) as server, tutti.connect(server.url) as session:
         await session.stop()
         await session.stop()
@@ -155,7 +156,7 @@ async def test_nothing_is_sent_after_stop() -> None:
 
 
 async def test_an_error_that_is_not_fatal_is_an_event() -> None:
-    """The session goes on after it, as after events from newer servers."""
+    """The session continues after it, as after unknown events of newer servers."""
 
     async def complain(peer: Peer) -> None:
         await peer.begin()
@@ -174,7 +175,7 @@ FATAL = {"type": "error", "code": "draining", "message": "going down", "fatal": 
 
 
 async def test_a_fatal_error_ends_the_iteration() -> None:
-    """It is raised with its code after what came before it, and again for whoever asks again."""
+    """It is raised with its code after the events before it, and again by every later call."""
 
     async def drain(peer: Peer) -> None:
         await peer.begin()
@@ -190,8 +191,8 @@ async def test_a_fatal_error_ends_the_iteration() -> None:
             assert caught.value.final_until_s == 1.6
 
 
-async def test_a_send_that_fails_says_why() -> None:
-    """A sender learns of the fatal error although nobody has read it, and the events before it are not lost."""
+async def test_a_send_that_fails_gives_the_reason() -> None:
+    """`send` raises the fatal error although no task has received it, and the events before it are not lost."""
 
     async def drain(peer: Peer) -> None:
         await peer.begin()
@@ -205,7 +206,7 @@ async def test_a_send_that_fails_says_why() -> None:
                 await session.send(bytes(2))
         assert caught.value.code == "draining"
         assert caught.value.__cause__ is not None
-        # Not delivered yet, so not to be counted as done by whoever resumes now.
+        # The utterance is not delivered yet: a session that resumes now must get it again.
         assert caught.value.final_until_s == 0
         assert isinstance(await anext(session), tutti.SpeechStarted)
         assert isinstance(await anext(session), tutti.Utterance)
@@ -213,8 +214,8 @@ async def test_a_send_that_fails_says_why() -> None:
             await anext(session)
 
 
-async def test_an_abnormal_close_says_where_to_resume() -> None:
-    """A connection that ends before `stopped` is an error with close code and acknowledgement, for both tasks."""
+async def test_an_abnormal_close_tells_where_to_resume() -> None:
+    """A connection that ends before `stopped` is an error with close code and `final_until_s`, for both tasks."""
 
     async def leave(peer: Peer) -> None:
         await peer.begin()
@@ -255,8 +256,8 @@ async def test_closing_normally_without_stopped_is_a_loss() -> None:
     assert caught.value.close_code == 1000
 
 
-async def test_a_message_that_is_none_is_a_protocol_error() -> None:
-    """Bytes and wrong fields are refused by name."""
+async def test_a_message_that_is_not_an_event_is_a_protocol_error() -> None:
+    """The error names the wrong field; binary frames are refused too."""
 
     async def babble(peer: Peer) -> None:
         await peer.begin()
@@ -267,12 +268,12 @@ async def test_a_message_that_is_none_is_a_protocol_error() -> None:
     async with serve_script(babble) as server, tutti.connect(server.url) as session:
         with pytest.raises(tutti.ProtocolError, match="expected a text frame, got 3 bytes"):
             await anext(session)
-        with pytest.raises(tutti.ProtocolError, match="lag.behind_s: expected a number"):
+        with pytest.raises(tutti.ProtocolError, match=r"lag\.behind_s: expected a number"):
             await anext(session)
 
 
 async def test_a_refused_start_is_raised_by_connect() -> None:
-    """`bad_start` comes out of connect, with the server's message."""
+    """`connect` raises `bad_start` with the server's message."""
 
     async def refuse(peer: Peer) -> None:
         await peer.receive_until("start")
@@ -305,7 +306,7 @@ async def stay_silent(peer: Peer) -> None:
 
 
 async def test_waiting_for_started_is_bounded() -> None:
-    """A server that never starts the session is given up on, by the name of the setting."""
+    """If the server never starts the session, the error names the option that limits the wait."""
     async with serve_script(stay_silent) as server:
         with pytest.raises(tutti.TimedOut, match="started_timeout_s"):
             async with tutti.connect(server.url, started_timeout_s=0.01):
@@ -313,7 +314,7 @@ async def test_waiting_for_started_is_bounded() -> None:
 
 
 async def test_waiting_for_the_end_is_bounded() -> None:
-    """After `stop`, a server that says nothing more is given up on, also by a reader that waited already."""
+    """A server may stop sending after `stop`. A task that waited already gets the error too."""
 
     async def forget(peer: Peer) -> None:
         await peer.begin()
@@ -331,7 +332,7 @@ async def test_waiting_for_the_end_is_bounded() -> None:
 
 
 async def test_opening_is_bounded() -> None:
-    """A server that accepts and then says nothing is given up on."""
+    """A server may accept the connection and then send nothing."""
 
     async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -362,7 +363,7 @@ async def test_a_missing_key_is_unauthorized() -> None:
         ({}, None),
     ],
 )
-async def test_an_overloaded_server_says_when_to_retry(headers: dict[str, str], expected: float | None) -> None:
+async def test_an_overloaded_server_tells_when_to_retry(headers: dict[str, str], expected: float | None) -> None:
     """HTTP 503 carries Retry-After, in seconds or as a date."""
     refusal = refuse_with(HTTPStatus.SERVICE_UNAVAILABLE, headers)
     async with serve_script(answer, process_request=refusal) as server:
@@ -373,7 +374,7 @@ async def test_an_overloaded_server_says_when_to_retry(headers: dict[str, str], 
 
 
 async def test_a_redirect_is_refused() -> None:
-    """The API key goes to the address given and to no other."""
+    """The API key goes only to the address that the caller gave."""
     async with serve_script(answer) as other:
         refusal = refuse_with(HTTPStatus.FOUND, {"Location": other.url})
         async with serve_script(answer, process_request=refusal) as server:
@@ -385,7 +386,7 @@ async def test_a_redirect_is_refused() -> None:
 
 
 async def test_other_servers_are_unreachable() -> None:
-    """No listener, no WebSocket and no `tutti.v1` are told apart."""
+    """No listener, no WebSocket and no `tutti.v1` have different messages."""
     async with serve_script(answer) as server:
         pass
     with pytest.raises(tutti.Unreachable):
@@ -403,7 +404,7 @@ async def test_other_servers_are_unreachable() -> None:
             async with tutti.connect(f"ws://127.0.0.1:{port}"):
                 pass
     async with serve_script(stay_silent, subprotocols=None) as server:
-        with pytest.raises(tutti.Unreachable, match="tutti.v1"):
+        with pytest.raises(tutti.Unreachable, match=r"tutti\.v1"):
             async with tutti.connect(server.url):
                 pass
 
@@ -419,7 +420,7 @@ async def test_other_servers_are_unreachable() -> None:
     ],
 )
 def test_urls_are_completed(url: str, expected: str) -> None:
-    """Any of the four schemes will do, and the path may be left out."""
+    """There are four schemes, and the path may be left out."""
     assert resolve_url(url) == expected
 
 
@@ -427,7 +428,7 @@ def test_urls_are_completed(url: str, expected: str) -> None:
     "url", ["", "host", "localhost:8000", "ftp://host", "ws://", "ws://:80", "ws://host:port", "ws://host#a", "//host"]
 )
 def test_bad_urls_are_refused(url: str) -> None:
-    """Anything else is an error that shows what came."""
+    """The error shows the URL."""
     with pytest.raises(tutti.BadURL) as caught:
         resolve_url(url)
     assert repr(url) in str(caught.value)
@@ -450,7 +451,7 @@ async def test_leaving_early_closes() -> None:
 
 
 async def test_leaving_does_not_hang_on_a_server_that_reads_nothing() -> None:
-    """A sender stuck in front of a full socket is cancelled, and leaving takes no longer than the closing timeout."""
+    """A sender that waits for a full socket is cancelled, and leaving takes no longer than `close_timeout_s`."""
 
     async def never_read(peer: Peer) -> None:
         await peer.begin()
@@ -466,8 +467,8 @@ async def test_leaving_does_not_hang_on_a_server_that_reads_nothing() -> None:
         released.set()
 
 
-async def test_leaving_does_not_hang_on_a_server_that_floods() -> None:
-    """Events nobody reads do not stand in the way of closing."""
+async def test_leaving_does_not_hang_on_a_server_that_sends_endlessly() -> None:
+    """Events that are not read do not keep the connection open."""
 
     async def flood(peer: Peer) -> None:
         await peer.begin()
@@ -482,20 +483,21 @@ async def test_leaving_does_not_hang_on_a_server_that_floods() -> None:
 
 @pytest.mark.parametrize("stage", ["opening", "starting", "reading", "streaming"])
 async def test_cancelling_leaves_no_task(stage: str) -> None:
-    """Wherever it is cancelled, the connection is closed and every task of it ends."""
+    """At whatever stage it is cancelled, the connection is closed and all its tasks end."""
     reached = asyncio.Event()
 
     async def script(peer: Peer) -> None:
         if stage == "starting":
             reached.set()
-            return await stay_silent(peer)
+            await stay_silent(peer)
+            return
         await peer.begin()
         if stage == "streaming":
             await peer.receive()
         reached.set()
         await peer.socket.wait_closed()
 
-    async def hold_handshake(socket, request):
+    async def hold_handshake(socket: ServerConnection, request: Request) -> None:
         if stage == "opening":
             reached.set()
             await socket.wait_closed()
@@ -520,7 +522,7 @@ async def test_cancelling_leaves_no_task(stage: str) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_stream_sends_while_events_come() -> None:
+async def test_stream_sends_while_it_receives() -> None:
     """`stream` sends the source, then `stop`, and yields the events meanwhile."""
 
     async def reply(peer: Peer) -> None:
@@ -529,26 +531,26 @@ async def test_stream_sends_while_events_come() -> None:
         await peer.send(SPEECH)
         await peer.finish()
 
-    heard = asyncio.Event()
+    has_event = asyncio.Event()
 
     async def source() -> AsyncIterator[bytes]:
         yield b"\x00\x01"
-        # The rest is spoken only after the first event has come.
-        await heard.wait()
+        # The rest comes only after the first event.
+        await has_event.wait()
         yield b"\x02\x03"
 
     async with serve_script(reply) as server, tutti.connect(server.url) as session:
         events = []
         async for event in session.stream(source()):
             events.append(event)
-            heard.set()
+            has_event.set()
     assert [event.type for event in events] == ["speech_started", "stopped"]
     assert server.peer.audio == [b"\x00\x01", b"\x02\x03"]
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
 async def test_the_audio_of_a_stream_can_be_ended_early(when: str) -> None:
-    """`end_audio` interrupts a source that gives nothing; the last finals still come."""
+    """`end_audio` interrupts a source that has nothing to give; the last finals still come."""
 
     async def endless() -> AsyncIterator[bytes]:
         yield bytes(2)
@@ -571,8 +573,8 @@ async def test_the_audio_of_a_stream_can_be_ended_early(when: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("broken microphone"), TimeoutError("slow microphone")])
-async def test_a_source_that_fails_loses_nothing_that_was_heard(error: Exception) -> None:
-    """The finals of what was sent come first, then the error of the source."""
+async def test_a_source_that_fails_loses_no_finals(error: Exception) -> None:
+    """The finals of the audio before the error come first, then the error of the source."""
 
     async def source() -> AsyncIterator[bytes]:
         yield bytes(2)
@@ -608,7 +610,7 @@ async def test_a_stream_is_ended_by_a_fatal_error() -> None:
 
 
 async def test_a_silent_source_keeps_the_session_alive() -> None:
-    """`stream` says "still here" well before the server would give up."""
+    """`stream` sends `keepalive` well before the server would end the session."""
 
     async def wait(peer: Peer) -> None:
         await peer.begin(idle_timeout_s=0.03)
@@ -629,7 +631,7 @@ async def test_a_silent_source_keeps_the_session_alive() -> None:
 
 
 async def test_a_file_is_transcribed(tmp_path: Path) -> None:
-    """`transcribe_file` names the file's format, sends all of it and stops."""
+    """`transcribe_file` sends the file's format, all of its audio, and `stop`."""
     samples = bytes(range(256)) * 100
     header = b"WAVEfmt " + struct.pack("<IHHIIHHI", 18, 7, 2, 8000, 16000, 2, 8, 0)[:-2]
     body = header + b"data" + struct.pack("<I", len(samples)) + samples
@@ -644,8 +646,8 @@ async def test_a_file_is_transcribed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("speed", [1.0, None])
-async def test_a_file_whose_connection_is_lost_says_so(tmp_path: Path, speed: float | None) -> None:
-    """Though the file is still being sent: at its pace, and as fast as the server allows."""
+async def test_a_connection_that_is_lost_during_a_file_is_an_error(tmp_path: Path, speed: float | None) -> None:
+    """Also while the file is still being sent: in real time, and as fast as the server allows."""
 
     async def cut(peer: Peer) -> None:
         await peer.begin(max_ahead_s=1.0)
@@ -667,10 +669,10 @@ async def test_a_file_whose_connection_is_lost_says_so(tmp_path: Path, speed: fl
 
 @pytest.mark.parametrize("end", ["lost", "left"])
 async def test_a_source_may_be_closed_when_its_stream_has_ended(end: str) -> None:
-    """Whether the connection was lost or the iteration left: nobody reads it any more."""
+    """After a lost connection, and after the application has left the loop, no task reads the source any more."""
     is_closed = False
 
-    async def endless() -> AsyncIterator[bytes]:
+    async def endless() -> AsyncGenerator[bytes, None]:
         nonlocal is_closed
         try:
             yield bytes(2)
@@ -686,20 +688,24 @@ async def test_a_source_may_be_closed_when_its_stream_has_ended(end: str) -> Non
             peer.socket.transport.abort()
         await peer.socket.wait_closed()
 
-    async with serve_script(reply) as server, asyncio.timeout(20), tutti.connect(server.url) as session:
-        async with aclosing(endless()) as source:
-            try:
-                async with aclosing(session.stream(source)) as events:
-                    async for _ in events:
-                        if end == "left":
-                            break
-            except tutti.ConnectionLost:
-                assert end == "lost"
-            assert is_closed
+    async with (
+        serve_script(reply) as server,
+        asyncio.timeout(20),
+        tutti.connect(server.url) as session,
+        aclosing(endless()) as source,
+    ):
+        try:
+            async with aclosing(session.stream(source)) as events:
+                async for _ in events:
+                    if end == "left":
+                        break
+        except tutti.ConnectionLost:
+            assert end == "lost"
+        assert is_closed
 
 
 async def test_warnings_come_with_started() -> None:
-    """What the server ignored is there to be read."""
+    """The client has the server's warnings about options that it ignored."""
 
     async def warn(peer: Peer) -> None:
         await peer.receive_until("start")

@@ -3,48 +3,51 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutti.messages import Interim, Lag, Segment, Utterance
+from tests.clients.python.client_fakes import make_interim, make_segment, make_utterance
+from tutti.messages import Lag
 from tutti.terminal import CLEAR_LINE, CaptionLines, dim_tail
 
-SEGMENT = Segment(0, 0, 0, 0.12, 1.5, " Hello.", (), 1.0, None)
+SEGMENT = make_segment(" Hello.")
 
 
 def test_only_final_lines_without_a_terminal() -> None:
-    """A pipe gets segments with their times, and the stretches without text."""
+    """A pipe gets segments with their times, and the parts of the speech without text."""
     lines = CaptionLines(1, columns=None)
-    assert lines.add(Interim(0, 0, 0.1, 1.0, "Hel", "lo")) == ""
+    assert lines.add(make_interim("Hel", "lo")) == ""
     assert lines.add(SEGMENT) == "[    0.12 →     1.50] Hello.\n"
     assert lines.add(Lag(1.0)) == ""
-    ended = Utterance(0, 0, 0.1, 4.0, "Hello.", ((2.0, 4.0),), 4.0)
+    ended = make_utterance("Hello.", uncovered=((2.0, 4.0),))
     assert lines.add(ended) == "[    2.00 →     4.00] (speech, no text)\n"
 
 
 def test_the_interim_line_is_redrawn_with_a_dim_tail() -> None:
-    """On a terminal the line is cleared and written again, below the final ones."""
+    """On a terminal the line is cleared and written again, below the final lines."""
     lines = CaptionLines(1, columns=80)
-    assert lines.add(Interim(0, 0, 0.1, 1.0, "Hello.", " How")) == f"{CLEAR_LINE}Hello.\x1b[2m How\x1b[0m"
+    assert lines.add(make_interim("Hello.", " How")) == f"{CLEAR_LINE}Hello.\x1b[2m How\x1b[0m"
     assert lines.add(SEGMENT) == f"{CLEAR_LINE}[    0.12 →     1.50] Hello.\n\x1b[2mHow\x1b[0m"
-    assert lines.add(Interim(0, 0, 0.1, 1.0, "", " How")) == f"{CLEAR_LINE}\x1b[2mHow\x1b[0m"
+    assert lines.add(make_interim("", " How")) == f"{CLEAR_LINE}\x1b[2mHow\x1b[0m"
     assert lines.note("late") == f"{CLEAR_LINE}late\n\x1b[2mHow\x1b[0m"
 
 
 def test_channels_are_named_when_there_are_several() -> None:
     """Two channels that speak at once share the line."""
     lines = CaptionLines(2, columns=80)
-    lines.add(Interim(0, 0, 0.1, 1.0, "Hello", " the"))
-    assert lines.add(Interim(1, 1, 0.1, 1.0, "Yes", "?")) == f"{CLEAR_LINE}#0 Hello the #1 Yes\x1b[2m?\x1b[0m"
+    lines.add(make_interim("Hello", " the"))
+    assert (
+        lines.add(make_interim("Yes", "?", utterance=1, channel=1)) == f"{CLEAR_LINE}#0 Hello the #1 Yes\x1b[2m?\x1b[0m"
+    )
     assert lines.add(SEGMENT).startswith(f"{CLEAR_LINE}[    0.12 →     1.50] #0 Hello.\n")
 
 
-def test_text_does_not_steer_the_terminal() -> None:
+def test_text_does_not_control_the_terminal() -> None:
     """Control characters are written as spaces."""
     lines = CaptionLines(1, columns=None)
-    assert lines.add(Segment(0, 0, 0, 0.0, 1.0, "a\x1b[2Jb\nc", (), 1.0, None)) == "[    0.00 →     1.00] a [2Jb c\n"
+    assert lines.add(make_segment("a\x1b[2Jb\nc")) == "[    0.12 →     1.50] a [2Jb c\n"
 
 
 @given(st.text("ab字é", max_size=30), st.text("ab字", max_size=30), st.integers(0, 40))
 def test_the_interim_line_fits_and_keeps_the_newest(stable: str, tail: str, columns: int) -> None:
-    """It is never wider than the terminal, and what is left out is at the front."""
+    """It is never wider than the terminal; if it is too long, its beginning is left out."""
     line = dim_tail(stable, tail, columns).replace("\x1b[2m", "").replace("\x1b[0m", "")
     assert (stable + tail).endswith(line)
     assert sum(2 if character == "字" else 1 for character in line) <= columns

@@ -1,4 +1,4 @@
-"""A gateway's transcriber and engines that come and go, on one event loop, with the real socket between them."""
+"""A gateway's transcriber and engines that start and die, on one event loop, with the real socket between them."""
 
 import asyncio
 import tempfile
@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.local.engine_server import EngineHost
-from cluster.local.messages import Reply, route
-from cluster.local.remote_transcriber import EngineUp, RemoteTranscriber
+from cluster.local.control_messages import EngineUp
+from cluster.local.engine_server import EngineServer
+from cluster.local.messages import Reply, make_route
+from cluster.local.remote_transcriber import RemoteTranscriber
 from cluster.local.shared_audio import BLOCK_BYTES, SharedAudioPool
 from engine import api
 from engine.api import Transcriber
@@ -24,29 +25,29 @@ PATIENCE_S = 20.0
 
 @dataclass
 class HaltingTranscriber(FakeTranscriber):
-    """Says so many events of every window, and no more."""
+    """Sends `halt_after` events of every window, and then hangs."""
 
     halt_after: int = 1
 
     async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
-        n_said = 0
+        n_sent = 0
         async for event in super()._events(window):
-            if n_said == self.halt_after:
+            if n_sent == self.halt_after:
                 await asyncio.Event().wait()
             yield event
-            n_said += 1
+            n_sent += 1
 
 
 class DyingTranscriber(FakeTranscriber):
-    """Dies of whatever it is given."""
+    """Dies of every window."""
 
     async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
         raise EngineFailed("out of order")
         yield
 
 
-class CountingHost(EngineHost):
-    """Remembers what it sent."""
+class RecordingServer(EngineServer):
+    """Keeps the replies that it has sent."""
 
     replies: list[Reply]
 
@@ -56,52 +57,54 @@ class CountingHost(EngineHost):
 
 
 class Pair:
+    """A gateway's transcriber, and the engine server that it talks to, while there is one."""
+
     def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
-        self.arena = SharedAudioPool(bytearray(N_BLOCKS * BLOCK_BYTES))
-        self.route = route(0, 0)
-        self.remote = RemoteTranscriber(self.route, self.arena, tasks)
-        self.host: CountingHost | None = None
+        self.pool = SharedAudioPool(bytearray(N_BLOCKS * BLOCK_BYTES))
+        self.route = make_route(0, 0)
+        self.remote = RemoteTranscriber(self.route, self.pool, tasks)
+        self.server: RecordingServer | None = None
         self._folder = folder
         self._n_engines = 0
         self._serving: asyncio.Task[None] | None = None
 
     def start(self, transcriber: Transcriber) -> None:
-        """An engine comes up."""
+        """Start an engine."""
         address = f"ipc://{self._folder}/engine-{self._n_engines}"
         self._n_engines += 1
-        self.host = CountingHost(transcriber, address, [self.arena])
-        self.host.replies = []
-        self._serving = asyncio.create_task(self.host.serve())
+        self.server = RecordingServer(transcriber, address, [self.pool])
+        self.server.replies = []
+        self._serving = asyncio.create_task(self.server.serve())
         self.remote.connect(EngineUp(address, transcriber.info, transcriber.stats()))
 
     async def kill(self) -> None:
-        """It dies, without a last word."""
+        """Kill the engine. It sends nothing more."""
         if self._serving is None:
             return
         self._serving.cancel()
         await self.ended()
 
     async def ended(self) -> None:
-        """Wait until the engine has died, and tell the gateway."""
-        assert self._serving and self.host
+        """Wait until the engine has died, and report it to the gateway."""
+        assert self._serving and self.server
         with suppress(asyncio.CancelledError):
             try:
                 await self._serving
             except* EngineFailed:
                 pass
-        self.host.close()
+        self.server.close()
         self._serving = None
         self.remote.disconnect()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Let all others go on until something holds."""
+        """Run the other tasks until `holds()` is true."""
         async with asyncio.timeout(PATIENCE_S):
             while not holds():  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
     async def until_free(self) -> None:
-        """No window is left anywhere, and no audio."""
-        await self.until(lambda: self.arena.n_taken == 0 and (self.host is None or self.host.n_open == 0))
+        """Run the other tasks until no window is open and no audio is in use."""
+        await self.until(lambda: self.pool.n_used_blocks == 0 and (self.server is None or self.server.n_open == 0))
 
 
 @asynccontextmanager

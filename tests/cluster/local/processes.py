@@ -1,4 +1,4 @@
-"""What the processes of the supervisor's tests do: a fake engine, and gateways that answer a line with a line."""
+"""The work of the processes in the supervisor's tests: a fake engine, and gateways that answer a line with a line."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ async def start_nothing() -> AsyncIterator[Transcriber]:
     yield
 
 
-async def die_too(transcriber: Transcriber, seat: GatewaySlot, on_started: Callable[[], None]) -> None:
+async def die_while_serving(transcriber: Transcriber, slot: GatewaySlot, on_started: Callable[[], None]) -> None:
     os._exit(4)
 
 
@@ -35,34 +35,34 @@ async def die_at_once() -> AsyncIterator[Transcriber]:
     yield
 
 
-async def serve(transcriber: Transcriber, seat: GatewaySlot, on_started: Callable[[], None]) -> None:
-    """Tells about itself what is asked, until SIGTERM."""
-    seat.taken[seat.number, 0] += 1
+async def serve(transcriber: Transcriber, slot: GatewaySlot, on_started: Callable[[], None]) -> None:
+    """Answers each connection with a report about itself, until SIGTERM."""
+    slot.admission_counts[slot.number, 0] += 1
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         numbers = json.loads(await reader.readline())
         async with transcriber.submit(Window(speech(numbers), "s")) as events:
             text = [event.text async for event in events if isinstance(event, DoneEvent)]
-        said = {
+        report = {
             "pid": os.getpid(),
-            "number": seat.number,
-            "taken": seat.taken[:, 0].tolist(),
+            "number": slot.number,
+            "admission_counts": slot.admission_counts[:, 0].tolist(),
             "text": text,
             "modules": [name for name in sys.modules if name.partition(".")[0] == "torch"],
         }
-        writer.write(json.dumps(said).encode() + b"\n")
+        writer.write(json.dumps(report).encode() + b"\n")
         writer.close()
 
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    server = await asyncio.start_server(answer, sock=seat.listener)
+    server = await asyncio.start_server(answer, sock=slot.listener)
     on_started()
     await ended.wait()
     server.close()
 
 
-async def serve_for_ever(transcriber: Transcriber, seat: GatewaySlot, on_started: Callable[[], None]) -> None:
-    """Hears no signal."""
+async def serve_forever(transcriber: Transcriber, slot: GatewaySlot, on_started: Callable[[], None]) -> None:
+    """Ignores SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     on_started()
     await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""A transcriber whose engine is elsewhere: what it says, what it frees, and what becomes of it when engines die."""
+"""A transcriber whose engine is in another process: its events, the audio it frees, and crashes of the engine."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.local.messages import Mark
-from cluster.local.shared_audio import BLOCK_SAMPLES, ArenaFull
+from cluster.local.messages import WindowStatus
+from cluster.local.shared_audio import BLOCK_SAMPLES, AudioPoolFull
 from engine.api import (
     DecodeOptions,
     DoneEvent,
@@ -30,8 +30,9 @@ from tests.fakes import FakeTranscriber, decode, speech
 
 
 def window(numbers: Iterator[int] | range = range(3), priority: Priority = Priority.FINAL, **options: object) -> Window:
-    # Pauses so long that every word is a segment.
-    return Window(speech(numbers, gap_samples=8000), "s", 0, priority, DecodeOptions(**options))  # type: ignore[arg-type]
+    # The pauses are so long that every word is a segment.
+    samples = speech(numbers, gap_samples=8000)
+    return Window(samples=samples, session="s", priority=priority, options=DecodeOptions(**options))  # type: ignore[arg-type]
 
 
 async def collect(transcriber: Transcriber, window: Window) -> list[EngineEvent]:
@@ -46,30 +47,30 @@ def demo() -> Checkpoint:
 
 @pytest.fixture
 def runner(demo: Checkpoint) -> FakeRunner:
-    """Every window is five words long."""
+    """Decodes every window as the same five words."""
     tokenizer = demo.tokenizer
     first = tokenizer.first_timestamp
     tokens = [first, *tokenizer.encode(" this is a good morning"), first + 25, tokenizer.eot]
     return FakeRunner(demo, lambda _: iter([*tokens, *repeat(tokenizer.eot, 9)]))
 
 
-# As near.
+# While the engine lives.
 
 
-async def test_it_says_what_the_engine_says(pair: Pair) -> None:
-    """Audio, options and events come through unchanged; nothing is left behind."""
+async def test_it_passes_on_what_the_engine_sends(pair: Pair) -> None:
+    """Audio, options and events arrive unchanged, and no audio stays in use."""
     engine = FakeTranscriber()
     pair.start(engine)
-    asked = window(language="de", word_times=True)
-    assert await collect(pair.remote, asked) == decode(asked)
-    (heard,) = engine.windows
-    assert heard.options == asked.options and (heard.session, heard.priority) == ("s", Priority.FINAL)
+    submitted = window(language="de", word_times=True)
+    assert await collect(pair.remote, submitted) == decode(submitted)
+    (received,) = engine.windows
+    assert received.options == submitted.options and (received.session, received.priority) == ("s", Priority.FINAL)
     assert pair.remote.info == engine.info and pair.remote.is_alive
     await pair.until_free()
 
 
 async def test_the_events_of_a_step_travel_together(pair: Pair, runner: FakeRunner) -> None:
-    """Three windows of one batch end in one message, and no step needs two."""
+    """Three windows of one batch end in one message, and no engine step needs two messages."""
     async with start_engine(runner) as engine:
         gate = runner.pause("encode")
         pair.start(engine)
@@ -78,34 +79,35 @@ async def test_the_events_of_a_step_travel_together(pair: Pair, runner: FakeRunn
         three = [asyncio.create_task(collect(pair.remote, window())) for _ in range(3)]
         await pair.until(lambda: engine.stats().waiting_finals == 3)
         gate.open()
-        heard = await asyncio.gather(busy, *three)
-        assert all(isinstance(events[-1], DoneEvent) for events in heard)
-        assert pair.host
-        answers = [reply for reply in pair.host.replies if isinstance(reply, list)]
-        assert max(sum(isinstance(item, DoneEvent) for _, item in each) for each in answers) >= 3
-        n_segments = sum(isinstance(event, SegmentEvent) for events in heard for event in events)
-        assert sum(any(isinstance(item, SegmentEvent) for _, item in each) for each in answers) <= n_segments / 2
+        received = await asyncio.gather(busy, *three)
+        assert all(isinstance(events[-1], DoneEvent) for events in received)
+        assert pair.server
+        replies = [reply for reply in pair.server.replies if isinstance(reply, list)]
+        assert max(sum(isinstance(item, DoneEvent) for _, item in each) for each in replies) >= 3
+        n_segments = sum(isinstance(event, SegmentEvent) for events in received for event in events)
+        assert sum(any(isinstance(item, SegmentEvent) for _, item in each) for each in replies) <= n_segments / 2
         await pair.until_free()
         await pair.kill()
 
 
-async def test_what_cannot_be_decoded_is_refused_on_entry(pair: Pair, runner: FakeRunner) -> None:
-    """Samples here, options by the engine, with the same error as there."""
+async def test_an_invalid_window_is_refused_on_entry(pair: Pair, runner: FakeRunner) -> None:
+    """The gateway checks samples, the engine checks options; the error is the same as without a gateway."""
     async with start_engine(runner) as engine:
         pair.start(engine)
-        for bad in (Window(np.zeros(0, np.float32), "s"), window(language="xx"), window(prefix=(-1,))):
-            with pytest.raises(InvalidWindow) as near:
+        for bad in (Window(samples=np.zeros(0, np.float32), session="s"), window(language="xx"), window(prefix=(-1,))):
+            with pytest.raises(InvalidWindow) as local:
                 async with engine.submit(bad):
-                    pytest.fail("taken")
-            with pytest.raises(InvalidWindow) as far:
+                    pytest.fail("accepted")
+            with pytest.raises(InvalidWindow) as remote:
                 async with pair.remote.submit(bad):
-                    pytest.fail("taken")
-            assert str(far.value) == str(near.value)
+                    pytest.fail("accepted")
+            assert str(remote.value) == str(local.value)
         await pair.until_free()
         await pair.kill()
 
 
-async def test_a_full_queue_and_a_full_arena_refuse_on_entry(pair: Pair, runner: FakeRunner) -> None:
+async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: FakeRunner) -> None:
+    """Both raise an error that means "overloaded"."""
     async with start_engine(runner, max_waiting=1) as engine:
         gate = runner.pause("encode")
         pair.start(engine)
@@ -115,9 +117,10 @@ async def test_a_full_queue_and_a_full_arena_refuse_on_entry(pair: Pair, runner:
         await pair.until(lambda: engine.stats().waiting_finals == 1)
         with pytest.raises(EngineOverloaded, match="the limit is 1"):
             await collect(pair.remote, window())
-        n_free = N_BLOCKS - pair.arena.n_taken
-        with pytest.raises(ArenaFull):
-            await collect(pair.remote, Window(np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32), "s"))
+        n_free = N_BLOCKS - pair.pool.n_used_blocks
+        with pytest.raises(AudioPoolFull):
+            too_long = np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32)
+            await collect(pair.remote, Window(samples=too_long, session="s"))
         gate.open()
         await asyncio.gather(first, second)
         await pair.until_free()
@@ -125,8 +128,8 @@ async def test_a_full_queue_and_a_full_arena_refuse_on_entry(pair: Pair, runner:
 
 
 @pytest.mark.parametrize("stage", ["encode", "prefill", "step"])
-async def test_leaving_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, stage: str) -> None:
-    """The audio is given back once the engine says that it has let go."""
+async def test_cancelling_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, stage: str) -> None:
+    """The audio is freed when the engine reports that it has dropped the window."""
     runner = FakeRunner(demo, lambda _: count(300))
     async with start_engine(runner) as engine:
         gate = runner.pause(stage)
@@ -136,9 +139,11 @@ async def test_leaving_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, stag
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert pair.arena.n_taken > 0
+        assert pair.pool.n_used_blocks > 0
         await pair.until_free()
-        assert pair.host and any(isinstance(reply, list) and reply[-1][1] is Mark.LEFT for reply in pair.host.replies)
+        assert pair.server and any(
+            isinstance(reply, list) and reply[-1][1] is WindowStatus.RELEASED for reply in pair.server.replies
+        )
         gate.open()
         await collect(pair.remote, window(max_tokens=1))
         assert runner.slots.n_free == 4
@@ -146,12 +151,13 @@ async def test_leaving_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, stag
         await pair.kill()
 
 
-async def test_leaving_before_the_engine_has_answered_frees_all(pair: Pair) -> None:
+async def test_cancelling_before_the_engine_has_answered_frees_all(pair: Pair) -> None:
+    """A window that the engine has not accepted yet can be cancelled."""
     engine = FakeTranscriber(holds=True)
     pair.start(engine)
     task = asyncio.create_task(collect(pair.remote, window()))
     await asyncio.sleep(0)
-    assert pair.arena.n_taken > 0
+    assert pair.pool.n_used_blocks > 0
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -160,11 +166,12 @@ async def test_leaving_before_the_engine_has_answered_frees_all(pair: Pair) -> N
 
 
 async def test_counters_are_those_of_the_engine(pair: Pair, runner: FakeRunner) -> None:
-    """They come by themselves; of an engine that has died nothing runs."""
+    """They are updated without a request of the session. Of an engine that has died, no window runs."""
     async with start_engine(runner) as engine:
         pair.start(engine)
         await collect(pair.remote, window())
-        pair.host.replies.clear()  # type: ignore[union-attr]
+        assert pair.server
+        pair.server.replies.clear()
         await pair.until(lambda: pair.remote.stats().windows_done == 1)
         assert pair.remote.stats() == engine.stats()
         await pair.kill()
@@ -174,55 +181,56 @@ async def test_counters_are_those_of_the_engine(pair: Pair, runner: FakeRunner) 
 # When engines die.
 
 
-async def test_a_final_goes_on_where_it_was(pair: Pair) -> None:
-    """The engine dies after two of five events; the next one says all of them, and each is heard once."""
-    asked = window()
+async def test_a_final_continues_after_a_crash(pair: Pair) -> None:
+    """The engine dies after two of five events; the next one repeats all, and the session receives each once."""
+    submitted = window()
     pair.start(HaltingTranscriber(halt_after=2))
-    async with pair.remote.submit(asked) as events:
-        heard = [await anext(events), await anext(events)]
+    async with pair.remote.submit(submitted) as events:
+        received = [await anext(events), await anext(events)]
         await pair.kill()
         assert not pair.remote.is_alive
         pair.start(FakeTranscriber())
-        heard += [event async for event in events]
-    assert heard == decode(asked)
+        received += [event async for event in events]
+    assert received == decode(submitted)
     await pair.until_free()
 
 
 async def test_a_final_waits_for_an_engine(pair: Pair) -> None:
-    """One that comes while there is none is decoded by the next."""
+    """A final that is submitted while there is no engine is decoded by the next one."""
     pair.start(FakeTranscriber())
     await pair.kill()
     task = asyncio.create_task(collect(pair.remote, window()))
-    await pair.until(lambda: pair.arena.n_taken > 0)
+    await pair.until(lambda: pair.pool.n_used_blocks > 0)
     pair.start(FakeTranscriber())
     assert await task == decode(window())
 
 
-async def test_leaving_while_there_is_no_engine_frees_all(pair: Pair) -> None:
+async def test_cancelling_while_there_is_no_engine_frees_all(pair: Pair) -> None:
+    """Both a window that a dead engine had, and one that no engine had."""
     pair.start(HaltingTranscriber())
     async with pair.remote.submit(window()) as events:
         await anext(events)
         await pair.kill()
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(collect(pair.remote, window()))
-            await pair.until(lambda: pair.arena.n_taken > 4)
+            await pair.until(lambda: pair.pool.n_used_blocks > 4)
             waiting.cancel()
-    assert pair.arena.n_taken == 0
+    assert pair.pool.n_used_blocks == 0
 
 
-async def test_interims_are_let_go(pair: Pair) -> None:
-    """Those that an engine had when it died, and those that come while there is none; another follows soon."""
+async def test_interims_are_superseded_without_an_engine(pair: Pair) -> None:
+    """Both interims that an engine had when it died, and those that are submitted while there is none."""
     pair.start(HaltingTranscriber())
     async with pair.remote.submit(window(priority=Priority.INTERIM)) as events:
         await anext(events)
         await pair.kill()
         assert [event async for event in events] == [SupersededEvent()]
     assert await collect(pair.remote, window(priority=Priority.INTERIM)) == [SupersededEvent()]
-    assert pair.arena.n_taken == 0
+    assert pair.pool.n_used_blocks == 0
 
 
-async def test_a_window_that_two_engines_died_of_is_given_up(pair: Pair) -> None:
-    """It is not tried a third time, and says why; one that came later goes on."""
+async def test_a_window_that_was_open_in_two_crashes_fails(pair: Pair) -> None:
+    """It is not submitted a third time, and its error gives the reason; a later window continues."""
     pair.start(HaltingTranscriber())
     async with pair.remote.submit(window()) as poison:
         await anext(poison)
@@ -238,11 +246,11 @@ async def test_a_window_that_two_engines_died_of_is_given_up(pair: Pair) -> None
     await pair.until_free()
 
 
-async def test_a_window_that_engines_die_of_takes_no_other_with_it(pair: Pair) -> None:
-    """What was open beside it is tried by itself, and lives."""
+async def test_a_window_that_crashes_engines_fails_alone(pair: Pair) -> None:
+    """The other windows of the crash are submitted one at a time, and succeed."""
     pair.start(HaltingTranscriber())
     poison, *others = [asyncio.create_task(collect(pair.remote, window(range(n)))) for n in (1, 2, 3)]
-    await pair.until(lambda: pair.host is not None and pair.host.n_open == 3)
+    await pair.until(lambda: pair.server is not None and pair.server.n_open == 3)
     await pair.kill()
     pair.start(DyingTranscriber())
     await pair.ended()
@@ -252,8 +260,8 @@ async def test_a_window_that_engines_die_of_takes_no_other_with_it(pair: Pair) -
     assert await asyncio.gather(*others) == [decode(window(range(n))) for n in (2, 3)]
 
 
-async def test_text_that_was_handed_out_is_never_taken_back(pair: Pair) -> None:
-    """An engine that reads the window differently after the restart ends it with an error."""
+async def test_text_that_was_delivered_never_changes(pair: Pair) -> None:
+    """If the next engine decodes the window differently, the window ends with an error."""
     pair.start(HaltingTranscriber(halt_after=3))
     async with pair.remote.submit(window()) as events:
         for _ in range(3):
@@ -266,7 +274,7 @@ async def test_text_that_was_handed_out_is_never_taken_back(pair: Pair) -> None:
 
 
 async def test_an_engine_that_fails_by_itself_ends_its_process(pair: Pair, runner: FakeRunner) -> None:
-    """Its windows hear nothing of it, and are answered by the next engine."""
+    """Its windows receive no error, and the next engine answers them."""
     runner.faults["step"] = RuntimeError("device-side assert")
     async with start_engine(runner) as engine:
         pair.start(engine)
@@ -276,8 +284,8 @@ async def test_an_engine_that_fails_by_itself_ends_its_process(pair: Pair, runne
     assert isinstance((await task)[-1], DoneEvent)
 
 
-async def test_without_hope_all_fail(pair: Pair) -> None:
-    """What is open and what comes: there will be no engine any more."""
+async def test_all_windows_fail_after_close(pair: Pair) -> None:
+    """Open windows and new ones: there will be no engine any more."""
     pair.start(HaltingTranscriber())
     async with pair.remote.submit(window()) as events:
         await anext(events)
@@ -287,37 +295,36 @@ async def test_without_hope_all_fail(pair: Pair) -> None:
                 await anext(events)
     with pytest.raises(EngineFailed, match="5 times"):
         await collect(pair.remote, window())
-    assert pair.arena.n_taken == 0
+    assert pair.pool.n_used_blocks == 0
 
 
-async def test_what_a_dead_gateway_had_open_is_cancelled(pair: Pair) -> None:
-    """The engine frees it, and hears no last words."""
+async def test_the_windows_of_a_dead_gateway_are_cancelled(pair: Pair) -> None:
+    """The engine frees them, and ignores messages that the gateway sent before it died."""
     engine = FakeTranscriber(holds=True)
     pair.start(engine)
     task = asyncio.create_task(collect(pair.remote, window()))
     await pair.until(lambda: engine.n_open == 1)
-    assert pair.host
-    pair.host.disconnect(pair.route)
+    assert pair.server
+    pair.server.disconnect(pair.route)
     await pair.until(lambda: engine.n_open == 0)
     later = asyncio.create_task(collect(pair.remote, window()))
-    # Behind the window, so that it has been read by then.
-    n_asked = len(engine.windows)
+    n_submitted = len(engine.windows)
     await pair.kill()
-    assert len(engine.windows) == n_asked
+    assert len(engine.windows) == n_submitted
     task.cancel()
     later.cancel()
     await asyncio.gather(task, later, return_exceptions=True)
 
 
 STEPS = st.lists(
-    st.sampled_from(["final", "interim", "leave", "kill", "start", "start halting", "turn"]), min_size=3, max_size=25
+    st.sampled_from(["final", "interim", "cancel", "kill", "start", "start halting", "turn"]), min_size=3, max_size=25
 )
 
 
 @settings(max_examples=40)
 @given(STEPS)
-def test_in_any_order_each_window_ends_once_and_nothing_is_left(steps: list[str]) -> None:
-    """Windows come and leave, engines come and die: who stays hears the whole story once, or a clear error."""
+def test_in_any_order_each_window_ends_once_and_all_is_freed(steps: list[str]) -> None:
+    """Windows open and are cancelled, engines start and die: each window gets all events once, or an error."""
     asyncio.run(_run(steps))
 
 
@@ -327,9 +334,9 @@ async def _run(steps: list[str]) -> None:
         for step in [*steps, "kill", "start"]:
             match step:
                 case "final" | "interim":
-                    asked = window(priority=Priority.FINAL if step == "final" else Priority.INTERIM)
-                    tasks.append(asyncio.create_task(collect(pair.remote, asked)))
-                case "leave" if tasks:
+                    submitted = window(priority=Priority.FINAL if step == "final" else Priority.INTERIM)
+                    tasks.append(asyncio.create_task(collect(pair.remote, submitted)))
+                case "cancel" if tasks:
                     tasks[len(tasks) // 2].cancel()
                 case "kill":
                     await pair.kill()
@@ -337,9 +344,9 @@ async def _run(steps: list[str]) -> None:
                     pair.start(FakeTranscriber() if step == "start" else HaltingTranscriber(halt_after=2))
             for _ in range(8):
                 await asyncio.sleep(0)
-        for heard in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(heard, BaseException):
-                assert isinstance(heard, asyncio.CancelledError | EngineError)
+        for received in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(received, BaseException):
+                assert isinstance(received, asyncio.CancelledError | EngineError)
             else:
-                assert heard[-1] == SupersededEvent() or heard == decode(window())
+                assert received[-1] == SupersededEvent() or received == decode(window())
         await pair.until_free()

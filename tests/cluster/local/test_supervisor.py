@@ -1,4 +1,4 @@
-"""Real processes, around a fake engine: started, started again, given up, and ended."""
+"""Real processes with a fake engine: the supervisor starts, restarts and ends them, and gives up."""
 
 import asyncio
 import json
@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
-from cluster.local.remote_transcriber import EngineUp
-from cluster.local.supervisor import MAX_PAUSE_S, Supervisor, SupervisorConfig, SupervisorError, check_room, pause_s
+from cluster.local import supervisor
+from cluster.local.control_messages import EngineUp
+from cluster.local.managed_process import MAX_PAUSE_S, STABLE_AFTER_S, RestartPolicy, restart_pause_s
+from cluster.local.shared_memory import SharedMemoryTooSmall, check_free_shared_memory
+from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
 from tests.cluster.local import processes
 from tests.fakes import said
 
@@ -24,8 +27,8 @@ PATIENCE_S = 40.0
 SHARED_MEMORY = Path("/dev/shm")
 
 
-class Running:
-    """A cell, and what it told."""
+class RunningService:
+    """A supervisor with two gateways, and what it has reported."""
 
     def __init__(self, folder: Path, **values: Any) -> None:
         self.ready = asyncio.Event()
@@ -44,19 +47,19 @@ class Running:
             "first_pause_s": 0.01,
             "max_failed_starts": 2,
         }
-        self.cell = Supervisor(SupervisorConfig(**config | values))
+        self.supervisor = Supervisor(SupervisorConfig(**config | values))
 
     def _note_ready(self, engine: EngineUp) -> None:
         self.engines.append(engine)
         self.ready.set()
 
     def gateways(self) -> list[int]:
-        """Their ids, told apart from the engine and Python's tracker by what they are not."""
-        engine = self.cell.engine_process
+        """The process ids of the gateways: the children that are neither the engine nor Python's resource tracker."""
+        engine = self.supervisor.engine_process
         return [pid for pid in children(os.getpid()) if pid != engine and _is_spawned(pid)]
 
     async def ask(self, number: int, *words: int) -> dict[str, Any]:
-        """What a gateway says; one that is not there yet is waited for."""
+        """The answer of a gateway. A client of a gateway that is not running yet waits for it."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[number])
         writer.write(json.dumps(words).encode() + b"\n")
         answer = json.loads(await reader.readline())
@@ -65,13 +68,13 @@ class Running:
 
 
 @asynccontextmanager
-async def running(tmp_path: Path, **values: Any) -> AsyncIterator[Running]:
+async def running(tmp_path: Path, **values: Any) -> AsyncIterator[RunningService]:
     async with asyncio.timeout(PATIENCE_S):
-        each = Running(tmp_path, **values)
-        task = asyncio.create_task(each.cell.run())
-        await each.ready.wait()
-        yield each
-        each.cell.stop()
+        service = RunningService(tmp_path, **values)
+        task = asyncio.create_task(service.supervisor.run())
+        await service.ready.wait()
+        yield service
+        service.supervisor.stop()
         await task
 
 
@@ -94,20 +97,20 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def test_gateways_share_an_engine_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
-    """Audio gets to the engine and text back; a new gateway has its predecessor's number, and takes from nothing."""
-    async with running(tmp_path) as cell:
-        first, second = await cell.ask(0, 1, 2), await cell.ask(1, 3)
+async def test_gateways_share_an_engine_and_a_dead_gateway_is_replaced(tmp_path: Path) -> None:
+    """Audio gets to the engine and text back; a new gateway has the number of the dead one, and counts from 0."""
+    async with running(tmp_path) as service:
+        first, second = await service.ask(0, 1, 2), await service.ask(1, 3)
         assert (first["text"], second["text"]) == ([f" {said([1, 2])}"], [f" {said([3])}"])
         assert (first["number"], second["number"]) == (0, 1)
-        assert first["taken"] == [1, 1]
+        assert first["admission_counts"] == [1, 1]
         assert first["modules"] == second["modules"] == [], "a gateway needs no torch"
         os.kill(first["pid"], signal.SIGKILL)
-        assert await cell.gone.get() == first["pid"]
-        again = await cell.ask(0, 4)
+        assert await service.gone.get() == first["pid"]
+        again = await service.ask(0, 4)
         assert again["pid"] != first["pid"] and again["text"] == [f" {said([4])}"]
-        assert again["taken"] == [1, 1]
-        assert len(cell.engines) == 1
+        assert again["admission_counts"] == [1, 1]
+        assert len(service.engines) == 1
         assert shared_memory(os.getpid())
         pids = [again["pid"], second["pid"]]
     assert shared_memory(os.getpid()) == []
@@ -115,82 +118,109 @@ async def test_gateways_share_an_engine_and_one_that_dies_is_replaced(tmp_path: 
 
 
 async def test_an_engine_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    """Its gateways stay, and what they ask meanwhile is answered by the next."""
-    async with running(tmp_path) as cell:
-        before = await cell.ask(0, 1)
-        engine = cell.cell.engine_process
+    """Its gateways stay, and the next engine answers the windows that they submit in the meantime."""
+    async with running(tmp_path) as service:
+        before = await service.ask(0, 1)
+        engine = service.supervisor.engine_process
         assert engine
         os.kill(engine, signal.SIGKILL)
-        after = await cell.ask(0, 1)
+        after = await service.ask(0, 1)
         assert after == before
-        assert cell.cell.engine_process not in (None, engine)
+        assert service.supervisor.engine_process not in (None, engine)
 
 
 async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
-    """They still need one, for what was said before."""
-    async with running(tmp_path, serve=processes.serve_for_ever, stop_timeout_s=1000.0) as cell:
-        engine = cell.cell.engine_process
+    """They still need an engine, for the last finals."""
+    async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=1000.0) as service:
+        engine = service.supervisor.engine_process
         assert engine
-        cell.cell.stop()
+        service.supervisor.stop()
         os.kill(engine, signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_S):
-            while cell.cell.engine_process in (None, engine):  # noqa: ASYNC110
+            while service.supervisor.engine_process in (None, engine):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-        for gateway in cell.gateways():
+        for gateway in service.gateways():
             os.kill(gateway, signal.SIGKILL)
 
 
-async def test_what_does_not_end_is_killed(tmp_path: Path) -> None:
-    """Gateways that hear no signal, and an engine that hangs."""
-    async with running(tmp_path, serve=processes.serve_for_ever, stop_timeout_s=0.1) as cell:
-        assert cell.cell.engine_process
-        os.kill(cell.cell.engine_process, signal.SIGSTOP)
-    assert cell.gone.qsize() == 2
+async def test_processes_that_do_not_end_are_killed(tmp_path: Path) -> None:
+    """Gateways that ignore SIGTERM, and an engine that hangs."""
+    async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=0.1) as service:
+        assert service.supervisor.engine_process
+        os.kill(service.supervisor.engine_process, signal.SIGSTOP)
+    assert service.gone.qsize() == 2
 
 
-async def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """What the operator can mend is not tried again."""
+async def test_an_engine_that_cannot_start_gives_the_reason(tmp_path: Path) -> None:
+    """An error that the operator can remove is not tried again."""
     with pytest.raises(SupervisorError, match="no such model"):
         async with asyncio.timeout(PATIENCE_S):
-            await Running(tmp_path, start_engine=processes.start_nothing).cell.run()
+            await RunningService(tmp_path, start_engine=processes.start_nothing).supervisor.run()
 
 
 async def test_an_engine_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
+    """The supervisor stops after `max_failed_starts`."""
     with pytest.raises(SupervisorError, match="engine has died 2 times"):
         async with asyncio.timeout(PATIENCE_S):
-            await Running(tmp_path, start_engine=processes.die_at_once).cell.run()
+            await RunningService(tmp_path, start_engine=processes.die_at_once).supervisor.run()
 
 
 async def test_a_gateway_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
+    """The supervisor stops after `max_failed_starts`."""
     with pytest.raises(SupervisorError, match=r"gateway-\d has died 2 times"):
         async with asyncio.timeout(PATIENCE_S):
-            await Running(tmp_path, serve=processes.die_too).cell.run()
+            await RunningService(tmp_path, serve=processes.die_while_serving).supervisor.run()
 
 
 def test_pauses_grow_up_to_a_bound() -> None:
-    """None after the first death, and none is longer than the longest."""
-    assert [pause_s(n, 0.5) for n in range(1, 6)] == [0.0, 0.5, 1.0, 2.0, 4.0]
-    assert pause_s(1000, 0.5) == MAX_PAUSE_S
+    """There is none after the first crash, and none is longer than the limit."""
+    assert [restart_pause_s(n, 0.5) for n in range(1, 6)] == [0.0, 0.5, 1.0, 2.0, 4.0]
+    assert restart_pause_s(1000, 0.5) == MAX_PAUSE_S
 
 
-def test_too_little_shared_memory_is_told_before_anything_starts() -> None:
+def test_a_stable_process_starts_the_count_of_crashes_again() -> None:
+    """A crash after `STABLE_AFTER_S` counts as the first one, and needs no pause."""
+    policy = RestartPolicy(first_pause_s=0.5, max_failed_starts=2)
+    assert [policy.note_end(was_ready=True, lifetime_s=1.0) for _ in range(3)] == [0.0, 0.5, 1.0]
+    assert policy.note_end(was_ready=True, lifetime_s=STABLE_AFTER_S) == 0.0
+
+
+def test_starts_that_fail_in_a_row_are_counted() -> None:
+    """The policy gives up at `max_failed_starts`; a start that succeeds sets the count back."""
+    policy = RestartPolicy(first_pause_s=0.5, max_failed_starts=2)
+    assert policy.note_end(was_ready=False, lifetime_s=1.0) is not None
+    assert policy.note_end(was_ready=True, lifetime_s=1.0) is not None
+    assert policy.note_end(was_ready=False, lifetime_s=1.0) is not None
+    assert policy.note_end(was_ready=False, lifetime_s=1.0) is None
+
+
+def test_a_lack_of_shared_memory_is_found_before_a_process_starts() -> None:
     """As in a container that has Docker's 64 MB."""
-    check_room(1)
+    check_free_shared_memory(1)
+    with pytest.raises(SharedMemoryTooSmall, match="--shm-size"):
+        check_free_shared_memory(1 << 60)
+
+
+async def test_a_lack_of_shared_memory_stops_the_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of the supervisor gives the reason."""
+    monkeypatch.setattr(supervisor, "POOL_BLOCKS", 1 << 45)
+    service = RunningService(tmp_path)
     with pytest.raises(SupervisorError, match="--shm-size"):
-        check_room(1 << 60)
+        await service.supervisor.run()
+    service.supervisor.stop()
 
 
 SCRIPT = """
 import asyncio
 import sys
 from pathlib import Path
-from tests.cluster.local.test_supervisor import Running
+from tests.cluster.local.test_supervisor import RunningService
 
 async def main():
-    cell = Running(Path(sys.argv[1]))
+    service = RunningService(Path(sys.argv[1]))
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(cell.cell.run())
-        await cell.ready.wait()
+        tasks.create_task(service.supervisor.run())
+        await service.ready.wait()
         print("ready", flush=True)
 
 if __name__ == "__main__":
@@ -199,30 +229,30 @@ if __name__ == "__main__":
 
 
 def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    """All its processes end, and the memory they shared is given back."""
+    """All its processes end, and the shared memory is removed."""
     script = tmp_path / "main.py"
     script.write_text(SCRIPT)
     folder = tmp_path / "sockets"
     folder.mkdir()
     repository = Path(__file__).parents[3]
-    supervisor = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(script), str(folder)],
         stdout=subprocess.PIPE,
         cwd=repository,
         env=os.environ | {"PYTHONPATH": "."},
     )
     try:
-        assert supervisor.stdout and supervisor.stdout.readline() == b"ready\n"
-        pids = children(supervisor.pid)
-        assert len(pids) == 4, "an engine, two gateways, and Python's tracker of shared memory"
-        assert shared_memory(supervisor.pid)
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        pids = children(process.pid)
+        assert len(pids) == 4, "an engine, two gateways, and Python's resource tracker"
+        assert shared_memory(process.pid)
         waits = [os.pidfd_open(pid) for pid in pids]
     finally:
-        supervisor.kill()
-        supervisor.communicate()
+        process.kill()
+        process.communicate()
     for wait in waits:
         _await_exit(wait)
-    assert shared_memory(supervisor.pid) == [] and not folder.exists()
+    assert shared_memory(process.pid) == [] and not folder.exists()
 
 
 def _await_exit(pidfd: int) -> None:

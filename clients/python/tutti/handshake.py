@@ -1,0 +1,140 @@
+"""Opens the WebSocket to a server, and turns every way in which this can fail into an error of this package."""
+
+from __future__ import annotations
+
+import email.utils
+import ssl as tls
+import time
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import websockets.asyncio.client
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
+from websockets.typing import Subprotocol
+
+from tutti.errors import BadOption, BadURL, Overloaded, Refused, TimedOut, Unauthorized, Unreachable
+
+SUBPROTOCOL = "tutti.v1"
+STREAM_PATH = "/v1/stream"
+"""The path of the endpoint, for URLs that have none."""
+
+PING_INTERVAL_S = 20.0
+"""How often the client sends a ping, in seconds."""
+PING_TIMEOUT_S = 20.0
+"""The connection is lost when a ping is not answered within this time, in seconds."""
+MAX_EVENTS_WAITING = 1024
+"""How many messages may wait to be read before the client stops reading the socket.
+
+A server whose events are not read ends the session with the error `slow_reader`.
+"""
+
+_WEBSOCKET_SCHEMES: Mapping[str, str] = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss"}
+
+
+async def open_websocket(
+    url: str,
+    *,
+    api_key: str | None,
+    ssl: tls.SSLContext | None,
+    proxy: str | Literal[True] | None,
+    open_timeout_s: float,
+) -> ClientConnection:
+    """Open a WebSocket that speaks `tutti.v1`.
+
+    Raises:
+        BadOption: an option cannot work with this URL.
+        TimedOut: the server did not answer within `open_timeout_s`.
+        Unreachable: there is no connection, or no server of tutti at the other end.
+        Refused: the server answered with an HTTP status.
+    """
+    stream_url = resolve_url(url)
+    is_secure = stream_url.startswith("wss:")
+    if ssl is not None and not is_secure:
+        raise BadOption("ssl", f"None, as {stream_url} is not encrypted", ssl)
+    try:
+        socket = await _Connect(
+            stream_url,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            additional_headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
+            # No compression: audio hardly gets smaller, and events are small.
+            compression=None,
+            proxy=proxy,
+            open_timeout=open_timeout_s,
+            ping_interval=PING_INTERVAL_S,
+            ping_timeout=PING_TIMEOUT_S,
+            max_queue=MAX_EVENTS_WAITING,
+            ssl=(ssl or True) if is_secure else None,
+        )
+    except InvalidStatus as refused:
+        raise _refusal(stream_url, refused) from refused
+    except InvalidURI as error:
+        raise BadURL(url, str(error)) from error
+    except TimeoutError as error:
+        raise TimedOut("open_timeout_s", open_timeout_s, f"connection to {stream_url}") from error
+    except InvalidHandshake as error:
+        raise Unreachable(stream_url, f"no WebSocket there ({error})") from error
+    except (OSError, WebSocketException) as error:
+        raise Unreachable(stream_url, str(error) or type(error).__name__) from error
+    if socket.subprotocol != SUBPROTOCOL:
+        socket.transport.abort()
+        raise Unreachable(stream_url, f"the server there does not speak {SUBPROTOCOL}")
+    return socket
+
+
+class _Connect(websockets.asyncio.client.connect):
+    """Follows no redirects: websockets 15.0 would send the API key to the other host too."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+def resolve_url(url: str) -> str:
+    """The WebSocket URL of a server that is given as ws://, wss://, http:// or https://.
+
+    Without a path, it is the path of the streaming endpoint.
+
+    Raises:
+        BadURL: the URL has another scheme, no host, or a fragment.
+    """
+    try:
+        parts = urlsplit(url)
+        # Reading the port checks that it is a number.
+        _ = parts.port
+    except ValueError as error:
+        raise BadURL(url, str(error)) from error
+    scheme = _WEBSOCKET_SCHEMES.get(parts.scheme)
+    if scheme is None:
+        raise BadURL(url, f"scheme {parts.scheme!r}" if "://" in url else "no scheme")
+    if not parts.hostname:
+        raise BadURL(url, "no host")
+    if parts.fragment:
+        raise BadURL(url, "a fragment has no meaning here")
+    path = STREAM_PATH if parts.path in ("", "/") else parts.path
+    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
+
+
+def _refusal(url: str, refused: InvalidStatus) -> Refused:
+    response = refused.response
+    status = response.status_code
+    headers = {name.lower(): value for name, value in response.headers.raw_items()}
+    body = bytes(response.body or b"").decode("utf-8", "replace")
+    if status == 401:
+        return Unauthorized(url, status, headers, body)
+    if status == 503:
+        return Overloaded(url, status, headers, body, _parse_retry_after(headers.get("retry-after")))
+    return Refused(url, status, headers, body)
+
+
+def _parse_retry_after(value: str | None) -> float | None:
+    """Seconds to wait, from a number of seconds or a date (RFC 9110, 10.2.3). None if the value is neither."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        date = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, date.timestamp() - time.time())

@@ -1,0 +1,137 @@
+"""The options of `connect` and `transcribe_file`: their types, and the `start` message that they make.
+
+Each option is a keyword argument: `connect(url, language="en", silence_ms=400)`. Type checkers and editors read the
+names and types from the classes below. An option that is left out has the default that its description names.
+"""
+
+from __future__ import annotations
+
+import ssl as tls
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+from tutti.messages import AudioFormat, Encoding, Endpointing, EndpointingMode, Resume, Start, Task
+
+OPEN_TIMEOUT_S = 10.0
+"""Default of `open_timeout_s`, in seconds."""
+STARTED_TIMEOUT_S = 10.0
+"""Default of `started_timeout_s`, in seconds."""
+STOP_TIMEOUT_S = 60.0
+"""Default of `stop_timeout_s`, in seconds: a busy server may need long for the last finals."""
+CLOSE_TIMEOUT_S = 2.0
+"""Default of `close_timeout_s`, in seconds: nothing is lost when the connection is cut, so the wait is short."""
+
+
+class AudioOptions(TypedDict, total=False):
+    """The format of the audio that the session sends."""
+
+    encoding: Encoding
+    """How samples become bytes. Default: "pcm_s16le"."""
+    sample_rate: int
+    """Samples per second and channel. Default: 16000."""
+    channels: int
+    """Number of channels; their samples alternate. Default: 1."""
+
+
+class TranscriptionOptions(TypedDict, total=False):
+    """What the server recognises, and which events it sends."""
+
+    language: str | None
+    """A code such as "en". Default: None, the server detects the language of every utterance."""
+    task: Task
+    """Whether to write the language that is spoken, or to translate into English. Default: "transcribe"."""
+    interim: bool
+    """Whether to send `Interim` events. Default: True."""
+    words: bool
+    """Whether segments have the times of their words. Default: False."""
+    prompt: str
+    """Text that the speech may follow on from, or names that it may contain. Default: none."""
+    hotwords: Sequence[str]
+    """Words that the server should prefer. A single string is one word. Default: none."""
+    resume: Resume | None
+    """Where to continue after a `ConnectionLost`. Default: None, a new session."""
+
+
+class EndpointingOptions(TypedDict, total=False):
+    """When an utterance ends. Default of each: None, which means the server's own default."""
+
+    endpointing: EndpointingMode | None
+    """How utterances begin and end.
+
+    "vad", the server's default: with detected speech. "manual", for push-to-talk: an utterance begins with the first
+    audio, and ends with `flush`, with `stop` or at its maximum length.
+    """
+    silence_ms: int | None
+    """Milliseconds of silence that end an utterance."""
+    min_utterance_s: float | None
+    """Silence does not end an utterance that is shorter than this, in seconds."""
+    max_utterance_s: float | None
+    """An utterance that is longer than this, in seconds, ends at its next window."""
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """How to reach the server, and how long to wait for it."""
+
+    api_key: str | None
+    """The key that the server requires. Default: None, no key."""
+    ssl: tls.SSLContext | None
+    """Which certificates to trust on wss:// and https://. Default: None, those that the system trusts."""
+    proxy: str | Literal[True] | None
+    """The address of a proxy, None for no proxy, or True for the proxy that the system names. Default: True."""
+    open_timeout_s: float
+    """Seconds to wait for the connection and the WebSocket handshake. Default: 10."""
+    started_timeout_s: float
+    """Seconds to wait for `started` after `start` was sent. Default: 10."""
+    stop_timeout_s: float
+    """Seconds to wait for each event after `stop` was sent. Default: 60."""
+    close_timeout_s: float
+    """Seconds to wait for the closing handshake; then the connection is cut. Default: 2."""
+
+
+class SessionOptions(TranscriptionOptions, EndpointingOptions, ConnectionOptions, total=False):
+    """All options of `connect` except the audio format."""
+
+
+class ConnectOptions(AudioOptions, SessionOptions, total=False):
+    """All options of `connect`."""
+
+
+def check_option_names(options: Mapping[str, object]) -> None:
+    """Check that every name is the name of an option.
+
+    Type checkers find a wrong name before the program runs; this finds it in programs that are not checked.
+
+    Raises:
+        TypeError: an option has a name that does not exist.
+    """
+    for name in options:
+        if name not in ConnectOptions.__optional_keys__:
+            raise TypeError(f"connect() got an unexpected keyword argument {name!r}")
+
+
+def start_message(options: ConnectOptions) -> Start:
+    """The `start` message that asks the server for a session with these options."""
+    endpointing = Endpointing(
+        mode=options.get("endpointing"),
+        silence_ms=options.get("silence_ms"),
+        min_utterance_s=options.get("min_utterance_s"),
+        max_utterance_s=options.get("max_utterance_s"),
+    )
+    hotwords = options.get("hotwords", ())
+    return Start(
+        audio=AudioFormat(
+            encoding=options.get("encoding", "pcm_s16le"),
+            sample_rate=options.get("sample_rate", 16000),
+            channels=options.get("channels", 1),
+        ),
+        language=options.get("language"),
+        task=options.get("task", "transcribe"),
+        interim=options.get("interim", True),
+        # Not sent when False, the default: servers that have no word times answer the field with a warning.
+        words=options.get("words") or None,
+        endpointing=None if endpointing == Endpointing() else endpointing,
+        prompt=options.get("prompt") or None,
+        # A string is a sequence of strings too, but the caller means one word and not a list of letters.
+        hotwords=((hotwords,) if isinstance(hotwords, str) else tuple(hotwords)) or None,
+        resume=options.get("resume"),
+    )

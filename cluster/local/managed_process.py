@@ -1,0 +1,148 @@
+"""A child process as the supervisor sees it, and the decision when to start a dead one again."""
+
+import asyncio
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.local.control_messages import ControlMessage, Ready, StartReport
+from cluster.local.process import Work, run_process
+
+MAX_PAUSE_S = 30.0
+"""The longest pause before a restart, in seconds."""
+STABLE_AFTER_S = 60.0
+"""A process that has run for this many seconds was healthy: its crash counts as the first one."""
+
+_SPAWN = multiprocessing.get_context("spawn")
+"""Starts children from a fresh interpreter: a fork would copy the event loop and the threads of the supervisor."""
+
+
+class ChildProcess:
+    """A running process and the pipe to it. It is used on one event loop."""
+
+    def __init__(self, name: str, folder: Path, work: Work, on_report: Callable[[StartReport], None]) -> None:
+        """Start the process.
+
+        Args:
+            name: for the log.
+            folder: for sockets; the process removes it when the supervisor was killed.
+            work: what the process does; it is pickled.
+            on_report: called on the event loop when the start of the process has succeeded or failed.
+        """
+        self.started_s = time.monotonic()
+        self.is_ready = False
+        self._on_report = on_report
+        self._pipe, child_end = _SPAWN.Pipe()
+        # A daemon: Python kills it when the supervisor ends because of an error in its own code.
+        self._process = _SPAWN.Process(target=run_process, args=(child_end, folder, work), name=name, daemon=True)
+        self._process.start()
+        child_end.close()
+        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._receive)
+
+    @property
+    def id(self) -> int:
+        """The id that the operating system gave the process."""
+        assert self._process.pid
+        return self._process.pid
+
+    async def ended(self) -> int:
+        """Wait until the process has ended.
+
+        Returns:
+            its exit status; a negative one is the signal that killed it.
+        """
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._process.sentinel, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(self._process.sentinel)
+        self._process.join()
+        self._receive()
+        loop.remove_reader(self._pipe.fileno())
+        self._pipe.close()
+        assert self._process.exitcode is not None
+        return self._process.exitcode
+
+    def send(self, message: ControlMessage) -> None:
+        """Send a message to the process. A process that has just died does not receive it."""
+        with suppress(OSError):
+            self._pipe.send(message)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send SIGKILL or SIGTERM to the process, if it runs."""
+        if self._process.is_alive():
+            (self._process.kill if number == signal.SIGKILL else self._process.terminate)()
+
+    def _receive(self) -> None:
+        try:
+            while self._pipe.poll():
+                report = self._pipe.recv()
+                self.is_ready |= isinstance(report, Ready)
+                self._on_report(report)
+        except (EOFError, OSError):
+            asyncio.get_running_loop().remove_reader(self._pipe.fileno())
+
+
+@dataclass(slots=True)
+class RestartPolicy:
+    """Decides how long to wait before a dead process is started again, and when to give up."""
+
+    first_pause_s: float
+    """The pause after the second crash in a row; see `restart_pause_s`."""
+    max_failed_starts: int
+    """Give up when this many processes in a row died before they were ready."""
+    n_failed_starts: int = 0
+    """How many processes in a row died before they were ready."""
+    _n_crashes: int = 0
+    """How many processes in a row died before they had run for `STABLE_AFTER_S`."""
+
+    def note_end(self, *, was_ready: bool, lifetime_s: float) -> float | None:
+        """Note that the process has died.
+
+        Args:
+            was_ready: whether its start had succeeded.
+            lifetime_s: how long it ran, in seconds.
+
+        Returns:
+            seconds to wait before the next start; None: give up.
+        """
+        self.n_failed_starts = 0 if was_ready else self.n_failed_starts + 1
+        if self.n_failed_starts >= self.max_failed_starts:
+            return None
+        self._n_crashes = 1 if lifetime_s >= STABLE_AFTER_S else self._n_crashes + 1
+        return restart_pause_s(self._n_crashes, self.first_pause_s)
+
+
+def restart_pause_s(n_crashes: int, first_s: float) -> float:
+    """The pause before the next start, in seconds, after `n_crashes` in a row.
+
+    After the first crash there is none. After the second it is `first_s`, and with each further crash it doubles.
+    """
+    return 0.0 if n_crashes == 1 else min(first_s * 2.0 ** min(n_crashes - 2, 16), MAX_PAUSE_S)
+
+
+@dataclass(slots=True)
+class ManagedProcess:
+    """A process that the supervisor keeps running: when it dies, another takes its place."""
+
+    name: str
+    restarts: RestartPolicy
+    generation: int = 0
+    """How many processes were in this place before the present one."""
+    process: ChildProcess | None = None
+    """The present one. None between the end of one and the start of the next."""
+
+    def send(self, message: ControlMessage) -> None:
+        """Send a message to the present process, if there is one."""
+        if self.process:
+            self.process.send(message)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send SIGKILL or SIGTERM to the present process, if there is one."""
+        if self.process:
+            self.process.signal(number)
