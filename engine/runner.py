@@ -19,6 +19,7 @@ from torch import Tensor
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.checkpoint.checkpoint import Checkpoint, ModelConfig, read_checkpoint
 from engine.config import EngineConfig
+from engine.cuda.graph_sizes import FILLING_WINDOWS, LEAST_SHARE, n_rows_held
 from engine.decoding.hotwords import Hotwords
 from engine.decoding.logit_rules import RuleState, make_rules
 from engine.decoding.prompt import Prompt
@@ -26,7 +27,7 @@ from engine.decoding.sampling import Draw, Sampler
 from engine.decoding.word_timing import Alignment, token_starts_s
 from engine.errors import CheckpointError
 from engine.model.audio_context import WindowLengths
-from engine.model.forward import FILLING_WINDOWS, LEAST_SHARE, EagerForward, ForwardPass, n_rows_held, n_rows_of
+from engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
 from engine.model.kv_cache import KVCache, SlotAllocator
 from engine.model.log_mel import HOP_SAMPLES, log_mel, mel_filters
@@ -235,7 +236,7 @@ class Runner:
 
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
-        hidden = self._passes.read([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
+        hidden = self._passes.prefill([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
         rows = self._passes.logits(hidden[:, 0])[:, self._language_ids].softmax(dim=-1).tolist()
         return [dict(zip(self._languages, row, strict=True)) for row in rows]
 
@@ -261,7 +262,7 @@ class Runner:
                 self._watched[slot] = max(1, draw.watched_samples // _STATE_SAMPLES)
         looks: Tensor | None = None
         if self._watched.keys().isdisjoint(slots):
-            hidden = self._passes.read(sequences, slots)
+            hidden = self._passes.prefill(sequences, slots)
         else:
             hidden, looks = self._plain.prefill_with_attention(
                 sequences, slots, self.checkpoint.generation.alignment_heads
@@ -468,9 +469,7 @@ def build_cuda_forward(
         positions,
         sampler,
         products,
-        nobody=n_slots,
-        with_graphs=config.cuda_graphs,
-        kernels=config.kernels,
+        config,
     )
 
 

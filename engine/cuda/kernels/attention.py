@@ -1,339 +1,44 @@
-"""Triton kernels of the path on NVIDIA GPUs, each with its twin in plain PyTorch: the layers of `whisper.py`.
+"""Attention of the decoder over the slots of the caches: to its own tokens, and to the encoder states of a window.
 
-What a row comes out as never depends on its neighbours: no kernel divides a sum by how many rows there are, and sums
-over weights and keys always run in the same order. So a sequence decodes to the same tokens alone and among many.
+Both kernels keep a running softmax: they read keys block by block and never hold all scores of a row. Cross-attention
+also splits a window's keys among programs (flash decoding), and a second kernel combines their results.
+
+The caches are `(slots, heads, positions, head_dim)`, contiguous: the keys, or the values, of one layer.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-
-from functools import cache
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
 
 LOG2_E = 1.4426950408889634
-SPLIT = 192
-"""Keys of cross-attention that one program reads; a full window has eight such parts, whatever the batch."""
-_KEYS = 64
-"""Keys at a time."""
+"""Scores are multiplied by it, because GPUs compute powers of two faster than powers of e."""
+SPLIT_STATES = 192
+"""Encoder states that one program of cross-attention reads. A full window has eight splits, whatever the batch size, so
+that sums run in the same order for every batch."""
+_BLOCK_KEYS = 64
+"""Keys that are loaded at a time."""
 
 
 @triton.jit
-def _begin(PDL: tl.constexpr):
-    """Wait for what the kernel before has written, and let the next one be set up already."""
-    if PDL:
-        gdc_wait()
-        gdc_launch_dependents()
+def _add_to_softmax(scores, is_visible, values, peak, total, acc):
+    """Add a block of keys to a running softmax: its largest score, the sum of its weights, its weighted values.
 
-
-@cache
-def _overlaps() -> bool:
-    """Whether a kernel may be set up while the one before it still runs: from compute capability 9.0 on.
-
-    Source: NVIDIA, CUDA programming guide, programmatic dependent launch.
-    """
-    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
-
-
-@triton.jit
-def _layer_norm(
-    X,
-    Y,
-    Y_BIAS,
-    SUM,
-    OUT,
-    SCALES,
-    WEIGHT,
-    BIAS,
-    n_rows,
-    n_columns,
-    eps,
-    PARTS: tl.constexpr,
-    QUANTIZES: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
-    inside = columns < n_columns
-    weight = tl.load(WEIGHT + columns, mask=inside, other=0.0).to(tl.float32)
-    bias = tl.load(BIAS + columns, mask=inside, other=0.0).to(tl.float32)
-    _begin(PDL)
-    at = row * n_columns + columns
-    x = tl.load(X + at, mask=inside, other=0.0).to(tl.float32)
-    if PARTS > 0:
-        y = tl.load(Y + at, mask=inside, other=0.0).to(tl.float32)
-        if PARTS > 1:
-            for part in tl.static_range(1, PARTS):
-                y += tl.load(Y + part * n_rows * n_columns + at, mask=inside, other=0.0)
-            y += tl.load(Y_BIAS + columns, mask=inside, other=0.0).to(tl.float32)
-        # Rounded as the sum that is kept, which is what the reference normalises.
-        x = (x + y).to(X.dtype.element_ty)
-        tl.store(SUM + at, x, mask=inside)
-        x = x.to(tl.float32)
-    mean = tl.sum(x, 0) / n_columns
-    centred = tl.where(inside, x - mean, 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, 0) / n_columns + eps)
-    normed = centred * scale * weight + bias
-    if QUANTIZES:
-        _store_scaled(normed, OUT + at, SCALES + row, inside)
-    else:
-        tl.store(OUT + at, normed.to(OUT.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _store_scaled(x, OUT, SCALE, inside):
-    """A row in 8 bits, of which 448 is the largest number, and what to multiply it with."""
-    scale = tl.maximum(tl.max(tl.abs(x), 0), 1e-12) / 448.0
-    tl.store(SCALE, scale)
-    tl.store(OUT, (x / scale).to(OUT.dtype.element_ty), mask=inside)
-
-
-class Scaled(NamedTuple):
-    """A matrix in 8 bits, each row with a scale of its own."""
-
-    values: Tensor
-    """`(rows, columns)` float8_e4m3fn."""
-    scales: Tensor
-    """`(rows, 1)` float32."""
-
-
-def layer_norm(
-    x: Tensor, y: Tensor | None, y_bias: Tensor | None, weight: Tensor, bias: Tensor, eps: float = 1e-5
-) -> tuple[Tensor, Tensor]:
-    """`x + y`, or `x` itself without a `y`, and its layer norm: `(rows, columns)` each, contiguous.
-
-    Args:
-        y: as `x`; or `(parts, rows, columns)` float32, which are added up, and `y_bias` with them.
-    """
-    out = torch.empty_like(x)
-    return _norm(x, y, y_bias, weight, bias, eps, out, None), out
-
-
-def layer_norm_scaled(x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Scaled]:
-    """`x + y`, or `x` itself without a `y`, in 16 bits, and its layer norm in 8."""
-    out = _empty_scaled(x)
-    return _norm(x, y, None, weight, bias, eps, out.values, out.scales), out
-
-
-def _norm(
-    x: Tensor,
-    y: Tensor | None,
-    y_bias: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    eps: float,
-    out: Tensor,
-    scales: Tensor | None,
-) -> Tensor:
-    """Writes to `out` and `scales`; returns the sum."""
-    rows, columns = x.shape
-    total = x if y is None else torch.empty_like(x)
-    _layer_norm[(rows,)](
-        x,
-        x if y is None else y,
-        x if y_bias is None else y_bias,
-        total,
-        out,
-        x if scales is None else scales,
-        weight,
-        bias,
-        rows,
-        columns,
-        eps,
-        PARTS=0 if y is None else 1 if y.dim() == 2 else y.shape[0],
-        QUANTIZES=scales is not None,
-        BLOCK=triton.next_power_of_2(columns),
-        PDL=_overlaps(),
-        num_warps=4,
-        **_launch(),
-    )
-    return total
-
-
-@triton.jit
-def _gelu(x):
-    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-
-
-@triton.jit
-def _scale_rows(X, OUT, SCALES, n_columns, GELU: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
-    _begin(PDL)
-    row = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
-    inside = columns < n_columns
-    at = row * n_columns + columns
-    x = tl.load(X + at, mask=inside, other=0.0).to(tl.float32)
-    if GELU:
-        x = _gelu(x)
-    _store_scaled(x, OUT + at, SCALES + row, inside)
-
-
-def scaled(x: Tensor, *, with_gelu: bool = False) -> Scaled:
-    """`x`, or its GELU, in 8 bits. Args: x: `(rows, columns)`, contiguous."""
-    out = _empty_scaled(x)
-    rows, columns = x.shape
-    block = triton.next_power_of_2(columns)
-    _scale_rows[(rows,)](
-        x,
-        out.values,
-        out.scales,
-        columns,
-        GELU=with_gelu,
-        BLOCK=block,
-        PDL=_overlaps(),
-        num_warps=8 if block > 2_048 else 4,
-        **_launch(),
-    )
-    return out
-
-
-def _empty_scaled(x: Tensor) -> Scaled:
-    values = torch.empty(x.shape, device=x.device, dtype=torch.float8_e4m3fn)
-    return Scaled(values, torch.empty((len(x), 1), device=x.device, dtype=torch.float32))
-
-
-def _launch() -> dict[str, bool]:
-    return {"launch_pdl": True} if _overlaps() else {}
-
-
-@triton.jit
-def _linear(
-    X,
-    W,
-    B,
-    OUT,
-    n_rows,
-    n_outputs,
-    HAS_BIAS: tl.constexpr,
-    GELU: tl.constexpr,
-    K: tl.constexpr,
-    PARTS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    outputs = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    part = tl.program_id(2)
-    inputs = part * (K // PARTS) + tl.arange(0, BLOCK_K)
-    x_at = X + rows.to(tl.int64)[:, None] * K + inputs[None, :]
-    w_at = W + outputs.to(tl.int64)[None, :] * K + inputs[:, None]
-    _begin(PDL)
-    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for _ in range(0, K // PARTS, BLOCK_K):
-        x = tl.load(x_at, mask=rows[:, None] < n_rows, other=0.0)
-        w = tl.load(w_at, mask=outputs[None, :] < n_outputs, other=0.0)
-        acc = tl.dot(x, w, acc)
-        x_at += BLOCK_K
-        w_at += BLOCK_K
-    if HAS_BIAS:
-        acc += tl.load(B + outputs, mask=outputs < n_outputs, other=0.0).to(tl.float32)[None, :]
-    if GELU:
-        acc = _gelu(acc.to(X.dtype.element_ty).to(tl.float32))
-    at = (part * n_rows + rows).to(tl.int64)[:, None] * n_outputs + outputs[None, :]
-    tl.store(OUT + at, acc.to(OUT.dtype.element_ty), mask=(rows[:, None] < n_rows) & (outputs[None, :] < n_outputs))
-
-
-class Tile(NamedTuple):
-    """How a product is cut."""
-
-    rows: int
-    outputs: int
-    inputs: int
-    warps: int
-    stages: int
-
-
-def linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: bool = False, dtype: torch.dtype | None = None
-) -> Tensor:
-    """`x @ weight.T + bias` for few rows, where reading the weight is what takes the time.
-
-    Args:
-        x: `(rows, inputs)`, contiguous; `inputs` is a multiple of 64.
-        weight: `(outputs, inputs)`.
-        dtype: of the result; that of `x` unless given.
-
-    Returns:
-        `(rows, outputs)`.
-    """
-    out = torch.empty((x.shape[0], weight.shape[0]), device=x.device, dtype=dtype or x.dtype)
-    return _multiply(x, weight, bias, out, with_gelu, 1)
-
-
-def linear_parts(x: Tensor, weight: Tensor) -> Tensor:
-    """The same in parts that are still to be added up, by `layer_norm`: `(parts, rows, outputs)` float32.
-
-    Each part takes some of the inputs, so that weights of few outputs are read by many programs, too.
-    """
-    parts = PARTS if weight.shape[1] % (PARTS * 64) == 0 else 2
-    out = torch.empty((parts, x.shape[0], weight.shape[0]), device=x.device, dtype=torch.float32)
-    return _multiply(x, weight, None, out, False, parts)
-
-
-def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, with_gelu: bool, parts: int) -> Tensor:
-    rows, inputs = x.shape
-    outputs = weight.shape[0]
-    tile = tile_of(rows, inputs // parts, outputs, parts)
-    _linear[(triton.cdiv(rows, tile.rows), triton.cdiv(outputs, tile.outputs), parts)](
-        x,
-        weight,
-        bias if bias is not None else x,
-        out,
-        rows,
-        outputs,
-        HAS_BIAS=bias is not None,
-        GELU=with_gelu,
-        K=inputs,
-        PARTS=parts,
-        BLOCK_M=tile.rows,
-        BLOCK_N=tile.outputs,
-        BLOCK_K=tile.inputs,
-        PDL=_overlaps(),
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-        **_launch(),
-    )
-    return out
-
-
-PARTS = 4
-
-
-def tile_of(rows: int, inputs: int, outputs: int, parts: int) -> Tile:
-    """Of one of the parts; measured on an H200 for the sizes of large-v3."""
-    is_few = rows <= 16
-    if outputs > 16_384:
-        return Tile(16 if is_few else 64, 32, 64 if is_few else 128, 4, 3)
-    block_k = 128 if inputs % 128 == 0 and inputs >= 640 else 64
-    if outputs >= 4_096:
-        return Tile(64, 64, block_k, 8, 4)
-    if outputs > 2_048:
-        return Tile(64, 32, block_k, 4, 5)
-    if parts == 1:
-        return Tile(64, 32 if is_few else 16, block_k, 4, 5)
-    return Tile(64, 64, block_k, 4, 5)
-
-
-@triton.jit
-def _take_in(scores, seen, values, best, total, acc):
-    """Add some more keys to a softmax that is under way: its largest score, the sum of its weights, what they add up.
+    When a larger score comes, what was summed before is scaled down to it.
 
     Source of the idea: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
-    scores = tl.where(seen, scores, -1e30)
-    new_best = tl.maximum(best, tl.max(scores, 1))
-    weights = tl.where(seen, tl.exp2(scores - new_best[:, None]), 0.0)
-    shrink = tl.exp2(best - new_best)
+    scores = tl.where(is_visible, scores, -1e30)
+    new_peak = tl.maximum(peak, tl.max(scores, 1))
+    weights = tl.where(is_visible, tl.exp2(scores - new_peak[:, None]), 0.0)
+    shrink = tl.exp2(peak - new_peak)
     total = total * shrink + tl.sum(weights, 1)
     acc = acc * shrink[:, None] + tl.dot(weights.to(values.dtype), values)
-    return new_best, total, acc
+    return new_peak, total, acc
 
 
 @triton.jit
@@ -354,47 +59,52 @@ def _self_attention(
     D: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    _begin(PDL)
+    """Attend from a block of a row's new tokens, in one head, to all of the row's tokens up to each.
+
+    With `APPENDS`, all new tokens of the row are in this block, and the program stores their keys and values itself.
+    """
+    wait_for_previous_kernel(PDL)
     row, head = tl.program_id(0) // n_heads, tl.program_id(0) % n_heads
     slot = tl.load(SLOTS + row).to(tl.int64)
     start = tl.load(STARTS + row)
     tokens = tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     dims = tl.arange(0, D)
     width = n_heads * D
-    q_at = QKV + (row * n_tokens + tokens).to(tl.int64)[:, None] * (3 * width) + head * D + dims[None, :]
+    q_pointers = QKV + (row * n_tokens + tokens).to(tl.int64)[:, None] * (3 * width) + head * D + dims[None, :]
     is_token = (tokens < n_tokens)[:, None]
     base = (slot * n_heads + head) * n_positions * D
     if APPENDS:
-        new_keys = tl.load(q_at + width, mask=is_token, other=0.0)
-        new_values = tl.load(q_at + 2 * width, mask=is_token, other=0.0)
-        stored = base + (start + tokens)[:, None] * D + dims[None, :]
+        new_keys = tl.load(q_pointers + width, mask=is_token, other=0.0)
+        new_values = tl.load(q_pointers + 2 * width, mask=is_token, other=0.0)
+        new_offsets = base + (start + tokens)[:, None] * D + dims[None, :]
         fits = is_token & (start + tokens < n_positions)[:, None]
-        tl.store(KEYS + stored, new_keys, mask=fits)
-        tl.store(VALUES + stored, new_values, mask=fits)
+        tl.store(KEYS + new_offsets, new_keys, mask=fits)
+        tl.store(VALUES + new_offsets, new_values, mask=fits)
+        # The loop below loads these keys again, with other threads of the program.
         tl.debug_barrier()
-    query = tl.load(q_at, mask=is_token, other=0.0)
-    best = tl.full([BLOCK_Q], -1e30, tl.float32)
+    query = tl.load(q_pointers, mask=is_token, other=0.0)
+    peak = tl.full([BLOCK_Q], -1e30, tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     acc = tl.zeros([BLOCK_Q, D], tl.float32)
-    until = tl.minimum(start + tl.minimum((tl.program_id(1) + 1) * BLOCK_Q, n_tokens), n_positions)
+    end = tl.minimum(start + tl.minimum((tl.program_id(1) + 1) * BLOCK_Q, n_tokens), n_positions)
     first = 0
-    while first < until:
-        places = first + tl.arange(0, BLOCK_K)
-        exists = (places < until)[:, None]
-        cached = base + places[:, None] * D + dims[None, :]
-        keys = tl.load(KEYS + cached, mask=exists, other=0.0)
-        values = tl.load(VALUES + cached, mask=exists, other=0.0)
+    while first < end:
+        positions = first + tl.arange(0, BLOCK_K)
+        exists = (positions < end)[:, None]
+        offsets = base + positions[:, None] * D + dims[None, :]
+        keys = tl.load(KEYS + offsets, mask=exists, other=0.0)
+        values = tl.load(VALUES + offsets, mask=exists, other=0.0)
         scores = tl.dot(query, tl.trans(keys)) * scale
-        seen = places[None, :] <= (start + tokens)[:, None]
-        best, total, acc = _take_in(scores, seen, values, best, total, acc)
+        is_visible = positions[None, :] <= (start + tokens)[:, None]
+        peak, total, acc = _add_to_softmax(scores, is_visible, values, peak, total, acc)
         first += BLOCK_K
     out = acc / tl.maximum(total, 1e-30)[:, None]
-    at = (row * n_tokens + tokens).to(tl.int64)[:, None] * width + head * D + dims[None, :]
-    tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=is_token)
+    out_offsets = (row * n_tokens + tokens).to(tl.int64)[:, None] * width + head * D + dims[None, :]
+    tl.store(OUT + out_offsets, out.to(OUT.dtype.element_ty), mask=is_token)
 
 
 @triton.jit
-def _append(
+def _append_to_cache(
     QKV,
     KEYS,
     VALUES,
@@ -407,23 +117,27 @@ def _append(
     D: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    _begin(PDL)
+    """Store the keys and values of one new token, for all heads."""
+    wait_for_previous_kernel(PDL)
     row, token = tl.program_id(0) // n_tokens, tl.program_id(0) % n_tokens
     slot = tl.load(SLOTS + row).to(tl.int64)
-    place = tl.load(STARTS + row) + token
+    position = tl.load(STARTS + row) + token
     columns = tl.arange(0, WIDTH)
     width = n_heads * D
-    inside = columns < tl.where(place < n_positions, width, 0)
+    is_inside = columns < tl.where(position < n_positions, width, 0)
     source = QKV + tl.program_id(0).to(tl.int64) * (3 * width) + columns
-    at = ((slot * n_heads + columns // D) * n_positions + place) * D + columns % D
-    tl.store(KEYS + at, tl.load(source + width, mask=inside), mask=inside)
-    tl.store(VALUES + at, tl.load(source + 2 * width, mask=inside), mask=inside)
+    offsets = ((slot * n_heads + columns // D) * n_positions + position) * D + columns % D
+    tl.store(KEYS + offsets, tl.load(source + width, mask=is_inside), mask=is_inside)
+    tl.store(VALUES + offsets, tl.load(source + 2 * width, mask=is_inside), mask=is_inside)
 
 
-def append(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, starts: Tensor, n_tokens: int) -> None:
-    """Store new tokens' keys and values in the slots of their rows; see `self_attention`."""
+def append_to_cache(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, starts: Tensor, n_tokens: int) -> None:
+    """Store the keys and values of new tokens in the slots of their rows.
+
+    The arguments are those of `self_attention`, which calls this where it must.
+    """
     n_heads, n_positions, head_dim = keys.shape[1:]
-    _append[(qkv.shape[0],)](
+    _append_to_cache[(qkv.shape[0],)](
         qkv,
         keys,
         values,
@@ -434,32 +148,34 @@ def append(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, starts: Ten
         n_positions,
         WIDTH=triton.next_power_of_2(n_heads * head_dim),
         D=head_dim,
-        PDL=_overlaps(),
-        **_launch(),
+        **launch_options(),
         num_warps=4,
     )
 
 
 def self_attention(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, starts: Tensor, n_tokens: int) -> Tensor:
-    """Store new tokens' keys and values in the slots of their rows, and attend to all up to each token.
+    """Store the keys and values of new tokens in the slots of their rows, and attend to all tokens up to each.
 
     Args:
-        qkv: `(rows * n_tokens, 3 * width)`, contiguous.
-        keys, values: `(slots, heads, positions, head_dim)`, contiguous: one layer of the cache.
-        slots, starts: `(rows,)`: a row's slot, and where its first token stands. Tokens beyond the last position are
-            lost.
+        qkv: `(rows * n_tokens, 3 * width)`, contiguous: queries, keys and values of the new tokens.
+        keys: cache of one layer's keys. A token beyond its last position is not stored.
+        values: cache of the same layer's values.
+        slots: `(rows,)`: the slot of each row.
+        starts: `(rows,)`: the position of each row's first new token.
+        n_tokens: new tokens of each row.
 
     Returns:
         `(rows * n_tokens, width)`.
     """
     n_heads, n_positions, head_dim = keys.shape[1:]
-    rows, width = slots.shape[0], n_heads * head_dim
+    n_rows, width = slots.shape[0], n_heads * head_dim
     out = torch.empty((qkv.shape[0], width), device=qkv.device, dtype=qkv.dtype)
     block_q = 16 if n_tokens <= 16 else 32
-    in_one = n_tokens <= block_q
-    if not in_one:
-        append(qkv, keys, values, slots, starts, n_tokens)
-    _self_attention[(rows * n_heads, triton.cdiv(n_tokens, block_q))](
+    # One program must not read keys that another one still writes: rows of several blocks are stored first.
+    fits_one_block = n_tokens <= block_q
+    if not fits_one_block:
+        append_to_cache(qkv, keys, values, slots, starts, n_tokens)
+    _self_attention[(n_rows * n_heads, triton.cdiv(n_tokens, block_q))](
         qkv,
         keys,
         values,
@@ -470,12 +186,11 @@ def self_attention(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, sta
         n_heads,
         n_positions,
         LOG2_E / head_dim**0.5,
-        APPENDS=in_one,
+        APPENDS=fits_one_block,
         BLOCK_Q=block_q,
-        BLOCK_K=_KEYS,
+        BLOCK_K=_BLOCK_KEYS,
         D=head_dim,
-        PDL=_overlaps(),
-        **_launch(),
+        **launch_options(),
         num_warps=4,
         num_stages=2,
     )
@@ -487,8 +202,8 @@ def _cross_attention(
     Q,
     KEYS,
     VALUES,
-    PARTS,
-    MARKS,
+    PARTIALS,
+    STATS,
     SLOTS,
     LENGTHS,
     n_tokens,
@@ -496,139 +211,147 @@ def _cross_attention(
     n_states,
     scale,
     SPLITS: tl.constexpr,
-    SPLIT: tl.constexpr,
+    SPLIT_STATES: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
     D: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    _begin(PDL)
-    # Programs that run together read keys that lie together.
+    """Attend from a block of a row's tokens, in one head, to one split of the encoder states of the row's slot.
+
+    Stores the weighted values to `PARTIALS`, and the running softmax (largest score, sum of weights) to `STATS`.
+    """
+    wait_for_previous_kernel(PDL)
+    # The splits come first in the grid: programs that run at the same time read neighbouring keys.
     split = tl.program_id(0)
     row, head = tl.program_id(1) // n_heads, tl.program_id(1) % n_heads
     slot = tl.load(SLOTS + row).to(tl.int64)
     length = tl.load(LENGTHS + slot)
-    begin = split * SPLIT
+    begin = split * SPLIT_STATES
     if begin >= length:
         return
-    end = tl.minimum(begin + SPLIT, length)
+    end = tl.minimum(begin + SPLIT_STATES, length)
     tokens = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     dims = tl.arange(0, D)
     width = n_heads * D
     is_token = (tokens < n_tokens)[:, None]
-    q_at = (row * n_tokens + tokens).to(tl.int64)[:, None] * width + head * D + dims[None, :]
-    query = tl.load(Q + q_at, mask=is_token, other=0.0)
+    q_offsets = (row * n_tokens + tokens).to(tl.int64)[:, None] * width + head * D + dims[None, :]
+    query = tl.load(Q + q_offsets, mask=is_token, other=0.0)
     base = (slot * n_heads + head) * n_states * D
-    best = tl.full([BLOCK_Q], -1e30, tl.float32)
+    peak = tl.full([BLOCK_Q], -1e30, tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     acc = tl.zeros([BLOCK_Q, D], tl.float32)
-    for first in range(0, SPLIT, BLOCK_K):
+    for first in range(0, SPLIT_STATES, BLOCK_K):
         states = begin + first + tl.arange(0, BLOCK_K)
         exists = states < end
-        at = base + states[:, None] * D + dims[None, :]
-        keys = tl.load(KEYS + at, mask=exists[:, None], other=0.0)
-        values = tl.load(VALUES + at, mask=exists[:, None], other=0.0)
+        offsets = base + states[:, None] * D + dims[None, :]
+        keys = tl.load(KEYS + offsets, mask=exists[:, None], other=0.0)
+        values = tl.load(VALUES + offsets, mask=exists[:, None], other=0.0)
         scores = tl.dot(query, tl.trans(keys)) * scale
-        best, total, acc = _take_in(scores, exists[None, :], values, best, total, acc)
+        peak, total, acc = _add_to_softmax(scores, exists[None, :], values, peak, total, acc)
     entry = ((row * n_tokens + tokens) * n_heads + head) * SPLITS + split
-    tl.store(PARTS + entry.to(tl.int64)[:, None] * D + dims[None, :], acc, mask=is_token)
-    tl.store(MARKS + 2 * entry, best, mask=tokens < n_tokens)
-    tl.store(MARKS + 2 * entry + 1, total, mask=tokens < n_tokens)
+    tl.store(PARTIALS + entry.to(tl.int64)[:, None] * D + dims[None, :], acc, mask=is_token)
+    tl.store(STATS + 2 * entry, peak, mask=tokens < n_tokens)
+    tl.store(STATS + 2 * entry + 1, total, mask=tokens < n_tokens)
 
 
 @triton.jit
-def _join_parts(
-    PARTS,
-    MARKS,
+def _combine_splits(
+    PARTIALS,
+    STATS,
     OUT,
     SLOTS,
     LENGTHS,
     n_tokens,
     n_heads,
     SPLITS: tl.constexpr,
-    SPLIT: tl.constexpr,
+    SPLIT_STATES: tl.constexpr,
     D: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    _begin(PDL)
+    """Combine the splits of one token and head: scale each to the largest score of all, then divide by all weights."""
+    wait_for_previous_kernel(PDL)
     entry = tl.program_id(0).to(tl.int64)
     row = entry // (n_heads * n_tokens)
     length = tl.load(LENGTHS + tl.load(SLOTS + row))
     splits = tl.arange(0, SPLITS)
     dims = tl.arange(0, D)
-    used = splits * SPLIT < length
-    best = tl.load(MARKS + 2 * (entry * SPLITS + splits), mask=used, other=-1e30)
-    total = tl.load(MARKS + 2 * (entry * SPLITS + splits) + 1, mask=used, other=0.0)
-    parts = tl.load(PARTS + (entry * SPLITS + splits)[:, None] * D + dims[None, :], mask=used[:, None], other=0.0)
-    shrink = tl.exp2(best - tl.max(best, 0))
-    out = tl.sum(parts * shrink[:, None], 0) / tl.maximum(tl.sum(total * shrink, 0), 1e-30)
+    is_used = splits * SPLIT_STATES < length
+    peak = tl.load(STATS + 2 * (entry * SPLITS + splits), mask=is_used, other=-1e30)
+    total = tl.load(STATS + 2 * (entry * SPLITS + splits) + 1, mask=is_used, other=0.0)
+    partials = tl.load(
+        PARTIALS + (entry * SPLITS + splits)[:, None] * D + dims[None, :], mask=is_used[:, None], other=0.0
+    )
+    shrink = tl.exp2(peak - tl.max(peak, 0))
+    out = tl.sum(partials * shrink[:, None], 0) / tl.maximum(tl.sum(total * shrink, 0), 1e-30)
     tl.store(OUT + entry * D + dims, out.to(OUT.dtype.element_ty))
 
 
 def cross_attention(
     query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, lengths: Tensor, n_tokens: int
 ) -> Tensor:
-    """Rows against the encoder states of their slots.
+    """Attend to the encoder states of each row's slot.
 
     Args:
         query: `(rows * n_tokens, width)`, contiguous.
-        keys, values: `(slots, heads, states, head_dim)`, contiguous: one layer of the cache.
-        slots: `(rows,)`.
-        lengths: encoder states of every slot; rows of a slot that has none come out as zeros.
+        keys: cache of one layer's keys.
+        values: cache of the same layer's values.
+        slots: `(rows,)`: the slot of each row.
+        lengths: `(slots,)`: how many encoder states each slot holds. A row whose slot holds none gets zeros.
+        n_tokens: tokens of each row.
 
     Returns:
         `(rows * n_tokens, width)`.
     """
     n_heads, n_states, head_dim = keys.shape[1:]
-    rows = slots.shape[0]
+    n_rows = slots.shape[0]
     out = torch.empty_like(query)
-    splits = triton.next_power_of_2(triton.cdiv(n_states, SPLIT))
-    entries = rows * n_tokens * n_heads
-    parts = torch.empty((entries, splits, head_dim), device=query.device, dtype=torch.float32)
-    marks = torch.empty((entries, splits, 2), device=query.device, dtype=torch.float32)
+    # A power of two, because the second kernel loads all splits of an entry as one block.
+    n_splits = triton.next_power_of_2(triton.cdiv(n_states, SPLIT_STATES))
+    n_entries = n_rows * n_tokens * n_heads
+    partials = torch.empty((n_entries, n_splits, head_dim), device=query.device, dtype=torch.float32)
+    stats = torch.empty((n_entries, n_splits, 2), device=query.device, dtype=torch.float32)
     block_q = 16 if n_tokens <= 16 else 32
-    _cross_attention[(triton.cdiv(n_states, SPLIT), rows * n_heads, triton.cdiv(n_tokens, block_q))](
+    _cross_attention[(triton.cdiv(n_states, SPLIT_STATES), n_rows * n_heads, triton.cdiv(n_tokens, block_q))](
         query,
         keys,
         values,
-        parts,
-        marks,
+        partials,
+        stats,
         slots,
         lengths,
         n_tokens,
         n_heads,
         n_states,
         LOG2_E / head_dim**0.5,
-        SPLITS=splits,
-        SPLIT=SPLIT,
+        SPLITS=n_splits,
+        SPLIT_STATES=SPLIT_STATES,
         BLOCK_Q=block_q,
-        BLOCK_K=_KEYS,
+        BLOCK_K=_BLOCK_KEYS,
         D=head_dim,
-        PDL=_overlaps(),
-        **_launch(),
+        **launch_options(),
         num_warps=4,
         num_stages=3,
     )
-    _join_parts[(entries,)](
-        parts,
-        marks,
+    _combine_splits[(n_entries,)](
+        partials,
+        stats,
         out,
         slots,
         lengths,
         n_tokens,
         n_heads,
-        SPLITS=splits,
-        SPLIT=SPLIT,
+        SPLITS=n_splits,
+        SPLIT_STATES=SPLIT_STATES,
         D=head_dim,
-        PDL=_overlaps(),
+        **launch_options(),
         num_warps=1,
-        **_launch(),
     )
     return out
 
 
 @triton.jit
-def _store_cross(
+def _store_cross_attention(
     STATES,
     KEYS,
     VALUES,
@@ -640,23 +363,31 @@ def _store_cross(
     D: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    _begin(PDL)
+    """Store the keys and values of one encoder state, for all heads."""
+    wait_for_previous_kernel(PDL)
     window, state = tl.program_id(0) // n_states, tl.program_id(0) % n_states
     slot = tl.load(SLOTS + window).to(tl.int64)
     columns = tl.arange(0, WIDTH)
     width = n_heads * D
-    inside = columns < width
+    is_inside = columns < width
     source = STATES + tl.program_id(0).to(tl.int64) * (2 * width) + columns
-    at = ((slot * n_heads + columns // D) * n_positions + state) * D + columns % D
-    tl.store(KEYS + at, tl.load(source, mask=inside), mask=inside)
-    tl.store(VALUES + at, tl.load(source + width, mask=inside), mask=inside)
+    offsets = ((slot * n_heads + columns // D) * n_positions + state) * D + columns % D
+    tl.store(KEYS + offsets, tl.load(source, mask=is_inside), mask=is_inside)
+    tl.store(VALUES + offsets, tl.load(source + width, mask=is_inside), mask=is_inside)
 
 
-def store_cross(keys_values: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
-    """Put a layer's keys and values, `(windows * states, 2 * width)`, into slots of the cache, laid out as above."""
+def store_cross_attention(keys_values: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+    """Store one layer's keys and values of encoded windows in the slots of these windows.
+
+    Args:
+        keys_values: `(windows * states, 2 * width)`, contiguous.
+        keys: cache of one layer's keys.
+        values: cache of the same layer's values.
+        slots: `(windows,)`: the slot of each window.
+    """
     n_heads, n_positions, head_dim = keys.shape[1:]
     n_states = keys_values.shape[0] // slots.shape[0]
-    _store_cross[(keys_values.shape[0],)](
+    _store_cross_attention[(keys_values.shape[0],)](
         keys_values,
         keys,
         values,
@@ -666,7 +397,6 @@ def store_cross(keys_values: Tensor, keys: Tensor, values: Tensor, slots: Tensor
         n_positions,
         WIDTH=triton.next_power_of_2(n_heads * head_dim),
         D=head_dim,
-        PDL=_overlaps(),
-        **_launch(),
+        **launch_options(),
         num_warps=4,
     )
