@@ -40,6 +40,30 @@ def _add_block(logits, first, peak, peak_token, total):
 
 
 @triton.jit
+def _timestamp_ranges(
+    is_at_begin,
+    last_is_time,
+    second_last_is_time,
+    last_time,
+    eot,
+    first_time,
+    last_initial_time,
+    N_TOKENS: tl.constexpr,
+):
+    """Compute the ranges that `Timestamps.apply` allows: the first text token, the first timestamp, the last timestamp.
+
+    The end time of a segment is followed by a start time, which may be the same time again, or by the end of the text.
+    A start time is followed by text.
+    """
+    closes_segment = last_is_time & (second_last_is_time == 0)
+    opens_segment = last_is_time & second_last_is_time
+    text_begin = tl.where(is_at_begin, first_time, tl.where(closes_segment, eot, 0))
+    time_begin = tl.where(opens_segment, N_TOKENS, tl.where(closes_segment, last_time, last_time + 1))
+    time_end = tl.where(is_at_begin, last_initial_time, N_TOKENS)
+    return text_begin, time_begin, time_end
+
+
+@triton.jit
 def _sample(
     LOGITS,
     BANS,
@@ -67,13 +91,9 @@ def _sample(
     second_last_is_time = tl.load(SECOND_LAST_IS_TIME + row).to(tl.int1)
     last_time = tl.load(LAST_TIME + row)
 
-    # The ranges of tokens that `Timestamps.apply` allows. The end time of a segment is followed by a start time, which
-    # may be the same time again, or by the end of the text. A start time is followed by text.
-    closes_segment = last_is_time & (second_last_is_time == 0)
-    opens_segment = last_is_time & second_last_is_time
-    text_begin = tl.where(is_at_begin, first_time, tl.where(closes_segment, eot, 0))
-    time_begin = tl.where(opens_segment, N_TOKENS, tl.where(closes_segment, last_time, last_time + 1))
-    time_end = tl.where(is_at_begin, last_initial_time, N_TOKENS)
+    text_begin, time_begin, time_end = _timestamp_ranges(
+        is_at_begin, last_is_time, second_last_is_time, last_time, eot, first_time, last_initial_time, N_TOKENS
+    )
 
     # Text and times have softmaxes of their own, because the rules compare the two.
     text_peak, text_token, text_total = -1e30, 0, 0.0
