@@ -18,13 +18,14 @@ from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.cuda.build import build_cuda_forward, pick_device_and_dtype, pick_n_slots, uses_fused_kernels
+from engine.cuda.graph_sizes import FILLING_WINDOWS, LEAST_SHARE, n_rows_held
 from engine.decoding.draft import verify_draft
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.decoding.slot_states import SlotStates
 from engine.decoding.word_timing import STATE_SAMPLES, Alignment, token_starts_s
 from engine.model.audio_context import WindowLengths
-from engine.model.forward import FILLING_WINDOWS, LEAST_SHARE, EagerForward, ForwardPass, n_rows_held, n_rows_of
+from engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
 from engine.model.kv_cache import KVCache, SlotAllocator
 from engine.model.log_mel import mel_filters
@@ -206,7 +207,7 @@ class Runner:
 
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
-        hidden = self._forward.read([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
+        hidden = self._forward.prefill([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
         rows = self._forward.logits(hidden[:, 0])[:, self._language_ids].softmax(dim=-1).tolist()
         return [dict(zip(self.checkpoint.generation.languages, row, strict=True)) for row in rows]
 
@@ -312,7 +313,7 @@ class Runner:
         sequences = [prompt.tokens + prompt.draft for prompt in prompts]
         if self.states.want_attention(slots):
             return self._eager.prefill_with_attention(sequences, slots, self._alignment_heads)
-        return self._forward.read(sequences, slots), None
+        return self._forward.prefill(sequences, slots), None
 
     def _no_speech_probs(self, hidden: Tensor, prompts: Sequence[Prompt]) -> Tensor:
         rows, sot_positions = self._on_device(range(len(prompts)), [prompt.sot_index for prompt in prompts])

@@ -1,1 +1,1 @@
-"""Files of Hugging Face Whisper checkpoints: finding, reading and checking them. Needs no torch."""
+"""Finds, reads and checks the files of Whisper checkpoints in the Hugging Face layout. Needs no torch."""

@@ -1,62 +1,96 @@
-"""The checkpoints that are known by name, for `tutti models`. Any other Whisper checkpoint works as well."""
+"""The checkpoints that tutti knows by name, which `tutti models` lists. Any other Whisper checkpoint works too."""
 
 from dataclasses import dataclass
 
 EMBEDDED_MODEL = "tutti-demo"
+"""The name of the checkpoint that the package contains."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownModel:
     """A published checkpoint."""
 
     name: str
-    """What to write for `EngineConfig.model`."""
+    """The value of `EngineConfig.model` that selects it."""
     n_parameters_m: int
-    """Millions of parameters."""
+    """Its size, in millions of parameters."""
     about: str
-    """One sentence on what it hears and what it costs."""
+    """One sentence on the languages it transcribes and the hardware it needs."""
     is_english: bool = False
-    """It was trained on English alone, though its vocabulary names other languages."""
+    """It was trained on English only, although its vocabulary names other languages."""
     can_translate: bool = True
-    """False where the training left translation out, though the vocabulary has a token for it."""
+    """False if it was not trained to translate, although its vocabulary has a token for it."""
 
 
 KNOWN_MODELS = (
     KnownModel(
-        EMBEDDED_MODEL,
-        11,
-        "Ships with tutti for trying it out: synthetic English voices only, not people.",
+        name=EMBEDDED_MODEL,
+        n_parameters_m=11,
+        about="Comes with tutti, to try it out: for synthetic English voices only, not for people.",
         is_english=True,
         can_translate=False,
     ),
-    KnownModel("openai/whisper-tiny", 39, "The smallest multilingual one: live on any laptop, rough with names."),
-    KnownModel("openai/whisper-tiny.en", 39, "English only, better at it than tiny."),
-    KnownModel("openai/whisper-base", 74, "Multilingual, still live on a laptop CPU."),
-    KnownModel("openai/whisper-base.en", 74, "English only, better at it than base."),
-    KnownModel("openai/whisper-small", 244, "Multilingual, good everyday accuracy; wants a GPU or a strong CPU."),
-    KnownModel("openai/whisper-small.en", 244, "English only, slightly better at it than small."),
-    KnownModel("openai/whisper-medium", 769, "Multilingual, for a GPU; large-v3-turbo is faster and mostly better."),
-    KnownModel("openai/whisper-medium.en", 769, "English only, for a GPU."),
-    KnownModel("openai/whisper-large-v2", 1550, "The former best multilingual one, for a GPU."),
-    KnownModel("openai/whisper-large-v3", 1550, "The most accurate multilingual one, for a GPU; also translates."),
     KnownModel(
-        "openai/whisper-large-v3-turbo",
-        809,
-        "Nearly large-v3 at a fraction of the decoding; no translation.",
+        name="openai/whisper-tiny",
+        n_parameters_m=39,
+        about="The smallest multilingual model: live on any laptop, weak with names.",
+    ),
+    KnownModel(name="openai/whisper-tiny.en", n_parameters_m=39, about="English only, and better at it than tiny."),
+    KnownModel(name="openai/whisper-base", n_parameters_m=74, about="Multilingual, and still live on a laptop CPU."),
+    KnownModel(name="openai/whisper-base.en", n_parameters_m=74, about="English only, and better at it than base."),
+    KnownModel(
+        name="openai/whisper-small",
+        n_parameters_m=244,
+        about="Multilingual, with good accuracy for everyday speech; needs a GPU or a fast CPU.",
+    ),
+    KnownModel(
+        name="openai/whisper-small.en",
+        n_parameters_m=244,
+        about="English only, and slightly better at it than small.",
+    ),
+    KnownModel(
+        name="openai/whisper-medium",
+        n_parameters_m=769,
+        about="Multilingual, for a GPU; large-v3-turbo is faster and usually better.",
+    ),
+    KnownModel(name="openai/whisper-medium.en", n_parameters_m=769, about="English only, for a GPU."),
+    KnownModel(
+        name="openai/whisper-large-v2",
+        n_parameters_m=1550,
+        about="The best multilingual model before large-v3, for a GPU.",
+    ),
+    KnownModel(
+        name="openai/whisper-large-v3",
+        n_parameters_m=1550,
+        about="The most accurate multilingual model, for a GPU; it also translates.",
+    ),
+    KnownModel(
+        name="openai/whisper-large-v3-turbo",
+        n_parameters_m=809,
+        about="Nearly as accurate as large-v3, with much faster decoding; it does not translate.",
         can_translate=False,
     ),
-    KnownModel("distil-whisper/distil-small.en", 166, "English only, distilled from small: fast on a CPU."),
-    KnownModel("distil-whisper/distil-medium.en", 394, "English only, distilled from medium: fast on a small GPU."),
     KnownModel(
-        "distil-whisper/distil-large-v3",
-        756,
-        "English, distilled from large-v3: two decoder layers.",
+        name="distil-whisper/distil-small.en",
+        n_parameters_m=166,
+        about="English only, distilled from small: fast on a CPU.",
+    ),
+    KnownModel(
+        name="distil-whisper/distil-medium.en",
+        n_parameters_m=394,
+        about="English only, distilled from medium: fast on a small GPU.",
+    ),
+    KnownModel(
+        name="distil-whisper/distil-large-v3",
+        n_parameters_m=756,
+        about="English, distilled from large-v3: only two decoder layers.",
         is_english=True,
         can_translate=False,
     ),
 )
+"""In the order in which `tutti models` lists them."""
 
 
 def known_model(name: str) -> KnownModel | None:
-    """What is known of a checkpoint by this name; `None` of any other."""
+    """The known checkpoint with this name; `None` if there is none."""
     return next((model for model in KNOWN_MODELS if model.name == name), None)

@@ -1,7 +1,7 @@
-"""Finds a checkpoint and reads everything but its weights: sizes, token ids, decoding defaults.
+"""Finds a checkpoint and reads everything except its weights: sizes, token ids, decoding defaults.
 
-Reads the files that transformers writes. Token ids come from the checkpoint, never from this code; where old
-checkpoints leave something out, it is derived from the tokenizer.
+It reads the files that transformers writes. All token ids come from the checkpoint, none from this code. What old
+checkpoints do not list is derived from their tokenizer.
 """
 
 import json
@@ -14,17 +14,21 @@ from engine.checkpoint.tokenizer import Tokenizer
 from engine.errors import CheckpointError
 
 EMBEDDED_FOLDER = Path(__file__).parents[1] / "assets" / EMBEDDED_MODEL
+"""The folder of the checkpoint that the package contains."""
 
 _HUB_FILES = ("*.json", "merges.txt")
-"""What to fetch besides the weights, which many repositories hold in several formats."""
+"""Files to download besides the weights. Many repositories hold the weights in several formats, and one is enough."""
 
 OPENAI_MULTILINGUAL_VOCAB_SIZE = 51_865
-"""From this size on, OpenAI's checkpoints are multilingual (openai/whisper, whisper/model.py, `is_multilingual`)."""
+"""The smallest vocabulary of OpenAI's multilingual checkpoints.
+
+Source: openai/whisper, whisper/model.py, `is_multilingual`.
+"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The sizes of a Whisper model, named as in `config.json` where it has names for them."""
+    """The sizes of a Whisper model. They are named as in `config.json`, where `n_mels` is `num_mel_bins`."""
 
     d_model: int
     n_mels: int
@@ -38,55 +42,62 @@ class ModelConfig:
     max_source_positions: int
     """Encoder states of a full window, 20 ms each."""
     max_target_positions: int
-    """Most tokens of a sequence, its prompt included."""
+    """The most tokens of a sequence, including its prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class AudioContext:
-    """How short a window the model may be given: mel frames of 10 ms, counted from the window's start."""
+    """How short the model's windows may be, in mel frames of 10 ms."""
 
     min_frames: int
+    """Frames of the shortest window."""
     margin_frames: int
-    """Kept behind the audio."""
+    """Frames that a window has after its audio."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig:
-    """How the checkpoint wants to be decoded."""
+    """The decoding defaults of a checkpoint."""
 
     is_multilingual: bool
-    """Its prompt names a language and a task."""
+    """Whether the prompt names a language and a task."""
     languages: dict[str, int]
-    """Token ids of the languages it can be told, by code; empty unless multilingual."""
+    """Token ids of the languages that the prompt may name, by language code. Empty if the model is not multilingual."""
     suppress_tokens: tuple[int, ...]
-    """Never sampled."""
+    """Tokens that are never sampled."""
     begin_suppress_tokens: tuple[int, ...]
-    """Not sampled first."""
+    """Tokens that are not sampled first."""
     max_initial_timestamp_index: int | None
-    """The latest first timestamp, in steps of 20 ms."""
+    """The latest first timestamp, in steps of 20 ms; `None` if any timestamp may come first."""
     alignment_heads: tuple[tuple[int, int], ...]
-    """(decoder layer, head) whose cross-attention follows the audio; for word times."""
+    """`(decoder layer, head)` of the heads whose cross-attention follows the audio. Word times come from them."""
     audio_context: AudioContext | None = None
-    """Of a model trained on windows of any length (`tutti_audio_context`); `None` for one that needs full windows."""
+    """From the key `tutti_audio_context`, if the model was trained on windows of any length; `None` if it needs full
+    windows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint folder, read and checked, without its weights."""
+    """A checkpoint that was read and checked, without its weights."""
 
     name: str
+    """The value of `EngineConfig.model`."""
     folder: Path | None
-    """`None` where the weights are random."""
+    """Where its files are; `None` if the weights are random."""
     model: ModelConfig
     generation: GenerationConfig
     tokenizer: Tokenizer
 
 
 def read_checkpoint(name: str) -> Checkpoint:
-    """Find `name` (embedded, a folder, or on the hub, fetching it if need be) and read its configuration.
+    """Find a checkpoint and read its configuration.
+
+    Args:
+        name: the embedded model, a folder, or a model on the Hugging Face hub. From the hub it is downloaded if it is
+            not in the local cache.
 
     Raises:
-        CheckpointError: it cannot be found, or a file is missing or unusable.
+        CheckpointError: the checkpoint cannot be found, or a file is missing or unusable.
     """
     folder = find_checkpoint(name)
     tokenizer = Tokenizer.from_folder(folder)
@@ -96,13 +107,29 @@ def read_checkpoint(name: str) -> Checkpoint:
     defaults = _read_json(defaults_file) if defaults_file.exists() else config
     model = _model_config(config, folder)
     if tokenizer.first_timestamp >= model.vocab_size:
-        raise CheckpointError(f"{folder}: tokenizer and config.json disagree: the model has {model.vocab_size} tokens")
+        raise CheckpointError(
+            f"{folder}: tokenizer and config.json disagree: expected vocab_size above {tokenizer.first_timestamp}, "
+            f"the id of the first timestamp, got {model.vocab_size}"
+        )
     _check_features(folder, model)
-    return Checkpoint(name, folder, model, _generation_config(defaults, model, tokenizer), tokenizer)
+    return Checkpoint(
+        name=name,
+        folder=folder,
+        model=model,
+        generation=_generation_config(defaults, model, tokenizer),
+        tokenizer=tokenizer,
+    )
 
 
 def find_checkpoint(name: str) -> Path:
-    """The folder of a checkpoint: embedded, local, or in the hub's cache, fetched if it is not there yet."""
+    """Find the folder of a checkpoint, downloading it if it is on the hub only.
+
+    Args:
+        name: as in `read_checkpoint`.
+
+    Raises:
+        CheckpointError: there is neither such a folder nor such a model on the hub, or the hub cannot be reached.
+    """
     if name == EMBEDDED_MODEL:
         return EMBEDDED_FOLDER
     folder = Path(name).expanduser()
@@ -112,11 +139,11 @@ def find_checkpoint(name: str) -> Path:
         raise CheckpointError(
             f"{name}: no such folder; expected {EMBEDDED_MODEL}, a folder, or a hub name like openai/whisper-small"
         )
-    return _fetch(name)
+    return _download(name)
 
 
-def _fetch(name: str) -> Path:
-    # Imported here because it is slow to import and only needed for hub names.
+def _download(name: str) -> Path:
+    # Imported here because the import is slow, and only names on the hub need it.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
@@ -125,11 +152,13 @@ def _fetch(name: str) -> Path:
         if not any(folder.glob("model*.safetensors")):
             folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
     except RepositoryNotFoundError as error:
-        raise CheckpointError(f"{name}: neither a folder here nor a model on the hub (or it needs a login)") from error
+        raise CheckpointError(
+            f"{name}: expected a folder or a model on the hub, found neither; a model that needs a login looks the same"
+        ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
-            f"{name}: not in the local cache, and the hub cannot be reached; "
-            f"download it where there is a network and give its folder, or use {EMBEDDED_MODEL}"
+            f"{name}: expected it in the local cache or on the hub, but it is not in the cache and the hub cannot be "
+            f"reached; download it on a machine with a network and give its folder, or use {EMBEDDED_MODEL}"
         ) from error
     return folder
 
@@ -138,11 +167,11 @@ def _read_json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{file}: missing; a Whisper checkpoint folder needs it") from error
+        raise CheckpointError(f"{file}: missing; the folder of a Whisper checkpoint needs it") from error
     except ValueError as error:
-        raise CheckpointError(f"{file}: not readable as JSON") from error
+        raise CheckpointError(f"{file}: expected JSON, got: {error}") from error
     if not isinstance(content, dict):
-        raise CheckpointError(f"{file}: expected an object")
+        raise CheckpointError(f"{file}: expected a JSON object, got {type(content).__name__}")
     return content
 
 
@@ -154,12 +183,13 @@ def _model_config(config: dict[str, Any], folder: Path) -> ModelConfig:
     names = {field.name: field.name for field in fields(ModelConfig)} | {"n_mels": "num_mel_bins"}
     sizes = {name: size for name, key in names.items() if isinstance(size := config.get(key), int) and size > 0}
     if wrong := [key for name, key in names.items() if name not in sizes]:
-        raise CheckpointError(f"{folder}/config.json: missing or not a positive number: {', '.join(wrong)}")
+        found = ", ".join(f"{key} {config.get(key)!r}" for key in wrong)
+        raise CheckpointError(f"{folder}/config.json: expected positive whole numbers, got {found}")
     return ModelConfig(**sizes)
 
 
 def _check_features(folder: Path, model: ModelConfig) -> None:
-    """The features are computed one way only; a checkpoint that wants others must not be heard wrongly."""
+    """Refuse a checkpoint that needs other features than `log_mel` computes, because it would transcribe wrongly."""
     file = folder / "preprocessor_config.json"
     if not file.exists():
         return
@@ -176,30 +206,30 @@ def _generation_config(defaults: dict[str, Any], model: ModelConfig, tokenizer: 
     languages = {key.strip("<|>"): token for key, token in listed.items()} if listed else tokenizer.languages
     heads = defaults.get("alignment_heads") or _upper_half_heads(model)
     return GenerationConfig(
-        is_multilingual,
-        dict(sorted(languages.items(), key=lambda item: item[1])) if is_multilingual else {},
-        tuple(defaults.get("suppress_tokens") or ()),
-        tuple(defaults.get("begin_suppress_tokens") or ()),
-        defaults.get("max_initial_timestamp_index"),
-        tuple((layer, head) for layer, head in heads),
-        _audio_context(defaults.get("tutti_audio_context"), model),
+        is_multilingual=is_multilingual,
+        languages=dict(sorted(languages.items(), key=lambda item: item[1])) if is_multilingual else {},
+        suppress_tokens=tuple(defaults.get("suppress_tokens") or ()),
+        begin_suppress_tokens=tuple(defaults.get("begin_suppress_tokens") or ()),
+        max_initial_timestamp_index=defaults.get("max_initial_timestamp_index"),
+        alignment_heads=tuple((layer, head) for layer, head in heads),
+        audio_context=_audio_context(defaults.get("tutti_audio_context"), model),
     )
 
 
 def _audio_context(listed: Any, model: ModelConfig) -> AudioContext | None:
     if listed is None:
         return None
-    names, most = [field.name for field in fields(AudioContext)], 2 * model.max_source_positions
+    names, max_frames = [field.name for field in fields(AudioContext)], 2 * model.max_source_positions
     given = listed if isinstance(listed, dict) else {}
-    sizes = {name: size for name in names if isinstance(size := given.get(name), int) and 0 <= size <= most}
+    sizes = {name: size for name in names if isinstance(size := given.get(name), int) and 0 <= size <= max_frames}
     if len(sizes) < len(names):
-        expected = f"{' and '.join(names)}, 0 to {most}"
+        expected = f"{' and '.join(names)}, 0 to {max_frames}"
         raise CheckpointError(f"generation_config.json: tutti_audio_context: expected {expected}, got {listed!r}")
     return AudioContext(**sizes)
 
 
 def _is_multilingual(defaults: dict[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> bool:
-    """English-only tokenizers hold the language tokens too, so it takes other evidence."""
+    """Whether the model is multilingual. Language tokens do not show it: English-only tokenizers hold them too."""
     if "is_multilingual" in defaults:
         return bool(defaults["is_multilingual"])
     if defaults.get("lang_to_id"):
@@ -211,6 +241,9 @@ def _is_multilingual(defaults: dict[str, Any], model: ModelConfig, tokenizer: To
 
 
 def _upper_half_heads(model: ModelConfig) -> list[tuple[int, int]]:
-    """All heads of the upper half of the layers (openai/whisper, whisper/model.py, `Whisper.__init__`)."""
+    """All heads in the upper half of the decoder layers.
+
+    Source: openai/whisper, whisper/model.py, `Whisper.__init__`.
+    """
     layers = range(model.decoder_layers // 2, model.decoder_layers)
     return [(layer, head) for layer in layers for head in range(model.decoder_attention_heads)]

@@ -1,6 +1,6 @@
-"""Text to tokens and back: special ids, whole characters out of byte-level pieces, words.
+"""Converts text to tokens and tokens to text: special tokens, whole characters from bytes, words.
 
-Knows nothing of audio except that timestamp tokens are 20 ms apart.
+It knows nothing about audio, except that timestamp tokens are 20 ms apart.
 """
 
 import codecs
@@ -17,15 +17,19 @@ from engine.api import Piece
 from engine.errors import CheckpointError
 
 TIMESTAMP_STEP_S = 0.02
+"""Seconds from one timestamp token to the next."""
 
 LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
-"""Words cannot be told by spaces there (openai/whisper, whisper/tokenizer.py, `split_to_word_tokens`)."""
+"""Codes of languages whose words are not separated by spaces.
+
+Source: openai/whisper, whisper/tokenizer.py, `split_to_word_tokens`.
+"""
 
 
 class Tokenizer:
-    """A checkpoint's byte-level BPE with Whisper's special tokens.
+    """A checkpoint's byte-level BPE (byte pair encoding) with Whisper's special tokens.
 
-    Ids below `eot` are text, from `first_timestamp` on they are times, those between are control tokens.
+    Ids below `eot` are text, ids from `first_timestamp` on are timestamps, and ids between them are control tokens.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -37,18 +41,18 @@ class Tokenizer:
         self.previous = self._special("<|startofprev|>")
         self.no_speech = self._special("<|nospeech|>", "<|nocaptions|>")
         self.no_timestamps = self._special("<|notimestamps|>")
-        # Tokenizers of old checkpoints do not list the timestamps, which follow here in every vocabulary.
+        # Tokenizers of old checkpoints do not list the timestamps. In every vocabulary they follow this token.
         self.first_timestamp = self.no_timestamps + 1
         self.languages = self._find_languages()
         self._bytes = [_token_bytes(backend.id_to_token(token) or "") for token in range(self.eot)]
-        self._texts = [_whole_text(own) for own in self._bytes]
+        self._texts = [_whole_text(token_bytes) for token_bytes in self._bytes]
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
-        """Read `tokenizer.json`, or build the same from `vocab.json` and `merges.txt`.
+        """Read `tokenizer.json`, or build the same from `vocab.json`, `merges.txt` and `added_tokens.json`.
 
         Raises:
-            CheckpointError: neither is there, or a token that Whisper needs is missing.
+            CheckpointError: files are missing or cannot be read, or a token that Whisper needs is missing.
         """
         try:
             if (folder / "tokenizer.json").exists():
@@ -56,11 +60,11 @@ class Tokenizer:
             return cls(_build(folder))
         except CheckpointError as error:
             raise CheckpointError(f"{folder}: tokenizer: {error}") from error
-        except Exception as error:  # tokenizers raises bare exceptions for unreadable files
-            raise CheckpointError(f"{folder}: tokenizer not readable: {error}") from error
+        except Exception as error:  # the library tokenizers raises plain Exception for a file that it cannot read
+            raise CheckpointError(f"{folder}: tokenizer: expected readable files, got: {error}") from error
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of plain text. What looks like a special token is spelled out: callers cannot smuggle one in."""
+        """The tokens of plain text. The name of a special token becomes text tokens, so callers cannot insert one."""
         normalizer, splitter = self._backend.normalizer, self._backend.pre_tokenizer
         if normalizer is not None:
             text = normalizer.normalize_str(text)
@@ -68,30 +72,34 @@ class Tokenizer:
         return [token.id for part, _ in parts for token in self._backend.model.tokenize(part)]
 
     def is_timestamp(self, token: int) -> bool:
+        """Whether a token is a timestamp."""
         return token >= self.first_timestamp
 
     def time_s(self, timestamp: int) -> float:
-        """Seconds from the start of the window."""
+        """The time of a timestamp token, in seconds from the start of the window."""
         return round((timestamp - self.first_timestamp) * TIMESTAMP_STEP_S, 2)
 
     def token_bytes(self, token: int) -> bytes:
-        """What a token adds to the text: part of a character, or several; nothing for special tokens."""
+        """The bytes that a token adds to the text: part of a character, or several; none for a special token."""
         return self._bytes[token] if token < self.eot else b""
 
     def whole_text(self, token: int) -> str | None:
-        """The text of a token that is made of whole characters; `None` for one that holds part of one."""
+        """The text of a token that holds whole characters; `None` for a token that holds part of a character."""
         return self._texts[token] if token < self.eot else ""
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; timestamps and control tokens have none, and a timestamp ends a broken character."""
+        """The text of tokens. Timestamps and control tokens have none.
+
+        A character that a timestamp interrupts becomes U+FFFD.
+        """
         characters = CharacterDecoder(self)
         return "".join([characters.push(token) for token in tokens]) + characters.flush()
 
     def split(self, tokens: Iterable[int], language: str | None) -> list[Piece]:
-        """Cut decoded tokens into words and timestamps.
+        """Split decoded tokens into words and timestamps.
 
-        A word begins at a space; in scripts without spaces every group of tokens that makes whole characters is
-        one. Punctuation without a space before it goes with the word before.
+        A word begins at a space. In a language without spaces, each group of tokens that makes whole characters is a
+        word. Punctuation without a space before it belongs to the word before it.
 
         Source: openai/whisper, whisper/tokenizer.py, `split_to_word_tokens`; and timing.py, `merge_punctuations`.
         """
@@ -107,7 +115,7 @@ class Tokenizer:
         return pieces
 
     def _whole_characters(self, tokens: Iterable[int]) -> Iterator[tuple[tuple[int, ...], str]]:
-        """Groups of tokens whose bytes are whole characters, each with its text; timestamps stand alone."""
+        """Groups of tokens whose bytes are whole characters, each with its text. A timestamp is a group of its own."""
         characters = CharacterDecoder(self)
         group: tuple[int, ...] = ()
         text = ""
@@ -127,28 +135,30 @@ class Tokenizer:
             yield group, text + characters.flush()
 
     def _special(self, *names: str) -> int:
+        """The id of the special token that has one of these names."""
         for name in names:
             token = self._backend.token_to_id(name)
             if token is not None:
                 return int(token)
-        raise CheckpointError(f"no token {' or '.join(names)}; this is not a Whisper tokenizer")
+        raise CheckpointError(f"expected Whisper's token {' or '.join(names)}, got a vocabulary without it")
 
     def _find_languages(self) -> dict[str, int]:
-        """Whisper's special tokens come as `<|startoftranscript|>`, the languages, then the tasks."""
+        """The language tokens, which stand between `<|startoftranscript|>` and the tasks in every vocabulary."""
         tokens = range(self.sot + 1, min(self.translate, self.transcribe))
         return {(self._backend.id_to_token(token) or "").strip("<|>"): token for token in tokens}
 
 
 class CharacterDecoder:
-    """Turns tokens into text as they come, holding back the bytes of a character until it is whole."""
+    """Decodes tokens one by one, and holds back the bytes of a character until it is complete."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self.is_inside_character = False
+        """Whether it holds back bytes now."""
 
     def push(self, token: int) -> str:
-        """The characters that this token completes. A timestamp ends a broken character, which becomes U+FFFD."""
+        """The characters that this token completes. A character that a timestamp interrupts becomes U+FFFD."""
         if not self.is_inside_character:
             text = self._tokenizer.whole_text(token)
             if text is not None:
@@ -160,7 +170,7 @@ class CharacterDecoder:
         return text
 
     def flush(self) -> str:
-        """End the text here: bytes still held back can no longer become a character."""
+        """End the text. Bytes that are still held back become U+FFFD."""
         if not self.is_inside_character:
             return ""
         text = self._utf8.decode(b"", final=True)
@@ -170,11 +180,13 @@ class CharacterDecoder:
 
 
 def _build(folder: Path) -> Backend:
-    """The tokenizer of a checkpoint from before `tokenizer.json`."""
+    """Build the tokenizer of a checkpoint that is older than `tokenizer.json`."""
     vocab, merges, added = (folder / name for name in ("vocab.json", "merges.txt", "added_tokens.json"))
     absent = [file.name for file in (vocab, merges, added) if not file.exists()]
     if absent:
-        raise CheckpointError(f"needs tokenizer.json, or else {', '.join(absent)}")
+        raise CheckpointError(
+            f"expected tokenizer.json, or vocab.json, merges.txt and added_tokens.json; missing: {', '.join(absent)}"
+        )
     backend = Backend(BPE.from_file(str(vocab), str(merges)))
     backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
     ids: dict[str, int] = json.loads(added.read_text(encoding="utf-8"))
@@ -182,7 +194,11 @@ def _build(folder: Path) -> Backend:
     backend.add_special_tokens(names)
     moved = [name for name in names if backend.token_to_id(name) != ids[name]]
     if moved:
-        raise CheckpointError(f"vocab.json and added_tokens.json disagree about {moved[0]}")
+        name = moved[0]
+        raise CheckpointError(
+            f"vocab.json and added_tokens.json disagree: expected {name} to have the id {ids[name]}, "
+            f"got {backend.token_to_id(name)}"
+        )
     return backend
 
 
@@ -192,9 +208,9 @@ def _begins_word(text: str, has_spaces: bool) -> bool:
     return any(character.isalnum() for character in text)
 
 
-def _whole_text(own: bytes) -> str | None:
+def _whole_text(token_bytes: bytes) -> str | None:
     try:
-        return own.decode("utf-8")
+        return token_bytes.decode("utf-8")
     except UnicodeDecodeError:
         return None
 
@@ -205,7 +221,7 @@ def _token_bytes(token: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> dict[str, int]:
-    """The printable character that byte-level BPE writes for each byte, inverted.
+    """The byte for each printable character by which byte-level BPE writes bytes.
 
     Source: openai/gpt-2, src/encoder.py, `bytes_to_unicode`.
     """

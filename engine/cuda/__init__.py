@@ -1,1 +1,1 @@
-"""The forward pass on NVIDIA GPUs: Triton kernels, CUDA graphs, FlashInfer, 8-bit products."""
+"""Forward passes for NVIDIA GPUs: fused kernels, CUDA graphs, FlashInfer and products in 8 bits."""

@@ -118,9 +118,7 @@ def build_cuda_forward(
         states.positions,
         FusedSampler(checkpoint, states.rule_state, states.tokens, states.positions),
         _encoder_products(checkpoint, config, model, filters),
-        nobody=len(cache.encoder_lengths) - 1,
-        with_graphs=config.cuda_graphs,
-        kernels=config.kernels,
+        config,
     )
 
 

@@ -1,6 +1,6 @@
-"""The model's passes on an NVIDIA GPU, in 16 bits: the same weights as `engine/model/whisper.py` in larger kernels.
+"""The model's forward passes on an NVIDIA GPU, in 16 bits: the weights of `engine/model/whisper.py`, in larger kernels.
 
-Matrix products of many rows are cuBLAS's, attention over whole windows is cuDNN's; the rest is `kernels.py`.
+cuBLAS computes matrix products of many rows, and cuDNN the attention over windows. The rest is in `kernels/`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,79 +13,98 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from engine.cuda import kernels
+from engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
+from engine.cuda.kernels.linear import linear, linear_split_k
+from engine.cuda.kernels.norm import layer_norm
 from engine.model.attention import encoder_attention
 from engine.model.kv_cache import KVCache
 from engine.model.linear import Linear
 from engine.model.packing import Run, pack
 from engine.model.whisper import Decoder, DecoderLayer, Encoder, EncoderLayer
 
-MOST_ROWS = 256
-"""From more rows on, cuBLAS is faster than the kernel that reads each weight once for few rows."""
-_ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+MAX_TRITON_ROWS = 256
+"""Products of at most this many rows use our kernels, which read each weight once. cuBLAS is faster for more rows."""
+_ATTENTION_BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+"""PyTorch's attention kernels for the encoder, the preferred one first."""
 
 
 Attend = Callable[[Tensor], Tensor]
+"""The encoder's attention over the windows of one call: `(states, 3, heads, head_dim)` to `(states, d_model)`."""
 
 
 class StepAttention(Protocol):
-    """Takes the place of our own kernels where every row has one new token."""
+    """The decoder's attention for steps, where every row has one new token. It replaces our own kernels."""
 
-    def self_attention(self, layer: int, qkv: Tensor, slots: Tensor, starts: Tensor) -> Tensor: ...
+    def self_attention(self, layer: int, qkv: Tensor, slots: Tensor, starts: Tensor) -> Tensor:
+        """Store the new tokens' keys and values and attend; see `kernels.attention.self_attention`."""
+        ...
 
-    def cross_attention(self, layer: int, query: Tensor) -> Tensor: ...
+    def cross_attention(self, layer: int, query: Tensor) -> Tensor:
+        """Attend to the encoder states of each row's slot, `(rows, width)` to `(rows, width)`."""
+        ...
 
 
 Operand = TypeVar("Operand")
+"""A matrix in the number format that is multiplied."""
 
 
 class Products(Protocol[Operand]):
-    """The products of many rows, and what comes before them, in one kind of numbers; `Operand` is multiplied."""
+    """The encoder's matrix products in one number format, and the operations that produce their operands."""
 
-    def take(self, x: Tensor) -> Operand:
-        """`(rows, inputs)` of the model's numbers."""
+    def to_operand(self, x: Tensor) -> Operand:
+        """Convert `(rows, inputs)` from the model's dtype."""
         ...
 
-    def product(self, layer: Linear, x: Operand) -> Tensor: ...
+    def product(self, layer: Linear, x: Operand) -> Tensor:
+        """Multiply, and return `(rows, outputs)` in the model's dtype."""
+        ...
 
     def normed(self, norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Operand]:
-        """`x + y`, and its norm to be multiplied."""
+        """Return `x + y`, and its layer norm as an operand."""
         ...
 
     def activated(self, layer: Linear, x: Operand) -> Operand:
-        """A product behind GELU, to be multiplied."""
+        """Multiply, and return the GELU of the product as an operand."""
         ...
 
 
 class HalfProducts:
-    """In the 16 bits of the model itself."""
+    """`Products` in the model's own dtype, which has 16 bits."""
 
-    def take(self, x: Tensor) -> Tensor:
+    def to_operand(self, x: Tensor) -> Tensor:
+        """Return the matrix as it is."""
         return x
 
     def product(self, layer: Linear, x: Tensor) -> Tensor:
+        """Multiply."""
         return _product(layer, x)
 
     def normed(self, norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return `x + y` and its layer norm."""
         return _normed(norm, x, y)
 
     def activated(self, layer: Linear, x: Tensor) -> Tensor:
+        """Return the GELU of a product."""
         return _product(layer, x, with_gelu=True)
 
 
 class FusedEncoder:
+    """Computes what `Encoder` computes. Each layer norm also adds the residual before it."""
+
     def __init__(self, encoder: Encoder, products: Products[Any]) -> None:
         self._encoder = encoder
         self._products = products
-        # Channels last, so that what comes out is what the layers take, without being turned round.
-        self._weights = [
+        # Channels come last in the convolutions, because the layers take their result in this order.
+        self._convolution_weights = [
             convolution.weight[:, :, None].contiguous(memory_format=torch.channels_last)
             for convolution in (encoder.conv1, encoder.conv2)
         ]
 
     def __call__(self, features: Tensor, runs: Sequence[Run], attend: Attend | None = None) -> Tensor:
-        """As `Encoder.forward`. `attend` takes the place of PyTorch's attention: `(states, 3, heads, head_dim)` to
-        `(states, d_model)`.
+        """Encode windows; see `Encoder.forward`.
+
+        Args:
+            attend: replaces PyTorch's attention.
         """
         encoder = self._encoder
         attend = attend or partial(encoder_attention, runs=runs)
@@ -97,114 +116,123 @@ class FusedEncoder:
         return _normed(encoder.layer_norm, x, y)[1]
 
     def _embed(self, features: Tensor) -> Tensor:
-        """As `Encoder.embed`, contiguous."""
+        """Compute `Encoder.embed`, contiguous."""
         encoder = self._encoder
         x = features[:, :, None].contiguous(memory_format=torch.channels_last)
-        x = F.gelu(F.conv2d(x, self._weights[0], encoder.conv1.bias, padding=(0, 1)))
-        x = F.gelu(F.conv2d(x, self._weights[1], encoder.conv2.bias, stride=(1, 2), padding=(0, 1)))
+        x = F.gelu(F.conv2d(x, self._convolution_weights[0], encoder.conv1.bias, padding=(0, 1)))
+        x = F.gelu(F.conv2d(x, self._convolution_weights[1], encoder.conv2.bias, stride=(1, 2), padding=(0, 1)))
         states = x.permute(0, 2, 3, 1)[:, 0]
         return (states + encoder.embed_positions.weight[: states.shape[1]]).contiguous()
 
     def _layer(self, layer: EncoderLayer, x: Tensor, y: Tensor | None, attend: Attend) -> tuple[Tensor, Tensor]:
-        """`x + y` is what comes in, and what is returned."""
+        """Run one layer. Its input is `x + y`, and so is its output: the next layer norm adds them."""
         products, attention, mlp = self._products, layer.self_attn, layer.mlp
         x, normed = products.normed(layer.self_attn_layer_norm, x, y)
         projected = products.product(attention.qkv_proj, normed).view(len(x), 3, attention.n_heads, -1)
-        y = products.product(attention.out_proj, products.take(attend(projected)))
+        y = products.product(attention.out_proj, products.to_operand(attend(projected)))
         x, normed = products.normed(layer.final_layer_norm, x, y)
         return x, products.product(mlp.fc2, products.activated(mlp.fc1, normed))
 
 
 class FusedDecoder:
-    """Decodes rows over the slots of a cache; all that a row's place depends on lies in tensors on the device."""
+    """Computes what `Decoder` computes, over the slots of a cache. Each layer norm also adds the residual before it.
+
+    Slots and positions are tensors on the device, so that a CUDA graph can be replayed with other ones.
+    """
 
     def __init__(self, decoder: Decoder, cache: KVCache) -> None:
         self._decoder = decoder
         self._cache = cache
-        self._last = decoder.embed_positions.num_embeddings - 1
+        self._last_position = decoder.embed_positions.num_embeddings - 1
 
     def __call__(self, tokens: Tensor, starts: Tensor, slots: Tensor, attention: StepAttention | None = None) -> Tensor:
-        """New tokens of some rows to hidden states; their keys and values are stored.
+        """Run new tokens of some rows, and store their keys and values.
 
         Args:
             tokens: `(rows, n_tokens)`.
-            starts: `(rows,)`: where the first token of each row stands.
+            starts: `(rows,)`: the position of each row's first new token.
             slots: `(rows,)`.
+            attention: replaces our own attention kernels; only for one token in each row.
 
         Returns:
-            `(rows, n_tokens, d_model)`.
+            Hidden states, `(rows, n_tokens, d_model)`.
         """
         rows, n_tokens = tokens.shape
         decoder, cache = self._decoder, self._cache
-        places = (starts[:, None] + torch.arange(n_tokens, device=tokens.device)).clamp_(max=self._last)
-        x = (decoder.embed_tokens(tokens) + decoder.embed_positions(places)).view(rows * n_tokens, -1)
-        rest: _Rest | None = None
+        positions = (starts[:, None] + torch.arange(n_tokens, device=tokens.device)).clamp_(max=self._last_position)
+        x = (decoder.embed_tokens(tokens) + decoder.embed_positions(positions)).view(rows * n_tokens, -1)
+        residual: _Residual | None = None
         for index, layer in enumerate(_decoder_layers(decoder)):
             own, cross, mlp = layer.self_attn, layer.encoder_attn, layer.mlp
-            x, normed = _added(layer.self_attn_layer_norm, x, rest)
+            x, normed = _added(layer.self_attn_layer_norm, x, residual)
             qkv = _product(own.qkv_proj, normed)
             if attention:
                 heads = attention.self_attention(index, qkv, slots, starts)
             else:
                 keys, values = cache.self_attention[index]
-                heads = kernels.self_attention(qkv, keys, values, slots, starts, n_tokens)
-            x, normed = _added(layer.encoder_attn_layer_norm, x, _rest(own.out_proj, heads))
+                heads = self_attention(qkv, keys, values, slots, starts, n_tokens)
+            x, normed = _added(layer.encoder_attn_layer_norm, x, _residual(own.out_proj, heads))
             query = _product(cross.q_proj, normed)
             if attention:
                 heads = attention.cross_attention(index, query)
             else:
                 keys, values = cache.cross_attention[index]
-                heads = kernels.cross_attention(query, keys, values, slots, cache.lengths, n_tokens)
-            x, normed = _added(layer.final_layer_norm, x, _rest(cross.out_proj, heads))
-            rest = _rest(mlp.fc2, _product(mlp.fc1, normed, with_gelu=True))
-        return _added(decoder.layer_norm, x, rest)[1].view(rows, n_tokens, -1)
+                heads = cross_attention(query, keys, values, slots, cache.lengths, n_tokens)
+            x, normed = _added(layer.final_layer_norm, x, _residual(cross.out_proj, heads))
+            residual = _residual(mlp.fc2, _product(mlp.fc1, normed, with_gelu=True))
+        return _added(decoder.layer_norm, x, residual)[1].view(rows, n_tokens, -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`(rows, d_model)` to `(rows, vocab_size)` float32."""
         weight = self._decoder.embed_tokens.weight
-        if hidden.shape[0] > MOST_ROWS:
+        if hidden.shape[0] > MAX_TRITON_ROWS:
             return F.linear(hidden, weight).float()
-        return kernels.linear(hidden.contiguous(), weight, None, dtype=torch.float32)
+        return linear(hidden.contiguous(), weight, None, dtype=torch.float32)
 
     def write_cross_attention(self, states: Tensor, slots: Tensor, products: Products[Any]) -> None:
-        """Keys and values of packed encoder states, all windows of the same length, for every layer."""
-        taken = products.take(states)
+        """Compute and store the cross-attention keys and values of every layer.
+
+        Args:
+            states: packed encoder states of windows that all have the same length.
+            slots: `(windows,)`: the slot of each window.
+        """
+        operand = products.to_operand(states)
         for index, layer in enumerate(_decoder_layers(self._decoder)):
             keys, values = self._cache.cross_attention[index]
-            kernels.store_cross(products.product(layer.encoder_attn.kv_proj, taken), keys, values, slots)
+            store_cross_attention(products.product(layer.encoder_attn.kv_proj, operand), keys, values, slots)
 
 
-_Rest = tuple[Tensor, Tensor | None]
-"""What is still to be added: one product, or the parts of one and the bias that goes with them."""
+_Residual = tuple[Tensor, Tensor | None]
+"""A layer's output that the next layer norm adds: a product, or the partial sums of one and the bias to add to them."""
 
 
-def _rest(layer: Linear, x: Tensor) -> _Rest:
-    if x.shape[0] <= MOST_ROWS:
-        return kernels.linear_parts(x, layer.weight), layer.bias
+def _residual(layer: Linear, x: Tensor) -> _Residual:
+    if x.shape[0] <= MAX_TRITON_ROWS:
+        return linear_split_k(x, layer.weight), layer.bias
     return F.linear(x, layer.weight, layer.bias), None
 
 
-def _added(norm: nn.LayerNorm, x: Tensor, rest: _Rest | None) -> tuple[Tensor, Tensor]:
-    y, bias = rest or (None, None)
-    return kernels.layer_norm(x, y, bias, norm.weight, norm.bias, norm.eps)
+def _added(norm: nn.LayerNorm, x: Tensor, residual: _Residual | None) -> tuple[Tensor, Tensor]:
+    y, bias = residual or (None, None)
+    return layer_norm(x, y, bias, norm.weight, norm.bias, norm.eps)
 
 
 def _normed(norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-    return kernels.layer_norm(x, y, None, norm.weight, norm.bias, norm.eps)
+    return layer_norm(x, y, None, norm.weight, norm.bias, norm.eps)
 
 
 def _product(layer: Linear, x: Tensor, *, with_gelu: bool = False) -> Tensor:
-    if x.shape[0] <= MOST_ROWS:
-        return kernels.linear(x, layer.weight, layer.bias, with_gelu=with_gelu)
+    if x.shape[0] <= MAX_TRITON_ROWS:
+        return linear(x, layer.weight, layer.bias, with_gelu=with_gelu)
     if with_gelu:
-        # cuBLASLt's GELU is the one with tanh, off by less than what 16 bits can tell apart.
+        # cuBLASLt's GELU is the approximation with tanh. It differs by less than 16 bits can tell apart.
         return torch._addmm_activation(layer.bias, x, layer.weight.T, use_gelu=True)
     return F.linear(x, layer.weight, layer.bias)
 
 
 @contextmanager
 def _fast_attention() -> Iterator[None]:
-    with sdpa_kernel(_ATTENTION, set_priority=True):
+    with sdpa_kernel(_ATTENTION_BACKENDS, set_priority=True):
         yield
 
 

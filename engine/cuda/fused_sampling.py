@@ -1,4 +1,8 @@
-"""Samples greedily under the rules in one kernel: the twin of `logit_rules.py` and `greedy` for an NVIDIA GPU."""
+"""Greedy sampling under Whisper's rules, in one kernel for a decode step.
+
+It chooses the same tokens as `greedy` does under the rules of `engine/decoding/logit_rules.py`, which the tests compare
+it with. One program handles one row.
+"""
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
@@ -13,8 +17,50 @@ from engine.checkpoint.checkpoint import Checkpoint
 from engine.decoding.logit_rules import RuleState
 
 _BLOCK = 4096
-_NEVER = 1
-_NOT_FIRST = 2
+"""Logits that a program loads at a time."""
+_BANNED = 1
+"""Flag of a token that is never sampled."""
+_BANNED_AT_BEGIN = 2
+"""Flag of a token that is not sampled first."""
+
+
+@triton.jit
+def _add_block(logits, first, peak, peak_token, total):
+    """Add a block of logits to a running softmax: the largest logit, its token, and the sum of all weights.
+
+    The sum is of `exp(logit - peak)`. A token that is not allowed has the logit -1e30 and the weight 0.
+    """
+    top = tl.max(logits, 0)
+    if top > peak:
+        total = total * tl.exp(peak - top)
+        peak_token = first + tl.argmax(logits, 0)
+        peak = top
+    total += tl.sum(tl.where(logits > -1e30, tl.exp(logits - peak), 0.0), 0)
+    return peak, peak_token, total
+
+
+@triton.jit
+def _timestamp_ranges(
+    is_at_begin,
+    last_is_time,
+    second_last_is_time,
+    last_time,
+    eot,
+    first_time,
+    last_initial_time,
+    N_TOKENS: tl.constexpr,
+):
+    """Compute the ranges that `Timestamps.apply` allows: the first text token, the first timestamp, the last timestamp.
+
+    The end time of a segment is followed by a start time, which may be the same time again, or by the end of the text.
+    A start time is followed by text.
+    """
+    closes_segment = last_is_time & (second_last_is_time == 0)
+    opens_segment = last_is_time & second_last_is_time
+    text_begin = tl.where(is_at_begin, first_time, tl.where(closes_segment, eot, 0))
+    time_begin = tl.where(opens_segment, N_TOKENS, tl.where(closes_segment, last_time, last_time + 1))
+    time_end = tl.where(is_at_begin, last_initial_time, N_TOKENS)
+    return text_begin, time_begin, time_end
 
 
 @triton.jit
@@ -24,7 +70,7 @@ def _sample(
     WITH_TIMES,
     AT_BEGIN,
     LAST_IS_TIME,
-    SECOND_IS_TIME,
+    SECOND_LAST_IS_TIME,
     LAST_TIME,
     TOKENS,
     POSITIONS,
@@ -32,101 +78,93 @@ def _sample(
     n_rows,
     eot,
     first_time,
-    last_initial,
+    last_initial_time,
     last_position,
     N_TOKENS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Sample one row's next token, and update what the rules know of the row."""
     row = tl.program_id(0)
     with_times = tl.load(WITH_TIMES + row).to(tl.int1)
-    at_begin = tl.load(AT_BEGIN + row).to(tl.int1)
+    is_at_begin = tl.load(AT_BEGIN + row).to(tl.int1)
     last_is_time = tl.load(LAST_IS_TIME + row).to(tl.int1)
-    second_is_time = tl.load(SECOND_IS_TIME + row).to(tl.int1)
+    second_last_is_time = tl.load(SECOND_LAST_IS_TIME + row).to(tl.int1)
     last_time = tl.load(LAST_TIME + row)
 
-    # As `Timestamps.apply` has it.
-    closes = last_is_time & (second_is_time == 0)
-    opens = last_is_time & second_is_time
-    text_from = tl.where(at_begin, first_time, tl.where(closes, eot, 0))
-    times_from = tl.where(opens, N_TOKENS, tl.where(closes, last_time, last_time + 1))
-    times_to = tl.where(at_begin, last_initial, N_TOKENS)
+    text_begin, time_begin, time_end = _timestamp_ranges(
+        is_at_begin, last_is_time, second_last_is_time, last_time, eot, first_time, last_initial_time, N_TOKENS
+    )
 
-    best_text, text_at, text_sum = -1e30, 0, 0.0
-    best_time, time_at, time_sum = -1e30, first_time, 0.0
+    # Text and times have softmaxes of their own, because the rules compare the two.
+    text_peak, text_token, text_total = -1e30, 0, 0.0
+    time_peak, time_token, time_total = -1e30, first_time, 0.0
     for first in range(0, N_TOKENS, BLOCK):
         ids = first + tl.arange(0, BLOCK)
-        inside = ids < N_TOKENS
-        logits = tl.load(LOGITS + row.to(tl.int64) * N_TOKENS + ids, mask=inside, other=-1e30)
-        bans = tl.load(BANS + ids, mask=inside, other=1)
-        allowed = inside & ((bans & 1) == 0) & ((at_begin == 0) | ((bans & 2) == 0))
+        is_inside = ids < N_TOKENS
+        logits = tl.load(LOGITS + row.to(tl.int64) * N_TOKENS + ids, mask=is_inside, other=-1e30)
+        bans = tl.load(BANS + ids, mask=is_inside, other=1)
+        is_allowed = is_inside & ((bans & 1) == 0) & ((is_at_begin == 0) | ((bans & 2) == 0))
         is_time = ids >= first_time
-        in_time = (ids >= times_from) & (ids <= times_to)
-        in_text = (ids >= text_from) & (ids != first_time - 1)
-        fits = tl.where(is_time, in_time, in_text)
-        allowed = allowed & ((with_times == 0) | fits)
+        is_in_time_range = (ids >= time_begin) & (ids <= time_end)
+        is_in_text_range = (ids >= text_begin) & (ids != first_time - 1)
+        fits_timestamps = tl.where(is_time, is_in_time_range, is_in_text_range)
+        is_allowed = is_allowed & ((with_times == 0) | fits_timestamps)
+        text = tl.where(is_allowed & (is_time == 0), logits, -1e30)
+        text_peak, text_token, text_total = _add_block(text, first, text_peak, text_token, text_total)
+        times = tl.where(is_allowed & is_time, logits, -1e30)
+        time_peak, time_token, time_total = _add_block(times, first, time_peak, time_token, time_total)
 
-        text = tl.where(allowed & (is_time == 0), logits, -1e30)
-        top = tl.max(text, 0)
-        if top > best_text:
-            text_sum = text_sum * tl.exp(best_text - top)
-            text_at = first + tl.argmax(text, 0)
-            best_text = top
-        text_sum += tl.sum(tl.where(text > -1e30, tl.exp(text - best_text), 0.0), 0)
-
-        times = tl.where(allowed & is_time, logits, -1e30)
-        top = tl.max(times, 0)
-        if top > best_time:
-            time_sum = time_sum * tl.exp(best_time - top)
-            time_at = first + tl.argmax(times, 0)
-            best_time = top
-        time_sum += tl.sum(tl.where(times > -1e30, tl.exp(times - best_time), 0.0), 0)
-
-    # Together more likely than any text token.
-    beats_text = with_times & (best_time + tl.log(tl.maximum(time_sum, 1e-37)) > best_text)
-    takes_time = beats_text | (best_time > best_text)
-    best = tl.where(takes_time, best_time, best_text)
-    token = tl.where(takes_time, time_at, text_at)
-    total = time_sum * tl.exp(best_time - best)
-    total = tl.where(beats_text, total, total + text_sum * tl.exp(best_text - best))
+    # A time is sampled where all times together are likelier than any text token.
+    times_win = with_times & (time_peak + tl.log(tl.maximum(time_total, 1e-37)) > text_peak)
+    picks_time = times_win | (time_peak > text_peak)
+    peak = tl.where(picks_time, time_peak, text_peak)
+    token = tl.where(picks_time, time_token, text_token)
+    # The rule then bans all text, so that only the times count for the log-probability.
+    total = time_total * tl.exp(time_peak - peak)
+    total = tl.where(times_win, total, total + text_total * tl.exp(text_peak - peak))
 
     is_time = token >= first_time
     tl.store(OUT + row, token.to(tl.float32))
     tl.store(OUT + n_rows + row, -tl.log(total))
     tl.store(TOKENS + row, token.to(tl.int64))
     tl.store(POSITIONS + row, tl.minimum(tl.load(POSITIONS + row) + 1, last_position))
-    tl.store(SECOND_IS_TIME + row, (last_is_time | at_begin).to(tl.int8))
+    tl.store(SECOND_LAST_IS_TIME + row, (last_is_time | is_at_begin).to(tl.int8))
     tl.store(LAST_IS_TIME + row, is_time.to(tl.int8))
     tl.store(AT_BEGIN + row, tl.zeros([], tl.int8))
     tl.store(LAST_TIME + row, tl.where(is_time, token, last_time).to(tl.int64))
 
 
 class FusedSampler:
-    """Knows a checkpoint's rules, and moves the rows of these tensors on."""
+    """Samples with one checkpoint's rules, and updates the tensors that hold the state of every row."""
 
     def __init__(self, checkpoint: Checkpoint, state: RuleState, tokens: Tensor, positions: Tensor) -> None:
-        """Args:
-        state, tokens, positions: what the rules know, the last token and where it stands, for every row.
+        """Keep the tensors, which have one entry for each row.
+
+        Args:
+            state: what the rules know of each row.
+            tokens: `(rows,)` int64: the last token of each row.
+            positions: `(rows,)` int64: the position of this token.
         """
         self._model = checkpoint.model
         self._tokenizer = checkpoint.tokenizer
         generation = checkpoint.generation
         latest = generation.max_initial_timestamp_index
-        self._last_initial = self._model.vocab_size if latest is None else self._tokenizer.first_timestamp + latest
-        self._bans = _bans(self._model.vocab_size, generation.suppress_tokens, generation.begin_suppress_tokens).to(
-            tokens.device
-        )
+        self._last_initial_time = self._model.vocab_size if latest is None else self._tokenizer.first_timestamp + latest
+        self._bans = _ban_flags(
+            self._model.vocab_size, generation.suppress_tokens, generation.begin_suppress_tokens
+        ).to(tokens.device)
         self._state = state
         self._tokens = tokens
         self._positions = positions
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """The likeliest token that the rules allow each of the first rows, and its log-probability.
+        """Sample the likeliest token that the rules allow, for each of the first rows.
 
         Args:
-            logits: `(rows, vocab_size)` float32; it is left as it is.
+            logits: `(rows, vocab_size)` float32. They are not changed.
 
         Returns:
-            `(2, rows)` float32.
+            `(2, rows)` float32: the tokens, and their log-probabilities.
         """
         rows, n_tokens = logits.shape
         state = self._state
@@ -145,7 +183,7 @@ class FusedSampler:
             rows,
             self._tokenizer.eot,
             self._tokenizer.first_timestamp,
-            self._last_initial,
+            self._last_initial_time,
             self._model.max_target_positions - 1,
             N_TOKENS=n_tokens,
             BLOCK=_BLOCK,
@@ -154,8 +192,9 @@ class FusedSampler:
         return out
 
 
-def _bans(vocab_size: int, never: Sequence[int], not_first: Sequence[int]) -> Tensor:
-    bans = torch.zeros(vocab_size, dtype=torch.int8)
-    bans[list(never)] |= _NEVER
-    bans[list(not_first)] |= _NOT_FIRST
-    return bans
+def _ban_flags(vocab_size: int, banned: Sequence[int], banned_at_begin: Sequence[int]) -> Tensor:
+    """`(vocab_size,)` int8, with the two flags of every token."""
+    flags = torch.zeros(vocab_size, dtype=torch.int8)
+    flags[list(banned)] |= _BANNED
+    flags[list(banned_at_begin)] |= _BANNED_AT_BEGIN
+    return flags

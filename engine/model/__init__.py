@@ -1,1 +1,1 @@
-"""Whisper in plain PyTorch, its caches and its input."""
+"""Whisper in plain PyTorch, with its caches, its input features and its weights."""

@@ -1,6 +1,7 @@
 """Attention with PyTorch's scaled-dot-product kernels, over the slots of the caches.
 
-The decoder sees two methods. An object of `DecoderAttention` is the plan of one pass: which rows, how long they are.
+The decoder calls two methods of a `DecoderAttention`. Such an object is made for one forward pass: it knows which rows
+take part, and how long they are.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,13 @@ from engine.model.packing import Run, pack
 
 
 class DecoderAttention(Protocol):
-    """What a decoder layer needs of one pass over some rows."""
+    """The attention of one forward pass of the decoder over some rows."""
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
-        """Store the new tokens' keys and values, then attend to all tokens of the row up to each one.
+        """Store the new tokens' keys and values, then attend from each token to all tokens of its row up to it.
 
         Args:
+            layer: index of the decoder layer.
             query: `(rows, heads, tokens, head_dim)`.
             keys_values: `(2, rows, heads, tokens, head_dim)`.
 
@@ -30,15 +32,16 @@ class DecoderAttention(Protocol):
         ...
 
     def cross_attention(self, layer: int, query: Tensor) -> Tensor:
-        """Attend to the encoder states of the row's slot; shapes as above."""
+        """Attend to the encoder states of each row's slot, with the shapes of `self_attention`."""
         ...
 
 
 def encoder_attention(queries_keys_values: Tensor, runs: Sequence[Run]) -> Tensor:
-    """Every encoder state attends to all of its window.
+    """Attend from every encoder state to all states of its window.
 
     Args:
         queries_keys_values: `(states, 3, heads, head_dim)`, of all windows packed.
+        runs: where each window's states are.
 
     Returns:
         `(states, heads * head_dim)`.
@@ -51,9 +54,10 @@ def encoder_attention(queries_keys_values: Tensor, runs: Sequence[Run]) -> Tenso
 
 
 class PrefillAttention:
-    """Rows that begin: prompts side by side, padded on the right, one after the other's length.
+    """Attention for sequences that start at position 0, padded on the right to the length of the longest.
 
-    Padding needs no mask: it comes after everything that is used, and what it writes is overwritten before it is read.
+    The padding needs no mask. No real token attends to it, because it comes later, and the keys and values that it
+    stores are overwritten before a token attends to their positions.
     """
 
     def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
@@ -62,24 +66,30 @@ class PrefillAttention:
         self.cross = CrossAttention(cache, slots)
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
+        """Store keys and values, and attend causally; see `DecoderAttention`."""
         self._cache.self_attention[layer, :, self._rows, :, : query.shape[2]] = keys_values
         return F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], is_causal=True)
 
     def cross_attention(self, layer: int, query: Tensor) -> Tensor:
+        """Attend to the encoder states; see `DecoderAttention`."""
         return self.cross(layer, query)
 
 
 class DecodeAttention:
-    """One new token for each of the first `n_rows` slots, all in place: no keys or values are copied.
+    """Attention for one new token in each of the first `n_rows` slots. No keys or values are copied.
 
-    Rows that nobody uses compute garbage, which stays in their own slots.
+    The rows of free slots compute numbers without meaning, which stay in these slots.
     """
 
     def __init__(self, cache: KVCache, n_rows: int, positions: Tensor, n_positions: int, is_ragged: bool) -> None:
-        """Args:
-        positions: `(n_rows,)` where each row's new token stands.
-        n_positions: one more than the highest position of a row in use.
-        is_ragged: rows in use stand at different positions.
+        """Make the mask, if one is needed.
+
+        Args:
+            cache: holds the keys and values.
+            n_rows: slots that take part.
+            positions: `(n_rows,)`: the position of each row's new token.
+            n_positions: one more than the highest position of a running row.
+            is_ragged: whether running rows are at different positions.
         """
         self._cache = cache
         self._index = torch.arange(n_rows, device=cache.device)
@@ -92,20 +102,22 @@ class DecodeAttention:
         self.cross = CrossAttention(cache, range(n_rows))
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
+        """Store keys and values, and attend; see `DecoderAttention`."""
         buffer = self._cache.self_attention[layer]
-        # The two indices stand apart, so that their dimension comes first: (rows, 2, heads, head_dim).
+        # A slice separates the two index tensors, so their dimension comes first: (rows, 2, heads, head_dim).
         buffer[:, self._index, :, self._positions] = keys_values[:, :, :, 0].transpose(0, 1)
         keys, values = buffer[:, : query.shape[0], :, : self._n_positions]
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask)
 
     def cross_attention(self, layer: int, query: Tensor) -> Tensor:
+        """Attend to the encoder states; see `DecoderAttention`."""
         return self.cross(layer, query)
 
 
 class CrossAttention:
-    """Rows against the encoder states of their slots, masked only where these differ in number.
+    """Attention to the encoder states of each row's slot. It needs a mask only if the slots hold different numbers.
 
-    Rows that nobody uses take part in whatever lies there.
+    The rows of free slots attend to whatever their slots hold.
     """
 
     def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
@@ -119,11 +131,12 @@ class CrossAttention:
             self._mask = (columns < torch.tensor(lengths, device=cache.device)[:, None])[:, None, None, :]
 
     def __call__(self, layer: int, query: Tensor) -> Tensor:
+        """`(rows, heads, tokens, head_dim)` to the same shape."""
         keys, values = self._cache.cross_attention[layer][:, self._rows, :, : self._n_states]
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask)
 
     def weights(self, layer: int, head: int, query: Tensor) -> Tensor:
-        """What one head looks at, `(rows, tokens, n_states)` float32."""
+        """The attention weights of one head, `(rows, tokens, n_states)` float32."""
         keys = self._cache.cross_attention[layer, 0, self._rows, head, : self._n_states]
         scores = (query[:, head] @ keys.mT).float() / query.shape[-1] ** 0.5
         if self._mask is not None:
@@ -132,24 +145,31 @@ class CrossAttention:
         return weights
 
 
-class WatchedAttention:
-    """Another plan, of which is kept what the alignment heads look at."""
+class RecordingAttention:
+    """Calls another `DecoderAttention`, and keeps the cross-attention weights of some heads."""
 
-    def __init__(self, plan: PrefillAttention | DecodeAttention, heads: Sequence[tuple[int, int]]) -> None:
-        """`heads`: (layer, head)."""
-        self._plan = plan
+    def __init__(self, attention: PrefillAttention | DecodeAttention, heads: Sequence[tuple[int, int]]) -> None:
+        """Start without weights.
+
+        Args:
+            attention: computes the attention.
+            heads: `(layer, head)` of each head whose weights are kept.
+        """
+        self._attention = attention
         self._heads = heads
         self._weights: list[Tensor] = []
 
     @property
     def weights(self) -> Tensor:
-        """`(rows, heads, tokens, n_states)`, the heads in the order of their layers."""
+        """`(rows, heads, tokens, n_states)`, with the heads in the order of their layers."""
         return torch.stack(self._weights, dim=1)
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
-        return self._plan.self_attention(layer, query, keys_values)
+        """Pass the call on; see `DecoderAttention`."""
+        return self._attention.self_attention(layer, query, keys_values)
 
     def cross_attention(self, layer: int, query: Tensor) -> Tensor:
-        for head in (head for at, head in self._heads if at == layer):
-            self._weights.append(self._plan.cross.weights(layer, head, query))
-        return self._plan.cross_attention(layer, query)
+        """Keep the weights of this layer's heads, and pass the call on; see `DecoderAttention`."""
+        for head in (head for head_layer, head in self._heads if head_layer == layer):
+            self._weights.append(self._attention.cross.weights(layer, head, query))
+        return self._attention.cross_attention(layer, query)

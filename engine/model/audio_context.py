@@ -1,4 +1,4 @@
-"""How much of a window is encoded: all 30 s of it, or its audio and a margin behind it. Plain Python."""
+"""Decides how much of a window is encoded: all 30 s, or its audio and a margin after it. Plain Python."""
 
 from collections.abc import Sequence
 
@@ -7,32 +7,42 @@ from engine.checkpoint.checkpoint import AudioContext
 from engine.config import AudioContext as Choice
 
 _FRAME_SAMPLES = SAMPLE_RATE // 100
+"""Samples of a mel frame of 10 ms."""
 STATES_STEP = 10
-"""Windows of a checkpoint that was trained on short ones have multiples of 0.2 s, so that neighbours may share one."""
+"""Lengths of windows are multiples of this many encoder states (0.2 s) if the checkpoint was trained on short windows.
+Windows of equal length share an encoder call."""
 MARGIN_FRAMES = 100
-"""Behind the audio of an interim whose checkpoint was trained on full windows."""
+"""Mel frames of silence (1 s) after the audio of an interim, if the checkpoint was trained on full windows."""
 LADDER = (200, 300, 400, 500, 750, 1_000)
-"""Encoder states of such an interim, 4 to 20 s, the next ones up; behind the last it is full. They are few, so that
-windows share them, and a GPU has a graph for each."""
+"""Lengths of such an interim in encoder states, 4 to 20 s. An interim gets the shortest that holds its audio and its
+margin, else a full window. The lengths are few, so that windows share them and a GPU has CUDA graphs for each."""
 
 
 class WindowLengths:
-    """Decides by a window's audio, never by its neighbours: these must not change what is read."""
+    """Decides by a window's own audio, never by its neighbours, because they must not change its text."""
 
     def __init__(self, choice: Choice, trained: AudioContext | None, n_full: int) -> None:
-        """Args:
-        trained: how short the checkpoint's windows may be; `None` if it was trained on full ones.
-        n_full: encoder states of a full window.
+        """Choose the lengths that windows may have.
+
+        Args:
+            choice: the setting `audio_context`.
+            trained: how short the checkpoint's windows may be; `None` if it was trained on full windows only.
+            n_full: encoder states of a full window.
         """
         self._trained = None if choice == "full" else trained
         self._n_full = n_full
         self.ladder: Sequence[int] = ()
-        """Shorter lengths that come back, from short to long."""
+        """The lengths for which it pays to capture CUDA graphs, besides the full one, from short to long."""
         if choice == "interims" and trained is None:
             self.ladder = tuple(each for each in LADDER if each < n_full)
 
     def n_states(self, n_samples: int, is_interim: bool) -> int:
-        """Encoder states of a window with so much audio."""
+        """Encoder states of a window.
+
+        Args:
+            n_samples: samples of the window's audio.
+            is_interim: whether the window's text may still change.
+        """
         n_frames = -(-n_samples // _FRAME_SAMPLES)
         if self._trained:
             n_frames = max(n_frames + self._trained.margin_frames, self._trained.min_frames)

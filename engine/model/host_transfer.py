@@ -1,4 +1,4 @@
-"""Between the host and the device: audio in, tokens out, without either waiting for the other."""
+"""Copies audio to the device and tokens to the host, without the host and the device waiting for each other."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,18 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class HostRows:
-    """Numbers on their way to the host."""
+    """Numbers that are being copied to the host."""
 
     columns: Tensor
     """`(columns, rows)` float32."""
     arrived: torch.cuda.Event | None
+    """The end of the copy; `None` if the numbers were on the host already."""
 
     def read(self) -> list[list[float]]:
-        """The one place where a step waits for the device. Token ids are exact in float32."""
+        """Wait for the copy and return the rows. A step waits for the device only here.
+
+        Float32 holds token ids exactly.
+        """
         if self.arrived:
             self.arrived.synchronize()
         rows: list[list[float]] = self.columns.T.tolist()
@@ -28,51 +32,63 @@ class HostRows:
 
 
 class HostTransfer:
-    """Brings audio on a stream of its own, so that it travels and is made ready while the device still encodes."""
+    """Copies audio on its own stream, so that a window is copied and prepared while the device encodes earlier ones."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._is_cuda = device.type == "cuda"
         self._pinned = torch.empty(0)
-        self._taken: torch.cuda.Event | None = None
+        """Page-locked host memory, which the device can copy from without the host."""
+        self._copied: torch.cuda.Event | None = None
+        """The end of the last copy from `_pinned`."""
         self._stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
 
     def prefetch(self, make: Callable[[], Tensor]) -> Tensor:
-        """What `make` gives, which calls `padded`; what is done with it comes after it on the present stream."""
+        """Run a function on the transfer's stream, and return the tensor that it makes.
+
+        The current stream waits for the tensor before it runs anything that is launched later.
+
+        Args:
+            make: calls `padded`, and computes features from the result.
+        """
         if self._stream is None:
             return make()
-        present = torch.cuda.current_stream()
+        current = torch.cuda.current_stream()
         with torch.cuda.stream(self._stream):
             made = make()
-        present.wait_stream(self._stream)
-        made.record_stream(present)
+        current.wait_stream(self._stream)
+        made.record_stream(current)
         return made
 
     def padded(self, windows: Sequence[NDArray[np.float32]], n_samples: int) -> Tensor:
-        """Windows one under the other on the device, zeros behind each: `(windows, n_samples)` float32."""
+        """Copy windows to the device, each padded with zeros.
+
+        Returns:
+            `(windows, n_samples)` float32.
+        """
         if not self._is_cuda:
             padded = np.zeros((len(windows), n_samples), np.float32)
             for row, samples in zip(padded, windows, strict=True):
                 row[: len(samples)] = samples
             return torch.from_numpy(padded)
-        # Only what holds audio travels, through memory that the device reads by itself.
+        # Only the audio is copied, not the padding.
         n_total = sum(map(len, windows))
-        if self._taken:
-            self._taken.synchronize()
+        if self._copied:
+            self._copied.synchronize()
         if len(self._pinned) < n_total:
             self._pinned = torch.empty(2 * n_total, pin_memory=True)
         np.concatenate(windows, out=self._pinned.numpy()[:n_total])
-        moved = self._pinned[:n_total].to(self._device, non_blocking=True)
-        self._taken = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._taken.record()
-        on_device, at = torch.zeros((len(windows), n_samples), device=self._device), 0
-        for row, samples in zip(on_device, windows, strict=True):
-            row[: len(samples)] = moved[at : at + len(samples)]
-            at += len(samples)
-        return on_device
+        packed = self._pinned[:n_total].to(self._device, non_blocking=True)
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied.record()
+        padded_on_device, start = torch.zeros((len(windows), n_samples), device=self._device), 0
+        for row, samples in zip(padded_on_device, windows, strict=True):
+            row[: len(samples)] = packed[start : start + len(samples)]
+            start += len(samples)
+        return padded_on_device
 
     def to_host(self, columns: Tensor) -> HostRows:
-        """Begin to bring `(columns, rows)` float32 to the host."""
+        """Start to copy `(columns, rows)` float32 to the host."""
         if not self._is_cuda:
             return HostRows(columns, None)
         host = torch.empty(columns.shape, pin_memory=True)
@@ -83,10 +99,9 @@ class HostTransfer:
 
 
 def to_device(numbers: Sequence[Any], device: torch.device) -> Tensor:
-    """Integers, in rows if they come in rows, as int64 on the device.
+    """Copy integers, or rows of integers, to the device as int64.
 
-    A GPU takes them when it comes to them: the host goes on. From memory that is not pinned it would wait until the GPU
-    has done all that it was given before.
+    The host does not wait. It would if the memory were not page-locked: until the GPU has finished all earlier work.
     """
     if device.type != "cuda":
         return torch.tensor(numbers, device=device)
@@ -94,6 +109,6 @@ def to_device(numbers: Sequence[Any], device: torch.device) -> Tensor:
 
 
 def to_host(columns: Sequence[Tensor]) -> list[list[float]]:
-    """Columns of any lengths, waited for, in one transfer."""
+    """Copy columns of any lengths to the host in one transfer, and wait for it."""
     flat = iter(torch.cat([column.float() for column in columns]).tolist())
     return [list(islice(flat, len(column))) for column in columns]

@@ -1,4 +1,4 @@
-"""The static memory of the decoder: keys and values of every slot, and who holds which slot."""
+"""The decoder's caches, which are allocated once: keys and values of every slot, and which slots are free."""
 
 import heapq
 import math
@@ -13,14 +13,14 @@ from engine.model.host_transfer import to_device
 from engine.model.packing import Run
 
 Rows = slice | Tensor
-"""Slots, in order: a slice where they are consecutive, so that indexing gives a view, else an index tensor."""
+"""Slots, in order. Consecutive slots are a slice, so that indexing gives a view; other slots are an index tensor."""
 
 
 class KVCache:
-    """Self- and cross-attention keys and values of all slots.
+    """Self-attention and cross-attention keys and values of all slots.
 
-    Buffers are allocated once, as zeros, and never cleared. What lies beyond a slot's lengths is left over from earlier
-    windows: attention masks it, which needs it to be finite, since zero times NaN is NaN.
+    The buffers start as zeros and are never cleared. Positions beyond a slot's length hold what earlier windows left
+    there. Attention masks these positions, so they must hold finite numbers: zero times NaN is NaN.
     """
 
     def __init__(self, model: ModelConfig, n_slots: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -30,22 +30,32 @@ class KVCache:
         self.self_attention = _zeros((*shape, model.max_target_positions, head_dim), device, dtype)
         self.cross_attention = _zeros((*shape, model.max_source_positions, head_dim), device, dtype)
         self.encoder_lengths = [0] * n_slots
-        """Encoder states of each slot's window; 0 for a slot without one."""
+        """Encoder states of each slot's window; 0 for a slot without a window."""
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
-        """The same, on the device, as of the last `update`."""
-        self._are_lengths_new = False
+        """`encoder_lengths` on the device, as they were at the last `update`."""
+        self._have_lengths_changed = False
         self.device = device
         self.dtype = dtype
 
+    @property
+    def padding_slot(self) -> int:
+        """The last slot. Where CUDA graphs are used, it pads batches and never belongs to a window."""
+        return len(self.encoder_lengths) - 1
+
     def rows(self, slots: Sequence[int]) -> Rows:
-        """Index of `slots` in the buffers."""
+        """The index of slots in the buffers."""
         first = slots[0]
         if list(slots) == list(range(first, first + len(slots))):
             return slice(first, first + len(slots))
         return to_device(slots, self.device)
 
     def write_cross_attention(self, layer: int, slots: Sequence[int], keys_values: Tensor, runs: Sequence[Run]) -> None:
-        """Store a layer's keys and values of packed encoder states, `(states, 2, heads, head_dim)`."""
+        """Store one layer's keys and values of encoded windows.
+
+        Args:
+            slots: the slot of each window.
+            keys_values: `(states, 2, heads, head_dim)`, of packed encoder states.
+        """
         for run in runs:
             own = slots[run.windows]
             values = run.unpack(keys_values).permute(2, 0, 3, 1, 4)  # (2, windows, heads, states, head_dim)
@@ -54,24 +64,24 @@ class KVCache:
                 self.set_length(slot, run.n_states)
 
     def set_length(self, slot: int, n_states: int) -> None:
-        """Say how many encoder states a slot holds."""
+        """Set how many encoder states a slot holds."""
         if self.encoder_lengths[slot] != n_states:
             self.encoder_lengths[slot] = n_states
-            self._are_lengths_new = True
+            self._have_lengths_changed = True
 
     def update(self) -> None:
-        """Bring the lengths to the device, if they have changed."""
-        if self._are_lengths_new:
+        """Copy the lengths to the device, if they have changed since the last time."""
+        if self._have_lengths_changed:
             self.lengths.copy_(to_device(self.encoder_lengths, self.device))
-            self._are_lengths_new = False
+            self._have_lengths_changed = False
 
     def forget(self, slot: int) -> None:
-        """The slot's window is over: its length no longer counts. Its keys and values stay where they are."""
+        """Set a slot's length to 0, because its window is finished. Its keys and values stay in the buffers."""
         self.set_length(slot, 0)
 
 
 def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Zeros that, on the CPU, take no memory before they are written: `numpy.zeros` leaves clearing to the system."""
+    """Zeros. On the CPU they take no memory until they are written: the system clears the pages of `numpy.zeros`."""
     if device.type != "cpu":
         return torch.zeros(shape, device=device, dtype=dtype)
     n_bytes = math.prod(shape) * dtype.itemsize
@@ -79,7 +89,7 @@ def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 
 
 class SlotAllocator:
-    """Hands out slots, the lowest free one first, so that those in use lie close together in the buffers."""
+    """Allocates the lowest free slot first, so that the slots in use are close together in the buffers."""
 
     def __init__(self, n_slots: int) -> None:
         self._free = list(range(n_slots))
@@ -87,18 +97,21 @@ class SlotAllocator:
 
     @property
     def n_free(self) -> int:
+        """Slots that are free."""
         return len(self._free)
 
     @property
     def n_rows(self) -> int:
-        """Slots up to the highest one in use: a decode step runs them all as one view, holes included."""
+        """Slots up to the highest one in use. A decode step runs all of them as one view, free ones included."""
         return max(self._used, default=-1) + 1
 
     def allocate(self) -> int:
+        """Take the lowest free slot. The caller checks first that one is free."""
         slot = heapq.heappop(self._free)
         self._used.add(slot)
         return slot
 
     def free(self, slot: int) -> None:
+        """Return a slot that is in use."""
         self._used.remove(slot)
         heapq.heappush(self._free, slot)

@@ -1,7 +1,7 @@
-"""Linear layers, on a CPU with oneDNN's kernels on weights that lie in the order these want.
+"""Linear layers. On a CPU they use oneDNN's kernels, with weights in the memory order that these kernels need.
 
-They give a row the same bits whatever its neighbours, and are faster than PyTorch's default (MKL) where there are
-more than a few rows: twice as fast on an AMD EPYC, with AVX-512.
+The kernels compute the same bits for a row whatever other rows are in the batch. With more than a few rows they are
+also faster than PyTorch's default (MKL): twice as fast on an AMD EPYC with AVX-512.
 """
 
 import torch
@@ -10,22 +10,23 @@ from torch import Tensor, nn
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether there are such kernels for it: PyTorch must have been built with oneDNN."""
+    """Whether oneDNN has kernels for this weight. PyTorch must have been built with oneDNN."""
     has_kernels: bool = torch._C._has_mkldnn
     return has_kernels and weight.device.type == "cpu" and weight.dtype == torch.float32
 
 
 class Product:
-    """Multiplies with a weight, `(outputs, inputs)`; `pack` when its values have been read."""
+    """Multiplies by a weight, `(outputs, inputs)`. Call `pack` once the weight has its values."""
 
     def __init__(self) -> None:
         self._packed: Tensor | None = None
 
     def pack(self, weight: Tensor) -> None:
-        """Reorder a copy of the weight, which is used from now on in its place."""
+        """Reorder a copy of the weight, and multiply by the copy from now on. Without oneDNN, drop any earlier copy."""
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None) if can_pack(weight) else None
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: bool = False) -> Tensor:
+        """Compute `x @ weight.T + bias`, then the exact GELU if asked for."""
         if self._packed is None:
             y = F.linear(x, weight, bias)
             return F.gelu(y) if with_gelu else y
@@ -35,15 +36,16 @@ class Product:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` whose weight can be packed, for inference."""
+    """An `nn.Linear` for inference, whose weight can be packed."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__(in_features, out_features)
         self._product = Product()
 
     def pack(self) -> None:
+        """Reorder the weight for the kernels of this machine; see `Product.pack`."""
         self._product.pack(self.weight)
 
     def forward(self, x: Tensor, *, with_gelu: bool = False) -> Tensor:
-        """With an exact GELU behind it, if asked for."""
+        """Multiply, then compute the exact GELU if asked for."""
         return self._product(x, self.weight, self.bias, with_gelu=with_gelu)

@@ -1,4 +1,4 @@
-"""Log-mel spectrograms, computed on the model's device for a whole batch at once."""
+"""Computes log-mel spectrograms on the model's device, for a whole batch at once."""
 
 import math
 
@@ -8,14 +8,15 @@ from torch import Tensor
 from engine.api import SAMPLE_RATE
 
 N_FFT = 400
-"""25 ms."""
+"""Samples of one Fourier transform: 25 ms."""
 HOP_SAMPLES = 160
-"""10 ms: one frame."""
+"""Samples from one frame to the next: 10 ms."""
 MAX_FREQUENCY_HZ = SAMPLE_RATE / 2
+"""Upper edge of the highest mel band, in Hz."""
 FLOOR = 1e-10
-"""Least power of a mel band, so that its logarithm is finite."""
+"""The least power of a mel band. It keeps the logarithm finite."""
 RANGE_LOG10 = 8.0
-"""What lies further than this below the peak (80 dB) is raised to it."""
+"""Range of a spectrogram below its peak, as a logarithm to base 10 (80 dB). Lower values are raised to its end."""
 
 # The Slaney scale is linear up to 1 kHz, then logarithmic.
 _HZ_PER_LINEAR_MEL = 200.0 / 3.0

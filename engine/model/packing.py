@@ -1,6 +1,7 @@
-"""Encoder states of several windows, one after another without padding, and where each window's lie.
+"""Packs the encoder states of several windows: one window after another, without padding.
 
-Neighbours of equal length make a run: what must not mix windows (convolutions, attention) is one call for each run.
+Neighbouring windows of equal length make a run. An operation that must not mix windows (convolution, attention) is one
+call for each run.
 """
 
 import itertools
@@ -16,20 +17,21 @@ class Run:
     """Consecutive windows of equal length."""
 
     windows: slice
+    """Indices of the windows in the batch."""
     n_windows: int
     n_states: int
-    """Of each window."""
+    """Encoder states of each window."""
     start: int
-    """Its first state among all."""
+    """Index of the run's first state in the packed states."""
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """`(total, ...)` to a view `(n_windows, n_states, ...)`."""
+        """The run's part of packed states `(total, ...)`, as a view `(n_windows, n_states, ...)`."""
         own = packed[self.start : self.start + self.n_windows * self.n_states]
         return own.view(self.n_windows, self.n_states, *packed.shape[1:])
 
 
 def find_runs(n_states: Sequence[int]) -> list[Run]:
-    """Group windows, in order, by their number of states."""
+    """Group neighbouring windows by their number of states, in order."""
     runs: list[Run] = []
     first, start = 0, 0
     for length, group in itertools.groupby(n_states):
@@ -39,19 +41,19 @@ def find_runs(n_states: Sequence[int]) -> list[Run]:
     return runs
 
 
-def cut(n_states: Sequence[int], most: int) -> list[slice]:
-    """Neighbouring windows in parts of at most so many states, or of one window."""
+def cut(n_states: Sequence[int], max_states: int) -> list[slice]:
+    """Cut windows into parts of neighbours, each with at most this many states, or with a single longer window."""
     parts: list[slice] = []
     first, total = 0, 0
-    for at, length in enumerate(n_states):
-        if total and total + length > most:
-            parts.append(slice(first, at))
-            first, total = at, 0
+    for index, length in enumerate(n_states):
+        if total and total + length > max_states:
+            parts.append(slice(first, index))
+            first, total = index, 0
         total += length
     return [*parts, slice(first, len(n_states))]
 
 
 def pack(parts: Sequence[Tensor]) -> Tensor:
-    """One `(n_windows, n_states, ...)` for each run to `(total, ...)`."""
+    """Join the states of all runs, `(n_windows, n_states, ...)` each, to `(total, ...)`."""
     flat = [part.flatten(0, 1) for part in parts]
     return flat[0] if len(flat) == 1 else torch.cat(flat)

@@ -1,4 +1,7 @@
-"""Checkpoints of the published sizes with random weights, `random:large-v3`: to measure speed where there are none."""
+"""Checkpoints of the published sizes with random weights, such as `random:large-v3`.
+
+They measure speed where no trained weights are at hand.
+"""
 
 from itertools import islice, product
 from string import ascii_lowercase
@@ -16,24 +19,28 @@ from engine.errors import CheckpointError
 from engine.model.whisper import Whisper
 
 PREFIX = "random:"
-_N_TEXT = 50_257
-_N_TIMES = 1_501
-_STD = 0.02
-_PLACES_STD = 0.3
-"""Of the embeddings of positions, for each root of the decoder's layers: what a place adds outweighs what the token and
-the audio do, or all places would say the same few words."""
-_SURENESS = 30.0
-"""How far apart logits lie: as a trained model's, so that no text is doubted."""
-_END_AT, _END_EVERY = 31, 32
-"""Positions at which sequences end: after 28 tokens of a plain prompt, and in every 32 behind a long one."""
+"""The names of these checkpoints start with it."""
+_N_TEXT_TOKENS = 50_257
+_N_TIMESTAMPS = 1_501
+_WEIGHT_STD = 0.02
+"""Standard deviation of the weights."""
+_POSITION_STD = 0.3
+"""Standard deviation of the position embeddings, before it is multiplied by the root of the number of decoder layers. A
+position must count for more than the token and the audio; otherwise all positions give the same few words."""
+_LOGIT_SCALE = 30.0
+"""Weight of the last layer norm. It spreads the logits as far as a trained model's, so that no text has a low
+probability."""
+_END_POSITION, _END_PERIOD = 31, 32
+"""A sequence ends at this position, and one period later each time: after 28 tokens with a plain prompt, and at most 32
+tokens after a long prompt."""
 _END_SCALE = 1_000.0
-"""Makes the end outweigh all that 32 layers add."""
+"""Scale of the embedding that ends a sequence. It outweighs all that 32 layers add."""
 _LANGUAGES = (
     "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th ur hr bg lt la mi ml "
     "cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am "
     "yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su yue"
 ).split()
-"""Source: openai/whisper, whisper/tokenizer.py, in the order of their tokens."""
+"""Codes of the languages, in the order of their tokens. Source: openai/whisper, whisper/tokenizer.py."""
 
 
 def _sizes(d_model: int, layers: int, n_mels: int = 80, decoder_layers: int | None = None) -> ModelConfig:
@@ -61,18 +68,18 @@ SIZES = {
     "large-v3": _sizes(1280, 32, n_mels=128),
     "turbo": _sizes(1280, 32, n_mels=128, decoder_layers=4),
 }
-"""By published name. All have large-v3's vocabulary, which has one language more than those before."""
+"""Sizes by published name. All have the vocabulary of large-v3, which has one language more than earlier ones."""
 
 
 def random_checkpoint(name: str) -> Checkpoint:
-    """What `random:SIZE` stands for; it has no folder.
+    """Make the checkpoint `random:SIZE`, which has no folder.
 
     Raises:
-        CheckpointError: there is no such size.
+        CheckpointError: the size is unknown.
     """
     size = name.removeprefix(PREFIX)
     if size not in SIZES:
-        raise CheckpointError(f"{name}: expected {PREFIX} and one of {', '.join(SIZES)}")
+        raise CheckpointError(f"{name}: expected {PREFIX} and one of {', '.join(SIZES)}, got {size!r}")
     model = SIZES[size]
     tokenizer = Tokenizer(_vocabulary())
     languages = {code: tokenizer.sot + 1 + index for index, code in enumerate(_LANGUAGES)}
@@ -85,20 +92,20 @@ def random_checkpoint(name: str) -> Checkpoint:
         max_initial_timestamp_index=50,
         alignment_heads=tuple((layer, head) for layer in layers for head in range(model.decoder_attention_heads)),
     )
-    return Checkpoint(name, None, model, generation, tokenizer)
+    return Checkpoint(name=name, folder=None, model=model, generation=generation, tokenizer=tokenizer)
 
 
 @torch.inference_mode()
 def fill(model: Whisper) -> None:
-    """Random weights, the same every time on the same kind of device; biases 0, norms 1."""
+    """Set random weights, biases of 0 and layer norms of 1. The weights are always the same on one kind of device."""
     generator = torch.Generator(next(model.parameters()).device).manual_seed(0)
     for parameter in model.parameters():
         if parameter.dim() > 1:
-            parameter.normal_(std=_STD, generator=generator)
+            parameter.normal_(std=_WEIGHT_STD, generator=generator)
         else:
             parameter.zero_()
     decoder = model.decoder
-    decoder.embed_positions.weight.mul_(_PLACES_STD / _STD * len(decoder.layers) ** 0.5)
+    decoder.embed_positions.weight.mul_(_POSITION_STD / _WEIGHT_STD * len(decoder.layers) ** 0.5)
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.weight.fill_(1.0)
@@ -106,25 +113,25 @@ def fill(model: Whisper) -> None:
 
 @torch.inference_mode()
 def shape_output(model: Whisper, tokenizer: Tokenizer) -> None:
-    """Have filled weights say what a trained model might: some words, of which it is sure, and then the end.
+    """Change random weights so that they write text like a trained model: some likely words, then the end.
 
-    A sequence ends where it comes to position 31, 63 and so on; its only timestamp is 0.00, at the begin.
+    A sequence ends at position 31, 63 and so on. Its only timestamp is 0.00, at the start.
     """
     decoder = model.decoder
-    decoder.layer_norm.weight.fill_(_SURENESS)
+    decoder.layer_norm.weight.fill_(_LOGIT_SCALE)
     decoder.embed_tokens.weight[tokenizer.first_timestamp :] = 0.0
-    decoder.embed_positions.weight[_END_AT::_END_EVERY] = _END_SCALE * decoder.embed_tokens.weight[tokenizer.eot]
+    decoder.embed_positions.weight[_END_POSITION::_END_PERIOD] = _END_SCALE * decoder.embed_tokens.weight[tokenizer.eot]
 
 
 def _vocabulary() -> Backend:
-    """Bytes, made-up words, then the special tokens of large-v3 where that has them."""
+    """A vocabulary of bytes, made-up words, and the special tokens of large-v3 at their ids there."""
     alphabet = sorted(ByteLevel.alphabet())
     made_up = ("Ġ" + "".join(letters) for length in (2, 3, 4) for letters in product(ascii_lowercase, repeat=length))
-    words = alphabet + list(islice(made_up, _N_TEXT - len(alphabet)))
+    words = alphabet + list(islice(made_up, _N_TEXT_TOKENS - len(alphabet)))
     backend = Backend(BPE({word: index for index, word in enumerate(words)}, []))
     backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
     specials = ["<|endoftext|>", "<|startoftranscript|>", *(f"<|{code}|>" for code in _LANGUAGES)]
     specials += ["<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>"]
     backend.add_special_tokens([*specials, "<|nospeech|>", "<|notimestamps|>"])
-    backend.add_tokens([AddedToken(f"<|{index * 0.02:.2f}|>", normalized=False) for index in range(_N_TIMES)])
+    backend.add_tokens([AddedToken(f"<|{index * 0.02:.2f}|>", normalized=False) for index in range(_N_TIMESTAMPS)])
     return backend

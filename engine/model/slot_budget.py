@@ -1,32 +1,35 @@
-"""How many sequences the device's memory holds at the same time."""
+"""Computes how many slots, and so how many sequences at the same time, fit into the device's memory."""
 
 from engine.checkpoint.checkpoint import ModelConfig
 from engine.errors import CheckpointError
 
 CPU_SLOTS = 32
-"""On a CPU memory is only taken once used."""
+"""Slots on a CPU by default. A slot there takes no memory until it is used."""
 MAX_SLOTS = 256
-"""More than decode steps profit from."""
+"""The most slots that are chosen by default. Decode steps gain nothing from more."""
 SCRATCH_BYTES = 3 << 30
-"""For what the encoder and the graphs hold while they work; large-v3 with sixteen windows takes about 2 GiB."""
+"""GPU memory kept free for the encoder and the CUDA graphs, in bytes. Large-v3 with 16 windows needs about 2 GiB."""
 _GIB = 1 << 30
 
 
 def slot_bytes(model: ModelConfig, itemsize: int) -> int:
-    """Keys and values of one slot: of all its tokens and of a full window's encoder states."""
+    """Bytes of one slot: the keys and values of all its tokens, and of a full window's encoder states."""
     positions = model.max_target_positions + model.max_source_positions
     return 2 * model.decoder_layers * positions * model.d_model * itemsize
 
 
 def choose_slots(model: ModelConfig, itemsize: int, n_slots: int | None, free_bytes: int, fraction: float) -> int:
-    """The slots asked for, or as many as fit.
+    """Choose how many slots a GPU gets.
 
     Args:
-        free_bytes: of the device, once the model lies there.
-        fraction: how much of it may be taken.
+        model: the sizes of the model.
+        itemsize: bytes of one number of the caches.
+        n_slots: the number that the configuration asks for; `None` for as many as fit.
+        free_bytes: free memory of the device, after the model was loaded.
+        fraction: the part of this memory that slots and scratch may use.
 
     Raises:
-        CheckpointError: they do not fit.
+        CheckpointError: the slots that were asked for do not fit, or not even one fits.
     """
     each = slot_bytes(model, itemsize)
     fit = int((free_bytes * fraction - SCRATCH_BYTES) // each)
@@ -34,8 +37,9 @@ def choose_slots(model: ModelConfig, itemsize: int, n_slots: int | None, free_by
         n_slots = min(max(fit, 1), MAX_SLOTS)
     if n_slots > fit:
         raise CheckpointError(
-            f"slots: {n_slots} of {each / _GIB:.2f} GiB each, and {SCRATCH_BYTES / _GIB:.0f} GiB to work in, do not "
-            f"fit into {fraction:g} of the {free_bytes / _GIB:.1f} GiB that are free on the GPU; expected at most "
-            f"{max(fit, 0)}: free memory, ask for fewer slots, or take a smaller model"
+            f"slots: expected at most {max(fit, 0)}, got {n_slots} of {each / _GIB:.2f} GiB each: with "
+            f"{SCRATCH_BYTES / _GIB:.0f} GiB of scratch memory, they do not fit into {fraction:g} of the "
+            f"{free_bytes / _GIB:.1f} GiB that are free on the GPU; "
+            "free memory, set fewer slots, or use a smaller model"
         )
     return n_slots

@@ -1,4 +1,4 @@
-"""Reads a checkpoint's weights into our modules. A weight that is missing or left over is an error."""
+"""Loads a checkpoint's weights into our modules. A weight that is missing or left over is an error."""
 
 import json
 from collections.abc import Iterator
@@ -13,14 +13,15 @@ from engine.errors import CheckpointError
 from engine.model.random_weights import fill, shape_output
 from engine.model.whisper import Whisper, build
 
-_MOST_NAMES_SHOWN = 8
+_MAX_NAMES_SHOWN = 8
+"""An error lists at most this many weights, and says how many more there are."""
 
 
 def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> Whisper:
-    """The checkpoint's model, ready to run.
+    """Build the checkpoint's model and load its weights, so that it is ready to run.
 
     Raises:
-        CheckpointError: weights are missing, left over or of other shapes; names them.
+        CheckpointError: weights are missing, left over, or have other shapes than config.json says. It names them.
     """
     model = build(checkpoint.model, device, dtype)
     if checkpoint.folder is None:
@@ -32,16 +33,16 @@ def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
     missing: list[str] = []
     misshapen: list[str] = []
     for name, target in model.state_dict().items():
-        tensor = _take(published, name, missing)
+        tensor = _pop_tensor(published, name, missing)
         if tensor is None:
             continue
         if tensor.shape != target.shape:
-            misshapen.append(f"{name} {tuple(tensor.shape)}, expected {tuple(target.shape)}")
+            misshapen.append(f"{name}: expected shape {tuple(target.shape)}, got {tuple(tensor.shape)}")
             continue
         target.copy_(tensor)
     projection = published.pop("proj_out.weight", None)
     if projection is not None and not torch.equal(projection.to(device, dtype), model.decoder.embed_tokens.weight):
-        misshapen.append("proj_out.weight differs from decoder.embed_tokens.weight, to which Whisper ties it")
+        misshapen.append("proj_out.weight differs from decoder.embed_tokens.weight, but in Whisper they are the same")
     for problem, names in (("missing", missing), ("wrong", misshapen), ("left over", list(published))):
         if names:
             raise CheckpointError(f"{checkpoint.folder}: weights {problem}: {_enumerate(names)}")
@@ -50,7 +51,13 @@ def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
 
 
 def read_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """All weights of a folder by their published names: safetensors, whole or in parts, else PyTorch's format."""
+    """All weights of a folder, by their published names.
+
+    The folder holds safetensors or PyTorch's own format, each in one file or in several with an index.
+
+    Raises:
+        CheckpointError: the folder holds no weights, or a file is missing or cannot be read.
+    """
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
         index = folder / f"{stem}.{suffix}.index.json"
         whole = folder / f"{stem}.{suffix}"
@@ -63,27 +70,27 @@ def read_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
         for file in files:
             yield from _read_file(file)
         return
-    raise CheckpointError(f"{folder}: no weights; expected model.safetensors, its index, or pytorch_model.bin")
+    raise CheckpointError(f"{folder}: expected model.safetensors, its index, or pytorch_model.bin, got no weights")
 
 
 def _read_file(file: Path) -> Iterator[tuple[str, Tensor]]:
     if not file.exists():
-        raise CheckpointError(f"{file}: missing, though the index names it; fetch the checkpoint again")
+        raise CheckpointError(f"{file}: missing, although the index names it; download the checkpoint again")
     try:
         if file.suffix == ".safetensors":
             with safe_open(file, framework="pt") as tensors:
-                yield from ((name, tensors.get_tensor(name)) for name in tensors.keys())
+                yield from ((name, tensors.get_tensor(name)) for name in tensors.keys())  # noqa: SIM118 - no dict: it cannot be iterated over
         else:
             yield from torch.load(file, map_location="cpu", weights_only=True, mmap=True).items()
     except (SafetensorError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{file}: not readable: {error}") from error
+        raise CheckpointError(f"{file}: expected readable weights, got: {error}") from error
 
 
-def _take(published: dict[str, Tensor], name: str, missing: list[str]) -> Tensor | None:
-    """The tensor for one of our parameters, joined from its published parts, which are taken out of `published`."""
+def _pop_tensor(published: dict[str, Tensor], name: str, missing: list[str]) -> Tensor | None:
+    """Remove the published parts of one of our parameters, and join them; add parts that are absent to `missing`."""
     names = _published_names(name)
     parts = [published.pop(part, None) for part in names]
-    # Key projections have no bias.
+    # Whisper's key projections have no bias: zeros take its place.
     absent = [
         part for part, tensor in zip(names, parts, strict=True) if tensor is None and not part.endswith("k_proj.bias")
     ]
@@ -95,6 +102,7 @@ def _take(published: dict[str, Tensor], name: str, missing: list[str]) -> Tensor
 
 
 def _published_names(name: str) -> list[str]:
+    """The published names of the parts of one of our parameters: we keep some projections in one matrix."""
     name = name.replace(".mlp.", ".")
     for fused, parts in ((".qkv_proj.", "qkv"), (".kv_proj.", "kv")):
         if fused in name:
@@ -103,5 +111,5 @@ def _published_names(name: str) -> list[str]:
 
 
 def _enumerate(names: list[str]) -> str:
-    rest = len(names) - _MOST_NAMES_SHOWN
-    return ", ".join(names[:_MOST_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - _MAX_NAMES_SHOWN
+    return ", ".join(names[:_MAX_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,6 +1,6 @@
-"""Whisper's encoder and decoder. Positions and attention (masks and caches) are passed in as arguments.
+"""Whisper's encoder and decoder. Positions and attention (masks and caches) are arguments of the forward pass.
 
-Source: openai/whisper, whisper/model.py. Queries, keys and values come out of one product instead of three.
+Source: openai/whisper, whisper/model.py. Here one matrix product computes queries, keys and values instead of three.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from engine.model.packing import Run, pack
 
 
 class Whisper(nn.Module):
-    """Encoder and decoder. Built with unset weights: `engine.model.weights` fills them."""
+    """Encoder and decoder. `build` makes one with unset weights, and `engine.model.weights` loads them."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Whisper(nn.Module):
         self.decoder = Decoder(config)
 
     def pack(self) -> None:
-        """Once the weights are read: lay them out for the kernels of this machine."""
+        """Bring the weights into the memory order that this machine's kernels need. Call it once they are loaded."""
         for module in self.modules():
             if isinstance(module, Linear):
                 module.pack()
@@ -32,7 +32,7 @@ class Whisper(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Log-mel spectrograms to encoder states, windows of any lengths in one call."""
+    """Computes encoder states from log-mel spectrograms, for windows of any lengths in one call."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -44,10 +44,15 @@ class Encoder(nn.Module):
         self.layer_norm = nn.LayerNorm(d_model)
 
     def forward(self, features: Tensor, runs: Sequence[Run]) -> Tensor:
-        """`(batch, n_mels, n_frames)`, of which a window takes two frames for each of its states, to packed states.
+        """Encode windows.
+
+        Args:
+            features: `(batch, n_mels, n_frames)`. Each encoder state of a window needs two frames; later frames are
+                not used.
+            runs: the windows, grouped by length.
 
         Returns:
-            `(states, d_model)`.
+            Packed states, `(states, d_model)`.
         """
         x = pack([self.embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
         for layer in self.layers:
@@ -56,13 +61,15 @@ class Encoder(nn.Module):
         return states
 
     def embed(self, features: Tensor) -> Tensor:
-        """`(batch, n_mels, n_frames)` to `(batch, n_frames / 2, d_model)`."""
+        """Convolve, and add positions: `(batch, n_mels, n_frames)` to `(batch, n_frames / 2, d_model)`."""
         x = F.gelu(self.conv1(features))
         x = F.gelu(self.conv2(x)).transpose(1, 2)
         return x + self.embed_positions.weight[: x.shape[1]]
 
 
 class EncoderLayer(nn.Module):
+    """Self-attention within each window, then a perceptron, both with a residual connection."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
@@ -71,7 +78,7 @@ class EncoderLayer(nn.Module):
         self.mlp = MLP(config.d_model, config.encoder_ffn_dim)
 
     def forward(self, x: Tensor, runs: Sequence[Run]) -> Tensor:
-        """`(states, d_model)`, packed."""
+        """Packed states to packed states, `(states, d_model)`."""
         projected = self.self_attn.qkv_proj(self.self_attn_layer_norm(x)).unflatten(-1, (3, self.self_attn.n_heads, -1))
         x = x + self.self_attn.out_proj(encoder_attention(projected, runs))
         out: Tensor = x + self.mlp(self.final_layer_norm(x))
@@ -79,7 +86,7 @@ class EncoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens to hidden states to logits, with encoder states behind the attention."""
+    """Computes hidden states from tokens, and logits from hidden states. Its attention reads the caches."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -90,11 +97,20 @@ class Decoder(nn.Module):
         self._projection = Product()
 
     def pack(self) -> None:
-        """Lay out the projection to the vocabulary, which is the embedding."""
+        """Bring the projection to the vocabulary, which is the token embedding, into the order of the kernels."""
         self._projection.pack(self.embed_tokens.weight)
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: DecoderAttention) -> Tensor:
-        """`(rows, tokens)` and their positions (`(rows, tokens)` or `(tokens,)`) to `(rows, tokens, d_model)`."""
+        """Run some tokens of every row.
+
+        Args:
+            tokens: `(rows, tokens)`.
+            positions: `(rows, tokens)`, or `(tokens,)` for all rows.
+            attention: knows the slot and the length of each row.
+
+        Returns:
+            Hidden states, `(rows, tokens, d_model)`.
+        """
         x = self.embed_tokens(tokens) + self.embed_positions(positions)
         for index, layer in enumerate(self.layers):
             x = layer(x, index, attention)
@@ -113,6 +129,8 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
+    """Self-attention, cross-attention and a perceptron, each with a residual connection."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
@@ -123,6 +141,7 @@ class DecoderLayer(nn.Module):
         self.mlp = MLP(config.d_model, config.decoder_ffn_dim)
 
     def forward(self, x: Tensor, index: int, attention: DecoderAttention) -> Tensor:
+        """`(rows, tokens, d_model)` to the same shape. `index` is the layer's, by which `attention` finds its cache."""
         query, keys_values = self.self_attn.project(self.self_attn_layer_norm(x))
         x = x + self.self_attn.merge(attention.self_attention(index, query, keys_values))
         query = self.encoder_attn.project(self.encoder_attn_layer_norm(x))
@@ -147,11 +166,12 @@ class SelfAttention(nn.Module):
         return projected[0], projected[1:]
 
     def merge(self, heads: Tensor) -> Tensor:
+        """`(batch, heads, tokens, head_dim)` to `(batch, tokens, d_model)`."""
         return _merge(heads, self.out_proj)
 
 
 class CrossAttention(nn.Module):
-    """The projections around cross-attention; those of the encoder states are run once per window."""
+    """The projections around cross-attention. Encoder states are projected once for each window."""
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
@@ -161,24 +181,30 @@ class CrossAttention(nn.Module):
         self.out_proj = Linear(d_model, d_model)
 
     def project(self, x: Tensor) -> Tensor:
+        """`(batch, tokens, d_model)` to queries `(batch, heads, tokens, head_dim)`."""
         query: Tensor = self.q_proj(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
         return query
 
     def project_states(self, states: Tensor) -> Tensor:
+        """`(states, d_model)` to keys and values `(states, 2, heads, head_dim)`."""
         projected: Tensor = self.kv_proj(states).unflatten(-1, (2, self.n_heads, -1))
         return projected
 
     def merge(self, heads: Tensor) -> Tensor:
+        """`(batch, heads, tokens, head_dim)` to `(batch, tokens, d_model)`."""
         return _merge(heads, self.out_proj)
 
 
 class MLP(nn.Module):
+    """The perceptron of a layer: two linear layers with a GELU between them."""
+
     def __init__(self, d_model: int, ffn_dim: int) -> None:
         super().__init__()
         self.fc1 = Linear(d_model, ffn_dim)
         self.fc2 = Linear(ffn_dim, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
+        """`(..., d_model)` to the same shape."""
         out: Tensor = self.fc2(self.fc1(x, with_gelu=True))
         return out
 
@@ -190,12 +216,15 @@ def _merge(heads: Tensor, projection: Linear) -> Tensor:
 
 
 def _embedding(n_rows: int, n_columns: int) -> nn.Embedding:
-    """Without first weights, for which PyTorch, without a device, would import its compiler: two seconds."""
+    """An embedding with unset weights.
+
+    To set them on the meta device, PyTorch would import its compiler, which takes two seconds.
+    """
     return nn.Embedding(n_rows, n_columns, _weight=torch.empty(n_rows, n_columns))
 
 
 def build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Whisper:
-    """A model for inference whose weights are still unset memory."""
+    """Make a model for inference. Its weights are memory that is not set yet."""
     with torch.device("meta"):
         model = Whisper(config)
     return model.to(dtype).to_empty(device=device).eval().requires_grad_(False)

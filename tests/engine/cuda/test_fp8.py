@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from engine.config import EngineConfig
 from engine.cuda import fp8
 from engine.cuda.fused_model import FusedEncoder, HalfProducts
-from engine.cuda.kernels import Scaled
+from engine.cuda.kernels.norm import Scaled
 from engine.errors import CheckpointError
 from engine.model.log_mel import log_mel, mel_filters
 from engine.model.packing import find_runs

@@ -96,7 +96,7 @@ def test_prompts_and_steps_are_decoded_alike(model: Whisper, caches: tuple[KVCac
     tokens, positions = numbers(*(20 + slot for slot in range(N_SLOTS))), numbers(5, 0, 3, 0)
     plain, fused = EagerForward(model, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
     padded = numbers(*prompts[0], 0, 0, *prompts[1]).view(2, 5)
-    expected, found = plain.read(prompts, slots), fused(padded, numbers(0, 0), numbers(*slots))
+    expected, found = plain.prefill(prompts, slots), fused(padded, numbers(0, 0), numbers(*slots))
     torch.testing.assert_close(found[0, :3], expected[0, :3], **TOLERANCE)
     torch.testing.assert_close(found[1], expected[1], **TOLERANCE)
     for _ in range(2):

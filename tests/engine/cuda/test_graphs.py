@@ -11,13 +11,15 @@ from engine.cuda import fused_model
 
 pytest.importorskip("triton")
 
-from engine.config import Kernels
-from engine.cuda import graphs
+from engine.config import EngineConfig, Kernels
+from engine.cuda.flashinfer_loader import load_flashinfer
 from engine.cuda.fused_model import HalfProducts
 from engine.cuda.fused_sampling import FusedSampler
-from engine.cuda.graphs import Captured, CudaGraphForward, load_flashinfer
+from engine.cuda.graph_capture import CapturedGraph, GraphPool
+from engine.cuda.graph_sizes import GraphSizes, n_rows_held
+from engine.cuda.graphs import CudaGraphForward
 from engine.errors import CheckpointError
-from engine.model.forward import EagerForward, n_rows_held
+from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
 from engine.model.random_weights import fill
@@ -68,20 +70,22 @@ def make(
 ) -> tuple[EagerForward, CudaGraphForward]:
     """Both over caches of their own, with the same tokens at the same positions."""
 
-    def capture(self: object, body: Callable[[], Any]) -> Captured[Any]:
+    def capture(self: object, body: Callable[[], Any]) -> CapturedGraph[Any]:
         out = body()
-        return Captured(Replayed(body, out), out)  # type: ignore[arg-type]
+        return CapturedGraph(Replayed(body, out), out)  # type: ignore[arg-type]
 
     if DEVICE.type == "cpu":
-        monkeypatch.setattr(graphs.GraphPool, "capture", capture)
-    # Our products are slow in Triton's interpreter, and tested elsewhere.
-    monkeypatch.setattr(fused_model, "MOST_ROWS", 0)
-    monkeypatch.setattr(graphs, "ROWS", (4, 8) if decodes else (64,))
-    monkeypatch.setattr(graphs, "ENCODE_WINDOWS", (2, 1))
-    monkeypatch.setattr(graphs, "SHORT_WINDOWS", (4,))
-    monkeypatch.setattr(graphs, "FEW_STATES", 48)
-    monkeypatch.setattr(graphs, "READ_ROWS", (4,))
-    monkeypatch.setattr(graphs, "READ_TOKENS", (4,) if decodes else ())
+        monkeypatch.setattr(GraphPool, "capture", capture)
+    # Our matrix products are slow in Triton's interpreter, and other tests cover them.
+    monkeypatch.setattr(fused_model, "MAX_TRITON_ROWS", 0)
+    sizes = GraphSizes(
+        step_rows=(4, 8) if decodes else (64,),
+        prefill_rows=(4,),
+        prefill_tokens=(4,) if decodes else (),
+        full_windows=(2, 1),
+        short_windows=(4,),
+        max_padded_states=48,
+    )
     rows = n_rows_held(N_SLOTS)
     tokens, positions = torch.arange(rows, device=DEVICE) + 20, torch.full((rows,), 4, device=DEVICE)
     plain_cache, cache = (KVCache(TINY, N_SLOTS + 1, DEVICE, torch.float32) for _ in range(2))
@@ -93,9 +97,8 @@ def make(
         positions,
         sampler,
         HalfProducts(),
-        nobody=N_SLOTS,
-        with_graphs=with_graphs,
-        kernels=kernels,
+        EngineConfig(cuda_graphs=with_graphs, kernels=kernels),
+        sizes,
     )
     with torch.inference_mode():
         graphed.capture(4, (TINY.n_mels, 2 * TINY.max_source_positions), shorter)
@@ -114,9 +117,9 @@ def test_a_window_goes_the_same_way(
     slots = [3, 0, 1][: len(lengths)]
     features = torch.randn(len(lengths), TINY.n_mels, 48, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     prompts = [[5, 6, 7], [8, 9, 10, 11], [12]][: len(lengths)]
-    for passes in (plain, graphed):
-        passes.encode(features, slots, find_runs(lengths))
-    expected, found = plain.read(prompts, slots), graphed.read(prompts, slots)
+    for forward in (plain, graphed):
+        forward.encode(features, slots, find_runs(lengths))
+    expected, found = plain.prefill(prompts, slots), graphed.prefill(prompts, slots)
     assert found.shape == expected.shape
     for row, prompt in enumerate(prompts):
         torch.testing.assert_close(found[row, : len(prompt)], expected[row, : len(prompt)], **TOLERANCE)
@@ -144,11 +147,11 @@ def test_full_windows_are_flashinfers_where_it_is_there(model: Whisper, monkeypa
     plain, graphed = make(model, monkeypatch, with_graphs=True, decodes=False, shorter=(), kernels="auto")
     features = torch.randn(4, TINY.n_mels, 48, generator=torch.Generator().manual_seed(4)).to(DEVICE)
     fake_flashinfer.Ragged.seen.clear()
-    for passes in (plain, graphed):
-        passes.encode(features[:3], [0, 1, 3], find_runs([24] * 3))
-        passes.encode(features[3:], [4], find_runs([12]))
+    for forward in (plain, graphed):
+        forward.encode(features[:3], [0, 1, 3], find_runs([24] * 3))
+        forward.encode(features[3:], [4], find_runs([12]))
     assert fake_flashinfer.Ragged.seen == [[24, 24], [24]]
-    states = [passes._cache.cross_attention[:, :, [0, 1, 3, 4]] for passes in (graphed, plain)]
+    states = [forward._cache.cross_attention[:, :, [0, 1, 3, 4]] for forward in (graphed, plain)]
     torch.testing.assert_close(*states, **TOLERANCE)
 
 
@@ -160,12 +163,12 @@ class Uncompiled(fake_flashinfer.Ragged):
 @pytest.mark.parametrize(
     ("kernels", "ragged", "capability", "expected"),
     [
-        ("auto", fake_flashinfer.Ragged, (9, 0), "attention over windows is FlashInfer's"),
+        ("auto", fake_flashinfer.Ragged, (9, 0), "attention over windows uses FlashInfer"),
         ("auto", fake_flashinfer.Ragged, (8, 0), None),
-        ("auto", None, (9, 0), "attention over windows is cuDNN's; FlashInfer's"),
+        ("auto", None, (9, 0), "attention over windows uses cuDNN; FlashInfer would be faster"),
         ("auto", Uncompiled, (9, 0), "FlashInfer does not work here: no nvcc"),
         ("triton", fake_flashinfer.Ragged, (9, 0), None),
-        ("flashinfer", fake_flashinfer.Ragged, (8, 0), "attention over windows is FlashInfer's"),
+        ("flashinfer", fake_flashinfer.Ragged, (8, 0), "attention over windows uses FlashInfer"),
     ],
 )
 def test_flashinfer_is_taken_where_it_is_faster_or_asked_for(
@@ -180,7 +183,7 @@ def test_flashinfer_is_taken_where_it_is_faster_or_asked_for(
     fake_flashinfer.install(monkeypatch, ragged, capability)
     with caplog.at_level("INFO"):
         found = load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), kernels)
-    assert (found is not None) == (expected is not None and "is FlashInfer's" in expected)
+    assert (found is not None) == (expected is not None and "uses FlashInfer" in expected)
     assert expected in caplog.messages[-1] if expected else not caplog.messages
 
 
@@ -188,7 +191,7 @@ def test_flashinfer_is_taken_where_it_is_faster_or_asked_for(
     ("ragged", "expected"),
     [
         (None, "kernels flashinfer: expected the package"),
-        (Uncompiled, "expected it to work on this machine, got no nvcc"),
+        (Uncompiled, "expected it to work on this machine, got: no nvcc"),
     ],
 )
 def test_flashinfer_that_is_asked_for_and_not_to_be_had_is_named(

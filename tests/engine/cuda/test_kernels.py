@@ -6,7 +6,9 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
-from engine.cuda import kernels
+from engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
+from engine.cuda.kernels.linear import linear, linear_split_k
+from engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HEADS, HEAD_DIM = 2, 64
@@ -23,14 +25,14 @@ def integers(*values: int) -> torch.Tensor:
 
 def test_layer_norm_of_a_sum() -> None:
     x, y, weight, bias = random(5, 96), random(5, 96, seed=1), random(96, seed=2), random(96, seed=3)
-    total, normed = kernels.layer_norm(x, y, None, weight, bias)
+    total, normed = layer_norm(x, y, None, weight, bias)
     torch.testing.assert_close(total, x + y)
     torch.testing.assert_close(normed, F.layer_norm(x + y, (96,), weight, bias), atol=1e-5, rtol=1e-5)
 
 
 def test_layer_norm_alone_keeps_its_input() -> None:
     x, weight, bias = random(3, 128), random(128, seed=2), random(128, seed=3)
-    total, normed = kernels.layer_norm(x, None, None, weight, bias)
+    total, normed = layer_norm(x, None, None, weight, bias)
     assert total is x
     torch.testing.assert_close(normed, F.layer_norm(x, (128,), weight, bias), atol=1e-5, rtol=1e-5)
 
@@ -38,14 +40,14 @@ def test_layer_norm_alone_keeps_its_input() -> None:
 def test_parts_of_a_product_are_added_with_their_bias() -> None:
     x, inputs, product, product_bias = random(3, 96), random(3, 256, seed=1), random(96, 256, seed=2) / 16, random(96)
     weight, bias = random(96, seed=3), random(96, seed=4)
-    parts = kernels.linear_parts(inputs, product)
-    total, normed = kernels.layer_norm(x, parts, product_bias, weight, bias)
+    parts = linear_split_k(inputs, product)
+    total, normed = layer_norm(x, parts, product_bias, weight, bias)
     expected = x + F.linear(inputs, product, product_bias)
     torch.testing.assert_close(total, expected, atol=2e-3, rtol=2e-3)
     torch.testing.assert_close(normed, F.layer_norm(expected, (96,), weight, bias), atol=2e-3, rtol=2e-3)
 
 
-def dequantised(scaled: kernels.Scaled) -> torch.Tensor:
+def dequantised(scaled: Scaled) -> torch.Tensor:
     return scaled.values.float() * scaled.scales
 
 
@@ -54,7 +56,7 @@ def dequantised(scaled: kernels.Scaled) -> torch.Tensor:
 def test_rows_are_scaled_to_what_eight_bits_hold(with_gelu: bool) -> None:
     """Each by itself, however large or small it is; a row of zeros stays one."""
     x = random(4, 96) * torch.tensor([[1e-4], [1.0], [1e4], [0.0]], device=DEVICE)
-    scaled = kernels.scaled(x, with_gelu=with_gelu)
+    scaled = scale_rows(x, with_gelu=with_gelu)
     expected = F.gelu(x) if with_gelu else x
     assert scaled.values.dtype == torch.float8_e4m3fn
     assert scaled.values.float().abs().amax(1).tolist() == [448, 448, 448, 0]
@@ -67,10 +69,10 @@ def test_rows_are_scaled_to_what_eight_bits_hold(with_gelu: bool) -> None:
 @pytest.mark.usefixtures("exact_eight_bits")
 def test_layer_norm_of_a_sum_is_scaled() -> None:
     x, y, weight, bias = random(5, 96), random(5, 96, seed=1), random(96, seed=2), random(96, seed=3)
-    expected_total, expected = kernels.layer_norm(x, y, None, weight, bias)
-    total, normed = kernels.layer_norm_scaled(x, y, weight, bias, 1e-5)
+    expected_total, expected = layer_norm(x, y, None, weight, bias)
+    total, normed = layer_norm_scaled(x, y, weight, bias, 1e-5)
     torch.testing.assert_close(total, expected_total)
-    torch.testing.assert_close(dequantised(normed), dequantised(kernels.scaled(expected)), atol=1e-5, rtol=0.07)
+    torch.testing.assert_close(dequantised(normed), dequantised(scale_rows(expected)), atol=1e-5, rtol=0.07)
 
 
 @pytest.mark.parametrize("rows", [1, 16, 17, 40])
@@ -78,15 +80,15 @@ def test_layer_norm_of_a_sum_is_scaled() -> None:
 def test_linear(rows: int, with_gelu: bool) -> None:
     x, weight, bias = random(rows, 128), random(100, 128, seed=1) / 11, random(100, seed=2)
     expected = F.linear(x, weight, bias)
-    out = kernels.linear(x, weight, bias, with_gelu=with_gelu)
+    out = linear(x, weight, bias, with_gelu=with_gelu)
     torch.testing.assert_close(out, F.gelu(expected) if with_gelu else expected, atol=2e-3, rtol=2e-3)
 
 
 def test_linear_rows_do_not_depend_on_their_number() -> None:
     x, weight = random(40, 128, dtype=torch.bfloat16), random(64, 128, seed=1, dtype=torch.bfloat16)
-    whole = kernels.linear(x, weight, None, dtype=torch.float32)
+    whole = linear(x, weight, None, dtype=torch.float32)
     for n_rows in (1, 5, 16, 33):
-        assert torch.equal(kernels.linear(x[:n_rows], weight, None, dtype=torch.float32), whole[:n_rows])
+        assert torch.equal(linear(x[:n_rows], weight, None, dtype=torch.float32), whole[:n_rows])
 
 
 @pytest.mark.parametrize("n_tokens", [1, 4, 20, 40])
@@ -105,7 +107,7 @@ def test_self_attention_appends_and_looks_back(n_tokens: int) -> None:
         attended = F.scaled_dot_product_attention(own[0], all_keys, all_values, attn_mask=mask)
         expected.append(attended.transpose(0, 1).reshape(n_tokens, WIDTH))
         expected_keys[slot, :, start : start + n_tokens] = own[1]
-    out = kernels.self_attention(qkv, keys, values, slots, starts, n_tokens)
+    out = self_attention(qkv, keys, values, slots, starts, n_tokens)
     torch.testing.assert_close(out, torch.cat(expected), atol=2e-3, rtol=2e-3)
     assert torch.equal(keys, expected_keys)
 
@@ -116,7 +118,7 @@ def test_self_attention_stays_inside_its_slot() -> None:
         torch.zeros(2, HEADS, 32, HEAD_DIM, device=DEVICE),
         torch.zeros(2, HEADS, 32, HEAD_DIM, device=DEVICE),
     )
-    kernels.self_attention(random(1, 3 * WIDTH), keys, values, integers(0), integers(32), 1)
+    self_attention(random(1, 3 * WIDTH), keys, values, integers(0), integers(32), 1)
     assert not keys.any() and not values.any()
 
 
@@ -126,7 +128,7 @@ def test_cross_attention_knows_each_slots_length(n_tokens: int) -> None:
     keys, values = random(4, HEADS, n_states, HEAD_DIM, seed=1), random(4, HEADS, n_states, HEAD_DIM, seed=2)
     slots, lengths = integers(2, 0, 3), integers(400, 250, 7, 0)
     query = random(3 * n_tokens, WIDTH, seed=3)
-    out = kernels.cross_attention(query, keys, values, slots, lengths, n_tokens).view(3, n_tokens, WIDTH)
+    out = cross_attention(query, keys, values, slots, lengths, n_tokens).view(3, n_tokens, WIDTH)
     for row, slot in enumerate((2, 0)):
         length = int(lengths[slot])
         own = query.view(3, n_tokens, HEADS, HEAD_DIM)[row].transpose(0, 1)
@@ -142,7 +144,7 @@ def test_cross_keys_and_values_are_stored_by_slot() -> None:
         torch.zeros(3, HEADS, 10, HEAD_DIM, device=DEVICE),
     )
     product = random(2 * n_states, 2 * width)
-    kernels.store_cross(product, keys, values, integers(2, 0))
+    store_cross_attention(product, keys, values, integers(2, 0))
     split = product.view(2, n_states, 2, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
     assert torch.equal(keys[[2, 0], :, :n_states], split[0])
     assert torch.equal(values[[2, 0], :, :n_states], split[1])

@@ -25,7 +25,7 @@ def test_as_many_as_fit() -> None:
 def test_what_was_asked_for_is_kept_where_it_fits() -> None:
     free = SCRATCH_BYTES + 100 * slot_bytes(LARGE, 2)
     assert choose_slots(LARGE, 2, 100, free, 1.0) == 100
-    with pytest.raises(CheckpointError, match=r"slots: 101 of 0\.30 GiB each.*expected at most 100"):
+    with pytest.raises(CheckpointError, match=r"slots: expected at most 100, got 101 of 0\.30 GiB each"):
         choose_slots(LARGE, 2, 101, free, 1.0)
 
 
