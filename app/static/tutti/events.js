@@ -1,5 +1,5 @@
 /**
- * The messages of `tutti.v1`, with the names of the wire. `parseEvent` is the one place that checks what the server sends.
+ * The messages of `tutti.v1`, with the names of the wire. Only `parseEvent` checks what the server sends.
  * All times are seconds from the start of the session's audio.
  */
 import { ProtocolError } from "./errors.js";

@@ -139,7 +139,7 @@ class Session:
         return event
 
     async def stream(self, audio: AsyncIterable[bytes]) -> AsyncGenerator[Event, None]:
-        """Send `audio`, then `stop`, and meanwhile yield the events up to `stopped`.
+        """Send `audio`, then `stop`, and at the same time yield the events up to `stopped`.
 
         The session stays open while the source is silent. If the source raises an error, the audio before it becomes
         final first, and the error is raised after `stopped`. `end_audio` ends the audio early. After the generator has
