@@ -31,7 +31,7 @@ from tutti.options import (
 KEEPALIVE_SHARE = 1 / 3
 """`stream` sends `keepalive` when nothing was sent for this fraction of `limits.idle_timeout_s`.
 
-Two of them may be lost or late before the server ends the session.
+It is a third, so that a slow network may delay a keepalive without ending the session.
 """
 
 
