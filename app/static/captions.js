@@ -1,6 +1,6 @@
 /**
- * The captions page: runs one session at a time from the microphone and shows what comes back. What the messages mean
- * is left to ./tutti/, the JavaScript client.
+ * The captions page. It sends the microphone to the server, one session at a time, and shows the text that comes back.
+ * The JavaScript client in ./tutti/ handles the session and its messages.
  */
 
 import {
@@ -14,17 +14,22 @@ import {
   openMicrophone,
 } from "./tutti/index.js";
 
-/** Enough for a paragraph; longer lines are hard to follow. */
+/** The length of a paragraph, in seconds of speech. Longer lines are hard to read. */
 const MAX_UTTERANCE_S = 30;
+/** How long the server may take to finish after Stop. */
 const STOP_TIMEOUT_MS = 15_000;
+/** How long the request that finds out why a connection was refused may take. */
 const PROBE_TIMEOUT_MS = 5_000;
+/** How long the button shows that the transcript was copied. */
 const COPIED_SHOWN_MS = 2_000;
+/** A longer delay than this, in seconds, is shown in another colour. */
 const SLOW_S = 2;
-/** A reader who comes back this close to the end follows what is said again. */
+/** When the reader scrolls down to within this distance of the end, the page follows the newest text again. */
 const FOLLOW_PX = 64;
-/** Heights are rounded: closer than this is the end. */
+/** Browsers round heights: a position closer than this is the end. */
 const END_PX = 2;
 const INT16_MAX = 32767;
+/** The level bar is empty at this many decibels below full scale. */
 const LEVEL_FLOOR_DB = 50;
 
 const element = (id) => document.getElementById(id);
@@ -48,7 +53,7 @@ const page = {
   clear: element("clear"),
 };
 
-/** What each state is called, and what the button does in it. */
+/** For each state, the text of the status and of the button. */
 const STATES = {
   idle: { status: "Ready", button: "Start" },
   asking: { status: "Waiting for the microphone…", button: "Cancel" },
@@ -62,14 +67,14 @@ const STATES = {
 const RUNNING = ["asking", "connecting", "live", "finishing"];
 
 let state = "idle";
-/** The run in progress: `cancel` ends it at once, `finish` when everything is final. */
+/** The present run: `cancel` ends it at once, `finish` ends it when all text is final. */
 let run;
-/** Seconds of audio so far; a new session goes on from here, so that times never run backwards. */
+/** Seconds of audio so far. A new session begins at this time, so that times never run backwards. */
 let clockS = 0;
 let apiKey;
-/** Whether the newest text is kept in view: until the reader scrolls up, however little. */
+/** Whether the page keeps the newest text in view. It stops as soon as the reader scrolls up. */
 let isFollowing = true;
-/** How far down the transcript was when it was last looked at. */
+/** The last known scroll position of the transcript. */
 let scrolledPx = 0;
 
 // Events from the page
@@ -129,8 +134,8 @@ window.addEventListener("resize", () => {
   }
 });
 
-// Text has come, or its room has changed: with the window, or with the controls, which grow when they have something to
-// say. In a frame this comes behind what the reader did, and before it is drawn.
+// Called when there is new text, or when the space for it changes with the window or with the controls, which grow to show
+// a message. In each frame the browser calls this after the reader's scrolling and before it draws.
 const sizes = new ResizeObserver(follow);
 sizes.observe(page.transcript);
 sizes.observe(page.transcript.firstElementChild);
@@ -148,11 +153,11 @@ async function start() {
   try {
     show("asking");
     microphone = await openMicrophone({ signal });
-    // What is said while the connection opens is heard too; opening takes at most the client's timeout.
+    // Audio from before the session is open is kept and sent later. Opening takes at most the timeout of the client.
     const early = [];
     const startS = clockS;
     let nSamples = 0;
-    const hear = (samples) => {
+    const sendAudio = (samples) => {
       if (session === undefined) {
         early.push(samples);
         return;
@@ -172,7 +177,7 @@ async function start() {
       page.elapsed.textContent = clock(clockS);
       page.level.style.transform = `scaleX(${level(samples)})`;
     };
-    microphone.start(hear, (error) => {
+    microphone.start(sendAudio, (error) => {
       showMessage(sentence(error));
       if (session === undefined) {
         run.cancel();
@@ -194,7 +199,7 @@ async function start() {
     });
     session.started.warnings.forEach(warn);
     run.finish = () => finish(microphone, session);
-    early.forEach(hear);
+    early.forEach(sendAudio);
     show("live");
     awake = keepAwake();
     await showEvents(session);
@@ -244,16 +249,17 @@ async function showEvents(session) {
   }
 }
 
-/** Keeps the screen on while captions run, where the browser can. */
+/** Keeps the screen on during the captions, if the browser can. */
 async function keepAwake() {
   try {
     return await navigator.wakeLock?.request("screen");
   } catch (error) {
-    console.info("The screen may go dark:", error);
+    console.info("The screen may turn off:", error);
     return undefined;
   }
 }
 
+/** The loudness of a chunk, from 0 to 1 on a logarithmic scale. */
 function level(samples) {
   let peak = 0;
   for (const sample of samples) {
@@ -265,18 +271,18 @@ function level(samples) {
 
 // Lines
 
-/** Shows a line of `Captions`; one that has ended moves from the live lines to the final ones. */
+/** Shows a line of `Captions`. A line that has ended moves from the live lines to the final lines. */
 function showLine(line) {
   const isFinal = "end_s" in line;
   let node = [...page.live.children].find((child) => child.dataset.utterance === String(line.utterance));
   const isBlank = isFinal ? line.text === "" : line.segments + line.stable + line.tail === "";
   if (isFinal) {
     if (!isBlank) {
-      // A new node, so that screen readers read it.
+      // A new node, so that screen readers read it aloud.
       const final = newLine(line);
       final.querySelector(".solid").textContent = line.text;
       if (node !== undefined && node.nextElementSibling !== null) {
-        // Shorter than it was expected to be: the line below stays where it is.
+        // The final text may be shorter. The line below it must not move.
         final.style.minHeight = node.style.minHeight;
       }
       page.finals.append(final);
@@ -289,7 +295,7 @@ function showLine(line) {
     }
     node.querySelector(".solid").textContent = line.segments + line.stable;
     node.querySelector(".tail").textContent = line.tail;
-    // A tail that gets shorter gives no room back, so nothing jumps.
+    // A line never gets lower, even when its tail gets shorter. Otherwise the lines below it would jump.
     node.style.minHeight = `${node.getBoundingClientRect().height}px`;
   }
   showContents();
@@ -313,7 +319,7 @@ function newLine(line) {
   return node;
 }
 
-/** What was stable when a session broke off stays; what might still have changed goes. */
+/** Keeps the stable text of open lines when a session has ended, and removes text that might still have changed. */
 function keepOpenLines() {
   for (const node of Array.from(page.live.children)) {
     node.querySelector(".tail").remove();
@@ -336,7 +342,7 @@ function transcript() {
 
 async function copy(text) {
   try {
-    // Absent on pages that are not secure.
+    // `navigator.clipboard` does not exist on pages that are not secure.
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
@@ -350,7 +356,7 @@ async function copy(text) {
   }
 }
 
-// What the page says
+// Texts of the page
 
 function show(next) {
   state = next;
@@ -359,7 +365,7 @@ function show(next) {
   document.body.dataset.state = next;
   page.status.textContent = status;
   page.toggleLabel.textContent = button;
-  // Not `disabled`, which would take the keyboard's focus away.
+  // `disabled` would take the keyboard focus away from the button.
   page.toggle.setAttribute("aria-disabled", String(next === "finishing"));
   page.language.disabled = isRunning;
   page.keyForm.querySelector("button").disabled = isRunning;
@@ -423,27 +429,28 @@ function fail(error) {
   showMessage(sentence(error));
 }
 
+/** The message for each error with which a server ends a session. */
 const SESSION_ENDS = {
-  draining: "The server is going down. Restart to go on with another one.",
+  draining: "The server is shutting down. Press Restart to continue on another one.",
   overloaded: "The server is full. Try again in a moment.",
-  idle: "The server heard nothing for too long and hung up.",
-  too_fast: "The sound reached the server faster than time. Restart to go on.",
-  engine_failed: "The server failed. What it heard before is above.",
+  idle: "The server received no audio for too long and closed the connection.",
+  too_fast: "The audio reached the server too fast. Press Restart to continue.",
+  engine_failed: "The server has failed. The text above is kept.",
 };
 
-/** Says in plain words why a run has ended, and what to do about it. */
+/** Shows why a run has ended, and what the user can do. */
 async function explain(error, signal) {
   if (error instanceof ConnectError && error.code === "connect_failed") {
     await explainRefusal(signal);
   } else if (error instanceof ConnectionLost) {
     show("lost");
-    showMessage("The connection to the server was lost. What is above is kept.");
+    showMessage("The connection to the server was lost. The text above is kept.");
   } else if (error instanceof SessionError) {
     show("lost");
     showMessage(SESSION_ENDS[error.code] ?? `The server ended the session: ${error.message}.`);
   } else if (error.code === "bad_api_key") {
     show("failed");
-    askForKey("This is not an API key: it has characters that no key has.");
+    askForKey("This is not an API key: it contains characters that are not allowed in a key.");
   } else {
     fail(error);
   }
@@ -452,7 +459,7 @@ async function explain(error, signal) {
   }
 }
 
-/** A browser does not say why a WebSocket was refused, so an ordinary request asks. */
+/** Finds out with an HTTP request why the server refused: browsers do not give the reason for a WebSocket. */
 async function explainRefusal(signal) {
   let status;
   try {
@@ -475,15 +482,17 @@ async function explainRefusal(signal) {
   } else if (status === 401 || status === 403) {
     askForKey(apiKey === undefined ? "This server needs an API key." : "The server does not accept this API key.");
   } else {
-    askForKey("The server refused the connection. It may be full, in which case try again in a moment, or need an API key.");
+    askForKey("The server refused the connection. If it is full, try again in a moment. It may also need an API key.");
   }
 }
 
+/** The message of an error as a sentence. */
 function sentence(error) {
   const text = error instanceof Error ? error.message : String(error);
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
+/** A time as `m:ss` or `h:mm:ss`. */
 function clock(seconds) {
   const whole = Math.floor(seconds);
   const parts = [Math.floor(whole / 60) % 60, whole % 60];

@@ -128,7 +128,7 @@ def restart_pause_s(n_crashes: int, first_s: float) -> float:
 
 @dataclass(slots=True)
 class ManagedProcess:
-    """A process that the supervisor keeps running: when it dies, another takes its place."""
+    """A process that the supervisor keeps running: when it dies, another replaces it."""
 
     name: str
     restarts: RestartPolicy

@@ -82,7 +82,7 @@ class _Submission:
             self.accepted.set_result(None)
 
     def supersede(self) -> None:
-        """End the window as an interim whose place a newer one takes."""
+        """End the window as an interim that a newer one replaces."""
         self.accept()
         self.inbox.put(SupersededEvent())
 
@@ -157,13 +157,13 @@ class RemoteTranscriber:
         self._failure: EngineFailed | None = None
         """Set when there will be no engine any more."""
 
-    # The engine comes and goes.
+    # Engines start and die.
 
     def connect(self, engine: EngineUp) -> None:
         """Use this engine, and submit all open windows to it, in order.
 
         Any window that was open in a crash may have caused it. Such windows are submitted one after another, so that
-        the one that causes the next crash is known, and takes no other with it.
+        the one that causes the next crash is known, and no other window fails with it.
         """
         assert self._engine is None
         self._info, self._stats = engine.info, engine.stats

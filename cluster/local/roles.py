@@ -79,7 +79,7 @@ class EngineRole:
     """The audio pool of each gateway, by the gateway's number."""
 
     async def __call__(self, pipe: ControlPipe) -> None:
-        """Do the work of the process. An error that the operator can remove goes to the supervisor."""
+        """Do the work of the process. An error that the operator can remove is sent to the supervisor."""
         limit_openmp_spinning()
         try:
             async with self.start() as transcriber:

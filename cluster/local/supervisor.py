@@ -78,6 +78,7 @@ class Supervisor:
         self._pools: tuple[SharedMemory, ...] = ()
         """The audio pool of each gateway."""
         self._admission_counts: SharedMemory
+        """The sessions and uploads of each gateway. It exists while `run` does, as do the pools."""
 
     @property
     def engine_process(self) -> int | None:

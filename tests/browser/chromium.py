@@ -1,7 +1,4 @@
-"""A headless Chromium that hears a WAV file, driven through the DevTools protocol.
-
-What is tested with it is left to the tests.
-"""
+"""A headless Chromium whose microphone is a WAV file, controlled through the DevTools protocol."""
 
 import asyncio
 import base64
@@ -23,12 +20,12 @@ from websockets.exceptions import ConnectionClosed
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 START_TIMEOUT_S = 60
 COMMAND_TIMEOUT_S = 60
-# Screenshots of a whole page are larger than the default of 1 MiB.
 MAX_MESSAGE_BYTES = 64 * 2**20
+"""The largest message of the browser. Screenshots of a whole page are larger than the default of 1 MiB."""
 
 
 def find_chromium() -> str:
-    """The program's path; skips the test without one, or fails it where a browser is required."""
+    """The path of the program. Without one the test is skipped, or fails if TUTTI_REQUIRE_BROWSER is 1."""
     for name in NAMES:
         path = shutil.which(name)
         if path is not None:
@@ -40,7 +37,7 @@ def find_chromium() -> str:
 
 
 def write_wav(path: Path, samples: npt.NDArray[np.float32], sample_rate: int) -> Path:
-    """Writes mono samples in [-1, 1] as 16-bit PCM."""
+    """Write mono samples in [-1, 1] as 16-bit PCM."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
@@ -50,11 +47,11 @@ def write_wav(path: Path, samples: npt.NDArray[np.float32], sample_rate: int) ->
 
 
 class PageError(Exception):
-    """JavaScript threw, or the browser refused a command."""
+    """JavaScript raised an error, or the browser refused a command."""
 
 
 class Page:
-    """One tab. Every wait is the browser's own: a promise that settles when the thing has happened."""
+    """One tab of the browser. Nothing is polled: every wait is a promise in the page."""
 
     def __init__(self, devtools: "DevTools", session_id: str) -> None:
         self._devtools = devtools
@@ -69,7 +66,7 @@ class Page:
         return await self._devtools.command(method, self._session_id, **params)
 
     async def evaluate(self, expression: str) -> Any:
-        """The expression's value, awaited if it is a promise."""
+        """The value of a JavaScript expression; a promise is awaited."""
         answer = await self.command("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
@@ -77,41 +74,41 @@ class Page:
         return answer["result"].get("value")
 
     async def open(self, url: str) -> None:
-        """Resolves when the document and its modules have been loaded and run."""
+        """Open a URL, and wait until the document and its modules have been loaded and have run."""
         loaded = self._devtools.expect_event("Page.loadEventFired", self._session_id)
         await self.command("Page.navigate", url=url)
         async with asyncio.timeout(COMMAND_TIMEOUT_S):
             await loaded
 
     async def wait_for(self, condition: str, timeout_s: float = 30) -> Any:
-        """Waits until a JavaScript expression is truthy, looking again after each change of the document."""
+        """Wait until a JavaScript expression is truthy. It is evaluated after each change of the document."""
         expression = f"""new Promise((resolve) => {{
-            const look = () => {{
+            const check = () => {{
                 const value = ({condition});
                 if (value) {{ observer.disconnect(); resolve(value); }}
             }};
-            const observer = new MutationObserver(look);
+            const observer = new MutationObserver(check);
             observer.observe(document, {{subtree: true, childList: true, characterData: true, attributes: true}});
-            look();
+            check();
         }})"""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self.evaluate(expression)
         except TimeoutError as error:
             text = await self.evaluate("document.body.dataset.state + '\\n' + document.body.innerText")
-            raise TimeoutError(f"{condition} has not come true; the page says:\n{text}\n{self.errors}") from error
+            raise TimeoutError(f"{condition} is not true; the text of the page is:\n{text}\n{self.errors}") from error
 
     async def drawn(self) -> None:
-        """Waits until what is in the document now has been laid out and drawn."""
+        """Wait until the present document has been laid out and drawn."""
         await self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
     async def turn_wheel(self, selector: str, by_px: float) -> None:
-        """Turns the mouse's wheel over the middle of the element; down is positive."""
+        """Turn the wheel of the mouse over the middle of the element; down is positive."""
         place = await self._middle(selector)
         await self.command("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=by_px, **place)
 
     async def click(self, selector: str) -> None:
-        """A real click in the middle of the element, which counts as the user's."""
+        """Click in the middle of the element. The browser treats it as a click of the user."""
         place = await self._middle(selector)
         for kind in ("mousePressed", "mouseReleased"):
             await self.command("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
@@ -133,7 +130,7 @@ class Page:
             )
 
     async def show_as(self, width: int, height: int, *, dark: bool = False, scale: float = 1) -> None:
-        """Window size in CSS pixels, and the colour scheme."""
+        """Set the size of the window in CSS pixels, and the colour scheme."""
         await self.command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
         )
@@ -146,7 +143,7 @@ class Page:
 
 
 class DevTools:
-    """The browser's DevTools socket: answers are matched to commands by id."""
+    """The DevTools socket of the browser. Answers and commands have the same id."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.errors: list[str] = []
@@ -156,23 +153,23 @@ class DevTools:
         self._expected: list[tuple[str, str, asyncio.Future[None]]] = []
 
     async def read(self) -> None:
-        """Runs until the browser goes away."""
+        """Read messages until the browser closes the socket."""
         try:
             async for text in self._socket:
                 message = json.loads(text)
                 if "id" in message:
                     answer = self._answers.pop(message["id"])
-                    # A command whose wait was given up is answered all the same.
+                    # The browser answers also a command whose caller does not wait any more.
                     if not answer.done():
                         answer.set_result(message)
                 else:
                     self._on_event(message["method"], message.get("sessionId", ""), message["params"])
         except ConnectionClosed:
-            # A test that has failed closes its side; its own error is the one to show.
+            # A test that has failed closes the socket; pytest shows the error of the test.
             pass
         for answer in self._answers.values():
             if not answer.done():
-                answer.set_exception(PageError("Chromium has gone away"))
+                answer.set_exception(PageError("Chromium has closed the connection"))
 
     async def command(self, method: str, session_id: str | None = None, **params: object) -> dict[str, Any]:
         self._next_id += 1
@@ -190,10 +187,10 @@ class DevTools:
         return result
 
     def expect_event(self, method: str, session_id: str) -> asyncio.Future[None]:
-        """A future for the next such event, from now on."""
-        came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._expected.append((method, session_id, came))
-        return came
+        """A future for the next such event after this call."""
+        received: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._expected.append((method, session_id, received))
+        return received
 
     def _on_event(self, method: str, session_id: str, params: dict[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
@@ -209,9 +206,13 @@ class DevTools:
 
 @asynccontextmanager
 async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str] = ()) -> AsyncIterator[Page]:
-    """One page in a fresh browser that hears `microphone` once, from the moment the page asks for it.
+    """Open a page in a new browser, which is closed at the end of the block.
 
-    Without a file the page is refused the microphone. `profile` is an empty folder; the browser is gone afterwards.
+    Args:
+        profile: an empty folder.
+        microphone: a WAV file that is played once, from the moment when the page opens the microphone. None: the
+            browser refuses the microphone.
+        flags: of Chromium.
     """
     command = [
         find_chromium(),
@@ -245,7 +246,7 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
         async with asyncio.timeout(START_TIMEOUT_S):
             url = await _devtools_url(process.stderr)
         async with asyncio.TaskGroup() as tasks:
-            # Chromium writes warnings as long as it runs; a full pipe would stop it.
+            # Chromium writes warnings while it runs; a full pipe would stop it.
             tasks.create_task(_drain(process.stderr))
             async with connect(url, max_size=MAX_MESSAGE_BYTES, proxy=None) as socket:
                 devtools = DevTools(socket)
@@ -264,14 +265,14 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
 
 
 async def _devtools_url(stderr: asyncio.StreamReader) -> str:
-    said = []
+    output = []
     async for line in stderr:
         text = line.decode(errors="replace").strip()
         _, found, url = text.partition("DevTools listening on ")
         if found:
             return url
-        said.append(text)
-    raise PageError("Chromium did not start:\n" + "\n".join(said[-20:]))
+        output.append(text)
+    raise PageError("Chromium did not start:\n" + "\n".join(output[-20:]))
 
 
 async def _drain(stderr: asyncio.StreamReader) -> None:

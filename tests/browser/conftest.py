@@ -1,4 +1,4 @@
-"""What the tests of the page are given: a scripted server, and something to hear."""
+"""Fixtures for the tests of the page: a scripted server, and audio for the microphone."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +21,6 @@ def microphone(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def page_server() -> AsyncIterator[FakeServer]:
-    """The fake server; its fields can be set before the page connects."""
+    """The fake server. A test may set its fields before the page connects."""
     async with serve(FakeServer()) as server:
         yield server

@@ -1,10 +1,10 @@
-"""A server that says what the test tells it to: serves the page, counts the audio it is sent, and follows a script."""
+"""A scripted server: it serves the page, measures the audio that it receives, and sends the messages of a test."""
 
 import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 STATIC = Path(__file__).parents[2] / "app" / "static"
-# What a strict operator would send with the page: nothing inline, nothing from elsewhere.
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
+"""A strict content security policy for the page: nothing inline, and nothing from other servers."""
 LOUD = 0.05
-"""Root mean square, of full scale, from which a message counts as sound."""
+"""A message whose root mean square is at least this fraction of full scale counts as sound."""
 
 LIMITS = {"max_message_bytes": 1 << 20, "max_ahead_s": 60.0, "idle_timeout_s": 60.0, "max_window_s": 30.0}
 
@@ -47,15 +47,16 @@ def final(text: str, utterance: int = 0, start_s: float = 0.2) -> list[Message]:
 
 @dataclass
 class Step:
-    """Messages that are sent once so much sound has been heard."""
+    """Messages that the server sends when it has received a certain length of sound."""
 
     after_loud_s: float
+    """Seconds of sound."""
     messages: Sequence[Message]
 
 
 @dataclass
 class FakeServer:
-    """`script` is followed once per connection; `say` and `close` act on the latest one."""
+    """A server that follows `script` once for each connection. `send` and `close` use the last connection."""
 
     script: Sequence[Step] = ()
     api_key: str | None = None
@@ -63,16 +64,17 @@ class FakeServer:
     starts: list[Message] = field(default_factory=list)
     n_bytes: int = 0
     loud_s: float = 0.0
+    """Seconds of sound that the server has received."""
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _connection: WebSocket | None = None
 
-    async def say(self, *messages: Message) -> None:
-        assert self._connection is not None, "nobody is connected"
+    async def send(self, *messages: Message) -> None:
+        assert self._connection is not None, "no page is connected"
         for message in messages:
             await self._connection.send_text(json.dumps(message))
 
     async def close(self, code: int) -> None:
-        assert self._connection is not None, "nobody is connected"
+        assert self._connection is not None, "no page is connected"
         await self._connection.close(code)
 
     def app(self) -> Starlette:
@@ -100,17 +102,15 @@ class FakeServer:
             return
         await websocket.accept(subprotocol="tutti.v1")
         self._connection = websocket
-        try:
+        with suppress(WebSocketDisconnect):
             await self._converse(websocket)
-        except WebSocketDisconnect:
-            pass
 
     async def _converse(self, websocket: WebSocket) -> None:
         start = json.loads(await websocket.receive_text())
         assert start["type"] == "start"
         self.starts.append(start)
         rate = start["audio"]["sample_rate"]
-        await self.say(
+        await self.send(
             {"type": "started", "session_id": "s_01", "model": "fake", "limits": LIMITS, "warnings": []},
         )
         steps = list(self.script)
@@ -124,18 +124,18 @@ class FakeServer:
                 if np.sqrt(np.mean(samples**2)) > LOUD:
                     self.loud_s += len(samples) / rate
                 while steps and self.loud_s >= steps[0].after_loud_s:
-                    await self.say(*steps.pop(0).messages)
+                    await self.send(*steps.pop(0).messages)
             elif json.loads(message["text"])["type"] == "stop":
                 self.stopped.set()
                 audio_s = self.n_bytes / 2 / rate
-                await self.say({"type": "stopped", "audio_s": audio_s, "speech_s": self.loud_s, "words": 0})
+                await self.send({"type": "stopped", "audio_s": audio_s, "speech_s": self.loud_s, "words": 0})
                 await websocket.close(1000)
                 return
 
 
 @asynccontextmanager
 async def serve(fake: FakeServer) -> AsyncIterator[FakeServer]:
-    """Serves on a free port of the loopback; `fake.url` says where."""
+    """Serve on a free port of the loopback interface. `fake.url` is the address."""
     listener = socket.create_server(("127.0.0.1", 0))
     fake.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(

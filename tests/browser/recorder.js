@@ -1,7 +1,7 @@
-// Put into the page by the tests: says where every word stands and in which colour, frame by frame.
+// The tests run this in the page. It records the position and colour of every word, frame by frame.
 window.recorder = (() => {
   const scroller = document.querySelector("#transcript");
-  /** Which mark has come, and who waits for it. A mark is a warning of the server, which the page writes to the console. */
+  /** The last mark, and the function to call for the next one. A mark is a warning of the server, which the page logs. */
   let mark = -1;
   let waiting = () => {};
   const warn = console.warn;
@@ -15,7 +15,7 @@ window.recorder = (() => {
     }
   };
 
-  /** When what is of interest began: entries come late, and those of frames before it do not count. */
+  /** When the recording began. Entries come late, and those of earlier frames do not count. */
   let begun = Infinity;
   const begin = () => {
     begun = performance.now();
@@ -24,7 +24,7 @@ window.recorder = (() => {
   const shifts = [];
   new PerformanceObserver((list) => {
     for (const { value, sources } of list.getEntries().filter(({ startTime }) => startTime >= begun)) {
-      // When an utterance ends, the box of the open lines begins below it; where its words stand the frames tell.
+      // When an utterance ends, the box of the open lines moves down. The frames have the positions of their words.
       const nodes = sources.map(({ node }) => node).filter((node) => node?.id !== "live");
       if (nodes.length > 0) {
         shifts.push({ value, mark, nodes: nodes.map((node) => node?.textContent) });
@@ -34,7 +34,7 @@ window.recorder = (() => {
 
   const nextFrame = () => new Promise((resolve) => requestAnimationFrame(resolve));
 
-  /** Waits until everything up to this mark has been drawn. */
+  /** Waits until everything before this mark has been drawn. */
   async function drawn(number) {
     await new Promise((resolve) => {
       waiting = () => mark >= number && resolve();
@@ -45,7 +45,7 @@ window.recorder = (() => {
     return frame();
   }
 
-  /** Words are what stands between spaces; one may be half solid. Places are relative to the text, not to the window. */
+  /** The words of a line, in pieces of one colour. Positions are relative to the text, not to the window. */
   function words(text, origin) {
     const nodes = [];
     const walker = document.createTreeWalker(text, NodeFilter.SHOW_TEXT);

@@ -1,4 +1,4 @@
-"""The captions page in a real browser, with a file as its microphone and a scripted server behind it."""
+"""The captions page in a real browser, with a file as its microphone and a scripted server."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ async def state(page: Page) -> str:
 
 
 async def finals(page: Page) -> list[str]:
-    """What is read in the final lines, without their times."""
+    """The text of the final lines, without their times."""
     texts: list[str] = await page.evaluate(
         "[...document.querySelectorAll('#finals .text')].map((line) => line.textContent)"
     )
@@ -23,7 +23,7 @@ async def finals(page: Page) -> list[str]:
 
 
 async def test_captions_from_start_to_stop(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
-    """What is said is shown lighter, then solid, then as a final line with its time; Stop ends in good order."""
+    """Text is first lighter, then solid, then a final line with its time; Stop waits for the last finals."""
     page_server.script = [
         Step(0.3, [speech_started(), interim("Hello", " everyone and")]),
     ]
@@ -35,7 +35,7 @@ async def test_captions_from_start_to_stop(page_server: FakeServer, microphone: 
         assert await page.evaluate("document.querySelector('#toggle').innerText") == "Stop"
         await page.screenshot(tmp_path / "live.png")
 
-        await page_server.say(*final("Hello everyone."))
+        await page_server.send(*final("Hello everyone."))
         await page.wait_for("document.querySelector('#finals .line')")
         assert await finals(page) == ["Hello everyone."]
         assert await page.evaluate("document.querySelector('#finals time').textContent") == "0:00"
@@ -51,12 +51,12 @@ async def test_captions_from_start_to_stop(page_server: FakeServer, microphone: 
     assert 8000 <= start["audio"]["sample_rate"] <= 48_000
     assert start["language"] == "en"
     assert page_server.stopped.is_set()
-    # The tone arrives as sound and nearly whole: no stretch of silence between the chunks.
+    # The server receives nearly all of the tone: there is no silence between the chunks.
     assert page_server.loud_s > 0.8 * page_server.n_bytes / 2 / start["audio"]["sample_rate"] > 0.2
 
 
-async def test_a_second_session_goes_on_in_time(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
-    """Starting again keeps the transcript, and asks for times that follow it."""
+async def test_a_second_session_continues_the_times(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """Starting again keeps the transcript, and the new session begins at its end."""
     page_server.script = [Step(0.1, final("One."))]
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.open(page_server.url)
@@ -74,10 +74,10 @@ async def test_a_second_session_goes_on_in_time(page_server: FakeServer, microph
     assert second["resume"]["from_s"] > 0.1
 
 
-async def test_a_lost_connection_is_said_and_can_be_restarted(
+async def test_a_lost_connection_is_reported_and_can_be_restarted(
     page_server: FakeServer, microphone: Path, tmp_path: Path
 ) -> None:
-    """What was stable is kept, what might have changed is not, and the button says Restart."""
+    """Stable text is kept, the tail is removed, and the button shows Restart."""
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.open(page_server.url)
@@ -96,10 +96,8 @@ async def test_a_lost_connection_is_said_and_can_be_restarted(
         assert page.errors == []
 
 
-async def test_a_server_with_keys_is_asked_again_with_one(
-    page_server: FakeServer, microphone: Path, tmp_path: Path
-) -> None:
-    """A refusal for want of a key shows the field; the key given there opens the session."""
+async def test_a_server_with_keys_asks_for_one(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """When a key is missing, the page shows a field for it; the right key opens the session."""
     page_server.api_key = "s3cret"
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.open(page_server.url)
@@ -120,8 +118,8 @@ async def test_a_server_with_keys_is_asked_again_with_one(
         assert page.errors == []
 
 
-async def test_a_refused_microphone_is_said_plainly(page_server: FakeServer, tmp_path: Path) -> None:
-    """Without permission no session is opened, and the page says what to do."""
+async def test_a_refused_microphone_is_explained(page_server: FakeServer, tmp_path: Path) -> None:
+    """Without permission no session is opened, and the page tells the user what to do."""
     async with open_page(tmp_path / "profile", microphone=None) as page:
         await page.open(page_server.url)
         await page.click("#toggle")
@@ -132,7 +130,7 @@ async def test_a_refused_microphone_is_said_plainly(page_server: FakeServer, tmp
 
 
 async def test_the_reader_may_scroll_up(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
-    """The transcript follows what is said until the reader scrolls up; a button brings the newest text back."""
+    """The transcript follows the newest text until the reader scrolls up; a button goes back to it."""
     page_server.script = [
         Step(0.1, [event for n in range(40) for event in final(f"Line {n}.", utterance=n, start_s=float(n))]),
     ]
@@ -147,7 +145,7 @@ async def test_the_reader_may_scroll_up(page_server: FakeServer, microphone: Pat
 
         await page.evaluate("document.querySelector('#transcript').scrollTop = 100")
         await page.wait_for("!document.querySelector('#latest').hidden")
-        await page_server.say(*final("Meanwhile.", utterance=40))
+        await page_server.send(*final("Meanwhile.", utterance=40))
         await page.wait_for("document.querySelectorAll('#finals .line').length === 41")
         await page.drawn()
         assert await page.evaluate("document.querySelector('#transcript').scrollTop") == 100
@@ -158,7 +156,7 @@ async def test_the_reader_may_scroll_up(page_server: FakeServer, microphone: Pat
 
 
 async def test_a_shorter_tail_moves_nothing(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
-    """The room of a line that is still open only grows."""
+    """The space of an open line only grows."""
     page_server.script = [Step(0.1, [speech_started(), interim("So", " it goes" * 30)])]
     height = "document.querySelector('#live').getBoundingClientRect().height"
     async with open_page(tmp_path / "profile", microphone) as page:
@@ -167,7 +165,7 @@ async def test_a_shorter_tail_moves_nothing(page_server: FakeServer, microphone:
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#live .tail')?.textContent.length > 100")
         before = await page.evaluate(height)
-        await page_server.say(interim("So", " it"))
+        await page_server.send(interim("So", " it"))
         await page.wait_for("document.querySelector('#live .tail').textContent === ' it'")
         assert await page.evaluate(height) == before
         assert page.errors == []

@@ -1,4 +1,4 @@
-"""The captions page, the real service and the embedded model, from the microphone to the words on the screen."""
+"""The captions page with the real service and the embedded model, from the microphone to the words on the screen."""
 
 import asyncio
 import re
@@ -21,11 +21,12 @@ pytestmark = pytest.mark.browser
 SPEECH = Path(__file__).parents[1] / "audio" / "hello.flac"
 WORDS = "hello everyone and welcome to the morning meeting"
 SAMPLE_RATE = 16_000
-# Chromium plays the file from the moment the microphone is granted, which is before the session has begun.
 LEAD_S = 1
+"""Silence before the speech, in seconds: Chromium plays the file from the moment it grants the microphone, before the
+session is open."""
 TRAIL_S = 1
-# A cold engine on a busy machine, not what a user waits for.
 FINAL_TIMEOUT_S = 60
+"""For a cold engine on a busy machine; a user waits much less."""
 
 
 @pytest.fixture
@@ -63,5 +64,5 @@ async def test_speech_becomes_a_caption(page_server: str, tmp_path: Path) -> Non
         await page.click("#toggle")
         await page.wait_for("document.body.dataset.state === 'done'", FINAL_TIMEOUT_S)
         assert page.errors == []
-    # Chromium's make-believe microphone loses samples on a busy machine; every word is tested elsewhere.
+    # Chromium's fake microphone loses samples on a busy machine. Other tests check every word.
     assert len(set(WORDS.split()) & set(re.findall(r"\w+", text.lower()))) >= 5

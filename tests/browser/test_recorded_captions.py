@@ -1,14 +1,15 @@
-"""How captions look while they come: every word's place and colour, frame by frame, in a real browser.
+"""How captions look while they change: the position and colour of every word, frame by frame, in a real browser.
 
-`exchange.json` holds what the service said of 54 s of noisy speech on a busy machine: tails that are revised, an
-utterance of several segments, and one that begins before the one ahead of it is final. Frames and screenshots are kept
-in build/browser/.
+`exchange.json` has the events of the service for 54 s of noisy speech on a busy machine: tails that are revised, an
+utterance of several segments, and one that begins before the one before it is final. Frames and screenshots are kept in
+build/browser/.
 """
 
 import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +36,19 @@ MOMENTS = {
     "segments-while-next-opens": 112,
     "end": len(EXCHANGE) - 1,
 }
-# A word that stays where it is may be laid out a fraction of a pixel elsewhere.
 SAME_PX = 0.51
-# WCAG 2.2, 1.4.3: contrast (minimum), level AA.
+"""A word has not moved if its position changes by less than this: browsers round positions."""
 LEAST_CONTRAST = 4.5
-# Solid text and the tail are to be told apart.
+"""WCAG 2.2, 1.4.3: contrast (minimum), level AA."""
 LEAST_DIFFERENCE = 2.0
+"""The least difference between the contrasts of solid text and the tail, so that readers can see which is which."""
 
 Frame = dict[str, Any]
 
 
 @dataclass
 class Recording:
-    """Plays messages to the page, one frame each."""
+    """Sends messages to the page, and records a frame after each."""
 
     page: Page
     server: FakeServer
@@ -55,23 +56,23 @@ class Recording:
     frames: list[Frame] = field(default_factory=list)
 
     async def play(self, *messages: Message) -> Frame:
-        """Sends them one by one, and waits until each has been drawn."""
+        """Send messages one by one, and wait until each has been drawn."""
         for message in messages:
             mark = len(self.messages)
             self.messages.append(message)
-            await self.server.say(message, {"type": "warning", "code": "mark", "message": str(mark)})
+            await self.server.send(message, {"type": "warning", "code": "mark", "message": str(mark)})
             self.frames.append(await self.page.evaluate(f"recorder.drawn({mark})"))
         return self.frames[-1]
 
     async def shifts(self) -> list[dict[str, Any]]:
-        """Layout shifts since the first message, as the browser measures them: what moved without being scrolled."""
+        """The layout shifts since the first message, as the browser measures them: movements without scrolling."""
         shifts: list[dict[str, Any]] = await self.page.evaluate("recorder.shifts")
         return shifts
 
 
 @asynccontextmanager
 async def recording(server: FakeServer, microphone: Path, profile: Path, look: str) -> AsyncIterator[Recording]:
-    """A page that listens, with nothing said yet."""
+    """A page with an open session and no text."""
     async with open_page(profile, microphone) as page:
         await page.show_as(**LOOKS[look])  # type: ignore[arg-type]  # sizes and flags, each of its kind
         await page.open(server.url)
@@ -85,12 +86,12 @@ async def recording(server: FakeServer, microphone: Path, profile: Path, look: s
 
 
 def words(frame: Frame) -> dict[int, list[dict[str, Any]]]:
-    """By utterance."""
+    """The words of each utterance."""
     return {line["utterance"]: line["words"] for line in frame["lines"]}
 
 
 def kept(before: Frame, after: Frame) -> Iterable[tuple[dict[str, Any], dict[str, Any]]]:
-    """The words that were shown and have not changed, with what they were before: up to the first that has changed."""
+    """Pairs of a word before and after, for the words of each utterance before the first one that has changed."""
     now = words(after)
     for utterance, was in words(before).items():
         for old, new in zip(was, now.get(utterance, []), strict=False):
@@ -100,9 +101,9 @@ def kept(before: Frame, after: Frame) -> Iterable[tuple[dict[str, Any], dict[str
 
 
 def jumps(frames: list[Frame]) -> list[str]:
-    """Words that moved though they had not changed."""
+    """The words that moved although they had not changed."""
     found = []
-    for before, after in zip(frames, frames[1:], strict=False):
+    for before, after in pairwise(frames):
         for old, new in kept(before, after):
             if abs(old["x"] - new["x"]) > SAME_PX or abs(old["y"] - new["y"]) > SAME_PX:
                 moved = f"({old['x']:.1f}, {old['y']:.1f}) to ({new['x']:.1f}, {new['y']:.1f})"
@@ -123,7 +124,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def in_color(frame: Frame, utterance: int) -> dict[str, str]:
-    """What is shown of the utterance in each colour, without its spaces."""
+    """The text of an utterance in each colour, without its spaces."""
     texts: dict[str, str] = {}
     for word in words(frame).get(utterance, []):
         for piece in word["pieces"]:
@@ -139,7 +140,7 @@ def bare(text: str) -> str:
 async def test_a_session_is_shown_without_jumping(
     page_server: FakeServer, microphone: Path, tmp_path: Path, look: str
 ) -> None:
-    """Stable text is solid, the tail lighter; what has been read stays where it is; the newest words are in view."""
+    """Stable text is solid, the tail lighter; unchanged words do not move; the newest words are in view."""
     KEPT.mkdir(parents=True, exist_ok=True)
     async with recording(page_server, microphone, tmp_path / "profile", look) as record:
         for index, event in enumerate(EXCHANGE):
@@ -164,7 +165,7 @@ async def test_a_session_is_shown_without_jumping(
         for utterance, (fixed, moving) in expected.items():
             shown = in_color(frame, utterance)
             if not solid and fixed and moving:
-                # The first utterance says which colour is which; all others must keep to it.
+                # The first utterance defines the two colours; all others must have the same.
                 solid, tail = shown
             assert shown == {color: text for color, text in ((solid, fixed), (tail, moving)) if text} or not solid, (
                 f"{event} is shown as {shown}"
@@ -181,8 +182,8 @@ async def test_a_session_is_shown_without_jumping(
         assert max(newest, default=0) <= frame["bottom"], "the newest words are out of view"
 
 
-async def test_what_moves_is_noticed(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
-    """By the recorder and by the browser, or no test here could fail."""
+async def test_movements_are_detected(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """By the recorder and by the browser. Otherwise no test here could fail."""
     async with recording(page_server, microphone, tmp_path / "profile", "light") as record:
         await record.play(speech_started(), interim("Hello", " there"))
         await record.page.evaluate("document.querySelector('#transcript').style.paddingTop = '100px'")
@@ -192,12 +193,12 @@ async def test_what_moves_is_noticed(page_server: FakeServer, microphone: Path, 
 
 
 def many_lines(n: int) -> list[Message]:
-    """More than the page has room for."""
+    """More lines than fit on the page."""
     return [event for index in range(n) for event in final(f"Line {index}.", utterance=index, start_s=float(index))]
 
 
 def place(frame: Frame, utterance: int) -> float:
-    """Where the utterance's line stands, counted from the top of the text."""
+    """The position of the line of an utterance, from the top of the text."""
     y: float = next(line["y"] for line in frame["lines"] if line["utterance"] == utterance)
     return y
 
@@ -206,7 +207,7 @@ def place(frame: Frame, utterance: int) -> float:
 async def test_a_tail_that_gets_shorter_moves_nothing(
     page_server: FakeServer, microphone: Path, tmp_path: Path, look: str
 ) -> None:
-    """Neither the words before it, nor the line below, nor the room that both of them take."""
+    """Neither the words before it nor the line below it."""
     async with recording(page_server, microphone, tmp_path / "profile", look) as record:
         await record.play(
             speech_started(0),
@@ -237,16 +238,14 @@ async def test_a_final_text_that_is_shorter_moves_nothing(
         assert place(after, 1) == pytest.approx(place(before, 1), abs=SAME_PX)
         assert jumps(record.frames) == []
         assert await record.shifts() == []
-        # What it kept free is given back when the lines are broken anew.
+        # The free space disappears when the window has another width.
         await record.page.show_as(1000, 700)
         after = await record.play(interim("And then", " what", utterance=1))
         assert place(after, 1) - place(after, 0) < 60
 
 
-async def test_what_follows_a_segment_stays_though_the_tail_was_wrong(
-    page_server: FakeServer, microphone: Path, tmp_path: Path
-) -> None:
-    """A segment that differs from what was shown leaves the words behind it, which would only come back."""
+async def test_text_after_a_wrong_tail_stays(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """A segment that differs from the tail leaves the words after it, which would only come back."""
     async with recording(page_server, microphone, tmp_path / "profile", "light") as record:
         await record.play(speech_started(), interim("Hello", " their, my frend. How are you today"))
         segment, utterance = final("Hello there, my friend.")
@@ -258,7 +257,7 @@ async def test_what_follows_a_segment_stays_though_the_tail_was_wrong(
 
 
 async def test_the_reader_may_scroll_up_a_little(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
-    """Even by less than a line: what comes meanwhile moves nothing, until the reader comes back to the end."""
+    """Also by less than a line: new text moves nothing until the reader scrolls back to the end."""
     async with recording(page_server, microphone, tmp_path / "profile", "light") as record:
         before = await record.play(*many_lines(30), speech_started(30), interim("So", " it", utterance=30))
         assert before["below"] < 1
@@ -284,7 +283,7 @@ async def test_the_reader_may_scroll_up_a_little(page_server: FakeServer, microp
 async def test_a_message_does_not_hide_the_newest_words(
     page_server: FakeServer, microphone: Path, tmp_path: Path
 ) -> None:
-    """When the controls grow to say what is wrong, the text moves up with them."""
+    """When the controls grow to show a message, the text moves up with them."""
     async with recording(page_server, microphone, tmp_path / "profile", "phone-dark") as record:
         await record.play(*many_lines(30))
         await page_server.close(1011)

@@ -71,7 +71,10 @@ function withoutSegment(segment, stable, tail) {
         return { stable: stable.slice(segment.length), tail };
     }
     const shown = stable + tail;
-    return { stable: "", tail: shown.startsWith(segment) ? shown.slice(segment.length) : withoutFirstWords(shown, countWords(segment)) };
+    const rest = shown.startsWith(segment)
+        ? shown.slice(segment.length)
+        : withoutFirstWords(shown, countWords(segment));
+    return { stable: "", tail: rest };
 }
 function countWords(text) {
     return text.match(/\S+/g)?.length ?? 0;

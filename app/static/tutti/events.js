@@ -1,6 +1,7 @@
 /**
- * The messages of `tutti.v1`, with the names of the wire. `parseEvent` is the one place that checks what the server sends.
- * All times are seconds from the start of the session's audio.
+ * The messages of `tutti.v1`, with the names of the wire. Only `parseEvent` checks what the server sends.
+ * All times are seconds on the timeline of the session: from its first sample, or in a resumed session from the first
+ * sample of the lost one.
  */
 import { ProtocolError } from "./errors.js";
 /**

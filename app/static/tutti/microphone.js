@@ -69,8 +69,8 @@ export class Microphone {
         });
     }
     /**
-     * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onLost` is called once if the
-     * device is disconnected or the user withdraws the permission.
+     * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onLost` is called once if
+     * the device is disconnected or the user withdraws the permission.
      */
     start(onChunk, onLost) {
         this.#node.port.onmessage = (message) => {

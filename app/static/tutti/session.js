@@ -26,8 +26,8 @@ const WRITABLE_CHECK_MS = 20;
  * Opens a session. Resolves when the server has answered with `started`.
  *
  * @param url `ws:`, `wss:`, `http:` or `https:`; an empty path becomes `/v1/stream`.
- * @throws UsageError, ConnectError, SessionError (the server sent a fatal error), ProtocolError, AbortedError. The socket
- *   is closed then, and no listener or timer is left.
+ * @throws UsageError, ConnectError, SessionError (the server sent a fatal error), ProtocolError, AbortedError. The
+ *   socket is closed then, and no listener or timer is left.
  */
 export async function connect(url, options = {}) {
     const target = streamUrl(url);
@@ -223,8 +223,8 @@ export class Session {
         this.#send({ type: "keepalive" });
     }
     /**
-     * Tells the server that no more audio follows. The loop continues until everything is final, and ends after `stopped`.
-     * A second call has no effect.
+     * Tells the server that no more audio follows. The loop continues until everything is final, and ends after
+     * `stopped`. A second call has no effect.
      */
     stop() {
         if (this.#state !== "open") {
@@ -244,8 +244,8 @@ export class Session {
     /**
      * The events after `started`, up to and including `stopped`. Leaving the loop closes the session.
      *
-     * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each of them after the events
-     *   before it.
+     * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each of them after the
+     *   events before it.
      */
     [Symbol.asyncIterator]() {
         if (this.#isBeingRead) {

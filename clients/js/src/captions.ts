@@ -122,7 +122,10 @@ function withoutSegment(segment: string, stable: string, tail: string): { stable
     return { stable: stable.slice(segment.length), tail };
   }
   const shown = stable + tail;
-  return { stable: "", tail: shown.startsWith(segment) ? shown.slice(segment.length) : withoutFirstWords(shown, countWords(segment)) };
+  const rest = shown.startsWith(segment)
+    ? shown.slice(segment.length)
+    : withoutFirstWords(shown, countWords(segment));
+  return { stable: "", tail: rest };
 }
 
 function countWords(text: string): number {

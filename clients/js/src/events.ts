@@ -1,6 +1,7 @@
 /**
- * The messages of `tutti.v1`, with the names of the wire. `parseEvent` is the one place that checks what the server sends.
- * All times are seconds from the start of the session's audio.
+ * The messages of `tutti.v1`, with the names of the wire. Only `parseEvent` checks what the server sends.
+ * All times are seconds on the timeline of the session: from its first sample, or in a resumed session from the first
+ * sample of the lost one.
  */
 
 import { ProtocolError } from "./errors.js";
@@ -31,7 +32,7 @@ export interface StartOptions {
   };
   /** Text that the speech may follow on from, or names that it may contain. */
   readonly prompt?: string;
-  /** Words that the server should prefer. */
+  /** Names and terms to expect, as they are written. */
   readonly hotwords?: readonly string[];
   /** Where to continue after a lost connection: the session's `resumeFromS`, and the text before it. */
   readonly resume?: { readonly from_s: number | readonly number[]; readonly prompt?: string } | null;
@@ -142,7 +143,7 @@ export interface FlushedEvent {
   readonly id: FlushId;
 }
 
-/** The server is late with the transcription, by `behind_s`. */
+/** The server is late: speech of `behind_s` seconds ago has no text yet. */
 export interface LagEvent {
   readonly type: "lag";
   readonly behind_s: number;

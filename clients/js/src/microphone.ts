@@ -14,7 +14,7 @@ export interface MicrophoneOptions {
   /** Cancels `openMicrophone`. To close an open microphone, call its `stop()`. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Added to the defaults: one channel with automatic gain, but without the echo cancellation and noise suppression that
+   * Added to the defaults: one channel with automatic gain, but without echo cancellation and noise suppression, which
    * are made for human listeners.
    */
   readonly constraints?: MediaTrackConstraints | undefined;
@@ -88,8 +88,8 @@ export class Microphone {
   }
 
   /**
-   * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onLost` is called once if the
-   * device is disconnected or the user withdraws the permission.
+   * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onLost` is called once if
+   * the device is disconnected or the user withdraws the permission.
    */
   start(onChunk: (samples: Int16Array<ArrayBuffer>) => void, onLost?: (error: MicrophoneError) => void): void {
     this.#node.port.onmessage = (message: MessageEvent<Int16Array<ArrayBuffer>>) => {

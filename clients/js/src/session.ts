@@ -72,8 +72,8 @@ export interface ConnectOptions {
  * Opens a session. Resolves when the server has answered with `started`.
  *
  * @param url `ws:`, `wss:`, `http:` or `https:`; an empty path becomes `/v1/stream`.
- * @throws UsageError, ConnectError, SessionError (the server sent a fatal error), ProtocolError, AbortedError. The socket
- *   is closed then, and no listener or timer is left.
+ * @throws UsageError, ConnectError, SessionError (the server sent a fatal error), ProtocolError, AbortedError. The
+ *   socket is closed then, and no listener or timer is left.
  */
 export async function connect(url: string | URL, options: ConnectOptions = {}): Promise<Session> {
   const target = streamUrl(url);
@@ -295,8 +295,8 @@ export class Session implements AsyncIterable<ServerEvent> {
   }
 
   /**
-   * Tells the server that no more audio follows. The loop continues until everything is final, and ends after `stopped`.
-   * A second call has no effect.
+   * Tells the server that no more audio follows. The loop continues until everything is final, and ends after
+   * `stopped`. A second call has no effect.
    */
   stop(): void {
     if (this.#state !== "open") {
@@ -318,8 +318,8 @@ export class Session implements AsyncIterable<ServerEvent> {
   /**
    * The events after `started`, up to and including `stopped`. Leaving the loop closes the session.
    *
-   * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each of them after the events
-   *   before it.
+   * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each of them after the
+   *   events before it.
    */
   [Symbol.asyncIterator](): AsyncGenerator<ServerEvent, void, undefined> {
     if (this.#isBeingRead) {

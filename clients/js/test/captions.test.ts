@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Captions, parseEvent } from "../src/index.js";
 
-const say = (captions: Captions, type: string, fields: object) =>
+const apply = (captions: Captions, type: string, fields: object) =>
   captions.apply(
     parseEvent({
       type, utterance: 0, channel: 0, id: 0, start_s: 1, end_s: 2, at_s: 1, words: [], confidence: 1, language: null,
@@ -11,17 +11,17 @@ const say = (captions: Captions, type: string, fields: object) =>
 
 test("an utterance goes from tail to stable to segments to one final line", () => {
   const captions = new Captions();
-  say(captions, "speech_started", { at_s: 0.5 });
+  apply(captions, "speech_started", { at_s: 0.5 });
   expect(captions.channels.get(0)?.open).toMatchObject([{ start_s: 0.5, segments: "", stable: "", tail: "" }]);
-  say(captions, "interim", { stable: "", tail: "Hell" });
-  say(captions, "interim", { stable: "Hello", tail: " their. How" });
+  apply(captions, "interim", { stable: "", tail: "Hell" });
+  apply(captions, "interim", { stable: "Hello", tail: " their. How" });
   expect(captions.channels.get(0)?.open).toMatchObject([{ stable: "Hello", tail: " their. How" }]);
-  say(captions, "segment", { text: "Hello there." });
+  apply(captions, "segment", { text: "Hello there." });
   expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "Hello there.", stable: "", tail: " How" }]);
-  say(captions, "interim", { stable: " How", tail: " are" });
-  say(captions, "segment", { text: " How are you?" });
+  apply(captions, "interim", { stable: " How", tail: " are" });
+  apply(captions, "segment", { text: " How are you?" });
   expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "Hello there. How are you?" }]);
-  say(captions, "utterance", { text: "Hello there. How are you?" });
+  apply(captions, "utterance", { text: "Hello there. How are you?" });
   expect(captions.channels.get(0)).toEqual({
     open: [],
     lines: [{ utterance: 0, channel: 0, start_s: 1, end_s: 2, text: "Hello there. How are you?", uncovered: [] }],
@@ -30,43 +30,43 @@ test("an utterance goes from tail to stable to segments to one final line", () =
 
 test("a segment leaves the stable text after it in place", () => {
   const captions = new Captions();
-  say(captions, "interim", { stable: "One. Two", tail: " tree" });
-  say(captions, "segment", { text: "One." });
+  apply(captions, "interim", { stable: "One. Two", tail: " tree" });
+  apply(captions, "segment", { text: "One." });
   expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: " Two", tail: " tree" }]);
 });
 
 test("a segment leaves the tail after it in place", () => {
   const captions = new Captions();
-  say(captions, "interim", { stable: "On", tail: "e. Two" });
-  say(captions, "segment", { text: "One." });
+  apply(captions, "interim", { stable: "On", tail: "e. Two" });
+  apply(captions, "segment", { text: "One." });
   expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: "", tail: " Two" }]);
 });
 
 test("a segment replaces as many words of a wrong tail as it has", () => {
   const captions = new Captions();
-  say(captions, "interim", { stable: "Hello", tail: " north, my frend. How are you" });
-  say(captions, "segment", { text: "Hello there, my friend." });
+  apply(captions, "interim", { stable: "Hello", tail: " north, my frend. How are you" });
+  apply(captions, "segment", { text: "Hello there, my friend." });
   expect(captions.channels.get(0)?.open).toMatchObject([
     { segments: "Hello there, my friend.", stable: "", tail: " How are you" },
   ]);
-  say(captions, "segment", { text: " How are you doing?" });
+  apply(captions, "segment", { text: " How are you doing?" });
   expect(captions.channels.get(0)?.open).toMatchObject([{ stable: "", tail: "" }]);
 });
 
 test("an utterance that begins before the last one is final has a line of its own", () => {
   const captions = new Captions();
-  say(captions, "interim", { utterance: 0, stable: "One", tail: "" });
-  say(captions, "speech_started", { utterance: 1 });
-  say(captions, "interim", { utterance: 1, stable: "", tail: "Two" });
+  apply(captions, "interim", { utterance: 0, stable: "One", tail: "" });
+  apply(captions, "speech_started", { utterance: 1 });
+  apply(captions, "interim", { utterance: 1, stable: "", tail: "Two" });
   expect(captions.channels.get(0)?.open.map((line) => line.stable + line.tail)).toEqual(["One", "Two"]);
-  say(captions, "utterance", { utterance: 0, text: "One." });
+  apply(captions, "utterance", { utterance: 0, text: "One." });
   expect(captions.channels.get(0)?.open).toMatchObject([{ utterance: 1, tail: "Two" }]);
 });
 
 test("channels are kept apart", () => {
   const captions = new Captions();
-  say(captions, "interim", { channel: 0, utterance: 0, stable: "left", tail: "" });
-  say(captions, "interim", { channel: 1, utterance: 1, stable: "right", tail: "" });
+  apply(captions, "interim", { channel: 0, utterance: 0, stable: "left", tail: "" });
+  apply(captions, "interim", { channel: 1, utterance: 1, stable: "right", tail: "" });
   expect([...captions.channels].map(([channel, { open }]) => [channel, open[0]?.stable])).toEqual([
     [0, "left"],
     [1, "right"],
@@ -75,7 +75,7 @@ test("channels are kept apart", () => {
 
 test("an utterance without text is a line with the speech that has no text", () => {
   const captions = new Captions();
-  expect(say(captions, "utterance", { text: "", uncovered: [[1, 2]] })).toMatchObject({ text: "", uncovered: [[1, 2]] });
+  expect(apply(captions, "utterance", { text: "", uncovered: [[1, 2]] })).toMatchObject({ text: "", uncovered: [[1, 2]] });
 });
 
 test("other events change no line", () => {

@@ -66,7 +66,7 @@ export class FakeSocket implements Socket {
   }
 
   /** The server sends a message. */
-  say(...messages: unknown[]): void {
+  deliver(...messages: unknown[]): void {
     for (const message of messages) {
       this.emit("message", { data: JSON.stringify(message) });
     }
@@ -75,6 +75,6 @@ export class FakeSocket implements Socket {
   /** The server accepts the session. */
   accept(): void {
     this.emit("open");
-    this.say(STARTED);
+    this.deliver(STARTED);
   }
 }

@@ -35,7 +35,7 @@ beforeEach(() => {
 });
 
 afterEach(() => {
-  expect(vi.getTimerCount(), "timers left behind").toBe(0);
+  expect(vi.getTimerCount(), "timers that are left").toBe(0);
   vi.useRealTimers();
 });
 
@@ -59,8 +59,8 @@ async function readAll(session: Session): Promise<ServerEvent[]> {
 async function expectNothingLeft(): Promise<void> {
   await Promise.resolve();
   await Promise.resolve();
-  expect(socket.nListeners, "listeners left behind").toBe(0);
-  expect(vi.getTimerCount(), "timers left behind").toBe(0);
+  expect(socket.nListeners, "listeners that are left").toBe(0);
+  expect(vi.getTimerCount(), "timers that are left").toBe(0);
 }
 
 describe("connect", () => {
@@ -150,7 +150,7 @@ describe("connect", () => {
   test("rejects with the message of the server", async () => {
     const connecting = begin();
     socket.emit("open");
-    socket.say({ type: "error", code: "bad_start", message: "task: expected …", fatal: true });
+    socket.deliver({ type: "error", code: "bad_start", message: "task: expected …", fatal: true });
     await expect(connecting).rejects.toThrow(SessionError);
     await expect(connecting).rejects.toMatchObject({ code: "bad_start", message: "task: expected …" });
     await expectNothingLeft();
@@ -159,7 +159,7 @@ describe("connect", () => {
   test("rejects when a message is not an event", async () => {
     const connecting = begin();
     socket.emit("open");
-    socket.say({ ...STARTED, model: 0 });
+    socket.deliver({ ...STARTED, model: 0 });
     await expect(connecting).rejects.toThrow("started.model: expected a string, got 0");
     await expectNothingLeft();
   });
@@ -168,19 +168,19 @@ describe("connect", () => {
 describe("the loop", () => {
   test("gives the events in order and ends after stopped", async () => {
     const session = await open();
-    socket.say(UTTERANCE, { type: "applause" });
-    const reading = readAll(session);
+    socket.deliver(UTTERANCE, { type: "applause" });
+    const received = readAll(session);
     await Promise.resolve();
     session.stop();
-    socket.say(LAG, STOPPED);
-    expect((await reading).map((event) => event.type)).toEqual(["utterance", "unknown", "lag", "stopped"]);
+    socket.deliver(LAG, STOPPED);
+    expect((await received).map((event) => event.type)).toEqual(["utterance", "unknown", "lag", "stopped"]);
     expect(session.finalUntilS).toBe(1.5);
     await expectNothingLeft();
   });
 
   test("leaving it closes the session", async () => {
     const session = await open();
-    socket.say(LAG);
+    socket.deliver(LAG);
     for await (const _ of session) {
       break;
     }
@@ -191,34 +191,34 @@ describe("the loop", () => {
   test("an exception in its body closes the session and is not changed", async () => {
     const session = await open();
     const mine = new Error("mine");
-    socket.say(LAG);
-    const reading = (async () => {
+    socket.deliver(LAG);
+    const received = (async () => {
       for await (const _ of session) {
         throw mine;
       }
     })();
-    await expect(reading).rejects.toBe(mine);
+    await expect(received).rejects.toBe(mine);
     expect(socket.closedWith).toBe(1000);
     await expectNothingLeft();
   });
 
   test("close() elsewhere ends it without an error", async () => {
     const session = await open();
-    const reading = readAll(session);
+    const received = readAll(session);
     session.close();
     session.close();
-    expect(await reading).toEqual([]);
+    expect(await received).toEqual([]);
   });
 
   test("an error that is not fatal is an event", async () => {
     const session = await open();
-    socket.say({ type: "error", code: "bad_json", message: "…", fatal: false }, STOPPED);
+    socket.deliver({ type: "error", code: "bad_json", message: "…", fatal: false }, STOPPED);
     expect((await readAll(session)).map((event) => event.type)).toEqual(["error", "stopped"]);
   });
 
   test("a fatal error is thrown, after the events before it", async () => {
     const session = await open();
-    socket.say(UTTERANCE, { type: "error", code: "draining", message: "going down", fatal: true });
+    socket.deliver(UTTERANCE, { type: "error", code: "draining", message: "going down", fatal: true });
     const iterator = session[Symbol.asyncIterator]();
     expect((await iterator.next()).value).toMatchObject({ type: "utterance" });
     await expect(iterator.next()).rejects.toMatchObject({ name: "SessionError", code: "draining", finalUntilS: 1.5 });
@@ -227,27 +227,27 @@ describe("the loop", () => {
 
   test.each([1000, 1006, 1011, 1012])("a close with %i before stopped is a lost connection", async (code) => {
     const session = await open({ start: { resume: { from_s: 12.5 } } });
-    const reading = readAll(session);
+    const received = readAll(session);
     socket.emit("close", { code });
-    await expect(reading).rejects.toThrow(ConnectionLost);
-    await expect(reading).rejects.toMatchObject({ code: "connection_lost", closeCode: code, finalUntilS: 12.5 });
+    await expect(received).rejects.toThrow(ConnectionLost);
+    await expect(received).rejects.toMatchObject({ code: "connection_lost", closeCode: code, finalUntilS: 12.5 });
     await expectNothingLeft();
   });
 
   test("abort is thrown into it", async () => {
     const controller = new AbortController();
     const session = await open({ signal: controller.signal });
-    const reading = readAll(session);
+    const received = readAll(session);
     controller.abort();
-    await expect(reading).rejects.toThrow(AbortedError);
+    await expect(received).rejects.toThrow(AbortedError);
     await expectNothingLeft();
   });
 
   test.each([["binary", new ArrayBuffer(2)], ["cut off", '{"type": "lag"']])("a %s message ends it", async (_, data) => {
     const session = await open();
-    const reading = readAll(session);
+    const received = readAll(session);
     socket.emit("message", { data });
-    await expect(reading).rejects.toThrow(ProtocolError);
+    await expect(received).rejects.toThrow(ProtocolError);
     await expectNothingLeft();
   });
 
@@ -261,19 +261,19 @@ describe("the loop", () => {
   test("does not collect events without limit", async () => {
     const session = await open();
     for (let i = 0; i < 5000; i++) {
-      socket.say(LAG);
+      socket.deliver(LAG);
     }
     await expect(readAll(session)).rejects.toMatchObject({ code: "slow_reader" });
   });
 
   test("ends when the server never answers stop", async () => {
     const session = await open({ stopTimeoutMs: 700 });
-    const reading = readAll(session);
+    const received = readAll(session);
     session.stop();
     session.stop();
     expect(socket.sentText.filter((message) => (message as { type: string }).type === "stop")).toHaveLength(1);
     vi.advanceTimersByTime(700);
-    await expect(reading).rejects.toMatchObject({ name: "ConnectionLost", code: "stop_timeout" });
+    await expect(received).rejects.toMatchObject({ name: "ConnectionLost", code: "stop_timeout" });
     await expectNothingLeft();
   });
 });

@@ -148,7 +148,7 @@ class ConnectionLost(TuttiError):
 
     Audio before `final_until_s` is final. To lose and repeat nothing, an application keeps the audio after that time,
     connects again with `resume=Resume(from_s=session.resume_from_s)`, and sends the audio from `final_until_s` on. It
-    drops the segments that it received and that begin at or after `final_until_s`, because they come again.
+    drops the segments of each channel that begin at its time in `resume_from_s` or later, because they come again.
     """
 
     code = "connection_lost"

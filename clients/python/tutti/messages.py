@@ -1,7 +1,8 @@
 """The messages of `tutti.v1` as dataclasses: encodes commands, and checks and types events.
 
 This module does no I/O. docs/protocol.md describes the messages; the tests compare this module with the golden messages
-in tests/wire. All times are seconds from the start of the session's audio.
+in tests/wire. All times are seconds on the timeline of the session: from its first sample, or in a resumed session from
+the first sample of the lost one.
 """
 
 from __future__ import annotations
@@ -166,8 +167,9 @@ class SpeechStarted:
 
     type: ClassVar[str] = "speech_started"
     utterance: int
-    """The number of the utterance, counted over all channels from 0."""
+    """The number of the utterance in the session, from 0. All channels share one count."""
     channel: int
+    """The index of the channel, from 0."""
     at_s: float
 
 
@@ -245,11 +247,10 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The server is late with the transcription."""
+    """The server is late: speech of `behind_s` seconds ago has no text yet. Sent from 2 s on, at most once a second."""
 
     type: ClassVar[str] = "lag"
     behind_s: float
-    """By how much, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ class AudioOptions(TypedDict, total=False):
     encoding: Encoding
     """How samples become bytes. Default: "pcm_s16le"."""
     sample_rate: int
-    """Samples per second and channel. Default: 16000."""
+    """Samples per second and channel, 8000 to 48000. Default: 16000."""
     channels: int
-    """Number of channels; their samples alternate. Default: 1."""
+    """The number of channels, 1 to 8. Their samples alternate, and each is transcribed on its own. Default: 1."""
 
 
 class TranscriptionOptions(TypedDict, total=False):
@@ -45,9 +45,12 @@ class TranscriptionOptions(TypedDict, total=False):
     words: bool
     """Whether segments have the times of their words. Default: False."""
     prompt: str
-    """Text that the speech may follow on from, or names that it may contain. Default: none."""
+    """Text that the speech may follow on from, or names that it may contain. Default: none.
+
+    It has at most 10,000 characters.
+    """
     hotwords: Sequence[str]
-    """Words that the server should prefer. A single string is one word. Default: none."""
+    """Names and terms to expect, as they are written: at most 64. A single string is one of them. Default: none."""
     resume: Resume | None
     """Where to continue after a `ConnectionLost`. Default: None, a new session."""
 
@@ -62,11 +65,14 @@ class EndpointingOptions(TypedDict, total=False):
     audio, and ends with `flush`, with `stop` or at its maximum length.
     """
     silence_ms: int | None
-    """Milliseconds of silence that end an utterance."""
+    """Milliseconds of silence that end an utterance, 100 to 5000."""
     min_utterance_s: float | None
-    """Silence does not end an utterance that is shorter than this, in seconds."""
+    """Silence does not end an utterance that is shorter than this, in seconds, 0 to 10.
+
+    A single word then waits for the words that may follow.
+    """
     max_utterance_s: float | None
-    """An utterance that is longer than this, in seconds, ends at its next window."""
+    """An utterance that is longer than this, in seconds, ends at its next window. 10 to 300."""
 
 
 class ConnectionOptions(TypedDict, total=False):

@@ -31,7 +31,7 @@ from tutti.options import (
 KEEPALIVE_SHARE = 1 / 3
 """`stream` sends `keepalive` when nothing was sent for this fraction of `limits.idle_timeout_s`.
 
-Two of them may be lost or late before the server ends the session.
+It is a third, so that a slow network may delay a keepalive without ending the session.
 """
 
 
@@ -139,7 +139,7 @@ class Session:
         return event
 
     async def stream(self, audio: AsyncIterable[bytes]) -> AsyncGenerator[Event, None]:
-        """Send `audio`, then `stop`, and meanwhile yield the events up to `stopped`.
+        """Send `audio`, then `stop`, and at the same time yield the events up to `stopped`.
 
         The session stays open while the source is silent. If the source raises an error, the audio before it becomes
         final first, and the error is raised after `stopped`. `end_audio` ends the audio early. After the generator has

@@ -1,4 +1,4 @@
-"""The JavaScript client's own checks, and that the page serves what they checked."""
+"""The checks of the JavaScript client, and a test that the page serves the same client."""
 
 import subprocess
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
 
 
 def run(*command: str) -> None:
-    """Runs a command in the client's folder; the test fails with what it printed."""
+    """Run a command in the client's folder. If it fails, the test fails with its output."""
     done = subprocess.run(command, cwd=CLIENT, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
     if done.returncode != 0:
         pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
@@ -24,10 +24,10 @@ def run(*command: str) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def packages() -> None:
-    """Node.js with the client's development packages; skips without Node.js unless it is required."""
+    """Node.js with the client's development packages. Without Node.js the tests are skipped, unless it is required."""
     require_node()
     if not (CLIENT / "node_modules").exists():
-        # Not `npm ci`: it wants every optional binary of other platforms in the lock file.
+        # Not `npm ci`: it requires the optional binaries of all other platforms in the lock file.
         run("npm", "install", "--no-save", "--no-audit", "--no-fund")
 
 
@@ -37,13 +37,13 @@ def test_script(script: str) -> None:
     run("npm", "run", script)
 
 
-def test_the_page_serves_the_present_client(tmp_path: Path) -> None:
-    """The committed modules are what the sources build to; `npm run build:page` brings them up to date."""
+def test_the_page_serves_this_version_of_the_client(tmp_path: Path) -> None:
+    """The committed modules are the result of building the sources; `npm run build:page` updates them."""
     run("npx", "--no-install", "tsc", "-p", "tsconfig.page.json", "--outDir", str(tmp_path))
     built, served = ({path.name: path.read_text() for path in folder.iterdir()} for folder in (tmp_path, PAGE_MODULES))
     assert built == served, "run `npm run build:page` in clients/js"
 
 
 def test_the_lock_file_names_no_registry() -> None:
-    """Anybody's registry can be used: the lock file has versions and hashes, no addresses of packages."""
+    """Every registry can be used: the lock file has versions and hashes, but no addresses of packages."""
     assert '"resolved"' not in (CLIENT / "package-lock.json").read_text()

@@ -93,7 +93,7 @@ async def test_a_file_becomes_captions(tutti: Tutti, wav: str) -> None:
     assert err.decode().splitlines() == ["tutti: look out", "tutti: 2.0 s behind"]
     assert b"".join(server.peer.audio) == bytes(16000)
     assert server.peer.messages[0]["language"] == "en"
-    # Interims nobody would see are not asked for.
+    # A pipe shows no interims, so the session has none.
     assert server.peer.messages[0]["interim"] is False
     assert server.requests[0].headers["Authorization"] == "Bearer k2"
 
@@ -241,7 +241,7 @@ async def test_a_wav_file_on_standard_input_is_not_taken_for_raw_audio(tutti: Tu
 
 
 def test_a_recorder_is_looked_for_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first program found is used; with none, the error says what to install."""
+    """The first program that is installed is used; without any, the error names what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AudioError, match="install"):
         find_recorder("linux")

@@ -16,7 +16,7 @@ OUTPUTS = ["0.12 Hello there.\n", "Hello| th\nHello there.|\nHello there.\n", ""
 
 
 async def converse(peer: Peer) -> None:
-    """Answers flushes, and says its one sentence as soon as there is audio."""
+    """Answer flushes, and send one sentence as soon as there is audio."""
     await peer.begin()
     await peer.receive()
     await peer.send(INTERIM, SEGMENT, UTTERANCE)
@@ -30,7 +30,7 @@ async def converse(peer: Peer) -> None:
 
 @pytest.mark.parametrize(("example", "output"), [*zip(EXAMPLES, OUTPUTS, strict=True)])
 async def test_examples_run(tmp_path: Path, example: str, output: str) -> None:
-    """Each example ends by itself and writes what it is meant to."""
+    """Each example ends by itself and writes the expected output."""
     with wave.open(str(tmp_path / "speech.wav"), "wb") as writer:
         writer.setnchannels(1)
         writer.setsampwidth(2)

@@ -322,11 +322,11 @@ async def test_waiting_for_the_end_is_bounded() -> None:
         await peer.socket.wait_closed()
 
     async with serve_script(forget) as server, tutti.connect(server.url, stop_timeout_s=0.01) as session:
-        reading = asyncio.create_task(anext(session))
+        receiving = asyncio.create_task(anext(session))
         await asyncio.sleep(0)
         await session.stop()
         with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
-            await reading
+            await receiving
         with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
             await anext(session)
 
@@ -481,7 +481,7 @@ async def test_leaving_does_not_hang_on_a_server_that_sends_endlessly() -> None:
         await server.peer.socket.wait_closed()
 
 
-@pytest.mark.parametrize("stage", ["opening", "starting", "reading", "streaming"])
+@pytest.mark.parametrize("stage", ["opening", "starting", "receiving", "streaming"])
 async def test_cancelling_leaves_no_task(stage: str) -> None:
     """At whatever stage it is cancelled, the connection is closed and all its tasks end."""
     reached = asyncio.Event()
@@ -523,7 +523,7 @@ async def test_cancelling_leaves_no_task(stage: str) -> None:
 
 
 async def test_stream_sends_while_it_receives() -> None:
-    """`stream` sends the source, then `stop`, and yields the events meanwhile."""
+    """`stream` sends the source, then `stop`, and yields the events at the same time."""
 
     async def reply(peer: Peer) -> None:
         await peer.begin()

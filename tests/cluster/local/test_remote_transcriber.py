@@ -72,13 +72,13 @@ async def test_it_passes_on_what_the_engine_sends(pair: Pair) -> None:
 async def test_the_events_of_a_step_travel_together(pair: Pair, runner: FakeRunner) -> None:
     """Three windows of one batch end in one message, and no engine step needs two messages."""
     async with start_engine(runner) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         pair.start(engine)
         busy = asyncio.create_task(collect(pair.remote, window()))
-        await gate.reached()
+        await pause.reached()
         three = [asyncio.create_task(collect(pair.remote, window())) for _ in range(3)]
         await pair.until(lambda: engine.stats().waiting_finals == 3)
-        gate.open()
+        pause.open()
         received = await asyncio.gather(busy, *three)
         assert all(isinstance(events[-1], DoneEvent) for events in received)
         assert pair.server
@@ -109,10 +109,10 @@ async def test_an_invalid_window_is_refused_on_entry(pair: Pair, runner: FakeRun
 async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: FakeRunner) -> None:
     """Both raise an error that means "overloaded"."""
     async with start_engine(runner, max_waiting=1) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         pair.start(engine)
         first = asyncio.create_task(collect(pair.remote, window()))
-        await gate.reached()
+        await pause.reached()
         second = asyncio.create_task(collect(pair.remote, window()))
         await pair.until(lambda: engine.stats().waiting_finals == 1)
         with pytest.raises(EngineOverloaded, match="the limit is 1"):
@@ -121,7 +121,7 @@ async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: 
         with pytest.raises(AudioPoolFull):
             too_long = np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32)
             await collect(pair.remote, Window(samples=too_long, session="s"))
-        gate.open()
+        pause.open()
         await asyncio.gather(first, second)
         await pair.until_free()
         await pair.kill()
@@ -132,10 +132,10 @@ async def test_cancelling_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, s
     """The audio is freed when the engine reports that it has dropped the window."""
     runner = FakeRunner(demo, lambda _: count(300))
     async with start_engine(runner) as engine:
-        gate = runner.pause(stage)
+        pause = runner.pause(stage)
         pair.start(engine)
         task = asyncio.create_task(collect(pair.remote, window()))
-        await gate.reached()
+        await pause.reached()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -144,7 +144,7 @@ async def test_cancelling_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, s
         assert pair.server and any(
             isinstance(reply, list) and reply[-1][1] is WindowStatus.RELEASED for reply in pair.server.replies
         )
-        gate.open()
+        pause.open()
         await collect(pair.remote, window(max_tokens=1))
         assert runner.slots.n_free == 4
         await pair.until_free()
