@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from app.cli.terminal import print_transcript
+from app.files.transcription import TranscriptionOptions
 from app.session.session import SessionConfig
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.files.test_transcription import BusyTranscriber, conversation
@@ -24,7 +25,8 @@ class Terminal(io.StringIO):
 async def show(content: bytes, output: str = "text", carries_context: bool = False) -> BusyTranscriber:
     transcriber = BusyTranscriber()
     config = SessionConfig(make_detector=LevelDetector)
-    await print_transcript(transcriber, io.BytesIO(content), output, config, None, "", carries_context=carries_context)
+    options = TranscriptionOptions(carries_context=carries_context)
+    await print_transcript(transcriber, io.BytesIO(content), output, config, options)
     return transcriber
 
 
