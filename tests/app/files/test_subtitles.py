@@ -1,6 +1,7 @@
 """Subtitles: syntax of the two formats, and cues that can be read."""
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -114,7 +115,7 @@ def test_cues_never_overlap_and_can_be_read(segments: list[events.Segment]) -> N
     for cue in made:
         assert cue.text.strip() and "\n" not in cue.text
         assert cue.start_ms < cue.end_ms
-    for cue, following in zip(made, made[1:], strict=False):
+    for cue, following in pairwise(made):
         assert cue.end_ms <= following.start_ms
     texts = [word.text for each in segments for word in (each.words or (each,))]
     assert without_spaces("".join(cue.text for cue in made)) == without_spaces("".join(texts))

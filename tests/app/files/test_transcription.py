@@ -8,16 +8,17 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
 
 from app.errors import MediaError, SessionError
 from app.files.transcript import Transcript
-from app.files.transcription import transcribe
+from app.files.transcription import DEFAULT_OPTIONS, TranscriptionOptions, transcribe
 from app.media.pcm import Samples
 from app.session import events
+from app.session.endpointing import SpeechDetector
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import SessionConfig
 from engine import api
@@ -83,12 +84,22 @@ async def run(
     transcriber: FakeTranscriber,
     audio: AsyncIterator[Samples],
     on_event: Callable[[events.Event], None] = ignore,
-    detector: type = LevelDetector,
-    **options: object,
+    *,
+    detector: Callable[[], SpeechDetector] = LevelDetector,
+    options: TranscriptionOptions = DEFAULT_OPTIONS,
+    on_progress: Callable[[float], None] | None = None,
 ) -> None:
     config = SessionConfig(make_detector=detector)
     async with asyncio.timeout(60):
-        await transcribe(transcriber, audio, on_event, session_id="file_test", config=config, **options)
+        await transcribe(
+            transcriber,
+            audio,
+            on_event,
+            session_id="file_test",
+            config=config,
+            options=options,
+            on_progress=on_progress,
+        )
 
 
 def conversation(n_turns: int) -> tuple[list[int], Samples]:
@@ -102,7 +113,7 @@ async def test_windows_without_context_are_decoded_side_by_side() -> None:
     """All of them are shown the client's prompt alone."""
     transcriber, transcript = BusyTranscriber(), Transcript()
     words, samples = conversation(12)
-    await run(transcriber, pieces(samples), transcript.take, prompt=PROMPT)
+    await run(transcriber, pieces(samples), transcript.add, options=TranscriptionOptions(prompt=PROMPT))
     assert transcript.text == said(words)
     assert 3 <= transcriber.most_open <= MAX_BACKLOG
     assert set(transcriber.shown) == {PROMPT}
@@ -112,7 +123,9 @@ async def test_windows_with_context_follow_one_another() -> None:
     """Never two at a time, and each is shown what the one before it says."""
     transcriber, transcript = BusyTranscriber(), Transcript()
     words, samples = conversation(12)
-    await run(transcriber, pieces(samples), transcript.take, prompt=PROMPT, carries_context=True)
+    await run(
+        transcriber, pieces(samples), transcript.add, options=TranscriptionOptions(prompt=PROMPT, carries_context=True)
+    )
     assert transcript.text == said(words)
     assert transcriber.most_open == 1
     assert transcriber.shown[0] == PROMPT
@@ -129,15 +142,16 @@ async def test_progress_rises_to_the_end(carries_context: bool) -> None:
     reached: list[float] = []
     transcript = Transcript()
 
-    def take(event: events.Event) -> None:
-        transcript.take(event)
+    def check(event: events.Event) -> None:
+        transcript.add(event)
         if isinstance(event, events.Segment) and reached:
             assert event.start_s >= reached[-1]
 
     _, samples = conversation(12)
     samples = samples[: -SAMPLE_RATE // 3]
-    await run(BusyTranscriber(), pieces(samples), take, carries_context=carries_context, on_progress=reached.append)
-    assert all(earlier < later for earlier, later in zip(reached, reached[1:], strict=False))
+    options = TranscriptionOptions(carries_context=carries_context)
+    await run(BusyTranscriber(), pieces(samples), check, options=options, on_progress=reached.append)
+    assert all(earlier < later for earlier, later in pairwise(reached))
     assert len(reached) >= 12
     assert reached[-1] == transcript.audio_s
 
@@ -163,7 +177,7 @@ async def test_an_hour_of_silence_is_silent() -> None:
     transcriber, transcript = FakeTranscriber(), Transcript()
     reached: list[float] = []
     audio = repeated(silence(10.0), minutes=60)
-    await run(transcriber, audio, transcript.take, EdgeDetector, on_progress=reached.append)
+    await run(transcriber, audio, transcript.add, detector=EdgeDetector, on_progress=reached.append)
     assert transcriber.windows == []
     assert (transcript.text, transcript.segments, transcript.uncovered) == ("", [], [])
     assert transcript.audio_s == reached[-1] == 3600.0
@@ -173,7 +187,7 @@ async def test_an_hour_of_silence_is_silent() -> None:
 async def test_a_recording_without_a_sample_is_empty() -> None:
     transcript = Transcript()
     reached: list[float] = []
-    await run(FakeTranscriber(), pieces(silence(0.0)), transcript.take, on_progress=reached.append)
+    await run(FakeTranscriber(), pieces(silence(0.0)), transcript.add, on_progress=reached.append)
     assert (transcript.text, transcript.audio_s, reached) == ("", 0.0, [])
 
 
@@ -181,7 +195,7 @@ async def test_a_recording_that_breaks_off_has_text_to_its_end() -> None:
     """Even a word that is cut in two by the end."""
     transcript = Transcript()
     samples = speech([1, 2, 3])
-    await run(FakeTranscriber(), pieces(samples[: -SAMPLE_RATE // 5]), transcript.take)
+    await run(FakeTranscriber(), pieces(samples[: -SAMPLE_RATE // 5]), transcript.add)
     assert transcript.text == "w1 w2 p3"
     assert transcript.uncovered == []
 
@@ -224,13 +238,14 @@ TURN = np.concatenate((speech(range(20)), silence(10.0 - 20 * 0.28)))
 @pytest.mark.parametrize(("piece", "carries_context"), [(TURN, False), (TURN, True), (silence(10.0), False)])
 async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_context: bool) -> None:
     """Ten more minutes, 38 MB of samples, take at most a window or two more at the peak."""
+    options = TranscriptionOptions(carries_context=carries_context)
 
     async def peak_bytes(minutes: int) -> int:
         audio = repeated(piece, minutes)
         gc.collect()
         tracemalloc.start()
         try:
-            await run(BusyTranscriber(), audio, detector=EdgeDetector, carries_context=carries_context)
+            await run(BusyTranscriber(), audio, detector=EdgeDetector, options=options)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -257,7 +272,12 @@ async def test_an_hour_holds_what_ten_minutes_hold(carries_context: bool) -> Non
             n_objects.append(sys.getallocatedblocks())
             n_tasks.append(len(asyncio.all_tasks()))
 
-    await run(transcriber, audio(), detector=EdgeDetector, carries_context=carries_context)
+    await run(
+        transcriber,
+        audio(),
+        detector=EdgeDetector,
+        options=TranscriptionOptions(carries_context=carries_context),
+    )
     assert n_windows >= 350
     assert transcriber.most_kept <= MAX_BACKLOG + 2
     assert max(n_tasks) <= MAX_BACKLOG + 2
