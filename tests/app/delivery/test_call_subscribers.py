@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.delivery.call_subscribers import MAX_SUBSCRIBERS, Calls
+from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
 from app.delivery.outbox import MAX_WAITING, Outbox
 from app.errors import LimitExceeded, SessionError
 from app.session import events
@@ -20,17 +20,17 @@ def flushed(number: int) -> events.Flushed:
 async def heard(outbox: Outbox) -> list[object]:
     """All of it; the call is over."""
     said = []
-    while (each := await outbox.get()) is not None:
+    while (each := await outbox.pop()) is not None:
         said.append(each)
     return said
 
 
 async def test_a_subscriber_may_come_before_the_call() -> None:
     calls = Calls(10)
-    with calls.subscribed("CA1") as outbox:
+    with calls.subscribe("CA1") as outbox:
         call = calls.begin("CA1", INTRODUCTION)
-        call.say(STARTED)
-        call.say(flushed(1))
+        call.publish(STARTED)
+        call.publish(flushed(1))
         call.end()
         assert await heard(outbox) == [INTRODUCTION, STARTED, flushed(1)]
 
@@ -39,11 +39,11 @@ async def test_a_late_subscriber_is_told_so() -> None:
     """It hears who is calling, and what follows."""
     calls = Calls(10)
     call = calls.begin("CA1", INTRODUCTION)
-    call.say(STARTED)
-    with calls.subscribed("CA1") as in_time:
-        call.say(flushed(1))
-        with calls.subscribed("CA1") as late:
-            call.say(flushed(2))
+    call.publish(STARTED)
+    with calls.subscribe("CA1") as in_time:
+        call.publish(flushed(1))
+        with calls.subscribe("CA1") as late:
+            call.publish(flushed(2))
             call.end()
             call.end()
             said = await heard(late)
@@ -55,11 +55,11 @@ async def test_a_late_subscriber_is_told_so() -> None:
 async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
     calls = Calls(10)
     call = calls.begin("CA1", INTRODUCTION)
-    with calls.subscribed("CA1") as slow:
+    with calls.subscribe("CA1") as slow:
         for number in range(MAX_WAITING):
-            call.say(flushed(number))
-        with calls.subscribed("CA1") as other:
-            call.say(flushed(-1))
+            call.publish(flushed(number))
+        with calls.subscribe("CA1") as other:
+            call.publish(flushed(-1))
             call.end()
             assert (await heard(other))[-1] == flushed(-1)
         failure = (await heard(slow))[-1]
@@ -77,23 +77,23 @@ def test_a_name_is_one_call_at_a_time() -> None:
 
 
 def test_subscribers_are_limited_for_each_call_and_in_all() -> None:
-    calls = Calls(MAX_SUBSCRIBERS + 1)
+    calls = Calls(MAX_SUBSCRIBERS_PER_CALL + 1)
     with ExitStack() as stack:
-        for _ in range(MAX_SUBSCRIBERS):
-            stack.enter_context(calls.subscribed("CA1"))
+        for _ in range(MAX_SUBSCRIBERS_PER_CALL):
+            stack.enter_context(calls.subscribe("CA1"))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscribed("CA1"))
-        stack.enter_context(calls.subscribed("CA2"))
+            stack.enter_context(calls.subscribe("CA1"))
+        stack.enter_context(calls.subscribe("CA2"))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscribed("CA3"))
-    with calls.subscribed("CA3"):
+            stack.enter_context(calls.subscribe("CA3"))
+    with calls.subscribe("CA3"):
         pass
 
 
 def test_nothing_is_kept_of_what_is_over() -> None:
     calls = Calls(10)
-    with calls.subscribed("CA1"):
+    with calls.subscribe("CA1"):
         calls.begin("CA1", INTRODUCTION).end()
-    with calls.subscribed("CA2"):
+    with calls.subscribe("CA2"):
         pass
     assert not calls._topics

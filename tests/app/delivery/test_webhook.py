@@ -24,8 +24,8 @@ from app.delivery.webhook import (
     SIGNATURE_HEADER,
     Outcome,
     Webhook,
+    backoff_s,
     signature,
-    wait_s,
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "telephony.md"
@@ -78,7 +78,7 @@ class Receiver:
             transport=httpx.MockTransport(self.answer),
             clock=lambda: self.now,
             sleep=self.sleep,
-            draw=lambda: 1.0,
+            draw_jitter=lambda: 1.0,
         )
         async with webhook.running():
             yield webhook
@@ -93,7 +93,7 @@ async def deliver(receiver: Receiver, n_events: int = 1) -> None:
     async with receiver.webhook() as webhook:
         delivery = webhook.open("CA1", "MZ1")
         for number in range(n_events):
-            delivery.put(text(number))
+            delivery.push(text(number))
         delivery.close()
 
 
@@ -185,7 +185,7 @@ async def test_a_queue_that_is_full_takes_no_more(caplog: pytest.LogCaptureFixtu
     async with receiver.webhook() as webhook:
         delivery = webhook.open("CA1", "MZ1")
         for number in range(MAX_WAITING + 5):
-            delivery.put(text(number))
+            delivery.push(text(number))
         assert receiver.outcomes == ["dropped"] * 5
         receiver.holds.set()
         delivery.close()
@@ -198,7 +198,7 @@ async def test_a_call_does_not_wait_for_another() -> None:
     async with receiver.webhook() as webhook:
         calls = [webhook.open(f"CA{number}", "MZ") for number in range(3)]
         for call in calls:
-            call.put(text(0))
+            call.push(text(0))
             call.close()
         for _ in calls:
             await receiver.arrived.get()
@@ -210,9 +210,9 @@ async def test_a_mistake_ends_one_delivery_alone(caplog: pytest.LogCaptureFixtur
     receiver = Receiver([ZeroDivisionError()])
     async with receiver.webhook() as webhook:
         first, second = webhook.open("CA1", "MZ"), webhook.open("CA2", "MZ")
-        first.put(text(0))
+        first.push(text(0))
         await receiver.arrived.get()
-        second.put(text(1))
+        second.push(text(1))
         first.close()
         second.close()
     assert receiver.outcomes == ["delivered"]
@@ -223,4 +223,4 @@ async def test_a_mistake_ends_one_delivery_alone(caplog: pytest.LogCaptureFixtur
 def test_waits_double_up_to_a_maximum(attempt: int, share: float) -> None:
     """Never less than half of it, so that attempts are few; and not all calls at the same moment."""
     longest = min(0.5 * 2 ** min(attempt, 20), MAX_WAIT_S)
-    assert longest / 2 <= wait_s(attempt, share) <= longest
+    assert longest / 2 <= backoff_s(attempt, share) <= longest
