@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.delivery.outbox import MAX_WAITING
-from app.service.admission import LEAST_WAITS
+from app.service.admission import MIN_WAITS
 from app.session.engine_driver import MAX_BACKLOG
 from engine.errors import EngineFailed
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
@@ -177,7 +177,7 @@ async def test_a_client_that_does_not_read_is_let_go(serve) -> None:
                     await socket.send(flood)
 
         sending = asyncio.create_task(send())
-        await server.service._all_gone.wait()
+        await server.service.admission.all_finished.wait()
         socket.transport.abort()
         await sending
     assert server.metric("tutti_closed_total", code="1008") == 1
@@ -188,7 +188,7 @@ async def test_a_flood_of_nothing_stays_bounded(serve, message) -> None:
     """Bad frames and empty ones leave nothing behind, and a neighbour is served meanwhile."""
     server = await serve(send_timeout_s=0.5)
     async with session(server.stream, max_queue=1, ping_interval=None) as socket, asyncio.timeout(20):
-        (connection,) = server.service._connections
+        (connection,) = server.service.admission.sessions
 
         async def flood() -> None:
             with suppress(ConnectionClosed):
@@ -200,8 +200,8 @@ async def test_a_flood_of_nothing_stays_bounded(serve, message) -> None:
             await neighbour.send(pcm(TURN))
             await say(neighbour, {"type": "stop"})
             assert (await hear_all(neighbour))[-1]["type"] == "stopped"
-        assert len(connection._outbox._events) <= MAX_WAITING + 1
-        assert len(connection._arrivals._ends_s) <= 1
+        assert len(connection._writer._outbox._events) <= MAX_WAITING + 1
+        assert len(connection._latency._arrivals._ends_s) <= 1
         socket.transport.abort()
         await flooding
 
@@ -214,7 +214,7 @@ async def test_a_mistake_of_ours_ends_one_session_only(serve) -> None:
         await hear_all(socket)
         assert socket.close_code == 1011
     async with asyncio.timeout(5):
-        await server.service._all_gone.wait()
+        await server.service.admission.all_finished.wait()
     assert server.metric("tutti_closed_total", code="1011") == 1
     async with session(server.stream):
         pass
@@ -253,7 +253,7 @@ async def test_a_client_that_vanishes_takes_its_windows_along(serve) -> None:
             pass
         socket.transport.abort()
     async with asyncio.timeout(5):
-        await server.service._all_gone.wait()
+        await server.service.admission.all_finished.wait()
     assert server.transcriber.n_open == 0
     assert server.metric("tutti_sessions_open") == 0
 
@@ -273,7 +273,7 @@ async def test_reading_stops_while_the_engine_is_behind(serve) -> None:
         sending = asyncio.create_task(send())
         while (await hear(socket))["type"] != "lag":
             pass
-        (connection,) = server.service._connections
+        (connection,) = server.service.admission.sessions
         assert connection._session.backlog <= MAX_BACKLOG
         transcriber.release()
         heard = await hear_all(socket)
@@ -297,7 +297,7 @@ async def test_newcomers_are_refused_while_finals_wait_long(serve) -> None:
     server = await serve(max_final_wait_s=1.5)
     server.transcriber.queued_s = 2.0
     async with session(server.stream) as socket:
-        for _ in range(LEAST_WAITS):
+        for _ in range(MIN_WAITS):
             await socket.send(pcm(TURN))
         await say(socket, {"type": "flush", "id": 1})
         while (await hear(socket))["type"] != "flushed":
@@ -307,7 +307,7 @@ async def test_newcomers_are_refused_while_finals_wait_long(serve) -> None:
                 pass
         assert refused.value.response.status_code == 503
         assert b"2.0 s" in refused.value.response.body
-    await server.service._all_gone.wait()
+    await server.service.admission.all_finished.wait()
     async with session(server.stream):
         assert server.metric("tutti_refused_total", reason="overloaded") == 1
 
