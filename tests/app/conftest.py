@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service.gateway_counts import Shared
+from app.service.gateway_counts import SharedState
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.tls import load_tls
@@ -42,7 +42,7 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, transcriber: FakeTranscriber, shared: Shared | None = None
+    settings: Settings, transcriber: FakeTranscriber, shared: SharedState | None = None
 ) -> AsyncIterator[Running]:
     config = SessionConfig(limits=settings.limits, make_detector=LevelDetector)
     app = build_app(settings, transcriber, config, shared)
@@ -62,7 +62,7 @@ async def serve() -> AsyncIterator[Callable[..., Awaitable[Running]]]:
     async with AsyncExitStack() as stack:
 
         async def start(
-            transcriber: FakeTranscriber | None = None, shared: Shared | None = None, **values: object
+            transcriber: FakeTranscriber | None = None, shared: SharedState | None = None, **values: object
         ) -> Running:
             settings = Settings(**{"port": 0, "drain_timeout_s": 10.0, **values})
             return await stack.enter_async_context(running(settings, transcriber or FakeTranscriber(), shared))

@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.errors import LimitExceeded
-from app.service.gateway_counts import AdmissionCounter, Shared
+from app.service.gateway_counts import AdmissionCounter, SharedState
 from app.service.service import Service
 from app.service.settings import Settings
 from app.session.session import SessionConfig
@@ -25,7 +25,12 @@ def gateways(n: int, **values: object) -> list[Service]:
     taken, key = np.zeros((n, 2), np.int64), "k" * 64
     settings = Settings(**values)  # type: ignore[arg-type]
     return [
-        Service(settings, FakeTranscriber(), SessionConfig(), Shared(key, 1, AdmissionCounter(taken, own), n))
+        Service(
+            settings,
+            FakeTranscriber(),
+            SessionConfig(),
+            SharedState(key=key, started=1, counter=AdmissionCounter(taken, own), n_gateways=n),
+        )
         for own in range(n)
     ]
 
@@ -33,20 +38,20 @@ def gateways(n: int, **values: object) -> list[Service]:
 def test_limits_count_the_sessions_of_all_gateways() -> None:
     """However they are spread, and each place is free again for any."""
     one, other = gateways(2, max_sessions=2)
-    with one.admitted_session(Somebody()):
-        with one.admitted_session(Somebody()), pytest.raises(LimitExceeded, match="2 sessions of 2"):
-            other.admitted_session(Somebody()).__enter__()
-        with other.admitted_session(Somebody()), pytest.raises(LimitExceeded):
-            one.admitted_session(Somebody()).__enter__()
-    assert one.shared.places.n_taken("sessions") == 0
+    with one.admission.session(Somebody()):
+        with one.admission.session(Somebody()), pytest.raises(LimitExceeded, match="2 sessions of 2"):
+            other.admission.session(Somebody()).__enter__()
+        with other.admission.session(Somebody()), pytest.raises(LimitExceeded):
+            one.admission.session(Somebody()).__enter__()
+    assert one.shared.counter.total("sessions") == 0
     assert one.metrics.registry.get_sample_value("tutti_refused_total", {"reason": "overloaded"}) == 1
 
 
 def test_limits_count_the_uploads_of_all_gateways() -> None:
     one, other = gateways(2, max_uploads=1)
-    with one.admitted_upload(), pytest.raises(LimitExceeded, match="1 file transcriptions of 1"):
-        other.admitted_upload().__enter__()
-    with other.admitted_upload():
+    with one.admission.upload(), pytest.raises(LimitExceeded, match="1 file transcriptions of 1"):
+        other.admission.upload().__enter__()
+    with other.admission.upload():
         pass
 
 
@@ -58,13 +63,13 @@ def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
     assert read and read.session == {"type": "transcription"}
     (stranger,) = gateways(1)
     assert stranger.client_secret(secret.value) is not None
-    assert Service(Settings(), FakeTranscriber(), SessionConfig(), Shared()).client_secret(secret.value) is None
+    assert Service(Settings(), FakeTranscriber(), SessionConfig(), SharedState()).client_secret(secret.value) is None
 
 
 async def test_sockets_are_refused_when_other_gateways_have_taken_the_places(serve) -> None:
     """And not once they are free again."""
     taken = np.zeros((2, 2), np.int64)
-    server = await serve(shared=Shared(places=AdmissionCounter(taken, 0), n_gateways=2), max_sessions=1)
+    server = await serve(shared=SharedState(counter=AdmissionCounter(taken, 0), n_gateways=2), max_sessions=1)
     taken[1, 0] = 1
     with pytest.raises(InvalidStatus) as refused:
         await connect(server.stream)
