@@ -110,7 +110,7 @@ def transcripts(draw: st.DrawFn) -> list[events.Segment]:
 
 @given(transcripts())
 def test_cues_never_overlap_and_can_be_read(segments: list[events.Segment]) -> None:
-    """None is empty, each ends behind its beginning and before the next, and only a single word is too long to read."""
+    """No cue is empty, cues do not overlap, and only a single word may be too long to read."""
     made = cues(segments)
     for cue in made:
         assert cue.text.strip() and "\n" not in cue.text

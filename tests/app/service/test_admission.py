@@ -1,4 +1,4 @@
-"""Newcomers are refused while the engine does not keep up."""
+"""The mean queue wait of finals, which decides whether new sessions are refused."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def clock() -> Clock:
 
 
 def test_the_mean_is_that_of_the_last_seconds(clock: Clock) -> None:
-    """Old waits are forgotten, and a few say nothing."""
+    """Old waits are dropped. With few waits the mean is 0."""
     waits = FinalWaits(clock)
     for _ in range(MIN_WAITS - 1):
         waits.add(4.0)
@@ -34,7 +34,8 @@ def test_the_mean_is_that_of_the_last_seconds(clock: Clock) -> None:
     assert waits.mean_s == 0.0
 
 
-def test_only_so_many_are_kept(clock: Clock) -> None:
+def test_the_number_of_kept_waits_is_limited(clock: Clock) -> None:
+    """The oldest waits are dropped first."""
     waits = FinalWaits(clock)
     for index in range(3 * MAX_WAITS):
         waits.add(float(index >= 2 * MAX_WAITS))
