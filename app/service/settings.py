@@ -82,16 +82,20 @@ class Settings:
         "Which kernels run the model. torch: PyTorch's. triton: our own, on NVIDIA GPUs in 16 bits. flashinfer: our "
         "own, with FlashInfer's attention. auto: the fastest.",
     )
-    threads: int = _setting(0, "CPU threads of the engine. 0: one per core.")
+    threads: int = _setting(0, "CPU threads of the engine. 0: one per core. Set it to leave cores for other programs.")
     slots: int = _setting(
-        0, "Sequences that are decoded at the same time. 0: 32 on the CPU, and as many as fit into the memory of a GPU."
+        0,
+        "Sequences that are decoded at the same time. 0: 32 on the CPU, and as many as fit into the memory of a GPU. "
+        "Each slot keeps its caches in memory; lower it to use less.",
     )
     gpu_memory_fraction: float = _setting(
         0.85,
         "Fraction of the GPU memory left after loading the model that decoder slots may use. Lower it if other "
         "programs use the GPU.",
     )
-    max_encode_batch: int = _setting(8, "The most windows in one encoder call.")
+    max_encode_batch: int = _setting(
+        8, "The most windows in one encoder call. Raise it on a large GPU with many sessions or files."
+    )
     max_wait_ms: float = _setting(
         5.0,
         "How long the batcher waits for more windows before it encodes a batch that is not full, in milliseconds.",
@@ -102,21 +106,25 @@ class Settings:
         "Raise it for hundreds of sessions on a GPU.",
     )
     max_sessions: int = _setting(
-        32, "The most live sessions at the same time. More are refused and asked to come back later."
+        32,
+        "The most live sessions at the same time. More are refused and asked to come back later. Raise it if the "
+        "machine has room under real load.",
     )
     max_final_wait_s: float = _setting(
         1.0,
         "New live sessions are refused while finals wait longer than this in the engine's queue, in seconds, as the "
-        "mean of the last 10 s. The first session is always accepted.",
+        "mean of the last 10 s. A session is accepted if no other one is open.",
     )
     max_uploads: int = _setting(
-        8, "The most file transcriptions at the same time. More are refused and asked to come back later."
+        8,
+        "The most file transcriptions at the same time. More are refused and asked to come back later. Their files "
+        "need max_uploads x max_upload_mb of disk space in the temporary folder.",
     )
     max_upload_mb: int = _setting(512, "Size limit of a file for transcription, in megabytes.")
     interim_interval_ms: int = _setting(
         350,
         "The least audio between two interims of an utterance, in milliseconds. There is more audio between them if "
-        "the engine answers slowly.",
+        "the engine answers slowly. Raise it for fewer interims and less work.",
     )
     stability: str = _setting(
         "agreement",
@@ -132,7 +140,7 @@ class Settings:
     final_deadline_s: float = _setting(
         30.0,
         "A live session ends if the engine needs longer than this for a final text, in seconds, so that its client can "
-        "continue on another server. Raise it if your model takes longer to load.",
+        "continue on another server. With gateways, raise it if your model takes longer to load after a crash.",
     )
     webhook_url: str = _setting("", "Address to which the events of calls (Twilio) are posted. Empty: nowhere.")
     webhook_secret: str = _setting("", "Secret that signs the posts to webhook_url.")

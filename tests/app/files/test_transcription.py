@@ -15,7 +15,7 @@ import pytest
 
 from app.errors import MediaError, SessionError
 from app.files.transcript import Transcript
-from app.files.transcription import DEFAULT_OPTIONS, TranscriptionOptions, transcribe
+from app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
 from app.media.pcm import Samples
 from app.session import events
 from app.session.endpointing import SpeechDetector
@@ -283,3 +283,17 @@ async def test_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: boo
     assert max(n_tasks) <= MAX_BACKLOG + 2
     # Python itself makes a few objects. One object for each window would be hundreds.
     assert n_objects[-1] - n_objects[0] < 300
+
+
+@pytest.mark.parametrize(
+    ("options", "temperatures"),
+    [
+        (TranscriptionOptions(), RISING_TEMPERATURES),
+        (TranscriptionOptions(falls_back=False), (0.0,)),
+        (TranscriptionOptions(temperature=0.3), (0.3,)),
+    ],
+)
+def test_only_greedy_decoding_falls_back_to_higher_temperatures(
+    options: TranscriptionOptions, temperatures: tuple[float, ...]
+) -> None:
+    assert options.sampling.temperatures == temperatures
