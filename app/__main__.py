@@ -1,4 +1,4 @@
-"""`python -m app` is `tutti`."""
+"""`python -m app` runs the command line `tutti`."""
 
 from app.cli.commands import main
 

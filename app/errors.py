@@ -1,29 +1,35 @@
-"""What can go wrong in a session, as clients are told it.
+"""All errors of the service.
 
 SessionError
-├── BadMessage         a message that cannot be read; the session goes on
-├── BadStart           a value in `start` that cannot be honoured; fatal
-├── WrongState         a command at the wrong moment
-└── LimitExceeded      a promise about pace or size was broken; fatal
+├── BadMessage         a message cannot be parsed; the session continues
+├── BadStart           an option of `start` is not supported; fatal
+├── WrongState         a command is not allowed at this moment
+└── LimitExceeded      a limit of pace, size or number is exceeded
 
-SettingsError          the operator's configuration cannot be used; the start fails
-MediaError             an uploaded file cannot be decoded
+SettingsError          the operator's configuration cannot be used; the server does not start
+MediaError             audio in a file or container cannot be decoded
 """
 
 CLOSE_DONE = 1000
+"""The session ended as the client asked."""
 CLOSE_POLICY = 1008
+"""The client broke a rule of the protocol or a limit."""
 CLOSE_TOO_BIG = 1009
+"""The client sent a message that is too large."""
 CLOSE_OUR_FAULT = 1011
+"""The server or its engine failed."""
 CLOSE_DRAINING = 1012
+"""The server is stopping; the client should reconnect to another one."""
 CLOSE_OVERLOADED = 1013
+"""The service has no room; the client should try again later."""
 CLOSE_CODES = (CLOSE_DONE, CLOSE_POLICY, CLOSE_TOO_BIG, CLOSE_OUR_FAULT, CLOSE_DRAINING, CLOSE_OVERLOADED)
 
 RETRY_AFTER_S = 5
-"""When a client that was refused for want of room is told to try again."""
+"""How long a client that was refused for lack of room should wait before it tries again, in seconds."""
 
 
 class SessionError(Exception):
-    """Base: carries a stable code, a sentence, and the close code if the session cannot go on."""
+    """What is reported to a client: a stable code, a sentence, and a close code if the session cannot continue."""
 
     def __init__(self, code: str, message: str, close_code: int | None = None) -> None:
         super().__init__(code, message, close_code)
@@ -36,37 +42,42 @@ class SessionError(Exception):
 
     @property
     def is_fatal(self) -> bool:
+        """Whether this error ends the session."""
         return self.close_code is not None
 
 
 class BadMessage(SessionError):
+    """A message cannot be parsed; the session continues."""
+
     def __init__(self, code: str, expected: str, got: object) -> None:
         super().__init__(code, f"expected {expected}, got {shorten(got)}")
 
 
 class BadStart(SessionError):
+    """An option of the start command is not supported."""
+
     def __init__(self, field: str, expected: str, got: object) -> None:
         super().__init__("bad_start", f"{field}: expected {expected}, got {shorten(got)}", CLOSE_POLICY)
         self.field = field
 
 
 class WrongState(SessionError):
-    pass
+    """A command is not allowed at this moment."""
 
 
 class LimitExceeded(SessionError):
-    pass
+    """A limit of pace, size or number is exceeded."""
 
 
 class SettingsError(Exception):
-    pass
+    """The operator's configuration cannot be used."""
 
 
 class MediaError(Exception):
-    pass
+    """Audio in a file or container cannot be decoded."""
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """`repr` of what came, cut to a length fit for a message."""
+    """The `repr` of a value, cut to at most `limit` characters for an error message."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

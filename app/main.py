@@ -1,4 +1,4 @@
-"""The ASGI application of one service, and the server that runs and drains it."""
+"""Builds the ASGI application of one service, and the server that runs and drains it."""
 
 import asyncio
 import socket
@@ -14,41 +14,51 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from app.errors import SettingsError
 from app.routes import not_found, routes
-from app.service.gateway_counts import Shared
+from app.service.gateway_counts import SharedState
 from app.service.request_ids import RequestIds
 from app.service.service import Service
 from app.service.settings import Settings
 from app.session.session import SessionConfig
 from engine import api
 
-# The service refuses larger messages itself, with a clear error; what is larger still is cut off by the protocol.
 MESSAGE_SLACK = 4
-# Reading stops while a client is ahead of the engine, and its pongs wait unread, so they are given time.
+"""The WebSocket protocol cuts off messages that are this many times the limit of the settings.
+
+The service itself refuses a message over the limit with a clear error.
+"""
 PING_TIMEOUT_S = 60.0
-# Connections that wait to be taken in.
+"""How long the server waits for a pong, in seconds.
+
+The server does not read while a client is ahead of the engine, so pongs may wait unread.
+"""
+SHUTDOWN_TIMEOUT_S = 5
+"""How long open HTTP requests may take after a drain, in seconds."""
 BACKLOG = 1024
+"""Connections that wait to be accepted; the kernel refuses more."""
 
 
 def build_app(
     settings: Settings,
     transcriber: api.Transcriber,
     session_config: SessionConfig | None = None,
-    shared: Shared | None = None,
+    shared: SharedState | None = None,
 ) -> Starlette:
-    """The application around an engine that is running already.
+    """Build the application for an engine that is running.
 
     Args:
-        session_config: by default that of the settings.
-        shared: what it has in common with other gateways; by default it is the only one.
+        settings: the operator's settings.
+        transcriber: the engine.
+        session_config: the configuration of sessions; by default the one of the settings.
+        shared: the state that all gateways share; by default there is one gateway.
     """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        watch = asyncio.create_task(app.state.service.metrics.watch_loop())
+        measuring = asyncio.create_task(app.state.service.metrics.measure_loop_lag())
         async with webhook.running() if (webhook := app.state.service.webhook) else nullcontext():
             yield
-        watch.cancel()
-        await asyncio.gather(watch, return_exceptions=True)
+        measuring.cancel()
+        await asyncio.gather(measuring, return_exceptions=True)
 
     app = Starlette(
         routes=routes(),
@@ -56,33 +66,35 @@ def build_app(
         exception_handlers={404: not_found, 405: not_found},
         lifespan=lifespan,
     )
-    app.state.service = Service(settings, transcriber, session_config or settings.session_config, shared or Shared())
+    app.state.service = Service(
+        settings, transcriber, session_config or settings.session_config, shared or SharedState()
+    )
     return app
 
 
 def bind(settings: Settings) -> socket.socket:
-    """A listening socket; the port taken is its own to tell.
+    """Open the listening socket. If the port of the settings is 0, the socket knows the free port it has.
 
     Raises:
-        SettingsError: the address cannot be had.
+        SettingsError: the address is in use or not available.
     """
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
-        place = f"{settings.host}:{settings.port}"
-        raise SettingsError(f"cannot listen on {place}: {error.strerror}; try another --port or --host") from error
+        address = f"{settings.host}:{settings.port}"
+        raise SettingsError(f"cannot listen on {address}: {error.strerror}; try another --port or --host") from error
 
 
 def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
-    """A listening socket of the same port for every gateway; the kernel spreads the connections over them.
+    """Open one listening socket for each gateway on the same port. The kernel spreads connections over them.
 
     Raises:
-        SettingsError: the address cannot be had, or this system has no way to share one.
+        SettingsError: the address is in use or not available, or this system cannot share a port.
     """
     if not hasattr(socket, "SO_REUSEPORT"):
         raise SettingsError(f"gateways: expected 0, as this system cannot share a port, got {settings.gateways}")
-    # Without sharing at first: one that somebody else listens on is taken.
+    # This probe does not share the port, so it fails if another program listens on it.
     with bind(settings) as probe:
         address, family = probe.getsockname(), probe.family
     return tuple(
@@ -92,16 +104,20 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
 
 
 class _WebSocketProtocol(WebSocketsSansIOProtocol):
-    """Cuts off a client that does not read: there is no room left to tell it, and its buffers would stay for good."""
+    """Aborts the connection of a client that does not read.
+
+    A close frame would wait in the full send buffer for ever, and keep the buffer alive.
+    """
 
     async def run_asgi(self) -> None:
+        """Run the application for one WebSocket, then abort the connection if no close frame was sent."""
         await super().run_asgi()
         if self.handshake_complete and not self.close_sent:
             self.transport.abort()
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, but the first signal to stop lets the sessions finish; a second one does not."""
+    """Uvicorn's server with a drain: the first stop signal lets sessions finish, a second one does not wait."""
 
     def __init__(
         self,
@@ -121,7 +137,7 @@ class Server(uvicorn.Server):
                 lifespan="on",
                 log_config=None,
                 access_log=False,
-                timeout_graceful_shutdown=5,
+                timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
                 ssl_context_factory=(lambda config, default: tls) if tls else None,
             )
         )
@@ -131,24 +147,27 @@ class Server(uvicorn.Server):
         self._on_started = on_started
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until the server has stopped."""
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections, then call `on_started`."""
         await super().startup(sockets)
         self._on_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal; stop at once at the second one. Called by uvicorn."""
         if self._drain is None and self._loop is not None:
             self._loop.call_soon_threadsafe(self.stop)
         else:
             super().handle_exit(sig, frame)
 
     def stop(self) -> None:
-        """Drain, then end `serve`. Call it on the event loop."""
+        """Drain, then end `serve`. Must be called on the event loop."""
         if self._drain is None:
             self._drain = asyncio.get_running_loop().create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
-        await self._service.drain()
+        await self._service.admission.drain()
         self.should_exit = True

@@ -90,7 +90,7 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """200 while new sessions are welcome: the model is loaded, the engine alive, and no drain under way."""
     service: Service = request.app.state.service
-    if service.is_draining:
+    if service.admission.is_draining:
         return PlainTextResponse("draining\n", 503, {"retry-after": str(RETRY_AFTER_S)})
     if not service.transcriber.is_alive:
         return PlainTextResponse("there is no engine\n", 503, {"retry-after": str(RETRY_AFTER_S)})

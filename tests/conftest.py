@@ -1,5 +1,7 @@
-"""For all tests: without a GPU, Triton runs kernels in its interpreter, which is chosen before it is imported, and no
-generated example fails because the machine was busy.
+"""Prepares all tests.
+
+Without a GPU, Triton runs kernels in its interpreter, which must be chosen before Triton is imported. Generated
+examples have no deadline, so that none fails because the machine is busy.
 """
 
 import os

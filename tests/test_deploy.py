@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.delivery.webhook import DRAIN_TIMEOUT_S
+from app.main import SHUTDOWN_TIMEOUT_S
 from app.routes import routes
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, check_environment
@@ -28,9 +29,8 @@ DASHBOARD = json.loads((REPOSITORY / "deploy/grafana/dashboards/tutti.json").rea
 NGINX = (REPOSITORY / "deploy/nginx/tutti.conf").read_text()
 OPERATIONS = (REPOSITORY / "docs/operations.md").read_text()
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-# What the server gives open requests after the sessions are gone, `timeout_graceful_shutdown` in app/main.py, and then
-# the webhook.
-SHUTDOWN_S = 5 + DRAIN_TIMEOUT_S
+SHUTDOWN_S = SHUTDOWN_TIMEOUT_S + DRAIN_TIMEOUT_S
+"""How long a server may take after its sessions have ended, in seconds: for open requests, then for the webhook."""
 
 
 def instructions() -> Iterator[tuple[str, str]]:
@@ -74,7 +74,7 @@ def seconds(duration: str) -> int:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_has_a_pinned_image_and_survives_a_crash(name: str) -> None:
-    """Images that are fetched carry a full version; all services are started again."""
+    """Images from a registry have a full version, and all services restart after a crash."""
     service = SERVICES[name]
     if "build" not in service:
         assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", service["image"])
@@ -82,7 +82,7 @@ def test_a_service_has_a_pinned_image_and_survives_a_crash(name: str) -> None:
 
 
 def test_every_volume_is_declared_or_a_folder_here() -> None:
-    """A named volume is listed under `volumes`; anything else that is mounted exists in the repository."""
+    """Each named volume is listed under `volumes`; each mounted folder exists in the repository."""
     used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
     folders = {volume for volume in used if volume.startswith(".")}
     assert used - folders == set(COMPOSE["volumes"])
@@ -95,8 +95,8 @@ def test_monitoring_is_reached_from_this_machine_only(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
 
 
-def test_the_gpu_is_a_matter_of_choice() -> None:
-    """Without a profile one service of ours starts, on the CPU; the other one reserves an NVIDIA GPU."""
+def test_the_gpu_is_optional() -> None:
+    """Without a profile our service starts on the CPU; the profile `gpu` reserves an NVIDIA GPU."""
     assert [name for name in OURS if "profiles" not in SERVICES[name]] == ["tutti"]
     assert SERVICES["tutti-gpu"]["profiles"] == ["gpu"]
     (device,) = SERVICES["tutti-gpu"]["deploy"]["resources"]["reservations"]["devices"]
@@ -106,7 +106,7 @@ def test_the_gpu_is_a_matter_of_choice() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_settings_in_compose_are_settings(name: str) -> None:
-    """The service would start with them, on an address that others reach."""
+    """The service starts with them, on an address that other machines can reach."""
     environment = our_environment(name, {"TUTTI_API_KEYS": "k1,k2"})
     check_environment(environment)
     values = {key.removeprefix(ENV_PREFIX).lower(): value for key, value in environment.items()}
@@ -125,12 +125,12 @@ def test_compose_starts_nothing_without_keys(name: str, environment: dict[str, s
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_stopped_container_has_time_to_drain(name: str) -> None:
-    """Docker kills only after the service has given up waiting by itself."""
+    """Docker kills the container only after all time limits of the service."""
     assert seconds(SERVICES[name]["stop_grace_period"]) > Settings().drain_timeout_s + SHUTDOWN_S
 
 
 def test_build_arguments_exist() -> None:
-    """What Compose passes to the build is declared there, and the extra is one of the package."""
+    """Each build argument of Compose is declared in the Dockerfile, and the extra is one of the package."""
     declared = {argument.partition("=")[0] for argument in arguments_of("ARG")}
     passed = SERVICES["tutti-gpu"]["build"]["args"]
     assert set(passed) <= declared
@@ -141,7 +141,7 @@ def test_build_arguments_exist() -> None:
 
 
 def test_the_image_copies_what_exists() -> None:
-    """Every source of a COPY is there, and not kept out by `.dockerignore`."""
+    """Each source of a COPY exists, and `.dockerignore` does not exclude it."""
     let_in = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = {source for arguments in arguments_of("COPY") for source in shlex.split(arguments)[:-1]}
     assert copied == let_in
@@ -155,7 +155,7 @@ def test_the_image_has_the_torch_of_the_makefile() -> None:
 
 
 def test_torch_is_installed_before_any_of_our_files_is_copied() -> None:
-    """So that its layer, by far the largest, is made once."""
+    """Its layer is by far the largest, and must not be rebuilt when our files change."""
     names = [(name, arguments) for name, arguments in instructions() if name in ("RUN", "COPY")]
     torch = next(index for index, (_, arguments) in enumerate(names) if '"$TORCH"' in arguments)
     assert all(name == "RUN" for name, _ in names[:torch])
@@ -169,7 +169,7 @@ def test_the_container_runs_without_rights() -> None:
 
 
 def test_health_checks_ask_a_route_on_the_ports_that_are_served() -> None:
-    """The image's own and Compose's ask `/readyz`, on the port that is exposed and published."""
+    """The health checks of the image and of Compose request `/readyz` on the published port."""
     command = arguments_of("HEALTHCHECK")[0].partition(" CMD ")[2]
     checks = [json.loads(command), *(SERVICES[name]["healthcheck"]["test"][1:] for name in OURS)]
     ((port, path),) = {asked for check in checks for asked in re.findall(r"http://127\.0\.0\.1:(\d+)(/\w+)", check[-1])}
@@ -193,9 +193,9 @@ def test_settings_in_the_image_are_settings() -> None:
 
 
 def metric_labels() -> dict[str, set[str]]:
-    """Every series the service renders, by name, with its labels."""
+    """The labels of every series that the service renders, by its name."""
     metrics = Metrics(FakeTranscriber())
-    # Series with labels appear with their first value.
+    # A series with labels exists after its first value.
     metrics.refused_total.labels(reason="overloaded")
     metrics.closed_total.labels(code="1000")
     metrics.events_total.labels(type="interim")
@@ -208,7 +208,7 @@ def metric_labels() -> dict[str, set[str]]:
 
 
 def expressions() -> Iterator[str]:
-    """All PromQL that we ship."""
+    """All PromQL expressions of the dashboard and the alerts."""
     for panel in DASHBOARD["panels"]:
         yield from (target["expr"] for target in panel["targets"])
     for file in PROMETHEUS["rule_files"]:
@@ -229,16 +229,16 @@ def test_queries_name_metrics_that_exist(expression: str) -> None:
     assert used <= known
 
 
-def test_rates_are_taken_of_what_only_grows() -> None:
-    """`rate` and `increase` are for counters and histograms, and those are never shown bare."""
+def test_rates_are_used_for_counters_and_only_for_them() -> None:
+    """A series that only grows is shown as a rate; a gauge is shown as it is."""
     for expression in expressions():
         for name, window in re.findall(r"\b(tutti_\w+)(?:\{[^}]*\})?(\[)?", expression):
             grows = name.endswith(("_total", "_bucket", "_sum", "_count"))
             assert grows == bool(window), expression
 
 
-def test_the_dashboard_is_one_that_grafana_takes() -> None:
-    """Panels have ids of their own, do not overlap, and ask the data source that is provisioned."""
+def test_the_dashboard_is_valid_for_grafana() -> None:
+    """Panels have unique ids, do not overlap, and query the data source that is provisioned."""
     (source,) = yaml.safe_load((REPOSITORY / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())[
         "datasources"
     ]
@@ -258,7 +258,7 @@ def test_the_dashboard_is_one_that_grafana_takes() -> None:
 
 
 def test_grafana_finds_prometheus_and_the_dashboard() -> None:
-    """The addresses and folders in the provisioning files are those of Compose."""
+    """The provisioning files have the addresses and folders of Compose."""
     provisioning = REPOSITORY / "deploy/grafana/provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())["datasources"]
     port = SERVICES["prometheus"]["ports"][0].split(":")[-1]
@@ -271,7 +271,7 @@ def test_grafana_finds_prometheus_and_the_dashboard() -> None:
 
 
 def test_prometheus_finds_the_service() -> None:
-    """It looks for a name that both of our services answer to, on the port that they serve, where metrics are."""
+    """It scrapes a name that both of our services have, on their port, at the path of the metrics."""
     (scrape,) = PROMETHEUS["scrape_configs"]
     (discovery,) = scrape["dns_sd_configs"]
     (name,) = discovery["names"]
@@ -286,13 +286,13 @@ def test_prometheus_finds_the_service() -> None:
 
 
 def directives(name: str) -> list[str]:
-    """What nginx is told under this name, anywhere."""
+    """The values of all nginx directives with this name."""
     text = re.sub(r"#.*", "", NGINX)
     return [" ".join(value.split()) for value in re.findall(rf"(?:^|[\s{{;]){name}\s+([^;{{]+)[;{{]", text)]
 
 
-def test_the_proxy_passes_websockets_on_to_the_port_that_is_served() -> None:
-    """An upgrade needs HTTP/1.1 and both headers; without one, connections are closed as usual."""
+def test_the_proxy_forwards_websockets_to_the_port_of_the_service() -> None:
+    """An upgrade needs HTTP/1.1 and both headers; other connections close as usual."""
     assert directives("proxy_pass") == [f"http://{name}" for name in directives("upstream")]
     assert directives("server")[0] == f"127.0.0.1:{Settings().port}"
     assert directives("proxy_http_version") == ["1.1"]
@@ -302,8 +302,8 @@ def test_the_proxy_passes_websockets_on_to_the_port_that_is_served() -> None:
     assert directives("default") == ["upgrade"] and directives('""') == ["close"]
 
 
-def test_the_proxy_holds_nothing_back() -> None:
-    """Events and uploads pass as they come, for as long as our own limits allow, up to the size that we take."""
+def test_the_proxy_does_not_buffer() -> None:
+    """Events and uploads pass at once, and its limits of time and size are above those of the service."""
     assert directives("proxy_buffering") == directives("proxy_request_buffering") == ["off"]
     for name in ("proxy_read_timeout", "proxy_send_timeout"):
         (value,) = directives(name)
@@ -321,7 +321,7 @@ def test_the_proxy_shows_no_metrics() -> None:
 
 
 def test_the_operators_page_lists_every_setting() -> None:
-    """Name and default of each, in the settings' own order, and nothing that is no setting."""
+    """The page has the name and the default of each setting, in their order, and no other setting."""
     expected = [
         (ENV_PREFIX + each.name.upper(), f"`{each.default}`" if each.default != "" else "") for each in fields(Settings)
     ]
@@ -331,7 +331,7 @@ def test_the_operators_page_lists_every_setting() -> None:
 
 
 def test_the_operators_page_lists_every_metric() -> None:
-    """Name and type of each."""
+    """The page has the name and the type of each metric."""
     families = text_string_to_metric_families(Metrics(FakeTranscriber()).render().decode())
     # The client library adds the times at which counting began.
     expected = [

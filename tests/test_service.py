@@ -1,7 +1,8 @@
-"""The whole service, from a client's socket to the embedded model and back."""
+"""The whole service with the embedded model, as clients see it."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import numpy as np
@@ -20,8 +21,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def address() -> AsyncIterator[str]:
-    """Host and port of a running service on the embedded model; at the end it must have let go of every window."""
-    # Nobody is refused however slow the machine is, and windows of several sessions meet.
+    """Host and port of a running service with the embedded model. At the end all windows must have ended."""
+    # No session is refused on a slow machine, and windows of several sessions share batches.
     settings = Settings(port=0, max_ahead_s=600.0, max_final_wait_s=1000.0)
     async with Engine.start(EngineConfig(max_wait_ms=300.0)) as engine:
         server = Server(build_app(settings, engine), settings)
@@ -34,8 +35,8 @@ async def address() -> AsyncIterator[str]:
         assert (stats.running, stats.waiting_finals, stats.waiting_interims) == (0, 0, 0)
 
 
-async def listen(address: str, audio: bytes, **options: object) -> list[tutti.Event]:
-    """Everything that the service says of this audio."""
+async def listen(address: str, audio: bytes, **options: Any) -> list[tutti.Event]:
+    """All events that the service sends for this audio."""
     async with tutti.connect(f"ws://{address}", language="en", **options) as session:
         await session.send(audio)
         await session.stop()
@@ -50,17 +51,17 @@ def text(events: list[tutti.Event], channel: int = 0) -> str:
     ("encoding", "sample_rate"),
     [("pcm_s16le", 16_000), ("pcm_f32le", 44_100), ("mulaw", 8_000), ("alaw", 8_000), ("pcm_s16le", 48_000)],
 )
-async def test_every_encoding_is_heard(address: str, encoding: str, sample_rate: int) -> None:
-    """The same sentence in each raw encoding, at telephone, studio and native rates."""
+async def test_every_encoding_is_transcribed(address: str, encoding: str, sample_rate: int) -> None:
+    """Each raw encoding gives the same text, at telephone, studio and native sample rates."""
     audio = encoded(read("hello"), encoding, sample_rate)
-    heard = await listen(address, audio, encoding=encoding, sample_rate=sample_rate, interim=False)
-    assert words(text(heard))[1:] == words(TEXTS["hello"])[1:]
+    received = await listen(address, audio, encoding=encoding, sample_rate=sample_rate, interim=False)
+    assert words(text(received))[1:] == words(TEXTS["hello"])[1:]
 
 
-async def test_words_have_times_and_names_may_be_expected(address: str) -> None:
-    """Each final word, where it was said, through the Python client."""
-    heard = await listen(address, read("train").tobytes(), words=True, hotwords=("platform", "Kowalski"))
-    timed = [word for event in heard if isinstance(event, tutti.Segment) for word in event.words]
+async def test_words_have_times_and_hotwords_are_accepted(address: str) -> None:
+    """The Python client receives the time of each final word."""
+    received = await listen(address, read("train").tobytes(), words=True, hotwords=("platform", "Kowalski"))
+    timed = [word for event in received if isinstance(event, tutti.Segment) for word in event.words]
     assert words(" ".join(word.word for word in timed)) == words(TEXTS["train"])
     starts = [word.start_s for word in timed]
     assert starts == sorted(starts) and 0 <= starts[0] < 0.3 and 3.4 < starts[-1] < 4.3
@@ -68,15 +69,15 @@ async def test_words_have_times_and_names_may_be_expected(address: str) -> None:
 
 
 async def test_sixteen_sessions_share_batches_and_each_gets_its_own_words(address: str) -> None:
-    """The encoder takes windows of several sessions at once, and nobody's transcript depends on the neighbours."""
+    """The encoder batches windows of several sessions, and no transcript depends on the other sessions."""
     recordings = {name: read(name).tobytes() for name in ("hello", "train", "call")}
     alone = {name: text(await listen(address, audio, interim=False)) for name, audio in recordings.items()}
     before = await _metrics(address)
     names = [list(recordings)[index % 3] for index in range(16)]
     together = await asyncio.gather(*(listen(address, recordings[name], interim=False) for name in names))
     after = await _metrics(address)
-    for name, heard in zip(names, together, strict=True):
-        assert text(heard) == alone[name]
+    for name, received in zip(names, together, strict=True):
+        assert text(received) == alone[name]
     assert alone["train"] == TEXTS["train"]
     grown = {name: after[name] - before[name] for name in after}
     windows = grown["tutti_engine_encode_batch_sum"]
@@ -86,14 +87,15 @@ async def test_sixteen_sessions_share_batches_and_each_gets_its_own_words(addres
 
 
 async def test_captions_grow_and_end_as_they_were_shown(address: str) -> None:
-    """Interims come while speech goes on; what was stable is how the final begins."""
+    """Interims arrive during speech, and the final text begins with their stable text."""
     samples = read("call")
     async with tutti.connect(f"ws://{address}", language="en") as session:
-        captions, shown = tutti.Transcript(), {}
+        captions = tutti.Transcript()
+        shown: dict[int, str] = {}
 
         async def chunks() -> AsyncIterator[bytes]:
-            for at in range(0, len(samples), 8000):
-                yield samples[at : at + 8000].tobytes()
+            for start in range(0, len(samples), 8000):
+                yield samples[start : start + 8000].tobytes()
                 await asyncio.sleep(0)
 
         async for event in session.stream(chunks()):
@@ -110,13 +112,13 @@ async def test_captions_grow_and_end_as_they_were_shown(address: str) -> None:
 
 
 async def test_two_channels_are_two_transcripts(address: str) -> None:
-    """A telephone call: each side on its own channel of one socket."""
+    """Each side of a telephone call is a channel of one session."""
     left, right = read("train"), read("hello")
     stereo = np.zeros((max(len(left), len(right)), 2), dtype="<i2")
     stereo[: len(left), 0], stereo[: len(right), 1] = left, right
-    heard = await listen(address, stereo.tobytes(), channels=2, interim=False)
-    assert text(heard, 0) == TEXTS["train"]
-    assert words(text(heard, 1))[1:] == words(TEXTS["hello"])[1:]
+    received = await listen(address, stereo.tobytes(), channels=2, interim=False)
+    assert text(received, 0) == TEXTS["train"]
+    assert words(text(received, 1))[1:] == words(TEXTS["hello"])[1:]
 
 
 async def test_a_file_over_http_has_the_same_words(address: str) -> None:
@@ -132,10 +134,10 @@ async def test_a_file_over_http_has_the_same_words(address: str) -> None:
 
 
 async def test_silence_and_noise_have_no_words(address: str) -> None:
-    """Nothing is made up where nobody speaks."""
+    """The service invents no text for audio without speech."""
     noise = np.random.default_rng(1).normal(0, 300, 5 * 16_000).astype("<i2")
-    heard = await listen(address, np.concatenate((noise, np.zeros(48_000, dtype="<i2"))).tobytes())
-    assert text(heard) == ""
+    received = await listen(address, np.concatenate((noise, np.zeros(48_000, dtype="<i2"))).tobytes())
+    assert text(received) == ""
 
 
 async def _metrics(address: str) -> dict[str, float]:

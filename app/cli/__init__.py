@@ -1,1 +1,1 @@
-"""The command line, `tutti`."""
+"""The command line, `tutti`: its commands, the processes that they start, and what they print."""

@@ -1,4 +1,4 @@
-"""`tutti demo`: a recording streamed over a real WebSocket at the pace of speech, its captions as they are heard."""
+"""`tutti demo`: streams a recording over a real WebSocket at the pace of speech, and shows its captions live."""
 
 import asyncio
 import time
@@ -18,38 +18,52 @@ from app.media.file_decoder import decode_file
 from engine.api import SAMPLE_RATE
 
 SAMPLE = Path(__file__).parents[1] / "assets" / "sample.flac"
+"""The recording of a demo without `--file`."""
 CHUNK_MS = 100
+"""The length of one audio message, in milliseconds."""
 CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
 
 
 class _Latency:
-    """When audio left for the server, and how long its text took."""
+    """Measures how long text takes, counted from the sending of its audio."""
 
     def __init__(self) -> None:
-        self._sent: list[float] = []
-        self._spoken: dict[int, float] = {}
+        self._sent_at: list[float] = []
+        """The clock time at which each chunk was sent, in seconds."""
+        self._speech_sent_at: dict[int, float] = {}
+        """For each utterance without text: the clock time at which its first speech was sent."""
         self.first_text_s: list[float] = []
+        """For each utterance: the time from its first speech to its first text."""
         self.final_s: list[float] = []
+        """For each utterance: the time from its end to its final text."""
 
-    def note_sent(self) -> None:
-        self._sent.append(time.monotonic())
+    def audio_sent(self) -> None:
+        """Note that the next chunk is sent now."""
+        self._sent_at.append(time.monotonic())
 
-    def take(self, event: tutti.Event) -> None:
+    def event_received(self, event: tutti.Event) -> None:
+        """Measure the times that end with this event."""
         match event:
             case tutti.SpeechStarted():
-                self._spoken[event.utterance] = self._age(event.at_s)
-            case tutti.Interim() | tutti.Segment() if event.utterance in self._spoken:
-                self.first_text_s.append(time.monotonic() - self._spoken.pop(event.utterance))
+                self._speech_sent_at[event.utterance] = self._clock_at(event.at_s)
+            case tutti.Interim() | tutti.Segment() if event.utterance in self._speech_sent_at:
+                self.first_text_s.append(time.monotonic() - self._speech_sent_at.pop(event.utterance))
             case tutti.Utterance():
-                self.final_s.append(time.monotonic() - self._age(event.end_s))
+                self.final_s.append(time.monotonic() - self._clock_at(event.end_s))
 
-    def _age(self, audio_s: float) -> float:
-        """When the chunk that holds this moment was sent."""
-        return self._sent[min(int(audio_s * 1000) // CHUNK_MS, len(self._sent) - 1)]
+    def _clock_at(self, audio_s: float) -> float:
+        """The clock time at which the chunk that contains this moment was sent."""
+        return self._sent_at[min(int(audio_s * 1000) // CHUNK_MS, len(self._sent_at) - 1)]
 
 
 async def run_demo(console: Console, url: str, file: IO[bytes], name: str) -> None:
-    """Stream the recording, show captions, end with a line of figures.
+    """Stream the recording, show its captions, and print a line of figures at the end.
+
+    Args:
+        console: where captions are shown.
+        url: the address of the server.
+        file: the recording, in any format that FFmpeg decodes.
+        name: what the recording is called.
 
     Raises:
         MediaError: the recording cannot be decoded.
@@ -63,14 +77,14 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str) -> No
                 async with asyncio.TaskGroup() as tasks:
                     sender = tasks.create_task(_send(session, file, latency))
                     async for event in session:
-                        latency.take(event)
+                        latency.event_received(event)
                         captions.add(event)
                         match event:
                             case tutti.Segment():
                                 live.console.print(segment_line(event.start_s, event.end_s, event.text), markup=False)
                             case tutti.Stopped():
                                 stopped = event
-                        live.update(_line(captions))
+                        live.update(_caption_line(captions))
                     sender.cancel()
     except tutti.TuttiError as error:
         raise SessionError("demo", str(error)) from error
@@ -81,7 +95,7 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str) -> No
 
 
 async def _send(session: tutti.Session, file: IO[bytes], latency: _Latency) -> None:
-    begun = time.monotonic()
+    started = time.monotonic()
     n_sent = 0
     rest = np.zeros(0, dtype=np.float32)
     async with aclosing(decode_file(file)) as pieces:
@@ -90,15 +104,15 @@ async def _send(session: tutti.Session, file: IO[bytes], latency: _Latency) -> N
             while len(rest) >= CHUNK_SAMPLES:
                 chunk, rest = rest[:CHUNK_SAMPLES], rest[CHUNK_SAMPLES:]
                 n_sent += 1
-                # A chunk exists only once its last sample has been spoken.
-                await asyncio.sleep(begun + n_sent * CHUNK_MS / 1000 - time.monotonic())
-                latency.note_sent()
+                # A chunk is complete when its last sample has been spoken.
+                await asyncio.sleep(started + n_sent * CHUNK_MS / 1000 - time.monotonic())
+                latency.audio_sent()
                 await session.send((chunk * 32767).astype("<i2").tobytes())
     await session.stop()
 
 
-def _line(captions: tutti.Transcript) -> Text:
-    """What is being heard and has not become a segment: what is stable as it is, the rest dimmed."""
+def _caption_line(captions: tutti.Transcript) -> Text:
+    """The open captions: stable text in bold, text that may change dimmed."""
     line = Text(overflow="fold")
     for caption in captions.open_captions():
         if caption.stable or caption.tail:

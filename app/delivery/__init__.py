@@ -1,1 +1,1 @@
-"""Events on their way out of the service: to a socket, to a call's subscribers, to a webhook."""
+"""Delivers events to their receivers: clients, the subscribers of a call, and the webhook."""

@@ -1,76 +1,75 @@
-"""The calls that are on, and who listens to what is said of them."""
+"""The telephone calls that are active, and the clients that subscribe to their transcripts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from app.delivery.outbox import Outbox
+from app.delivery.outbox import Outbox, Outgoing
 from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
 from app.session import events
 
-# Of one call. Each costs a socket, and an outbox of its own limit.
-MAX_SUBSCRIBERS = 8
-
-Said = events.Event | events.Reply
+MAX_SUBSCRIBERS_PER_CALL = 8
+"""Each subscriber costs a socket, and an outbox with its own limit."""
 
 
 @dataclass(slots=True, eq=False)
 class _Topic:
-    """What happens under one name: a call, those who listen to it, or both."""
+    """One call id: its active call, its subscribers, or both."""
 
     subscribers: set[Outbox] = field(default_factory=set)
-    is_on: bool = False
-    opening: list[Said] = field(default_factory=list)
-    """What every subscriber hears first: that the call has begun, and its session."""
-    n_said: int = 0
+    is_active: bool = False
+    """The call has begun and has not ended."""
+    opening: list[Outgoing] = field(default_factory=list)
+    """What every subscriber receives first: the introduction of the call and its `Started` event."""
+    n_published: int = 0
+    """Events of the active call so far."""
 
 
 class Calls:
-    """Nothing here waits: a subscriber that does not read is dropped, and the call goes on."""
+    """Connects calls with their subscribers. Publishing never waits: a subscriber that does not read is dropped."""
 
     def __init__(self, max_subscribers: int) -> None:
-        """Args:
-        max_subscribers: of all calls together; one more is refused.
-        """
+        """Start without calls; `max_subscribers` is the limit for all calls together."""
         self._max_subscribers = max_subscribers
         self._n_subscribers = 0
         self._topics: dict[str, _Topic] = {}
 
-    def begin(self, sid: str, introduction: Said) -> "ActiveCall":
-        """A call is on from now until its `end`.
+    def begin(self, sid: str, introduction: Outgoing) -> "ActiveCall":
+        """Make a call active until its `end`, and publish its introduction.
 
         Raises:
-            SessionError: another one of this name is.
+            SessionError: a call with this id is active already.
         """
         topic = self._topics.setdefault(sid, _Topic())
-        if topic.is_on:
+        if topic.is_active:
             message = f"call {sid}: another stream of it is being heard; ask for both_tracks in one"
             raise SessionError("call_is_on", message, CLOSE_POLICY)
-        topic.is_on = True
-        topic.n_said = 0
+        topic.is_active = True
+        topic.n_published = 0
         topic.opening = []
         call = ActiveCall(self, sid, topic)
-        call.say(introduction)
+        call.publish(introduction)
         return call
 
     @contextmanager
-    def subscribed(self, sid: str) -> Iterator[Outbox]:
-        """What is said of a call, whether it is on or still to come; closed at its end. Later than its begin, the
-        subscriber is told that it missed something.
+    def subscribe(self, sid: str) -> Iterator[Outbox]:
+        """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
+
+        A subscriber that arrives after events have been published receives the notice `joined_late`.
 
         Raises:
-            LimitExceeded: too many listen already.
+            LimitExceeded: there are too many subscribers.
         """
         topic = self._topics.setdefault(sid, _Topic())
         try:
-            if self._n_subscribers >= self._max_subscribers or len(topic.subscribers) >= MAX_SUBSCRIBERS:
+            if self._n_subscribers >= self._max_subscribers or len(topic.subscribers) >= MAX_SUBSCRIBERS_PER_CALL:
                 message = f"no room: {self._n_subscribers} subscribers listen, {len(topic.subscribers)} to this call"
                 raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
             outbox = Outbox()
-            for said in topic.opening:
-                outbox.put(said)
-            if topic.n_said > len(topic.opening):
-                outbox.put(events.Notice("joined_late", "the call has been on for a while; this is what follows"))
+            for event in topic.opening:
+                outbox.push(event)
+            if topic.n_published > len(topic.opening):
+                outbox.push(events.Notice("joined_late", "the call has been on for a while; this is what follows"))
             self._n_subscribers += 1
             topic.subscribers.add(outbox)
             try:
@@ -79,42 +78,43 @@ class Calls:
                 topic.subscribers.discard(outbox)
                 self._n_subscribers -= 1
         finally:
-            self.forget(sid, topic)
+            self.drop_if_unused(sid, topic)
 
-    def forget(self, sid: str, topic: _Topic) -> None:
-        """Let go of a name under which nothing happens any more."""
-        if not topic.is_on and not topic.subscribers and self._topics.get(sid) is topic:
+    def drop_if_unused(self, sid: str, topic: _Topic) -> None:
+        """Remove a call id that has neither an active call nor a subscriber."""
+        if not topic.is_active and not topic.subscribers and self._topics.get(sid) is topic:
             del self._topics[sid]
 
 
 class ActiveCall:
-    """A call as its own connection sees it."""
+    """Publishes the events of one active call. The call's own connection owns it."""
 
     def __init__(self, calls: Calls, sid: str, topic: _Topic) -> None:
         self._calls = calls
         self._sid = sid
         self._topic = topic
 
-    def say(self, said: Said) -> None:
+    def publish(self, event: Outgoing) -> None:
+        """Push an event to every subscriber. One that does not read gets a fatal failure and is dropped."""
         topic = self._topic
-        topic.n_said += 1
-        if not topic.opening or isinstance(said, events.Started):
-            topic.opening.append(said)
+        topic.n_published += 1
+        if not topic.opening or isinstance(event, events.Started):
+            topic.opening.append(event)
         for outbox in list(topic.subscribers):
             try:
-                outbox.put(said)
+                outbox.push(event)
             except LimitExceeded as error:
-                outbox.put(events.Failure(error.code, error.message, is_fatal=True))
+                outbox.push(events.Failure(error.code, error.message, is_fatal=True))
                 outbox.close()
                 topic.subscribers.discard(outbox)
 
     def end(self) -> None:
-        """The call is over, and its subscribers with it. Once more changes nothing."""
-        if not self._topic.is_on:
+        """End the call and close the outboxes of its subscribers. A second call has no effect."""
+        if not self._topic.is_active:
             return
-        self._topic.is_on = False
+        self._topic.is_active = False
         for outbox in self._topic.subscribers:
             outbox.close()
-        # They read what is left; who subscribes from now on waits for another call of this name.
+        # They still read what is queued; later subscribers wait for another call with this id.
         self._topic.subscribers.clear()
-        self._calls.forget(self._sid, self._topic)
+        self._calls.drop_if_unused(self._sid, self._topic)

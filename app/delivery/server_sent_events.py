@@ -1,17 +1,18 @@
-"""Server-sent events to one client, who may be slow or wait long for the next one."""
+"""Server-sent events to one client, which may read slowly or wait a long time for the next event."""
 
 import asyncio
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
-# A comment, which clients pass over. Proxies and clients take a connection on which nothing comes for a dead one.
 PING = ": still at it\n\n"
+"""A comment, which clients ignore. Without it, proxies and clients take a silent connection for a dead one."""
 PING_EVERY_S = 15.0
+"""A ping is sent after this many seconds without an event."""
 
 
 class EventStream:
-    """The body of an answer. It begins with the first frame, so that until then another answer can be given."""
+    """The body of a streamed response. The response starts with the first frame; until then another one may be sent."""
 
     def __init__(self, send: Send, headers: dict[str, str], send_timeout_s: float) -> None:
         self._send = send
@@ -25,10 +26,10 @@ class EventStream:
         self.has_begun = False
 
     async def send(self, frame: str) -> None:
-        """Send whole frames.
+        """Send one or more whole frames.
 
         Raises:
-            ClientDisconnect: the client did not read for the time allowed.
+            ClientDisconnect: the client did not read for `send_timeout_s`.
         """
         if not self.has_begun:
             self.has_begun = True
@@ -37,6 +38,7 @@ class EventStream:
         await self._send_body(frame.encode(), more_body=True)
 
     async def end(self) -> None:
+        """Complete the response; raises like `send`."""
         await self._send_body(b"", more_body=False)
 
     async def _send_body(self, body: bytes, more_body: bool) -> None:

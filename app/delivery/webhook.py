@@ -1,6 +1,6 @@
-"""Posts what is said of calls to the operator's address: in order for each call, signed, and tried again for a while.
+"""Posts the events of calls to the operator's webhook: signed, in order for each call, and retried for a limited time.
 
-Nobody waits for it: what cannot be delivered in time is given up, logged and counted.
+Callers never wait for a delivery. An event that cannot be delivered in time is dropped, logged and counted.
 """
 
 import asyncio
@@ -20,41 +20,59 @@ import httpx
 logger = logging.getLogger(__name__)
 
 Outcome = Literal["delivered", "refused", "expired", "dropped"]
+"""How an event left the queue.
+
+delivered: the receiver answered with a status from 200 to 299.
+refused: the receiver answered with a status that will not change.
+expired: the event became older than `MAX_AGE_S` between attempts.
+dropped: the queue was full.
+"""
 
 SIGNATURE_HEADER = "tutti-signature"
-# An event is tried for so long, counted from when it was said.
 MAX_AGE_S = 300.0
+"""An event is retried until it is this old, in seconds."""
 FIRST_WAIT_S = 0.5
+"""The longest wait before the second attempt, in seconds; later waits double."""
 MAX_WAIT_S = 30.0
-# For one attempt, the wait for a connection included.
+"""The longest wait between two attempts, in seconds."""
 REQUEST_TIMEOUT_S = 10.0
+"""The time limit of one attempt in seconds, including the wait for a connection."""
 MAX_CONNECTIONS = 32
-# Events that wait, of one call and of all of them; a newer one is dropped.
+"""Connections to the receiver that are open at the same time."""
 MAX_WAITING = 1000
+"""The most events of one call that wait. With more, the newest one is dropped."""
 MAX_WAITING_TOTAL = 20_000
-# What is left when the server stops gets so long.
+"""The most events of all calls that wait. With more, the newest one is dropped."""
 DRAIN_TIMEOUT_S = 5.0
-# Refusals that may pass; all others below 500 will not.
-PASSING = frozenset({408, 425, 429})
+"""How long a stopping server tries to deliver the remaining events, in seconds."""
+TRANSIENT_STATUSES = frozenset({408, 425, 429})
+"""Client errors that are retried. All other statuses below 500 refuse the event for good."""
 
 
-def signature(secret: str, at: int, body: bytes) -> str:
-    """What proves that a request comes from here, and when it was made.
+def signature(secret: str, timestamp: int, body: bytes) -> str:
+    """The value of the header that proves who sent a request and when.
 
     Args:
-        at: seconds since 1970; a receiver that refuses old ones cannot be made to hear a request twice.
+        secret: the operator's `webhook_secret`.
+        timestamp: seconds since 1970. A receiver that refuses old timestamps cannot be sent a request twice.
+        body: the body of the request.
     """
-    digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    return f"t={at},v1={digest}"
+    digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={timestamp},v1={digest}"
 
 
-def wait_s(attempt: int, share: float) -> float:
-    """Before the next attempt: a share, drawn at random from 0 to 1, of a time that doubles up to its maximum."""
-    return min(FIRST_WAIT_S * 2.0 ** min(attempt, 16), MAX_WAIT_S) * (0.5 + share / 2)
+def backoff_s(attempt: int, jitter: float) -> float:
+    """The wait before the next attempt, in seconds. It doubles with each attempt, up to `MAX_WAIT_S`.
+
+    Args:
+        attempt: the number of attempts so far, minus one.
+        jitter: a random number from 0 to 1; 0 halves the wait.
+    """
+    return min(FIRST_WAIT_S * 2.0 ** min(attempt, 16), MAX_WAIT_S) * (0.5 + jitter / 2)
 
 
 class Webhook:
-    """Use `running` around the service's life; `open` makes a queue for each call, which its owner closes."""
+    """Delivers the events of all calls while `running` is open. `open` makes the queue of one call."""
 
     def __init__(
         self,
@@ -65,11 +83,15 @@ class Webhook:
         transport: httpx.AsyncBaseTransport | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        draw: Callable[[], float] = random.random,
+        draw_jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Args:
-        on_outcome: told once for every event what became of it, but for those that are left at the end.
-        transport, clock, sleep, draw: of the network, the time and chance; tests bring their own.
+        """Prepare the webhook; `running` starts it.
+
+        Args:
+            url: the operator's address.
+            secret: signs the requests.
+            on_outcome: called once for each event, except for events that remain when the server stops.
+            transport, clock, sleep, draw_jitter: replaced by tests.
         """
         self._url = url
         self._secret = secret
@@ -77,7 +99,7 @@ class Webhook:
         self._transport = transport
         self._clock = clock
         self._sleep = sleep
-        self._draw = draw
+        self._draw_jitter = draw_jitter
         self._client: httpx.AsyncClient | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._deliveries: set[asyncio.Task[None]] = set()
@@ -85,7 +107,7 @@ class Webhook:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Deliver while this is open; at its end what is left is given a moment."""
+        """Deliver events while the context is open, and for at most `DRAIN_TIMEOUT_S` longer."""
         limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
         async with (
             httpx.AsyncClient(
@@ -102,7 +124,7 @@ class Webhook:
                 task.cancel()
 
     def open(self, call_sid: str, stream_sid: str) -> "Delivery":
-        """A queue for the events of one call."""
+        """Make the queue for the events of one call. Its owner must close it."""
         assert self._tasks, "not running"
         delivery = Delivery(self, call_sid, stream_sid)
         task = self._tasks.create_task(self._deliver(delivery))
@@ -110,67 +132,77 @@ class Webhook:
         task.add_done_callback(self._deliveries.discard)
         return delivery
 
-    def put(self, delivery: "Delivery", event: dict[str, Any]) -> None:
-        """Queue an event of a call, as the native protocol has it."""
+    def push(self, delivery: "Delivery", event: dict[str, Any]) -> None:
+        """Queue one event of a call. If the queue is full, the event is dropped and counted.
+
+        Args:
+            delivery: the queue of the call.
+            event: a message of the native protocol.
+        """
         if delivery.queue.full() or self._n_waiting >= MAX_WAITING_TOTAL:
             if not delivery.has_dropped:
                 logger.warning("[%s] events are dropped: too many wait for the webhook", delivery.call_sid)
             delivery.has_dropped = True
             self._on_outcome("dropped")
             return
-        said_at = self._clock()
+        created_s = self._clock()
         body = {
             "id": f"evt_{token_hex(12)}",
             "call_sid": delivery.call_sid,
             "stream_sid": delivery.stream_sid,
-            "sequence": delivery.n_put,
-            "said_at": round(said_at, 3),
+            "sequence": delivery.n_pushed,
+            "said_at": round(created_s, 3),
             "event": event,
         }
-        delivery.n_put += 1
+        delivery.n_pushed += 1
         self._n_waiting += 1
         delivery.has_more.set()
-        delivery.queue.put_nowait((said_at, json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
+        delivery.queue.put_nowait((created_s, json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
 
     async def _deliver(self, delivery: "Delivery") -> None:
         try:
-            await self._empty(delivery)
+            await self._deliver_all(delivery)
         except Exception:
-            # A mistake of ours ends the delivery of this call alone.
+            # A defect ends the delivery of this call only.
             logger.exception("[%s] delivery failed", delivery.call_sid)
 
-    async def _empty(self, delivery: "Delivery") -> None:
+    async def _deliver_all(self, delivery: "Delivery") -> None:
+        """Deliver the events of one call in order, until it is closed and its queue is empty."""
         while True:
             await delivery.has_more.wait()
             if delivery.queue.empty():
                 return
-            said_at, body = delivery.queue.get_nowait()
+            created_s, body = delivery.queue.get_nowait()
             if delivery.queue.empty() and not delivery.is_closed:
                 delivery.has_more.clear()
             try:
-                self._on_outcome(await self._post(delivery.call_sid, said_at, body))
+                self._on_outcome(await self._post(delivery.call_sid, created_s, body))
             finally:
                 self._n_waiting -= 1
 
-    async def _post(self, call_sid: str, said_at: float, body: bytes) -> Outcome:
-        """Try until it is taken, refused for good, or too old."""
+    async def _post(self, call_sid: str, created_s: float, body: bytes) -> Outcome:
+        """Retry one event until it is delivered, refused or too old."""
         attempt = 0
         while True:
-            answer, retry_after_s = await self._try(body)
+            answer, retry_after_s = await self._attempt(body)
             if isinstance(answer, int) and 200 <= answer < 300:
                 return "delivered"
-            if isinstance(answer, int) and answer < 500 and answer not in PASSING:
+            if isinstance(answer, int) and answer < 500 and answer not in TRANSIENT_STATUSES:
                 logger.warning("[%s] the webhook refuses an event: %s", call_sid, answer)
                 return "refused"
-            pause_s = max(wait_s(attempt, self._draw()), min(retry_after_s, MAX_WAIT_S))
+            wait_s = max(backoff_s(attempt, self._draw_jitter()), min(retry_after_s, MAX_WAIT_S))
             attempt += 1
-            if self._clock() + pause_s > said_at + MAX_AGE_S:
+            if self._clock() + wait_s > created_s + MAX_AGE_S:
                 logger.warning("[%s] the webhook took an event in none of %d attempts: %s", call_sid, attempt, answer)
                 return "expired"
-            await self._sleep(pause_s)
+            await self._sleep(wait_s)
 
-    async def _try(self, body: bytes) -> tuple[int | str, float]:
-        """The status of the answer, or what went wrong; and how long it asks to wait."""
+    async def _attempt(self, body: bytes) -> tuple[int | str, float]:
+        """Send one request.
+
+        Returns:
+            The status of the response, or what went wrong; and the `retry-after` of the response in seconds, else 0.
+        """
         assert self._client
         headers = {
             "content-type": "application/json",
@@ -179,7 +211,7 @@ class Webhook:
         try:
             async with (
                 asyncio.timeout(REQUEST_TIMEOUT_S),
-                # Nothing of the answer but its head is read, however long it is.
+                # Only the head of the response is read, so the receiver cannot make us read a long body.
                 self._client.stream("POST", self._url, content=body, headers=headers) as response,
             ):
                 retry_after = response.headers.get("retry-after", "")
@@ -191,23 +223,27 @@ class Webhook:
 
 
 class Delivery:
-    """The events of one call on their way. `put` never waits."""
+    """The queue of one call's events. `push` never waits."""
 
     def __init__(self, webhook: Webhook, call_sid: str, stream_sid: str) -> None:
         self.call_sid = call_sid
         self.stream_sid = stream_sid
         self.queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(MAX_WAITING)
+        """When each event was pushed, in seconds since 1970, and the body of its request."""
         self.has_more = asyncio.Event()
-        """Set while there is something to deliver, and once nothing follows."""
+        """Set while events wait, and after `close`."""
         self.is_closed = False
         self.has_dropped = False
-        self.n_put = 0
+        """An event has been dropped, and the log has a line about it."""
+        self.n_pushed = 0
+        """The sequence number of the next event."""
         self._webhook = webhook
 
-    def put(self, event: dict[str, Any]) -> None:
-        self._webhook.put(self, event)
+    def push(self, event: dict[str, Any]) -> None:
+        """Queue one event; see `Webhook.push`."""
+        self._webhook.push(self, event)
 
     def close(self) -> None:
-        """Nothing follows; what is queued is still delivered."""
+        """End the queue. Events that wait are still delivered."""
         self.is_closed = True
         self.has_more.set()

@@ -1,1 +1,1 @@
-"""Whole recordings: uploads, their transcription, transcripts and subtitles."""
+"""Transcribes whole recordings: uploads, transcripts and subtitles."""

@@ -1,7 +1,6 @@
 """Final segments as subtitles: cues that are short enough to read, in the formats SRT and WebVTT.
 
-Sources: W3C, "WebVTT: The Web Video Text TrackSync Format", for its syntax; two lines of 42 characters and 7 seconds are
-what broadcasters' guidelines agree on.
+Source of the syntax: W3C, "WebVTT: The Web Video Text Tracks Format".
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,15 +11,18 @@ from app.session import events
 from app.session.languages import WITHOUT_SPACES
 
 MAX_CUE_CHARS = 2 * 42
+"""The width of a cue in columns: two lines of 42 characters, on which broadcasters' guidelines agree."""
 MAX_CUE_S = 7.0
-# Cutting behind punctuation is worth a cut that is this far from the middle, as a share of the text.
+"""The duration of a cue in seconds, on which broadcasters' guidelines agree."""
 PUNCTUATION_BONUS = 0.2
+"""A cut after punctuation is preferred to a cut in the middle if it is at most this share of the text away from it."""
 PUNCTUATION = tuple(".,;:!?…。、，！？；：")
+"""A good cut is after one of these characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Text to show from `start_ms` to `end_ms`, on one line; players wrap it."""
+    """Text on one line, shown from `start_ms` to `end_ms`. Players wrap long lines."""
 
     start_ms: int
     end_ms: int
@@ -35,10 +37,10 @@ class _Word:
 
 
 def cues(segments: Iterable[events.Segment]) -> list[Cue]:
-    """Cues in order. None is empty, and each ends before the next one begins.
+    """Make the cues of a recording, in order. No cue is empty, and cues do not overlap.
 
-    A segment is one cue, unless it is too long to read: then it is cut between words, behind punctuation if there is
-    any near the middle. The words' own times are used where they were asked for, else their share of the text.
+    A segment becomes one cue. A segment that is too long to read is cut between words: after punctuation near its
+    middle, or in the middle. Words without times get a share of the segment's time by their length.
     """
     made: list[Cue] = []
     until_ms = 0
@@ -53,7 +55,7 @@ def cues(segments: Iterable[events.Segment]) -> list[Cue]:
 
 
 def srt(made: Iterable[Cue]) -> str:
-    """SubRip: numbered from 1, commas before milliseconds. It has no way to write `-->` in a text."""
+    """Cues as SubRip: numbered from 1, with commas before milliseconds. A `-->` in a text cannot be escaped."""
     return "".join(
         f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{cue.text.replace('-->', '->')}\n\n"
         for number, cue in enumerate(made, 1)
@@ -61,13 +63,13 @@ def srt(made: Iterable[Cue]) -> str:
 
 
 def vtt(made: Iterable[Cue]) -> str:
-    """WebVTT: dots before milliseconds; `&`, `<` and `>` are escaped."""
+    """Cues as WebVTT: with dots before milliseconds; `&`, `<` and `>` are escaped."""
     shown = (f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{_escaped(cue.text)}\n\n" for cue in made)
     return "WEBVTT\n\n" + "".join(shown)
 
 
 def _words(segment: events.Segment, space: str) -> list[_Word]:
-    """The first begins with the segment, the last ends with it."""
+    """The words of a segment. The first word starts with the segment, the last word ends with it."""
     words = _timed(segment) if segment.words else _estimated(segment, space)
     if words:
         words[0] = replace(words[0], start_s=segment.start_s)
@@ -84,16 +86,16 @@ def _estimated(segment: events.Segment, space: str) -> list[_Word]:
     texts = segment.text.split() if space else list("".join(segment.text.split()))
     n_chars = sum(map(len, texts))
     made: list[_Word] = []
-    at_s = segment.start_s
+    start_s = segment.start_s
     for text in texts:
-        end_s = at_s + (segment.end_s - segment.start_s) * len(text) / n_chars
-        made.append(_Word(text, at_s, end_s))
-        at_s = end_s
+        end_s = start_s + (segment.end_s - segment.start_s) * len(text) / n_chars
+        made.append(_Word(text, start_s, end_s))
+        start_s = end_s
     return made
 
 
 def _cut(words: Sequence[_Word], space: str) -> list[Sequence[_Word]]:
-    """Halves, and halves of these, until each can be read or is a single word."""
+    """Cut words into halves, again and again, until each part can be read or is a single word."""
     width = _width(words, space)
     fits = width <= MAX_CUE_CHARS and words[-1].end_s - words[0].start_s <= MAX_CUE_S
     if fits or len(words) == 1:
@@ -108,13 +110,13 @@ def _cut(words: Sequence[_Word], space: str) -> list[Sequence[_Word]]:
 
 
 def _width(words: Sequence[_Word], space: str) -> int:
-    """In columns; those of East Asian scripts are two wide."""
+    """The width of words in columns. East Asian wide characters count as two."""
     text = space.join(word.text for word in words)
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def _clock(at_ms: int, point: str) -> str:
-    seconds, ms = divmod(at_ms, 1000)
+def _clock(time_ms: int, point: str) -> str:
+    seconds, ms = divmod(time_ms, 1000)
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{point}{ms:03d}"
 
 

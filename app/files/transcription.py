@@ -1,8 +1,8 @@
-"""A whole recording through the same sessions, windows and engine as live audio, as fast as the engine goes."""
+"""Transcribes a whole recording with the same sessions, windows and engine as live audio, as fast as the engine can."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from app.errors import CLOSE_DONE, MediaError, SessionError
 from app.media.pcm import AudioFormat, Samples
@@ -12,24 +12,83 @@ from app.session.engine_driver import MAX_BACKLOG, SessionDriver
 from app.session.session import Session, SessionConfig
 from engine import api
 
-# A file is cut at longer pauses than live speech, so that windows are fuller. With windows that run on over pauses
-# of up to 3 s the demo model lost 6.5 s of speech of a 3-minute dialogue; with these none, at two thirds of the speed.
 FILE_ENDPOINTING = commands.Endpointing(silence_ms=700, max_utterance_s=300.0)
+"""A file is cut at longer pauses than live speech, so that its windows hold more audio.
 
-FLOATS = AudioFormat("pcm_f32le")
-"""Mono samples at 16 kHz."""
+Measured with the demo model on a dialogue of 3 minutes:
+
+| windows                               | speech lost | speed |
+|---------------------------------------|-------------|-------|
+| these                                 | none        | 2/3   |
+| that continue over pauses of up to 3 s | 6.5 s       | 1     |
+"""
+
+FLOAT_PCM = AudioFormat("pcm_f32le")
+"""Mono float32 samples at 16 kHz."""
 
 RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""The temperatures of the decoding attempts of one window. Source: openai/whisper, whisper/transcribe.py."""
 
 
-def sampling(temperature: float, best_of: int, falls_back: bool = True) -> api.Sampling:
-    """How windows are read at a temperature, `best_of` times if that is above 0.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptionOptions:
+    """How a recording is decoded."""
 
-    0 raises it by itself where a reading repeats itself or is doubtful, as OpenAI documents it for its endpoint, unless
-    it is not to fall back; the steps are those of openai/whisper, whisper/transcribe.py.
+    language: str | None = None
+    """A language code; `None` detects the language of each window."""
+    task: api.Task = "transcribe"
+    prompt: str = ""
+    """Text before the recording, or names that it may contain."""
+    words: bool = False
+    """Give the times of every word."""
+    hotwords: tuple[str, ...] = ()
+    """Names and terms to expect."""
+    temperature: float = 0.0
+    """The sampling temperature. 0 decodes greedily, with rising temperatures as a fallback."""
+    best_of: int = 1
+    """Decoding attempts at each temperature above 0; the likeliest one is kept."""
+    falls_back: bool = True
+    """At temperature 0: decode again at rising temperatures where the text repeats itself or is unlikely.
+
+    OpenAI documents this behaviour for its endpoint.
     """
-    rises = temperature == 0 and falls_back
-    return api.Sampling(RISING_TEMPERATURES if rises else (temperature,), best_of)
+    carries_context: bool = False
+    """Show the model the text before each window. Windows are then decoded one after another, not side by side."""
+    endpointing: commands.Endpointing = FILE_ENDPOINTING
+    audio_format: AudioFormat = FLOAT_PCM
+    """The format of the samples or bytes."""
+
+    @property
+    def sampling(self) -> api.Sampling:
+        """The temperatures that the engine tries."""
+        rises = self.temperature == 0 and self.falls_back
+        return api.Sampling(RISING_TEMPERATURES if rises else (self.temperature,), self.best_of)
+
+    @property
+    def start(self) -> commands.Start:
+        """The command that starts the session of the recording."""
+        return commands.Start(
+            audio=self.audio_format,
+            language=self.language,
+            task=self.task,
+            interim=False,
+            endpointing=self.endpointing,
+            prompt=self.prompt,
+            hotwords=self.hotwords,
+            words=self.words,
+        )
+
+    def session_config(self, config: SessionConfig) -> SessionConfig:
+        """The operator's configuration, changed for a recording with these options."""
+        return replace(
+            config,
+            context="channel" if self.carries_context else "none",
+            sampling=self.sampling,
+            max_finals_in_flight=MAX_BACKLOG,
+        )
+
+
+DEFAULT_OPTIONS = TranscriptionOptions()
 
 
 async def transcribe(
@@ -39,103 +98,99 @@ async def transcribe(
     *,
     session_id: str,
     config: SessionConfig,
-    language: str | None = None,
-    task: api.Task = "transcribe",
-    prompt: str = "",
-    words: bool = False,
-    hotwords: tuple[str, ...] = (),
-    temperature: float = 0.0,
-    best_of: int = 1,
-    falls_back: bool = True,
-    carries_context: bool = False,
-    endpointing: commands.Endpointing = FILE_ENDPOINTING,
-    audio_format: AudioFormat = FLOATS,
+    options: TranscriptionOptions = DEFAULT_OPTIONS,
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Transcribe samples; events are handed out as they come, `Stopped` last.
+    """Transcribe a recording.
 
-    Audio is taken as the engine gets on with it, and none is kept, so that a recording may last for hours.
-    Cancelling is safe.
+    Audio is pulled as fast as the engine decodes it and is not kept, so a recording may last for hours. Cancelling is
+    safe.
 
     Args:
-        temperature: see `sampling`.
-        best_of: see `sampling`.
-        falls_back: see `sampling`.
-        audio_format: what the samples or bytes of `audio` are.
-        carries_context: show the model the text before a window; its windows are then decoded one after another, not
-            side by side.
-        on_progress: told, in seconds of audio, how far the text is final and has been handed out, whenever that grows;
-            at last the `audio_s` of `Stopped`.
+        transcriber: the engine.
+        audio: the recording in pieces of any length, in `options.audio_format`.
+        on_event: called with each event; the last one is `Stopped`.
+        session_id: names the recording in logs and to the engine.
+        config: the operator's configuration of sessions.
+        options: how to decode.
+        on_progress: called whenever more text is final, with the seconds of audio before which all text has been given
+            to `on_event`. The last call has the `audio_s` of `Stopped`.
 
     Raises:
-        SessionError: an option that the model cannot honour, or the engine failed.
-        MediaError: the audio could not be decoded; raised by `audio` and passed on.
+        SessionError: the model does not support an option, or the engine failed.
+        MediaError: `audio` raised it, because the recording cannot be decoded.
     """
-    failure: SessionError | MediaError | None = None
-    is_closed = asyncio.Event()
-    final_until_s = 0.0
-
-    def note_final(until_s: float) -> None:
-        nonlocal final_until_s
-        if until_s > final_until_s:
-            final_until_s = until_s
-            if on_progress:
-                on_progress(until_s)
-
-    def note(event: events.Event) -> None:
-        nonlocal failure
-        if isinstance(event, events.Failure) and event.is_fatal:
-            failure = SessionError(event.code, event.message)
-        on_event(event)
-        match event:
-            case events.Segment():
-                # The next one begins no earlier.
-                note_final(event.end_s)
-            case events.Utterance():
-                note_final(event.final_until_s)
-            case events.Stopped():
-                note_final(event.audio_s)
-
-    def note_close(close: Close) -> None:
-        nonlocal failure
-        if close.code != CLOSE_DONE and failure is None:
-            failure = SessionError(close.reason, close.reason, close.code)
-        is_closed.set()
-
-    config = replace(
-        config,
-        context="channel" if carries_context else "none",
-        sampling=sampling(temperature, best_of, falls_back),
-        max_finals_in_flight=MAX_BACKLOG,
-    )
-    session = Session(session_id, transcriber.info, config)
+    outcome = _Outcome(on_event, _Progress(on_progress))
+    session = Session(session_id, transcriber.info, options.session_config(config))
     async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(session, transcriber, tasks, note, note_close)
-        driver.receive(
-            commands.Start(
-                audio=audio_format,
-                language=language,
-                task=task,
-                interim=False,
-                endpointing=endpointing,
-                prompt=prompt,
-                hotwords=hotwords,
-                words=words,
-            )
-        )
+        driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close)
+        driver.receive(options.start)
         try:
-            async for piece in audio:
-                await driver.room()
-                if session.is_closed:
-                    break
-                driver.receive(commands.Audio(piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()))
-                note_final(min(session.acknowledged()))
-            driver.receive(commands.Stop())
-            await is_closed.wait()
+            await _feed(driver, audio, outcome.progress)
+            await outcome.closed.wait()
         except MediaError as error:
-            # Raised behind the task group, which would wrap it.
-            failure = error
+            # Raised below: the task group would wrap it in an exception group.
+            outcome.failure = error
         finally:
             driver.cancel_windows()
-    if failure:
-        raise failure
+    if outcome.failure:
+        raise outcome.failure
+
+
+async def _feed(
+    driver: SessionDriver, audio: AsyncIterator[Samples] | AsyncIterator[bytes], progress: "_Progress"
+) -> None:
+    """Give the session all audio, as fast as the engine decodes it, then stop it."""
+    session = driver.session
+    async for piece in audio:
+        await driver.room()
+        if session.is_closed:
+            break
+        driver.receive(commands.Audio(piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()))
+        progress.advance(min(session.acknowledged()))
+    driver.receive(commands.Stop())
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Up to where all text is final. It never moves back."""
+
+    _on_progress: Callable[[float], None] | None
+    _final_until_s: float = 0.0
+
+    def advance(self, until_s: float) -> None:
+        if until_s > self._final_until_s:
+            self._final_until_s = until_s
+            if self._on_progress:
+                self._on_progress(until_s)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Passes the session's events on, and keeps how the session ended."""
+
+    _on_event: Callable[[events.Event], None]
+    progress: _Progress
+    failure: SessionError | MediaError | None = None
+    """Why there is no complete transcript."""
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, event: events.Event) -> None:
+        """Pass one event on, then report the progress that it brings."""
+        if isinstance(event, events.Failure) and event.is_fatal:
+            self.failure = SessionError(event.code, event.message)
+        self._on_event(event)
+        match event:
+            case events.Segment():
+                # No later segment begins before this end.
+                self.progress.advance(event.end_s)
+            case events.Utterance():
+                self.progress.advance(event.final_until_s)
+            case events.Stopped():
+                self.progress.advance(event.audio_s)
+
+    def close(self, close: Close) -> None:
+        """Keep the reason if the session ended with an error."""
+        if close.code != CLOSE_DONE and self.failure is None:
+            self.failure = SessionError(close.reason, close.reason, close.code)
+        self.closed.set()

@@ -1,4 +1,7 @@
-"""Bodies of HTTP requests on their way in: forms with a file, spooled to disk, and clients that go away."""
+"""Receives the bodies of HTTP requests: forms with a file, which is spooled to disk, and raw audio.
+
+Limits of size and time apply while a body arrives, and work stops when its client disconnects.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -15,24 +18,24 @@ from app.errors import shorten
 from app.service.http_errors import RequestError
 from app.service.settings import Settings
 
-# Keywords and the like are repeated fields.
 MAX_FIELDS = 200
-# How long a refused client may go on sending; most read no answer before they are done.
+"""The most fields of a form. Keywords are repeated fields, so there may be many."""
 DISCARD_S = 5.0
-
+"""How long a refused client may continue to send, in seconds. Most clients send all before they read a response."""
 
 _Answer = TypeVar("_Answer")
 
 
 class _Parser(MultiPartParser):
-    """Knows where the form ends, and takes the part `file` for one even if it has no name, or only one beyond ASCII.
+    """Accepts a part `file` without a file name as a file, and notes whether the form is complete.
 
-    Older clients in Python spell the latter as `filename*`.
+    Older Python clients send a file name that is not ASCII only as `filename*`.
     """
 
-    is_whole = False
+    is_complete = False
 
     def on_headers_finished(self) -> None:
+        """Give the part `file` a name if it has none."""
         part = self._current_part
         _, options = parse_options_header(part.content_disposition)
         if options.get(b"name") == b"file" and b"filename" not in options:
@@ -40,31 +43,32 @@ class _Parser(MultiPartParser):
         super().on_headers_finished()
 
     def on_end(self) -> None:
-        self.is_whole = True
+        """Note that the last boundary has arrived."""
+        self.is_complete = True
 
 
 class Upload:
-    """The body of one request. It counts what comes, and refuses what is too large or too slow while it arrives."""
+    """The body of one request. It is refused while it arrives if it is too large or too slow."""
 
     def __init__(self, request: Request, settings: Settings) -> None:
         self._request = request
         self._settings = settings
         self._n_received = 0
-        self._is_over = False
+        self._is_received = False
 
     async def form(self) -> FormData:
-        """The multipart form, its file on disk; close it after use.
+        """Receive a multipart form and spool its file to disk. The caller closes the form.
 
         Raises:
-            RequestError: it is no such form, too large, or did not arrive in time.
-            ClientDisconnect: the client went away.
+            RequestError: the body is not a multipart form, is too large, or did not arrive in time.
+            ClientDisconnect: the client disconnected.
         """
         content_type = self._request.headers.get("content-type", "")
         if not content_type.lower().startswith("multipart/form-data"):
             got = shorten(content_type) if content_type else "no content type"
             raise RequestError(400, f"body: expected multipart/form-data, got {got}")
         parser = _Parser(
-            self._request.headers, self._chunks(lambda: parser.is_whole), max_files=1, max_fields=MAX_FIELDS
+            self._request.headers, self._chunks(lambda: parser.is_complete), max_files=1, max_fields=MAX_FIELDS
         )
         try:
             return await parser.parse()
@@ -72,19 +76,22 @@ class Upload:
             raise RequestError(400, f"body: expected a multipart form ({error.message})") from error
 
     async def discard(self) -> None:
-        """Read what is still being sent, for a while. A client that finds the connection closed reads no answer."""
-        if self._is_over or "expect" in self._request.headers:
+        """Receive and drop the rest of the body, for at most `DISCARD_S`.
+
+        A client that finds the connection closed while it sends does not read the response.
+        """
+        if self._is_received or "expect" in self._request.headers:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_S):
-                while not self._is_over:
-                    self._note(await self._request.receive())
+                while not self._is_received:
+                    self._count(await self._request.receive())
 
     async def until_disconnected(self, work: Awaitable[_Answer]) -> _Answer:
-        """Await the work, or cancel it when the client goes away.
+        """Await the work. Cancel it if the client disconnects.
 
         Raises:
-            ClientDisconnect: it did.
+            ClientDisconnect: the client disconnected.
         """
         task = asyncio.ensure_future(work)
         watch = asyncio.ensure_future(self._disconnected())
@@ -103,18 +110,18 @@ class Upload:
             pass
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes; raises like `form`."""
+        """Receive a raw body piece by piece; raises like `form`."""
         self._check_size(int(self._request.headers.get("content-length", 0)))
-        while not self._is_over:
+        while not self._is_received:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             yield message.get("body", b"")
 
-    async def _chunks(self, is_whole: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, is_complete: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
         async for chunk in self.chunks():
             yield chunk
-        if not is_whole():
+        if not is_complete():
             raise MultiPartException("it breaks off before its last boundary")
 
     async def _receive(self) -> Message:
@@ -123,16 +130,16 @@ class Upload:
             async with asyncio.timeout(idle_s):
                 message = await self._request.receive()
         except TimeoutError:
-            # It will not say more for being waited for.
-            self._is_over = True
+            # `discard` need not wait for a client that has stopped sending.
+            self._is_received = True
             raise RequestError(408, f"body: nothing came for {idle_s:g} s", code="idle") from None
-        self._note(message)
+        self._count(message)
         self._check_size(self._n_received)
         return message
 
-    def _note(self, message: Message) -> None:
+    def _count(self, message: Message) -> None:
         self._n_received += len(message.get("body", b""))
-        self._is_over = not message.get("more_body", False)
+        self._is_received = not message.get("more_body", False)
 
     def _check_size(self, n_bytes: int) -> None:
         limit_mb = self._settings.max_upload_mb

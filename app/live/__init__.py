@@ -1,1 +1,1 @@
-"""One live WebSocket: how it is accepted, read, written and closed."""
+"""Serves one live WebSocket: admission, reading, writing, time limits."""

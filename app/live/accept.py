@@ -1,6 +1,6 @@
-"""A WebSocket becomes a session: the same steps for every dialect."""
+"""Admits a WebSocket, accepts it and serves a session on it: the same steps for every dialect."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 
 from starlette.responses import Response
@@ -8,12 +8,13 @@ from starlette.websockets import WebSocket
 
 from app.errors import LimitExceeded
 from app.live.connection import Connection
-from app.live.dialect import Dialect, Read
+from app.live.dialect import Dialect
+from app.live.reader import OnDisconnect
 from app.service.service import Service
 from app.session.session import Session
 
 Refuse = Callable[[LimitExceeded], Response]
-"""Why there is no room, as an answer before the upgrade."""
+"""Makes the HTTP response for a client that is not admitted; it is sent in place of the upgrade."""
 
 
 async def serve(
@@ -23,9 +24,13 @@ async def serve(
     refuse: Refuse,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Accept a WebSocket and serve a session in this dialect, unless there is no room: `refuse` makes the answer.
+    """Run a session on a WebSocket, or answer with `refuse` if the service has no room.
 
     Args:
+        websocket: not accepted yet.
+        dialect: the wire format of the client.
+        subprotocol: the WebSocket subprotocol to select.
+        refuse: makes the response for a client that is not admitted.
         headers: sent with the upgrade.
     """
     try:
@@ -40,31 +45,23 @@ async def run(
     subprotocol: str | None,
     headers: Mapping[str, str] | None = None,
     flush_after_s: float | None = None,
-    on_disconnect: Callable[[], Iterable[Read]] | None = None,
+    on_disconnect: OnDisconnect | None = None,
 ) -> None:
-    """Accept a WebSocket and serve a session in this dialect.
+    """Run a session on a WebSocket.
 
     Args:
-        headers: sent with the upgrade.
+        websocket, dialect, subprotocol, headers: see `serve`.
         flush_after_s, on_disconnect: see `Connection`.
 
     Raises:
-        LimitExceeded: there is no room; nothing has been accepted.
+        LimitExceeded: the service has no room. The WebSocket has not been accepted.
     """
     service: Service = websocket.app.state.service
     session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
     connection = Connection(
-        websocket,
-        dialect,
-        session,
-        service.transcriber,
-        service.settings,
-        service.metrics,
-        service.final_waits,
-        flush_after_s=flush_after_s,
-        on_disconnect=on_disconnect,
+        websocket, dialect, session, service, flush_after_s=flush_after_s, on_disconnect=on_disconnect
     )
-    with service.admitted_session(connection):
+    with service.admission.session(connection):
         await websocket.accept(
             subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         )

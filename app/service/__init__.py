@@ -1,1 +1,1 @@
-"""What the endpoints of one server share: settings, keys, limits, metrics, errors over HTTP."""
+"""What all endpoints of a server share: settings, API keys, admission, metrics, HTTP errors."""

@@ -1,33 +1,147 @@
-"""Whether the engine keeps up with the live sessions there are: how long their finals wait for it."""
+"""Admission: whether one more live session or upload is accepted now, and who must finish before the server stops."""
 
+import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn, Protocol
+
+from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
+from app.service.gateway_counts import AdmissionCounter
+from app.service.metrics import Metrics
+from app.service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 RECENT_S = 10.0
-LEAST_WAITS = 3
-"""Fewer say nothing about how it goes."""
-MOST_WAITS = 256
+"""The period over which the queue waits of finals are averaged, in seconds."""
+MIN_WAITS = 3
+"""The fewest waits that have a meaningful average."""
+MAX_WAITS = 256
+"""The most waits that are kept; older ones are dropped first, so memory stays bounded."""
+
+
+class Drainable(Protocol):
+    """A live session that can be ended early."""
+
+    def drain(self) -> None:
+        """Make all received audio final, then end. Returns at once."""
+        ...
 
 
 class FinalWaits:
-    """The waits of the last seconds. Older ones are forgotten, so that a service that was too busy takes in again."""
+    """How long recent finals waited in the engine's queue: the sign that the engine does not keep up.
+
+    Old waits are dropped, so a service that was overloaded accepts sessions again.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._waits: deque[tuple[float, float]] = deque(maxlen=MOST_WAITS)
-        """When they ended, and how long they were; the oldest make way."""
+        self._waits: deque[tuple[float, float]] = deque(maxlen=MAX_WAITS)
+        """The clock time at which each wait ended, and its length, both in seconds."""
 
-    def note(self, wait_s: float) -> None:
-        """A final has left the engine's queue."""
+    def add(self, wait_s: float) -> None:
+        """Note that a final has left the engine's queue after this time."""
         self._waits.append((self._clock(), wait_s))
 
     @property
     def mean_s(self) -> float:
-        """Of the last `RECENT_S`; 0 where there were hardly any."""
+        """The average wait of the last `RECENT_S`; 0 if there were fewer than `MIN_WAITS`."""
         since = self._clock() - RECENT_S
         while self._waits and self._waits[0][0] < since:
             self._waits.popleft()
-        if len(self._waits) < LEAST_WAITS:
+        if len(self._waits) < MIN_WAITS:
             return 0.0
         return sum(wait_s for _, wait_s in self._waits) / len(self._waits)
+
+
+class Admission:
+    """Admits live sessions and uploads within the limits of the settings, which count those of all gateways."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, counter: AdmissionCounter) -> None:
+        self.final_waits = FinalWaits()
+        self.is_draining = False
+        """The server is stopping: everything new is refused."""
+        self.all_finished = asyncio.Event()
+        """Set while this gateway has no session and no upload."""
+        self.all_finished.set()
+        self.sessions: set[Drainable] = set()
+        """The live sessions of this gateway."""
+        self._settings = settings
+        self._metrics = metrics
+        self._counter = counter
+        self._n_uploads = 0
+
+    @contextmanager
+    def session(self, connection: Drainable) -> Iterator[None]:
+        """Count one live session for as long as the context is open.
+
+        Raises:
+            LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, or the
+                server is stopping.
+        """
+        self._check_draining()
+        with self._counter.one_more("sessions") as n_others:
+            self._check_limit(n_others, self._settings.max_sessions, "sessions")
+            wait_s = self.final_waits.mean_s
+            # Without other sessions the waits are out of date: the sessions that caused them have ended.
+            if n_others and wait_s > self._settings.max_final_wait_s:
+                self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
+            self.sessions.add(connection)
+            self._metrics.sessions.inc()
+            self._metrics.sessions_total.inc()
+            self.all_finished.clear()
+            try:
+                yield
+            finally:
+                self.sessions.discard(connection)
+                self._metrics.sessions.dec()
+                self._note_finished()
+
+    @contextmanager
+    def upload(self) -> Iterator[None]:
+        """Count one file transcription for as long as the context is open; raises like `session`."""
+        self._check_draining()
+        with self._counter.one_more("uploads") as n_others:
+            self._check_limit(n_others, self._settings.max_uploads, "file transcriptions")
+            self._n_uploads += 1
+            self.all_finished.clear()
+            try:
+                yield
+            finally:
+                self._n_uploads -= 1
+                self._note_finished()
+
+    async def drain(self) -> None:
+        """Refuse everything new, end all sessions, and wait until they and the uploads have finished.
+
+        The wait is at most `drain_timeout_s`.
+        """
+        self.is_draining = True
+        logger.info("draining %d sessions and %d uploads", len(self.sessions), self._n_uploads)
+        for connection in list(self.sessions):
+            connection.drain()
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout_s):
+                await self.all_finished.wait()
+        except TimeoutError:
+            logger.warning("%d sessions did not finish in time", len(self.sessions))
+
+    def _check_draining(self) -> None:
+        if self.is_draining:
+            self._metrics.refused_total.labels("draining").inc()
+            raise LimitExceeded("draining", "the server is going down; try another", CLOSE_OVERLOADED)
+
+    def _check_limit(self, n_open: int, limit: int, what: str) -> None:
+        if n_open >= limit:
+            self._refuse(f"no room: {n_open} {what} of {limit} are open; try again in {RETRY_AFTER_S} s")
+
+    def _refuse(self, message: str) -> NoReturn:
+        self._metrics.refused_total.labels("overloaded").inc()
+        raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
+
+    def _note_finished(self) -> None:
+        if not self.sessions and not self._n_uploads:
+            self.all_finished.set()

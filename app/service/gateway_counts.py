@@ -1,4 +1,4 @@
-"""What the gateways of one service have in common, so that it does not matter which of them a client meets."""
+"""State that all gateways of one service share, so that a client may be served by any of them."""
 
 import time
 from collections.abc import Iterator
@@ -11,45 +11,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = Literal["sessions", "uploads"]
+"""What is counted: live sessions, or file transcriptions."""
+
 _COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1}
 
 
 class AdmissionCounter:
-    """How many live sessions and uploads there are, counted over all gateways. Each writes what it has itself."""
+    """Counts the live sessions and uploads of all gateways. Each gateway writes its own counts and reads all."""
 
-    def __init__(self, taken: NDArray[np.int64] | None = None, own: int = 0) -> None:
-        """Args:
-        taken: `(n_gateways, 2)`, shared by the gateways.
-        own: the row of this one.
+    def __init__(self, counts: NDArray[np.int64] | None = None, gateway: int = 0) -> None:
+        """Use the shared counts of all gateways, or make new ones.
+
+        Args:
+            counts: `(n_gateways, 2)` in shared memory; `None` for a service that is one process.
+            gateway: the row of this gateway.
         """
-        self._taken = np.zeros((1, len(_COLUMNS)), np.int64) if taken is None else taken
-        self._own = self._taken[own]
+        self._counts = np.zeros((1, len(_COLUMNS)), np.int64) if counts is None else counts
+        self._own_counts = self._counts[gateway]
 
-    def n_taken(self, kind: Kind) -> int:
-        """By all gateways."""
-        return int(self._taken[:, _COLUMNS[kind]].sum())
+    def total(self, kind: Kind) -> int:
+        """The count of all gateways."""
+        return int(self._counts[:, _COLUMNS[kind]].sum())
 
     @contextmanager
-    def one(self, kind: Kind) -> Iterator[int]:
-        """Take a place before it is known whether there is one: two gateways that take the last one at the same moment
-        both see it. Tells how many others there are.
+    def one_more(self, kind: Kind) -> Iterator[int]:
+        """Count one more for as long as the context is open. Yields the number of others.
+
+        The caller compares it with the limit afterwards: two gateways that count at the same moment then both see each
+        other, and never exceed the limit together.
         """
-        self._own[_COLUMNS[kind]] += 1
+        self._own_counts[_COLUMNS[kind]] += 1
         try:
-            yield self.n_taken(kind) - 1
+            yield self.total(kind) - 1
         finally:
-            self._own[_COLUMNS[kind]] -= 1
+            self._own_counts[_COLUMNS[kind]] -= 1
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """For a service in one process, its own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedState:
+    """What the gateways of one service have in common. The defaults are for a service that is one process."""
 
     key: str = field(default_factory=lambda: token_hex(32), repr=False)
-    """Signs client secrets where there are no API keys; then nobody is asked for them either."""
+    """Signs client secrets if the service has no API keys; all requests are allowed then."""
     started: int = field(default_factory=lambda: int(time.time()))
-    """Seconds since 1970."""
-    places: AdmissionCounter = field(default_factory=AdmissionCounter)
+    """When the service started, in seconds since 1970."""
+    counter: AdmissionCounter = field(default_factory=AdmissionCounter)
+    """The sessions and uploads of all gateways."""
     n_gateways: int = 1
     metrics_folder: str | None = None
-    """Where prometheus_client keeps what the gateways count, if there are others."""
+    """Where prometheus_client keeps the counts of all gateways; `None` if there is one process."""

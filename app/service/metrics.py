@@ -1,4 +1,4 @@
-"""All metrics of the service, in Prometheus' terms; the engine's own counters are read when they are asked for."""
+"""All metrics of the service, for Prometheus. The engine's own counters are read when a page is rendered."""
 
 import asyncio
 import time
@@ -15,92 +15,136 @@ from engine import api
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+"""Upper bounds of the buckets for what a client waits for, in seconds."""
+LOOP_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+"""Upper bounds of the buckets for the event loop's lag, in seconds."""
 LOOP_LAG_PERIOD_S = 0.5
+"""Time between two measurements of the event loop's lag, in seconds."""
 
 
-class Metrics:
-    """One registry per service, so that several can live in one process."""
+class LatencyMetrics:
+    """How long a client waits for text, counted from the arrival of its audio."""
 
-    def __init__(self, transcriber: api.Transcriber, shared_folder: str | None = None) -> None:
-        """Args:
-        shared_folder: where prometheus_client, told so before its import, keeps what all gateways count.
-        """
-        self.registry = CollectorRegistry()
-        self._shown = self.registry
-        if shared_folder:
-            self._shown = CollectorRegistry()
-            MultiProcessCollector(self._shown, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
-        self.sessions = Gauge(
-            "tutti_sessions_open", "Live sessions now", registry=self.registry, multiprocess_mode="livesum"
-        )
-        self.sessions_total = Counter("tutti_sessions", "Live sessions opened", registry=self.registry)
-        self.refused_total = Counter(
-            "tutti_refused", "Sessions and uploads refused", ["reason"], registry=self.registry
-        )
-        self.closed_total = Counter("tutti_closed", "Live sessions closed", ["code"], registry=self.registry)
-        # A series that begins with its first count hides that one from `increase()`.
-        for reason in ("overloaded", "draining", "unauthorized"):
-            self.refused_total.labels(reason)
-        for code in ("client", *map(str, CLOSE_CODES)):
-            self.closed_total.labels(code)
-        self.webhook_events_total = Counter(
-            "tutti_webhook_events", "Events of calls that the webhook is done with", ["outcome"], registry=self.registry
-        )
-        for outcome in ("delivered", "refused", "expired", "dropped"):
-            self.webhook_events_total.labels(outcome)
-        self.audio_s_total = Counter("tutti_audio_seconds", "Seconds of audio taken in", registry=self.registry)
-        self.events_total = Counter("tutti_events", "Events sent to clients", ["type"], registry=self.registry)
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.first_text_s = Histogram(
             "tutti_first_text_seconds",
-            "From the arrival of an utterance's first sample of speech to its first text",
+            "Time from the arrival of an utterance's first speech sample to the sending of its first text",
             buckets=LATENCY_BUCKETS,
-            registry=self.registry,
+            registry=registry,
         )
         self.interim_lag_s = Histogram(
             "tutti_interim_lag_seconds",
-            "From the arrival of the newest sample an interim has read to its sending",
+            "Time from the arrival of the newest sample that an interim covers to the sending of the interim",
             buckets=LATENCY_BUCKETS,
-            registry=self.registry,
+            registry=registry,
         )
         self.final_latency_s = Histogram(
             "tutti_final_latency_seconds",
-            "From the arrival of an utterance's last sample of speech to its final event, endpointing silence included",
+            "Time from the arrival of an utterance's last speech sample to the sending of its final event, including "
+            "the endpointing silence",
             buckets=LATENCY_BUCKETS,
-            registry=self.registry,
+            registry=registry,
         )
-        self.uncovered_s_total = Counter(
-            "tutti_uncovered_seconds", "Seconds of detected speech without text", registry=self.registry
+
+
+class CoverageMetrics:
+    """How much detected speech got no text, and what decoding it again gave."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._uncovered_s_total = Counter(
+            "tutti_uncovered_seconds", "Seconds of detected speech that got no text", registry=registry
         )
-        self.redecodes_total = Counter(
-            "tutti_redecodes", "Stretches of detected speech without text, decoded again", registry=self.registry
+        self._redecodes_total = Counter(
+            "tutti_redecodes", "Stretches of speech without text that were decoded again", registry=registry
         )
-        self.recovered_s_total = Counter(
-            "tutti_recovered_seconds", "Seconds of detected speech that have text thanks to it", registry=self.registry
+        self._recovered_s_total = Counter(
+            "tutti_recovered_seconds",
+            "Seconds of detected speech that got text because they were decoded again",
+            registry=registry,
         )
+
+    def count(self, utterance: events.Utterance) -> None:
+        """Count one finished utterance, of live speech or of a file."""
+        self._uncovered_s_total.inc(sum(end_s - start_s for start_s, end_s in utterance.uncovered))
+        self._redecodes_total.inc(utterance.n_redecodes)
+        self._recovered_s_total.inc(utterance.recovered_s)
+
+
+class Metrics:
+    """The metrics of one service. Each service has its own registry, so several can live in one process."""
+
+    def __init__(self, transcriber: api.Transcriber, shared_folder: str | None = None) -> None:
+        """Register all metrics.
+
+        Args:
+            transcriber: the engine whose counters are shown.
+            shared_folder: where prometheus_client keeps the counts of all gateways. The environment variable
+                `PROMETHEUS_MULTIPROC_DIR` must have named it before prometheus_client was imported.
+        """
+        self.registry = registry = CollectorRegistry()
+        self._rendered = registry
+        if shared_folder:
+            self._rendered = CollectorRegistry()
+            MultiProcessCollector(self._rendered, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
+        self.sessions = Gauge(
+            "tutti_sessions_open", "Live sessions that are open now", registry=registry, multiprocess_mode="livesum"
+        )
+        self.sessions_total = Counter("tutti_sessions", "Live sessions opened", registry=registry)
+        self.refused_total = _labelled_counter(
+            "tutti_refused",
+            "Sessions and uploads refused, by reason",
+            "reason",
+            ("overloaded", "draining", "unauthorized"),
+            registry,
+        )
+        self.closed_total = _labelled_counter(
+            "tutti_closed",
+            "Live sessions closed, by close code; 'client' if the client closed it",
+            "code",
+            ("client", *map(str, CLOSE_CODES)),
+            registry,
+        )
+        self.webhook_events_total = _labelled_counter(
+            "tutti_webhook_events",
+            "Call events that left the webhook's queue, by outcome",
+            "outcome",
+            ("delivered", "refused", "expired", "dropped"),
+            registry,
+        )
+        self.audio_s_total = Counter(
+            "tutti_audio_seconds", "Seconds of audio received by live sessions", registry=registry
+        )
+        self.events_total = Counter("tutti_events", "Events sent to clients, by type", ["type"], registry=registry)
+        self.latency = LatencyMetrics(registry)
+        self.coverage = CoverageMetrics(registry)
         self.loop_lag_s = Histogram(
             "tutti_loop_lag_seconds",
-            "How late the event loop wakes a task",
-            buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
-            registry=self.registry,
+            "How late the event loop wakes up a sleeping task",
+            buckets=LOOP_LAG_BUCKETS,
+            registry=registry,
         )
-        self._shown.register(_EngineCollector(transcriber))
-
-    def count_coverage(self, utterance: events.Utterance) -> None:
-        """How much of its speech has no text, and what reading it again gave; for live speech and files alike."""
-        self.uncovered_s_total.inc(sum(end - start for start, end in utterance.uncovered))
-        self.redecodes_total.inc(utterance.n_redecodes)
-        self.recovered_s_total.inc(utterance.recovered_s)
+        self._rendered.register(_EngineCollector(transcriber))
 
     def render(self) -> bytes:
-        """The figures of the whole service."""
-        return generate_latest(self._shown)
+        """The page that Prometheus scrapes, with the figures of all gateways."""
+        return generate_latest(self._rendered)
 
-    async def watch_loop(self) -> None:
-        """Sample the event loop's lag for ever."""
+    async def measure_loop_lag(self) -> None:
+        """Measure the event loop's lag until cancelled."""
         while True:
             due = time.monotonic() + LOOP_LAG_PERIOD_S
             await asyncio.sleep(LOOP_LAG_PERIOD_S)
             self.loop_lag_s.observe(max(time.monotonic() - due, 0.0))
+
+
+def _labelled_counter(
+    name: str, documentation: str, label: str, values: tuple[str, ...], registry: CollectorRegistry
+) -> Counter:
+    """A counter whose series all start at 0. A series that starts at 1 would hide its first event from `increase()`."""
+    counter = Counter(name, documentation, [label], registry=registry)
+    for value in values:
+        counter.labels(value)
+    return counter
 
 
 class _EngineCollector(Collector):
@@ -110,32 +154,38 @@ class _EngineCollector(Collector):
         self._transcriber = transcriber
 
     def describe(self) -> Iterator[Metric]:
+        """Nothing: `collect` alone names the families, and needs a running engine."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
+        """The engine's counters as they are now."""
         stats = self._transcriber.stats()
-        waiting = GaugeMetricFamily("tutti_engine_waiting", "Windows in the queue now", labels=["priority"])
+        waiting = GaugeMetricFamily("tutti_engine_waiting", "Windows in the engine's queue now", labels=["priority"])
         waiting.add_metric(["final"], stats.waiting_finals)
         waiting.add_metric(["interim"], stats.waiting_interims)
         yield waiting
-        yield GaugeMetricFamily("tutti_engine_running", "Sequences being decoded now", value=stats.running)
-        yield _histogram("tutti_engine_encode_batch", "Windows per encoder call", stats.encode_batch)
-        yield _histogram("tutti_engine_decode_batch", "Sequences per decode step", stats.decode_batch)
+        yield GaugeMetricFamily("tutti_engine_running", "Sequences that are being decoded now", value=stats.running)
+        yield _histogram("tutti_engine_encode_batch", "Windows in one encoder call", stats.encode_batch)
+        yield _histogram("tutti_engine_decode_batch", "Sequences in one decode step", stats.decode_batch)
         queue = HistogramMetricFamily(
-            "tutti_engine_queue_seconds", "Wait of a window for its encoder call", labels=["priority"]
+            "tutti_engine_queue_seconds", "Time that a window waits for its encoder call", labels=["priority"]
         )
         queue.add_metric(["final"], _buckets(stats.final_queue_s), stats.final_queue_s.total)
         queue.add_metric(["interim"], _buckets(stats.interim_queue_s), stats.interim_queue_s.total)
         yield queue
-        yield _histogram("tutti_engine_encode_seconds", "Time of one encoder call", stats.encode_s)
-        yield _histogram("tutti_engine_step_seconds", "Time of one decode step", stats.step_s)
-        windows = CounterMetricFamily("tutti_engine_windows", "Windows that ended", labels=["how"])
+        yield _histogram("tutti_engine_encode_seconds", "Duration of one encoder call", stats.encode_s)
+        yield _histogram("tutti_engine_step_seconds", "Duration of one decode step", stats.step_s)
+        windows = CounterMetricFamily(
+            "tutti_engine_windows", "Windows that left the engine, by outcome", labels=["how"]
+        )
         windows.add_metric(["done"], stats.windows_done)
         windows.add_metric(["superseded"], stats.windows_superseded)
         windows.add_metric(["cancelled"], stats.windows_cancelled)
         yield windows
         yield CounterMetricFamily("tutti_engine_tokens", "Tokens decoded", value=stats.tokens_decoded)
-        drafts = CounterMetricFamily("tutti_engine_draft_tokens", "Tokens of drafts", labels=["verdict"])
+        drafts = CounterMetricFamily(
+            "tutti_engine_draft_tokens", "Draft tokens verified by speculative decoding, by verdict", labels=["verdict"]
+        )
         drafts.add_metric(["accepted"], stats.tokens_accepted)
         drafts.add_metric(["rejected"], stats.tokens_drafted - stats.tokens_accepted)
         yield drafts
@@ -149,6 +199,7 @@ def _histogram(name: str, documentation: str, histogram: api.Histogram) -> Histo
 
 
 def _buckets(histogram: api.Histogram) -> list[tuple[str, float]]:
+    """Cumulative counts by upper bound, as Prometheus wants them."""
     cumulative, buckets = 0, []
     for edge, count in zip((*map(str, histogram.edges), "+Inf"), histogram.counts, strict=True):
         cumulative += count

@@ -1,4 +1,4 @@
-"""An id on every HTTP answer, by which a client and the log mean the same request; an answer where a route fails."""
+"""Gives every HTTP response an id, which is also in the log, and a response to requests whose route fails."""
 
 import logging
 from collections.abc import MutableMapping
@@ -13,34 +13,35 @@ from app.service.http_errors import RequestError
 logger = logging.getLogger(__name__)
 
 HEADER = "x-request-id"
-_STATE = "request_id"
-_STARTS = ("http.response.start", "websocket.http.response.start")
+_STATE_KEY = "request_id"
+_RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start")
 
 
 def request_id(scope: MutableMapping[str, Any]) -> str:
-    """The id of the request that this scope belongs to; made when it is first asked for."""
+    """The id of the request with this scope. The first call makes it."""
     state = scope.setdefault("state", {})
-    made: str = state.setdefault(_STATE, f"req_{token_hex(12)}")
-    return made
+    id_: str = state.setdefault(_STATE_KEY, f"req_{token_hex(12)}")
+    return id_
 
 
 class RequestIds:
-    """ASGI middleware. OpenAI's clients show the header's value as `_request_id` and in their errors."""
+    """ASGI middleware that adds the header `x-request-id`, which OpenAI's clients show as `_request_id`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        # The server gives the state of its lifespan to all requests alike.
+        # All requests share the state of the server's lifespan, so each one gets its own copy.
         scope["state"] = dict(scope.get("state", {}))
         has_started = False
 
         async def send_with_id(message: Message) -> None:
             nonlocal has_started
-            if message["type"] in _STARTS:
+            if message["type"] in _RESPONSE_STARTS:
                 has_started = True
                 MutableHeaders(scope=message).setdefault(HEADER, request_id(scope))
             await send(message)

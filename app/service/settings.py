@@ -1,4 +1,4 @@
-"""The operator's settings: defaults, then environment (`TUTTI_…`), then flags. Read once, in `app/__main__.py`."""
+"""The operator's settings. A flag has priority over a `TUTTI_…` variable, which has priority over the default."""
 
 import ipaddress
 import math
@@ -13,145 +13,218 @@ from app.session.session import SessionConfig
 from app.session.stabilizer import POLICIES
 
 ENV_PREFIX = "TUTTI_"
+"""All environment variables of the service begin with this."""
+MIN_INTERIM_INTERVAL_MS = 100
+LOG_LEVELS = ("debug", "info", "warning", "error")
+NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways")
+"""Settings that may be 0."""
+POSITIVE = (
+    "gpu_memory_fraction",
+    "max_encode_batch",
+    "max_sessions",
+    "max_final_wait_s",
+    "max_uploads",
+    "max_upload_mb",
+    "max_message_kb",
+    "max_ahead_s",
+    "idle_timeout_s",
+    "send_timeout_s",
+    "final_deadline_s",
+    "drain_timeout_s",
+)
+"""Settings that must be greater than 0, and finite."""
 
 
 def _setting(default: object, meaning: str) -> Any:
-    """A field whose meaning is shown by `--help`."""
+    """A field with the sentence that `--help` and the operator's page show."""
     return field(default=default, metadata={"help": meaning})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every field is a flag of `tutti serve` (`--max-sessions`) and a variable (`TUTTI_MAX_SESSIONS`)."""
+    """The operator's settings. Each field is a flag (`--max-sessions`) and a variable (`TUTTI_MAX_SESSIONS`).
 
-    host: str = _setting("127.0.0.1", "Address to listen on. A public one needs API keys, or --allow-anyone.")
-    port: int = _setting(8000, "Port to listen on; 0 takes a free one.")
-    tls_cert: str = _setting("", "PEM file with the certificate and its chain; serves https and wss instead.")
-    tls_key: str = _setting("", "PEM file with the certificate's private key, without a passphrase.")
-    api_keys: str = _setting("", "Keys that clients must show, separated by commas. Empty: nobody is asked.")
-    allow_anyone: bool = _setting(False, "Serve a public address without keys.")
-    model: str = _setting(
-        "tutti-demo", "A model from `tutti models`, a folder with a Hugging Face Whisper checkpoint, or a hub name."
+    Raises:
+        SettingsError: a value is out of range, or settings contradict each other.
+    """
+
+    host: str = _setting(
+        "127.0.0.1",
+        "Address to listen on. An address that other machines can reach needs API keys, or --allow-anyone.",
     )
-    device: str = _setting("auto", "cpu, cuda, or auto: a GPU where there is one.")
-    dtype: str = _setting("auto", "float32, bfloat16, float16, or auto: what suits the device.")
+    port: int = _setting(8000, "Port to listen on. 0 selects a free port.")
+    tls_cert: str = _setting("", "PEM file with the TLS certificate and its chain. Set it to serve https and wss.")
+    tls_key: str = _setting("", "PEM file with the certificate's private key, without a passphrase.")
+    api_keys: str = _setting("", "Keys that clients must send, separated by commas. Empty: clients need no key.")
+    allow_anyone: bool = _setting(False, "Allow an address that other machines can reach without API keys.")
+    model: str = _setting(
+        "tutti-demo",
+        "A name from `tutti models`, a folder with a Whisper checkpoint in the Hugging Face layout, or a name on the "
+        "Hugging Face hub.",
+    )
+    device: str = _setting("auto", "cpu, cuda or auto. auto: the GPU if there is one.")
+    dtype: str = _setting(
+        "auto", "Number format of the model: float32, bfloat16, float16 or auto. auto: the best one for the device."
+    )
     encoder_dtype: str = _setting(
-        "auto", "fp8: products of the encoder in 8 bits, faster and less exact, on GPUs that have them; auto: as dtype."
+        "auto",
+        "Number format of the encoder's matrix products: fp8 or auto. fp8: 8 bits, faster and less exact, on GPUs that "
+        "support it. auto: the same as dtype.",
     )
     audio_context: str = _setting(
         "auto",
-        "full: encode whole 30 s windows; auto: only their audio, where the checkpoint was trained for that; interims: "
-        "so with any checkpoint, but its finals whole.",
+        "How much of each 30 s window is encoded. full: all of it. auto: only the part with audio, if the checkpoint "
+        "was trained for that. interims: only the part with audio for interims, with any checkpoint; all of it for "
+        "finals.",
     )
     kernels: str = _setting(
         "auto",
-        "torch; on NVIDIA GPUs in 16 bits triton: our own; flashinfer: its attention among them; auto: the fastest.",
+        "Which kernels run the model. torch: PyTorch's. triton: our own, on NVIDIA GPUs in 16 bits. flashinfer: our "
+        "own, with FlashInfer's attention. auto: the fastest.",
     )
-    threads: int = _setting(0, "CPU threads of the engine; 0 is one per core.")
-    slots: int = _setting(0, "Sequences decoded at the same time; 0 is 32 on the CPU, and on a GPU as many as fit.")
+    threads: int = _setting(0, "CPU threads of the engine. 0: one per core. Set it to leave cores for other programs.")
+    slots: int = _setting(
+        0,
+        "Sequences that are decoded at the same time. 0: 32 on the CPU, and as many as fit into the memory of a GPU. "
+        "Each slot keeps its caches in memory; lower it to use less.",
+    )
     gpu_memory_fraction: float = _setting(
-        0.85, "How much of the memory that is free on the GPU once the model is loaded the slots may take."
+        0.85,
+        "Fraction of the GPU memory left after loading the model that decoder slots may use. Lower it if other "
+        "programs use the GPU.",
     )
-    max_encode_batch: int = _setting(8, "Most windows in one encoder call.")
+    max_encode_batch: int = _setting(
+        8, "The most windows in one encoder call. Raise it on a large GPU with many sessions or files."
+    )
     max_wait_ms: float = _setting(
-        5.0, "How long the batcher waits for more windows before it encodes fewer than a full batch."
+        5.0,
+        "How long the batcher waits for more windows before it encodes a batch that is not full, in milliseconds.",
     )
     gateways: int = _setting(
-        0, "Processes that serve the clients, beside one for the engine; 0 is one process for everything."
+        0,
+        "Processes that serve clients, in addition to one process for the engine. 0: one process for everything. "
+        "Raise it for hundreds of sessions on a GPU.",
     )
-    max_sessions: int = _setting(32, "Live sessions at the same time; one more is told to come back later.")
+    max_sessions: int = _setting(
+        32,
+        "The most live sessions at the same time. More are refused and asked to come back later. Raise it if the "
+        "machine has room under real load.",
+    )
     max_final_wait_s: float = _setting(
         1.0,
-        "No more live sessions are taken in beside others while finals wait longer than this for the engine, on "
-        "average of 10 s.",
+        "New live sessions are refused while finals wait longer than this in the engine's queue, in seconds, as the "
+        "mean of the last 10 s. A session is accepted if no other one is open.",
     )
-    max_uploads: int = _setting(8, "File transcriptions at the same time; one more is told to come back later.")
-    max_upload_mb: int = _setting(512, "Largest file for transcription, in megabytes.")
+    max_uploads: int = _setting(
+        8,
+        "The most file transcriptions at the same time. More are refused and asked to come back later. Their files "
+        "need max_uploads x max_upload_mb of disk space in the temporary folder.",
+    )
+    max_upload_mb: int = _setting(512, "Size limit of a file for transcription, in megabytes.")
     interim_interval_ms: int = _setting(
-        350, "Least audio between two interims of an utterance; more where the engine is slow to answer."
+        350,
+        "The least audio between two interims of an utterance, in milliseconds. There is more audio between them if "
+        "the engine answers slowly. Raise it for fewer interims and less work.",
     )
     stability: str = _setting(
         "agreement",
-        "What makes text of an interim stable. agreement: the next one says the same; attention: the model looked at "
-        "audio well before the end as it wrote it.",
+        "What makes text of an interim stable. agreement: the next interim has the same text. attention: the model's "
+        "attention for this text is well before the end of the audio.",
     )
-    max_message_kb: int = _setting(1024, "Largest WebSocket message, in KiB.")
-    max_ahead_s: float = _setting(60.0, "How far a client's audio may run ahead of the clock.")
-    idle_timeout_s: float = _setting(60.0, "A session that sends nothing for so long is closed.")
-    send_timeout_s: float = _setting(10.0, "A client that does not read for so long is closed.")
+    max_message_kb: int = _setting(1024, "Size limit of a WebSocket message, in KiB.")
+    max_ahead_s: float = _setting(
+        60.0, "How far a client's audio may be ahead of the clock, in seconds. A client further ahead is disconnected."
+    )
+    idle_timeout_s: float = _setting(60.0, "A live session whose client sends nothing for this many seconds is closed.")
+    send_timeout_s: float = _setting(10.0, "A client that does not read for this many seconds is disconnected.")
     final_deadline_s: float = _setting(
-        30.0, "A live session whose final text takes longer than this is ended, so that the client can go on elsewhere."
+        30.0,
+        "A live session ends if the engine needs longer than this for a final text, in seconds, so that its client can "
+        "continue on another server. With gateways, raise it if your model takes longer to load after a crash.",
     )
-    webhook_url: str = _setting("", "Where what is said of calls (Twilio) is posted to; nowhere if empty.")
-    webhook_secret: str = _setting("", "What these posts are signed with.")
-    drain_timeout_s: float = _setting(20.0, "How long a stopping server waits for sessions to get their finals.")
-    log_level: str = _setting("info", "debug, info, warning or error.")
+    webhook_url: str = _setting("", "Address to which the events of calls (Twilio) are posted. Empty: nowhere.")
+    webhook_secret: str = _setting("", "Secret that signs the posts to webhook_url.")
+    drain_timeout_s: float = _setting(
+        20.0, "How long a stopping server waits for sessions to receive their final text, in seconds."
+    )
+    log_level: str = _setting("info", "The least severe messages in the log: debug, info, warning or error.")
 
     def __post_init__(self) -> None:
+        self._check_numbers()
+        _require(self.stability in POLICIES, "stability", f"one of {', '.join(POLICIES)}", self.stability)
+        _require(self.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}", self.log_level)
+        self._check_tls()
+        self._check_webhook()
+        self._check_access()
+
+    def _check_numbers(self) -> None:
         _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)
+        for name in NOT_NEGATIVE:
+            _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
+        for name in POSITIVE:
+            _require(0 < getattr(self, name) < math.inf, name, "more than 0", getattr(self, name))
+        _require(
+            self.interim_interval_ms >= MIN_INTERIM_INTERVAL_MS,
+            "interim_interval_ms",
+            f"at least {MIN_INTERIM_INTERVAL_MS} (milliseconds)",
+            self.interim_interval_ms,
+        )
+
+    def _check_tls(self) -> None:
         if bool(self.tls_cert) != bool(self.tls_key):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise SettingsError(f"{missing}: expected a file, as {given} is set, got nothing")
+
+    def _check_webhook(self) -> None:
         if bool(self.webhook_url) != bool(self.webhook_secret):
             given, missing = ("url", "secret") if self.webhook_url else ("secret", "url")
             raise SettingsError(f"webhook_{missing}: expected text, as webhook_{given} is set, got nothing")
         if self.webhook_url:
-            _require(_is_address(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
-        for name in ("threads", "slots", "max_wait_ms", "gateways"):
-            _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
-        for name in (
-            "gpu_memory_fraction",
-            "max_encode_batch",
-            "max_sessions",
-            "max_final_wait_s",
-            "max_uploads",
-            "max_upload_mb",
-            "max_message_kb",
-            "max_ahead_s",
-            "idle_timeout_s",
-            "send_timeout_s",
-            "final_deadline_s",
-            "drain_timeout_s",
-        ):
-            _require(0 < getattr(self, name) < math.inf, name, "more than 0", getattr(self, name))
-        _require(
-            self.interim_interval_ms >= 100,
-            "interim_interval_ms",
-            "at least 100 (milliseconds)",
-            self.interim_interval_ms,
-        )
-        _require(self.stability in POLICIES, "stability", f"one of {', '.join(POLICIES)}", self.stability)
-        levels = ("debug", "info", "warning", "error")
-        _require(self.log_level in levels, "log_level", f"one of {', '.join(levels)}", self.log_level)
+            _require(_is_http_url(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
+
+    def _check_access(self) -> None:
+        """A service that other machines can reach needs keys, or an operator who allows everybody."""
         if self.api_keys and not self.keys:
             raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
         if not (self.keys or self.allow_anyone or _is_loopback(self.host)):
             raise SettingsError(
-                f"host: {self.host} can be reached by others, and no API keys are set. Set TUTTI_API_KEYS (or "
-                "--api-keys), or say --allow-anyone if that is what you want"
+                f"host: other machines can reach {self.host}, and no API keys are set. Set TUTTI_API_KEYS (or "
+                "--api-keys), or add --allow-anyone to serve everybody"
             )
 
     @property
     def keys(self) -> frozenset[str]:
+        """The API keys; empty if clients need none."""
         return frozenset(key.strip() for key in self.api_keys.split(",") if key.strip())
 
     @property
     def is_encrypted(self) -> bool:
+        """Whether the server uses TLS."""
         return bool(self.tls_cert)
 
     @property
     def limits(self) -> Limits:
-        return Limits(self.max_message_kb * 1024, self.max_ahead_s, self.idle_timeout_s)
+        """The limits of a live session, which clients are sent."""
+        return Limits(
+            max_message_bytes=self.max_message_kb * 1024,
+            max_ahead_s=self.max_ahead_s,
+            idle_timeout_s=self.idle_timeout_s,
+        )
 
     @property
     def session_config(self) -> SessionConfig:
+        """The operator's part of how sessions behave."""
         return SessionConfig(
             limits=self.limits, interim_interval_ms=self.interim_interval_ms, make_policy=POLICIES[self.stability]
         )
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """Raise `SettingsError` for a `TUTTI_…` variable that no setting has, a typing error most likely."""
+    """Check that each `TUTTI_…` variable belongs to a setting, so that a misspelled one is not ignored.
+
+    Raises:
+        SettingsError: a variable does not.
+    """
     known = {ENV_PREFIX + each.name.upper() for each in fields(Settings)} | {ENV_PREFIX + "API_KEY"}
     unknown = sorted(name for name in environment if name.startswith(ENV_PREFIX) and name not in known)
     if unknown:
@@ -163,7 +236,7 @@ def _require(holds: bool, name: str, expected: str, got: object) -> None:
         raise SettingsError(f"{name}: expected {expected}, got {got!r}")
 
 
-def _is_address(url: str) -> bool:
+def _is_http_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:

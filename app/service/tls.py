@@ -1,28 +1,29 @@
-"""The certificate that the server shows."""
+"""Loads the certificate of the server."""
 
 import ssl
+from pathlib import Path
 
 from app.errors import SettingsError
 from app.service.settings import Settings
 
 
 def load_tls(settings: Settings) -> ssl.SSLContext | None:
-    """What connections are encrypted with, TLS 1.2 at least; `None` where they are not.
+    """The TLS context of the server, for TLS 1.2 or newer; `None` if connections are not encrypted.
 
     Raises:
-        SettingsError: a file cannot be read, is not what it should be, or the key belongs to another certificate.
+        SettingsError: a file cannot be read, is not PEM, or the key does not belong to the certificate.
     """
     if not settings.is_encrypted:
         return None
     for name in ("tls_cert", "tls_key"):
         path = getattr(settings, name)
         try:
-            with open(path, "rb"):
+            with Path(path).open("rb"):
                 pass
         except OSError as error:
             raise SettingsError(f"{name}: cannot read {path}: {error.strerror}") from error
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # WebSockets start as HTTP/1.1; a client that asks for HTTP/2 is told so at once.
+    # WebSockets start as HTTP/1.1, so HTTP/2 is not offered.
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password=_refuse_passphrase)
@@ -34,5 +35,5 @@ def load_tls(settings: Settings) -> ssl.SSLContext | None:
 
 
 def _refuse_passphrase() -> str:
-    # Without this the start would wait at the terminal for one.
+    # Without this callback OpenSSL would ask for a passphrase at the terminal and wait.
     raise SettingsError("tls_key: expected a key without a passphrase, got an encrypted one")

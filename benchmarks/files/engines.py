@@ -55,7 +55,7 @@ class Job:
 def tutti_files(job: Job, at_once: int = 1) -> Iterator[Transcribe]:
     """So many files at a time, as `tutti transcribe` and uploads are: with the detector, sessions and windows."""
     from app.files.transcript import Transcript
-    from app.files.transcription import transcribe
+    from app.files.transcription import TranscriptionOptions, transcribe
     from app.session.session import SessionConfig
 
     with _tutti(job) as (engine, run):
@@ -66,10 +66,10 @@ def tutti_files(job: Job, at_once: int = 1) -> Iterator[Transcribe]:
                 await transcribe(
                     engine,
                     _in_pieces(samples),
-                    transcript.take,
+                    transcript.add,
                     session_id=session,
                     config=SessionConfig(),
-                    language=job.language,
+                    options=TranscriptionOptions(language=job.language),
                 )
             return transcript.text
 

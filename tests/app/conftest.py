@@ -1,14 +1,15 @@
 """A real server on a loopback port, around a fake engine that understands the made-up speech of `tests/fakes.py`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service.gateway_counts import Shared
+from app.service.gateway_counts import SharedState
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.tls import load_tls
@@ -16,9 +17,9 @@ from app.session.session import SessionConfig
 from tests.fakes import FakeTranscriber, LevelDetector
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Running:
-    """A server that is up."""
+    """A running server."""
 
     address: str
     """Host and port."""
@@ -26,30 +27,51 @@ class Running:
     server: Server
     transcriber: FakeTranscriber
     task: asyncio.Task[None]
+    """Ends when the server has stopped."""
 
     @property
     def http(self) -> str:
+        """The address of HTTP requests."""
         return f"http://{self.address}"
 
     @property
     def stream(self) -> str:
+        """The address of live sessions in the native protocol."""
         return f"ws://{self.address}/v1/stream"
 
     def metric(self, name: str, **labels: str) -> float:
+        """The value of one series; 0 if it does not exist."""
         value = self.service.metrics.registry.get_sample_value(name, labels)
         return value if value is not None else 0.0
 
 
+class Serve(Protocol):
+    """The fixture `serve`."""
+
+    async def __call__(
+        self, transcriber: FakeTranscriber | None = None, shared: SharedState | None = None, **values: Any
+    ) -> Running:
+        """Start a server with these settings."""
+        ...
+
+
 @asynccontextmanager
 async def running(
-    settings: Settings, transcriber: FakeTranscriber, shared: Shared | None = None
+    settings: Settings, transcriber: FakeTranscriber, shared: SharedState | None = None
 ) -> AsyncIterator[Running]:
+    """Run a server while the context is open, then drain it. It must end all windows."""
     config = SessionConfig(limits=settings.limits, make_detector=LevelDetector)
     app = build_app(settings, transcriber, config, shared)
     server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         task = asyncio.create_task(server.serve([listener]))
-        yield Running(f"127.0.0.1:{listener.getsockname()[1]}", app.state.service, server, transcriber, task)
+        yield Running(
+            address=f"127.0.0.1:{listener.getsockname()[1]}",
+            service=app.state.service,
+            server=server,
+            transcriber=transcriber,
+            task=task,
+        )
         server.stop()
         async with asyncio.timeout(20):
             await task
@@ -57,12 +79,12 @@ async def running(
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[..., Awaitable[Running]]]:
-    """Start a server with these settings; it is drained when the test ends, and must have let go of every window."""
+async def serve() -> AsyncIterator[Serve]:
+    """Start servers. They are drained when the test ends."""
     async with AsyncExitStack() as stack:
 
         async def start(
-            transcriber: FakeTranscriber | None = None, shared: Shared | None = None, **values: object
+            transcriber: FakeTranscriber | None = None, shared: SharedState | None = None, **values: Any
         ) -> Running:
             settings = Settings(**{"port": 0, "drain_timeout_s": 10.0, **values})
             return await stack.enter_async_context(running(settings, transcriber or FakeTranscriber(), shared))

@@ -22,7 +22,7 @@ async def test_ready_while_sessions_are_welcome(serve) -> None:
     assert (await get(f"{server.http}/readyz")).status_code == 200
     transcriber.is_alive = False
     assert (await get(f"{server.http}/readyz")).status_code == 503
-    transcriber.is_alive, server.service.is_draining = True, True
+    transcriber.is_alive, server.service.admission.is_draining = True, True
     assert (await get(f"{server.http}/readyz")).status_code == 503
 
 

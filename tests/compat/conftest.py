@@ -43,7 +43,7 @@ class Running:
 
     def wait_until_idle(self) -> None:
         """Until every session and upload is over."""
-        asyncio.run_coroutine_threadsafe(self.service._all_gone.wait(), self.loop).result(IDLE_TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(self.service.admission.all_finished.wait(), self.loop).result(IDLE_TIMEOUT_S)
 
     @property
     def http(self) -> str:

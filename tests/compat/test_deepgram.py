@@ -192,7 +192,7 @@ def server_is_full(server: Running) -> Iterator[None]:
         def drain(self) -> None:
             pass
 
-    with server.service.admitted_session(Somebody()), server.service.admitted_upload():
+    with server.service.admission.session(Somebody()), server.service.admission.upload():
         yield
 
 

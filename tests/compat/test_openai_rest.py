@@ -269,7 +269,7 @@ def test_no_room_is_tried_again(start_server: Callable[..., Running]) -> None:
     """The client waits for as long as it is told, and is served once there is room."""
     server = start_server(max_uploads=1)
     waits: list[str] = []
-    place = server.service.admitted_upload()
+    place = server.service.admission.upload()
 
     def note(response: httpx.Response) -> None:
         if response.status_code == 429:

@@ -104,7 +104,7 @@ def test_the_package_is_told_to_wait(start_server, client, tmp_path: Path) -> No
     full = start_server(max_sessions=1)
     pcm = tmp_path / "hello.raw"
     pcm.write_bytes(read("hello").tobytes())
-    with full.service.admitted_session(_Somebody()):
+    with full.service.admission.session(_Somebody()):
         assert client(full, run="stream", pcm=str(pcm), options={}) == {"refused": "Server is full."}
 
 

@@ -22,7 +22,7 @@ from app.dialects.deepgram.options import Options, parse
 from app.dialects.json_text import read_object
 from app.dialects.openai.files_endpoint import GONE, IGNORED_HEADER, header_value
 from app.errors import RETRY_AFTER_S, BadMessage, BadStart, LimitExceeded, MediaError, SessionError, shorten
-from app.files.transcription import transcribe
+from app.files.transcription import TranscriptionOptions, transcribe
 from app.files.uploads import Upload
 from app.live.accept import serve
 from app.media import file_decoder
@@ -100,7 +100,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         _check_key(request, service.is_allowed)
         options = _options(request, is_live=False)
         _check_type(request)
-        with service.admitted_upload(), SpooledTemporaryFile(SPOOL_BYTES) as file:
+        with service.admission.upload(), SpooledTemporaryFile(SPOOL_BYTES) as file:
             sha256 = await _spool(upload, file)
             return await upload.until_disconnected(_transcribe(service, options, id_, file, sha256))
     except ClientDisconnect:
@@ -164,7 +164,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     def take(event: events.Event) -> None:
         recording.take(event)
         if isinstance(event, events.Utterance):
-            service.metrics.count_coverage(event)
+            service.metrics.coverage.count(event)
 
     audio = _raw(file, audio_format) if options.audio else file_decoder.decode_file(file, n_file_channels)
     try:
@@ -175,10 +175,9 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
                 take,
                 session_id=id_,
                 config=service.session_config,
-                language=options.language,
-                words=True,
-                hotwords=options.hotwords,
-                audio_format=audio_format,
+                options=TranscriptionOptions(
+                    language=options.language, words=True, hotwords=options.hotwords, audio_format=audio_format
+                ),
             )
     except MediaError as error:
         raise Refusal(400, "Bad Request", str(error)) from error

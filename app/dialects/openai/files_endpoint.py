@@ -17,7 +17,7 @@ from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.openai.files_wire import Options, TextStream, body, frame, read_options
 from app.errors import LimitExceeded, MediaError, SessionError
 from app.files.transcript import Transcript
-from app.files.transcription import FILE_ENDPOINTING, transcribe
+from app.files.transcription import FILE_ENDPOINTING, TranscriptionOptions, transcribe
 from app.files.uploads import Upload
 from app.media.file_decoder import decode_file
 from app.service.http_errors import RequestError, bearer_key, unauthorized
@@ -52,7 +52,7 @@ class FileEndpoint:
         status = 200
         try:
             self._check(service, request)
-            with service.admitted_upload():
+            with service.admission.upload():
                 form = await upload.form()
                 try:
                     await upload.until_disconnected(self._answer(service, form, scope, receive, send))
@@ -95,7 +95,7 @@ class FileEndpoint:
             await _stream(run, TextStream(options), stream)
             return
         transcript = Transcript()
-        await run(transcript.take)
+        await run(transcript.add)
         content, media_type = body(transcript, options)
         await Response(content, 200, headers, media_type)(scope, receive, send)
 
@@ -140,7 +140,7 @@ async def _transcribe(
 
     def take(event: events.Event) -> None:
         if isinstance(event, events.Utterance):
-            service.metrics.count_coverage(event)
+            service.metrics.coverage.count(event)
         on_event(event)
 
     endpointing = FILE_ENDPOINTING
@@ -154,16 +154,18 @@ async def _transcribe(
                 take,
                 session_id=name,
                 config=service.session_config,
-                language=options.language,
-                task=options.task,
-                prompt=options.prompt,
-                words=options.needs_words,
-                hotwords=options.hotwords,
-                temperature=options.temperature,
-                best_of=options.best_of,
-                falls_back=options.falls_back,
-                carries_context=options.carries_context,
-                endpointing=endpointing,
+                options=TranscriptionOptions(
+                    language=options.language,
+                    task=options.task,
+                    prompt=options.prompt,
+                    words=options.needs_words,
+                    hotwords=options.hotwords,
+                    temperature=options.temperature,
+                    best_of=options.best_of,
+                    falls_back=options.falls_back,
+                    carries_context=options.carries_context,
+                    endpointing=endpointing,
+                ),
             )
     except MediaError as error:
         raise RequestError(400, str(error), "file", "invalid_file") from error

@@ -70,7 +70,7 @@ class _CallLine:
             if isinstance(said, events.Failure):
                 logger.warning("a call is not taken: %s", said.message)
             return
-        self._on.say(said)
+        self._on.publish(said)
         self._tell_webhook(said)
 
     def end(self) -> None:
@@ -84,7 +84,7 @@ class _CallLine:
     def _tell_webhook(self, said: events.Event | events.Reply) -> None:
         if self._delivery is not None and isinstance(said, FOR_WEBHOOK):
             for text in _texts(said):
-                self._delivery.put(read_object(text))
+                self._delivery.push(read_object(text))
 
 
 async def listen(websocket: WebSocket) -> None:
@@ -100,7 +100,7 @@ async def listen(websocket: WebSocket) -> None:
         await websocket.send_denial_response(RequestError(501, message, code="not_supported").response())
         return
     try:
-        with service.calls.subscribed(websocket.path_params["call_sid"]) as outbox:
+        with service.calls.subscribe(websocket.path_params["call_sid"]) as outbox:
             await websocket.accept()
             await _serve(websocket, outbox, service.settings.send_timeout_s)
     except LimitExceeded as error:
@@ -126,7 +126,7 @@ async def _read(websocket: WebSocket) -> None:
 async def _write(websocket: WebSocket, outbox: Outbox, send_timeout_s: float) -> None:
     code, reason = CLOSE_DONE, "done"
     with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
-        while (said := await outbox.get()) is not None:
+        while (said := await outbox.pop()) is not None:
             if isinstance(said, events.Failure) and said.code == "slow_reader":
                 code, reason = CLOSE_POLICY, said.code
             for text in _texts(said):

@@ -1,4 +1,4 @@
-"""The command line, as a user meets it."""
+"""The command line in a process of its own, as a user runs it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from app.cli.demo import SAMPLE
 
 AUDIO = Path(__file__).parents[2] / "audio"
-# Without what the test run itself is told in variables of our prefix.
+# Without the settings of the test run itself.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 
 
@@ -29,7 +29,7 @@ def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("models",)])
-def test_help_tells_what_a_command_does(command: tuple[str, ...]) -> None:
+def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     done = tutti(*command, "--help")
     assert done.returncode == 0
     assert "Usage: tutti" in done.stdout
@@ -50,7 +50,7 @@ def test_models_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "environment", "message"),
     [
         (("serve", "--port", "99999"), {}, "port: expected 0 to 65535, got 99999"),
         (("serve", "--port", "http"), {}, "'http' is not a valid integer"),
@@ -68,17 +68,19 @@ def test_models_are_listed() -> None:
         (("demo", "--url", "ws://127.0.0.1:9"), {}, "127.0.0.1:9"),
     ],
 )
-def test_what_a_user_can_mend_is_told_in_a_line(arguments, environment: dict[str, str], said: str) -> None:
-    """No traceback; a non-zero exit; the sentence names what is wrong."""
+def test_a_mistake_of_the_user_is_explained_in_one_line(
+    arguments: tuple[str, ...], environment: dict[str, str], message: str
+) -> None:
+    """The command exits with an error code and one sentence, without a traceback."""
     done = tutti(*arguments, **environment)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("gateways", ["0", "2"])
-def test_a_port_that_is_taken_is_explained(gateways: str) -> None:
-    """Also where the port would be shared, and by somebody who would share it."""
+def test_a_port_in_use_is_explained(gateways: str) -> None:
+    """Also for gateways, which share a port, and if the other program allows to share it."""
     with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
         done = tutti("serve", "--port", str(taken.getsockname()[1]), "--gateways", gateways)
     assert done.returncode != 0
@@ -87,7 +89,7 @@ def test_a_port_that_is_taken_is_explained(gateways: str) -> None:
 
 @pytest.mark.parametrize("flag", ["--no-context", "--context"])
 def test_a_file_is_transcribed_without_a_server(flag: str) -> None:
-    """The text on the output, and nothing else, so that it can be piped."""
+    """The output has the text only, so that it can be piped."""
     done = tutti("transcribe", str(AUDIO / "hello.flac"), "--language", "en", flag)
     assert done.stderr == ""
     assert done.stdout == "Hello everyone, and welcome to the morning meeting.\n"
@@ -109,8 +111,8 @@ def test_the_demo_shows_captions_and_figures() -> None:
     assert "s of audio, 8 words · first text" in done.stdout
 
 
-def test_serve_says_where_to_look_and_stops_on_sigterm() -> None:
-    """Ready when /readyz answers 200; SIGTERM ends it cleanly."""
+def test_serve_prints_its_addresses_and_stops_on_sigterm() -> None:
+    """/readyz answers 200, and SIGTERM ends the server cleanly."""
     server = subprocess.Popen(
         [sys.executable, "-m", "app", "serve", "--port", "0"],
         stdout=subprocess.PIPE,

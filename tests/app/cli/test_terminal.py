@@ -1,4 +1,4 @@
-"""What the command line shows: the transcript on the output, everything else on the error stream."""
+"""The command line prints the transcript to the output, and everything else to the error stream."""
 
 import io
 import json
@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from app.cli.terminal import print_transcript
+from app.files.transcription import TranscriptionOptions
 from app.session.session import SessionConfig
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.files.test_transcription import BusyTranscriber, conversation
@@ -24,11 +25,12 @@ class Terminal(io.StringIO):
 async def show(content: bytes, output: str = "text", carries_context: bool = False) -> BusyTranscriber:
     transcriber = BusyTranscriber()
     config = SessionConfig(make_detector=LevelDetector)
-    await print_transcript(transcriber, io.BytesIO(content), output, config, None, "", carries_context=carries_context)
+    options = TranscriptionOptions(carries_context=carries_context)
+    await print_transcript(transcriber, io.BytesIO(content), output, config, options)
     return transcriber
 
 
-async def test_nothing_but_the_text_is_printed_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_only_the_text_is_printed_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     await show(wav(SAMPLES))
     assert capsys.readouterr() == (said(WORDS) + "\n", "")
 
@@ -36,7 +38,7 @@ async def test_nothing_but_the_text_is_printed_where_nobody_looks(capsys: pytest
 async def test_a_terminal_shows_progress_and_speed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The bar reaches the end of the recording; what is piped elsewhere stays out of it."""
+    """The bar reaches the end of the recording; text for a pipe is not printed above it."""
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
@@ -52,8 +54,8 @@ async def test_a_terminal_shows_progress_and_speed(
     assert "w7" not in shown
 
 
-async def test_a_file_that_is_shorter_than_it_says_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its text is printed all the same."""
+async def test_a_file_that_is_shorter_than_its_header_says_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its text is printed as well."""
     content = encode("mp3", "libmp3lame", 16_000, SAMPLES)
     await show(content)
     assert capsys.readouterr().err == ""
@@ -64,8 +66,8 @@ async def test_a_file_that_is_shorter_than_it_says_is_noted(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(("output", "n_lines"), [("srt", 4), ("vtt", 3)])
-async def test_subtitles_are_printed_as_they_are(output: str, n_lines: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Cues of words at their times, and no line that belongs to no cue."""
+async def test_subtitles_are_printed_unchanged(output: str, n_lines: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line belongs to a cue, and the cues have all words."""
     await show(wav(SAMPLES), output)
     head, *made, end = capsys.readouterr().out.removeprefix("WEBVTT\n\n").split("\n\n")
     assert [len(cue.splitlines()) + 1 for cue in (head, *made)] == [n_lines] * (len(made) + 1)
@@ -74,6 +76,6 @@ async def test_subtitles_are_printed_as_they_are(output: str, n_lines: int, caps
 
 
 @pytest.mark.parametrize("carries_context", [False, True])
-async def test_context_is_shown_where_it_is_asked_for(carries_context: bool) -> None:
+async def test_the_model_sees_the_text_before_only_with_context(carries_context: bool) -> None:
     transcriber = await show(wav(SAMPLES), carries_context=carries_context)
     assert any(transcriber.shown) == carries_context

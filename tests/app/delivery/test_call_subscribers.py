@@ -1,11 +1,11 @@
-"""Who hears what is said of a call."""
+"""Subscribers receive the events of a call."""
 
 from contextlib import ExitStack
 
 import pytest
 
-from app.delivery.call_subscribers import MAX_SUBSCRIBERS, Calls
-from app.delivery.outbox import MAX_WAITING, Outbox
+from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
+from app.delivery.outbox import MAX_WAITING, Outbox, Outgoing
 from app.errors import LimitExceeded, SessionError
 from app.session import events
 
@@ -17,57 +17,57 @@ def flushed(number: int) -> events.Flushed:
     return events.Flushed(number)
 
 
-async def heard(outbox: Outbox) -> list[object]:
-    """All of it; the call is over."""
-    said = []
-    while (each := await outbox.get()) is not None:
-        said.append(each)
-    return said
+async def received(outbox: Outbox) -> list[Outgoing]:
+    """All events of a call that has ended."""
+    popped = []
+    while (event := await outbox.pop()) is not None:
+        popped.append(event)
+    return popped
 
 
-async def test_a_subscriber_may_come_before_the_call() -> None:
+async def test_a_subscriber_may_arrive_before_the_call() -> None:
     calls = Calls(10)
-    with calls.subscribed("CA1") as outbox:
+    with calls.subscribe("CA1") as outbox:
         call = calls.begin("CA1", INTRODUCTION)
-        call.say(STARTED)
-        call.say(flushed(1))
+        call.publish(STARTED)
+        call.publish(flushed(1))
         call.end()
-        assert await heard(outbox) == [INTRODUCTION, STARTED, flushed(1)]
+        assert await received(outbox) == [INTRODUCTION, STARTED, flushed(1)]
 
 
-async def test_a_late_subscriber_is_told_so() -> None:
-    """It hears who is calling, and what follows."""
+async def test_a_late_subscriber_receives_a_notice() -> None:
+    """It receives the introduction of the call, the notice, and later events."""
     calls = Calls(10)
     call = calls.begin("CA1", INTRODUCTION)
-    call.say(STARTED)
-    with calls.subscribed("CA1") as in_time:
-        call.say(flushed(1))
-        with calls.subscribed("CA1") as late:
-            call.say(flushed(2))
+    call.publish(STARTED)
+    with calls.subscribe("CA1") as in_time:
+        call.publish(flushed(1))
+        with calls.subscribe("CA1") as late:
+            call.publish(flushed(2))
             call.end()
             call.end()
-            said = await heard(late)
-            assert [said[0], said[1], said[3]] == [INTRODUCTION, STARTED, flushed(2)]
-            assert isinstance(said[2], events.Notice) and said[2].code == "joined_late"
-        assert await heard(in_time) == [INTRODUCTION, STARTED, flushed(1), flushed(2)]
+            introduction, started, notice, last = await received(late)
+            assert [introduction, started, last] == [INTRODUCTION, STARTED, flushed(2)]
+            assert isinstance(notice, events.Notice) and notice.code == "joined_late"
+        assert await received(in_time) == [INTRODUCTION, STARTED, flushed(1), flushed(2)]
 
 
 async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
     calls = Calls(10)
     call = calls.begin("CA1", INTRODUCTION)
-    with calls.subscribed("CA1") as slow:
+    with calls.subscribe("CA1") as slow:
         for number in range(MAX_WAITING):
-            call.say(flushed(number))
-        with calls.subscribed("CA1") as other:
-            call.say(flushed(-1))
+            call.publish(flushed(number))
+        with calls.subscribe("CA1") as other:
+            call.publish(flushed(-1))
             call.end()
-            assert (await heard(other))[-1] == flushed(-1)
-        failure = (await heard(slow))[-1]
+            assert (await received(other))[-1] == flushed(-1)
+        failure = (await received(slow))[-1]
         assert isinstance(failure, events.Failure) and failure.code == "slow_reader"
 
 
-def test_a_name_is_one_call_at_a_time() -> None:
-    """And free again after its end."""
+def test_a_call_id_belongs_to_one_call_at_a_time() -> None:
+    """After the end of a call its id can be used again."""
     calls = Calls(10)
     call = calls.begin("CA1", INTRODUCTION)
     with pytest.raises(SessionError, match="another stream"):
@@ -76,24 +76,24 @@ def test_a_name_is_one_call_at_a_time() -> None:
     calls.begin("CA1", INTRODUCTION).end()
 
 
-def test_subscribers_are_limited_for_each_call_and_in_all() -> None:
-    calls = Calls(MAX_SUBSCRIBERS + 1)
+def test_subscribers_are_limited_for_each_call_and_in_total() -> None:
+    calls = Calls(MAX_SUBSCRIBERS_PER_CALL + 1)
     with ExitStack() as stack:
-        for _ in range(MAX_SUBSCRIBERS):
-            stack.enter_context(calls.subscribed("CA1"))
+        for _ in range(MAX_SUBSCRIBERS_PER_CALL):
+            stack.enter_context(calls.subscribe("CA1"))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscribed("CA1"))
-        stack.enter_context(calls.subscribed("CA2"))
+            stack.enter_context(calls.subscribe("CA1"))
+        stack.enter_context(calls.subscribe("CA2"))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscribed("CA3"))
-    with calls.subscribed("CA3"):
+            stack.enter_context(calls.subscribe("CA3"))
+    with calls.subscribe("CA3"):
         pass
 
 
-def test_nothing_is_kept_of_what_is_over() -> None:
+def test_ended_calls_leave_no_state() -> None:
     calls = Calls(10)
-    with calls.subscribed("CA1"):
+    with calls.subscribe("CA1"):
         calls.begin("CA1", INTRODUCTION).end()
-    with calls.subscribed("CA2"):
+    with calls.subscribe("CA2"):
         pass
     assert not calls._topics

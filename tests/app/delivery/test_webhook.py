@@ -1,4 +1,4 @@
-"""Events of calls on their way to a webhook that refuses, fails, is slow or is gone; the clock is a number."""
+"""Delivers events of calls to a webhook that refuses, fails, is slow or is unreachable. The clock is a number."""
 
 import asyncio
 import hashlib
@@ -24,8 +24,8 @@ from app.delivery.webhook import (
     SIGNATURE_HEADER,
     Outcome,
     Webhook,
+    backoff_s,
     signature,
-    wait_s,
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "telephony.md"
@@ -39,23 +39,28 @@ async def time_limit() -> AsyncIterator[None]:
 
 @dataclass
 class Receiver:
-    """Answers as it is told, and 200 when it is told nothing; the time passes only while somebody sleeps."""
+    """A webhook with scripted answers. Its clock advances only while a delivery sleeps."""
 
     answers: list[httpx.Response | Exception] = field(default_factory=list)
+    """The next answers, in order."""
     always: int = 200
+    """The status of all answers after those."""
     requests: list[httpx.Request] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     now: float = 1_700_000_000.0
-    holds: asyncio.Event | None = None
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    """No request is answered before it is set."""
     arrived: asyncio.Queue[None] = field(default_factory=asyncio.Queue)
-    """Something for each request."""
+    """Has one item for each request."""
+
+    def __post_init__(self) -> None:
+        self.is_open.set()
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
         self.arrived.put_nowait(None)
-        if self.holds is not None:
-            await self.holds.wait()
+        await self.is_open.wait()
         answer = self.answers.pop(0) if self.answers else httpx.Response(self.always)
         if isinstance(answer, Exception):
             raise answer
@@ -66,7 +71,7 @@ class Receiver:
         self.now += seconds
         await asyncio.sleep(0)
 
-    def bodies(self) -> list[dict]:
+    def bodies(self) -> list[dict[str, Any]]:
         return [json.loads(request.content) for request in self.requests]
 
     @asynccontextmanager
@@ -78,7 +83,7 @@ class Receiver:
             transport=httpx.MockTransport(self.answer),
             clock=lambda: self.now,
             sleep=self.sleep,
-            draw=lambda: 1.0,
+            draw_jitter=lambda: 1.0,
         )
         async with webhook.running():
             yield webhook
@@ -89,15 +94,15 @@ def text(number: int) -> dict[str, object]:
 
 
 async def deliver(receiver: Receiver, n_events: int = 1) -> None:
-    """All events of a call, to the end."""
+    """Deliver all events of one call."""
     async with receiver.webhook() as webhook:
         delivery = webhook.open("CA1", "MZ1")
         for number in range(n_events):
-            delivery.put(text(number))
+            delivery.push(text(number))
         delivery.close()
 
 
-async def test_events_arrive_in_order_with_all_they_need() -> None:
+async def test_events_arrive_in_order_with_all_fields() -> None:
     receiver = Receiver()
     await deliver(receiver, 3)
     bodies = receiver.bodies()
@@ -108,8 +113,8 @@ async def test_events_arrive_in_order_with_all_they_need() -> None:
     assert receiver.outcomes == ["delivered"] * 3
 
 
-def test_receivers_can_check_what_they_get_as_they_are_told_to() -> None:
-    """The code on the page takes what we sign, and nothing else: no other body, secret or time."""
+def test_receivers_can_verify_requests_with_the_documented_code() -> None:
+    """The code on the page accepts our signature, and refuses another body, secret or time."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, str(PAGE), "exec"), names)
@@ -121,7 +126,7 @@ def test_receivers_can_check_what_they_get_as_they_are_told_to() -> None:
 
 
 async def test_a_request_is_signed_with_its_time() -> None:
-    """Each attempt with its own."""
+    """Each attempt is signed with its own time."""
     receiver = Receiver([httpx.Response(500), httpx.Response(500)])
     await deliver(receiver)
     for request, at in zip(receiver.requests, (1_700_000_000, 1_700_000_000, 1_700_000_001), strict=True):
@@ -138,13 +143,13 @@ async def test_a_request_is_signed_with_its_time() -> None:
         httpx.Response(503),
         httpx.Response(429),
         httpx.Response(408),
-        httpx.ConnectError("nobody listens"),
+        httpx.ConnectError("refused"),
         httpx.ReadTimeout("slow"),
         TimeoutError(),
     ],
 )
-async def test_what_may_pass_is_tried_again(answer: httpx.Response | Exception) -> None:
-    """The same event under the same id, before the next one."""
+async def test_a_transient_failure_is_retried(answer: httpx.Response | Exception) -> None:
+    """The same event is sent with the same id, before the next event."""
     receiver = Receiver([answer, answer])
     await deliver(receiver, 2)
     assert [body["sequence"] for body in receiver.bodies()] == [0, 0, 0, 1]
@@ -153,8 +158,8 @@ async def test_what_may_pass_is_tried_again(answer: httpx.Response | Exception) 
     assert receiver.outcomes == ["delivered", "delivered"]
 
 
-async def test_a_receiver_may_ask_for_time() -> None:
-    """But not for more than we would give by ourselves."""
+async def test_a_receiver_may_ask_for_a_longer_wait() -> None:
+    """The wait is never longer than `MAX_WAIT_S`."""
     again = [httpx.Response(429, headers={"retry-after": after}) for after in ("7", "86400", "Sat, 21 Nov")]
     receiver = Receiver(list(again))
     await deliver(receiver)
@@ -162,16 +167,16 @@ async def test_a_receiver_may_ask_for_time() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 410])
-async def test_a_refusal_is_not_argued_with(status: int, caplog: pytest.LogCaptureFixture) -> None:
-    """The next event is tried all the same. Redirects are not followed: the signature is for one address."""
+async def test_a_refused_event_is_not_retried(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The next event is still sent. Redirects are not followed: the signature is for one address."""
     receiver = Receiver([httpx.Response(status, headers={"location": "https://elsewhere.example/"})])
     await deliver(receiver, 2)
     assert receiver.outcomes == ["refused", "delivered"]
     assert f"[CA1] the webhook refuses an event: {status}" in caplog.text
 
 
-async def test_an_event_that_is_too_old_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    """All that were said together at the same moment, so that a call's queue does not outlive it for long."""
+async def test_an_event_that_is_too_old_expires(caplog: pytest.LogCaptureFixture) -> None:
+    """Events of the same moment expire together, so that a call's queue does not outlive the call for long."""
     receiver = Receiver(always=503)
     await deliver(receiver, 3)
     assert receiver.outcomes == ["expired"] * 3
@@ -179,40 +184,42 @@ async def test_an_event_that_is_too_old_is_given_up(caplog: pytest.LogCaptureFix
     assert "took an event in none of" in caplog.text
 
 
-async def test_a_queue_that_is_full_takes_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for room; what does not fit is counted, and said once."""
-    receiver = Receiver(holds=asyncio.Event())
+async def test_a_full_queue_drops_new_events(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller does not wait. Each dropped event is counted; the log has one line."""
+    receiver = Receiver()
+    receiver.is_open.clear()
     async with receiver.webhook() as webhook:
         delivery = webhook.open("CA1", "MZ1")
         for number in range(MAX_WAITING + 5):
-            delivery.put(text(number))
+            delivery.push(text(number))
         assert receiver.outcomes == ["dropped"] * 5
-        receiver.holds.set()
+        receiver.is_open.set()
         delivery.close()
     assert receiver.outcomes.count("delivered") == MAX_WAITING
     assert caplog.text.count("events are dropped") == 1
 
 
-async def test_a_call_does_not_wait_for_another() -> None:
-    receiver = Receiver(holds=asyncio.Event())
+async def test_calls_are_delivered_side_by_side() -> None:
+    receiver = Receiver()
+    receiver.is_open.clear()
     async with receiver.webhook() as webhook:
         calls = [webhook.open(f"CA{number}", "MZ") for number in range(3)]
         for call in calls:
-            call.put(text(0))
+            call.push(text(0))
             call.close()
         for _ in calls:
             await receiver.arrived.get()
-        receiver.holds.set()
+        receiver.is_open.set()
     assert sorted(body["call_sid"] for body in receiver.bodies()) == ["CA0", "CA1", "CA2"]
 
 
-async def test_a_mistake_ends_one_delivery_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_ends_the_delivery_of_one_call_only(caplog: pytest.LogCaptureFixture) -> None:
     receiver = Receiver([ZeroDivisionError()])
     async with receiver.webhook() as webhook:
         first, second = webhook.open("CA1", "MZ"), webhook.open("CA2", "MZ")
-        first.put(text(0))
+        first.push(text(0))
         await receiver.arrived.get()
-        second.put(text(1))
+        second.push(text(1))
         first.close()
         second.close()
     assert receiver.outcomes == ["delivered"]
@@ -221,6 +228,6 @@ async def test_a_mistake_ends_one_delivery_alone(caplog: pytest.LogCaptureFixtur
 
 @given(st.integers(0, 10_000), st.floats(0, 1))
 def test_waits_double_up_to_a_maximum(attempt: int, share: float) -> None:
-    """Never less than half of it, so that attempts are few; and not all calls at the same moment."""
+    """A wait is at least half of the maximum; the random part keeps calls from retrying at the same moment."""
     longest = min(0.5 * 2 ** min(attempt, 20), MAX_WAIT_S)
-    assert longest / 2 <= wait_s(attempt, share) <= longest
+    assert longest / 2 <= backoff_s(attempt, share) <= longest

@@ -1,6 +1,7 @@
-"""Subtitles: syntax of the two formats, and cues that can be read."""
+"""Subtitles: the syntax of both formats, and cues that are short enough to read."""
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -44,7 +45,7 @@ def test_vtt_has_dots_and_escapes() -> None:
 
 
 def test_a_segment_that_can_be_read_is_one_cue() -> None:
-    """On one line, as players wrap it."""
+    """The text is on one line, because players wrap it."""
     assert cues([segment(1.0, 4.0, " Hello\n\nthere,  you. ")]) == [Cue(1000, 4000, "Hello there, you.")]
 
 
@@ -53,7 +54,7 @@ def test_what_has_no_text_is_no_cue() -> None:
 
 
 def test_a_long_segment_is_cut_behind_punctuation_near_its_middle() -> None:
-    """Without times of words, by their share of the text."""
+    """Words without times share the time of their segment."""
     text = "This first half of the sentence is said rather slowly, and the other half of it comes soon afterwards."
     first, second = cues([segment(0.0, 6.0, text)])
     assert first.text == "This first half of the sentence is said rather slowly,"
@@ -72,7 +73,7 @@ def test_cut_cues_have_the_times_of_their_words() -> None:
 
 
 def test_scripts_without_spaces_are_cut_between_characters() -> None:
-    """Theirs are twice as wide."""
+    """East Asian characters are twice as wide."""
     text = "今日はとても良い天気ですね。" * 5
     made = cues([segment(0.0, 6.0, text, language="ja")])
     assert "".join(cue.text for cue in made) == text
@@ -80,7 +81,7 @@ def test_scripts_without_spaces_are_cut_between_characters() -> None:
 
 
 def test_segments_without_length_follow_one_another() -> None:
-    """A cue that is shown for no time at all is no cue to some players."""
+    """Some players ignore a cue without a duration."""
     made = cues([segment(1.0, 1.0, "a"), segment(1.0, 1.0, "b"), segment(1.0, 2.0, "c")])
     assert made == [Cue(1000, 1001, "a"), Cue(1001, 1002, "b"), Cue(1002, 2000, "c")]
 
@@ -109,12 +110,12 @@ def transcripts(draw: st.DrawFn) -> list[events.Segment]:
 
 @given(transcripts())
 def test_cues_never_overlap_and_can_be_read(segments: list[events.Segment]) -> None:
-    """None is empty, each ends behind its beginning and before the next, and only a single word is too long to read."""
+    """No cue is empty, cues do not overlap, and only a single word may be too long to read."""
     made = cues(segments)
     for cue in made:
         assert cue.text.strip() and "\n" not in cue.text
         assert cue.start_ms < cue.end_ms
-    for cue, following in zip(made, made[1:], strict=False):
+    for cue, following in pairwise(made):
         assert cue.end_ms <= following.start_ms
     texts = [word.text for each in segments for word in (each.words or (each,))]
     assert without_spaces("".join(cue.text for cue in made)) == without_spaces("".join(texts))

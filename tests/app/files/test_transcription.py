@@ -1,4 +1,4 @@
-"""Whole recordings: order and context of their windows, progress, memory, and what goes wrong."""
+"""Whole recordings: order and context of their windows, progress, memory, and failures."""
 
 import asyncio
 import gc
@@ -8,16 +8,17 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
 
 from app.errors import MediaError, SessionError
 from app.files.transcript import Transcript
-from app.files.transcription import transcribe
+from app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
 from app.media.pcm import Samples
 from app.session import events
+from app.session.endpointing import SpeechDetector
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import SessionConfig
 from engine import api
@@ -31,7 +32,7 @@ PROMPT = "Names: Kowalski."
 
 @dataclass
 class BusyTranscriber(FakeTranscriber):
-    """Lets others go on while it decodes. Keeps no window, and counts those that are open, and those that are kept."""
+    """Lets other tasks run while it decodes. Counts the windows that are open, and those that are still in memory."""
 
     most_open: int = 0
     n_kept: int = 0
@@ -40,25 +41,25 @@ class BusyTranscriber(FakeTranscriber):
     """The text before each window."""
 
     def __post_init__(self) -> None:
-        self.windows = deque(maxlen=1)
+        self.windows = deque(maxlen=1)  # type: ignore[assignment]  # like a list of the newest window
 
     async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
         self.most_open = max(self.most_open, self.n_open)
         self.n_kept += 1
         self.most_kept = max(self.most_kept, self.n_kept)
-        weakref.finalize(window.samples, self._let_go)
+        weakref.finalize(window.samples, self._window_freed)
         self.shown.append(window.options.previous_text)
         for _ in range(20):
             await asyncio.sleep(0)
         async for event in super()._events(window):
             yield event
 
-    def _let_go(self) -> None:
+    def _window_freed(self) -> None:
         self.n_kept -= 1
 
 
 class EdgeDetector:
-    """As `LevelDetector`, but quick: looks at the ends of a frame alone."""
+    """A fast `LevelDetector`: it looks at the first and the last sample of a frame only."""
 
     def is_speech(self, frame: Samples) -> bool:
         return bool(frame[0] or frame[-1])
@@ -74,7 +75,7 @@ async def pieces(samples: Samples) -> AsyncIterator[Samples]:
 
 
 async def repeated(piece: Samples, minutes: float) -> AsyncIterator[Samples]:
-    """A recording of this length that is made while it is read."""
+    """A recording of this length, made piece by piece."""
     for _ in range(round(minutes * 60 * SAMPLE_RATE / len(piece))):
         yield piece.copy()
 
@@ -83,36 +84,48 @@ async def run(
     transcriber: FakeTranscriber,
     audio: AsyncIterator[Samples],
     on_event: Callable[[events.Event], None] = ignore,
-    detector: type = LevelDetector,
-    **options: object,
+    *,
+    detector: Callable[[], SpeechDetector] = LevelDetector,
+    options: TranscriptionOptions = DEFAULT_OPTIONS,
+    on_progress: Callable[[float], None] | None = None,
 ) -> None:
     config = SessionConfig(make_detector=detector)
     async with asyncio.timeout(60):
-        await transcribe(transcriber, audio, on_event, session_id="file_test", config=config, **options)
+        await transcribe(
+            transcriber,
+            audio,
+            on_event,
+            session_id="file_test",
+            config=config,
+            options=options,
+            on_progress=on_progress,
+        )
 
 
 def conversation(n_turns: int) -> tuple[list[int], Samples]:
-    """Turns of some 20 s with pauses between them, and the words of all."""
+    """Turns of about 20 s with pauses between them. Returns all words, and the samples."""
     turns = [[(turn * 10 + index * 7) % 80 for index in range(70)] for turn in range(n_turns)]
     parts = [part for turn in turns for part in (speech(turn), silence(1.0))]
     return [number for turn in turns for number in turn], np.concatenate(parts)
 
 
 async def test_windows_without_context_are_decoded_side_by_side() -> None:
-    """All of them are shown the client's prompt alone."""
+    """The model sees only the client's prompt before each window."""
     transcriber, transcript = BusyTranscriber(), Transcript()
     words, samples = conversation(12)
-    await run(transcriber, pieces(samples), transcript.take, prompt=PROMPT)
+    await run(transcriber, pieces(samples), transcript.add, options=TranscriptionOptions(prompt=PROMPT))
     assert transcript.text == said(words)
     assert 3 <= transcriber.most_open <= MAX_BACKLOG
     assert set(transcriber.shown) == {PROMPT}
 
 
-async def test_windows_with_context_follow_one_another() -> None:
-    """Never two at a time, and each is shown what the one before it says."""
+async def test_windows_with_context_are_decoded_one_after_another() -> None:
+    """The model sees the text of the windows before."""
     transcriber, transcript = BusyTranscriber(), Transcript()
     words, samples = conversation(12)
-    await run(transcriber, pieces(samples), transcript.take, prompt=PROMPT, carries_context=True)
+    await run(
+        transcriber, pieces(samples), transcript.add, options=TranscriptionOptions(prompt=PROMPT, carries_context=True)
+    )
     assert transcript.text == said(words)
     assert transcriber.most_open == 1
     assert transcriber.shown[0] == PROMPT
@@ -125,25 +138,26 @@ async def test_windows_with_context_follow_one_another() -> None:
 
 @pytest.mark.parametrize("carries_context", [False, True])
 async def test_progress_rises_to_the_end(carries_context: bool) -> None:
-    """What is reported as final is: whatever is handed out later lies behind it. The end is met exactly."""
+    """No segment begins before the reported progress, and the last report is the end of the recording."""
     reached: list[float] = []
     transcript = Transcript()
 
-    def take(event: events.Event) -> None:
-        transcript.take(event)
+    def check(event: events.Event) -> None:
+        transcript.add(event)
         if isinstance(event, events.Segment) and reached:
             assert event.start_s >= reached[-1]
 
     _, samples = conversation(12)
     samples = samples[: -SAMPLE_RATE // 3]
-    await run(BusyTranscriber(), pieces(samples), take, carries_context=carries_context, on_progress=reached.append)
-    assert all(earlier < later for earlier, later in zip(reached, reached[1:], strict=False))
+    options = TranscriptionOptions(carries_context=carries_context)
+    await run(BusyTranscriber(), pieces(samples), check, options=options, on_progress=reached.append)
+    assert all(earlier < later for earlier, later in pairwise(reached))
     assert len(reached) >= 12
     assert reached[-1] == transcript.audio_s
 
 
-async def test_progress_does_not_run_ahead_of_the_text() -> None:
-    """However much audio has been taken in, what waits for its text is not final."""
+async def test_progress_is_never_ahead_of_the_text() -> None:
+    """Audio that waits for its text is not final."""
     transcriber = FakeTranscriber(holds=True)
     reached: list[float] = []
     _, samples = conversation(12)
@@ -159,11 +173,11 @@ async def test_progress_does_not_run_ahead_of_the_text() -> None:
 
 
 async def test_an_hour_of_silence_is_silent() -> None:
-    """No window, no text, nothing uncovered; its progress is that of the audio."""
+    """There is no window, no text and no uncovered speech; progress follows the audio."""
     transcriber, transcript = FakeTranscriber(), Transcript()
     reached: list[float] = []
     audio = repeated(silence(10.0), minutes=60)
-    await run(transcriber, audio, transcript.take, EdgeDetector, on_progress=reached.append)
+    await run(transcriber, audio, transcript.add, detector=EdgeDetector, on_progress=reached.append)
     assert transcriber.windows == []
     assert (transcript.text, transcript.segments, transcript.uncovered) == ("", [], [])
     assert transcript.audio_s == reached[-1] == 3600.0
@@ -173,22 +187,22 @@ async def test_an_hour_of_silence_is_silent() -> None:
 async def test_a_recording_without_a_sample_is_empty() -> None:
     transcript = Transcript()
     reached: list[float] = []
-    await run(FakeTranscriber(), pieces(silence(0.0)), transcript.take, on_progress=reached.append)
+    await run(FakeTranscriber(), pieces(silence(0.0)), transcript.add, on_progress=reached.append)
     assert (transcript.text, transcript.audio_s, reached) == ("", 0.0, [])
 
 
-async def test_a_recording_that_breaks_off_has_text_to_its_end() -> None:
-    """Even a word that is cut in two by the end."""
+async def test_a_recording_that_is_cut_off_has_text_to_its_end() -> None:
+    """The part of a word at the end has text, too."""
     transcript = Transcript()
     samples = speech([1, 2, 3])
-    await run(FakeTranscriber(), pieces(samples[: -SAMPLE_RATE // 5]), transcript.take)
+    await run(FakeTranscriber(), pieces(samples[: -SAMPLE_RATE // 5]), transcript.add)
     assert transcript.text == "w1 w2 p3"
     assert transcript.uncovered == []
 
 
 @pytest.mark.parametrize("holds", [False, True])
-async def test_audio_that_cannot_be_decoded_on_ends_the_work(holds: bool) -> None:
-    """The error is passed on as it is, and no window stays behind."""
+async def test_an_error_of_the_audio_ends_the_transcription(holds: bool) -> None:
+    """The error is raised unchanged, and all windows end."""
     transcriber = FakeTranscriber(holds=holds)
 
     async def broken() -> AsyncIterator[Samples]:
@@ -201,13 +215,13 @@ async def test_audio_that_cannot_be_decoded_on_ends_the_work(holds: bool) -> Non
     assert transcriber.n_open == 0
 
 
-async def test_a_failing_engine_is_told() -> None:
+async def test_a_failing_engine_raises_its_error() -> None:
     with pytest.raises(SessionError) as raised:
         await run(FakeTranscriber(error=EngineFailed("gone")), pieces(conversation(2)[1]))
     assert raised.value.code == EngineFailed("gone").code
 
 
-async def test_cancelling_withdraws_what_is_being_decoded() -> None:
+async def test_cancelling_ends_all_windows() -> None:
     transcriber = FakeTranscriber(holds=True)
     task = asyncio.create_task(run(transcriber, pieces(conversation(12)[1])))
     await transcriber.opened.wait()
@@ -217,20 +231,21 @@ async def test_cancelling_withdraws_what_is_being_decoded() -> None:
     assert transcriber.n_open == 0
 
 
-# Ten seconds with a turn of speech, over and over.
 TURN = np.concatenate((speech(range(20)), silence(10.0 - 20 * 0.28)))
+"""Ten seconds: a turn of speech, then silence."""
 
 
 @pytest.mark.parametrize(("piece", "carries_context"), [(TURN, False), (TURN, True), (silence(10.0), False)])
 async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_context: bool) -> None:
-    """Ten more minutes, 38 MB of samples, take at most a window or two more at the peak."""
+    """Ten more minutes are 38 MB of samples; the peak grows by at most the size of two windows."""
+    options = TranscriptionOptions(carries_context=carries_context)
 
     async def peak_bytes(minutes: int) -> int:
         audio = repeated(piece, minutes)
         gc.collect()
         tracemalloc.start()
         try:
-            await run(BusyTranscriber(), audio, detector=EdgeDetector, carries_context=carries_context)
+            await run(BusyTranscriber(), audio, detector=EdgeDetector, options=options)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -239,8 +254,8 @@ async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_c
 
 
 @pytest.mark.parametrize("carries_context", [False, True])
-async def test_an_hour_holds_what_ten_minutes_hold(carries_context: bool) -> None:
-    """Neither windows nor tasks nor any other objects pile up."""
+async def test_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: bool) -> None:
+    """The number of windows, tasks and other objects does not grow."""
     transcriber = BusyTranscriber()
     n_tasks: list[int] = []
     n_objects: list[int] = []
@@ -257,9 +272,28 @@ async def test_an_hour_holds_what_ten_minutes_hold(carries_context: bool) -> Non
             n_objects.append(sys.getallocatedblocks())
             n_tasks.append(len(asyncio.all_tasks()))
 
-    await run(transcriber, audio(), detector=EdgeDetector, carries_context=carries_context)
+    await run(
+        transcriber,
+        audio(),
+        detector=EdgeDetector,
+        options=TranscriptionOptions(carries_context=carries_context),
+    )
     assert n_windows >= 350
     assert transcriber.most_kept <= MAX_BACKLOG + 2
     assert max(n_tasks) <= MAX_BACKLOG + 2
-    # Python itself makes some; one for each window would be hundreds.
+    # Python itself makes a few objects. One object for each window would be hundreds.
     assert n_objects[-1] - n_objects[0] < 300
+
+
+@pytest.mark.parametrize(
+    ("options", "temperatures"),
+    [
+        (TranscriptionOptions(), RISING_TEMPERATURES),
+        (TranscriptionOptions(falls_back=False), (0.0,)),
+        (TranscriptionOptions(temperature=0.3), (0.3,)),
+    ],
+)
+def test_only_greedy_decoding_falls_back_to_higher_temperatures(
+    options: TranscriptionOptions, temperatures: tuple[float, ...]
+) -> None:
+    assert options.sampling.temperatures == temperatures

@@ -1,6 +1,7 @@
-"""What several gateways have in common: whoever a client meets, it is one service."""
+"""Several gateways are one service: their limits and client secrets are shared."""
 
 import time
+from typing import Any
 
 import httpx
 import numpy as np
@@ -9,73 +10,79 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.errors import LimitExceeded
-from app.service.gateway_counts import AdmissionCounter, Shared
+from app.service.gateway_counts import AdmissionCounter, SharedState
 from app.service.service import Service
 from app.service.settings import Settings
 from app.session.session import SessionConfig
+from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber
 
 
-class Somebody:
+class FakeConnection:
     def drain(self) -> None: ...
 
 
-def gateways(n: int, **values: object) -> list[Service]:
-    """Services that share all they may."""
-    taken, key = np.zeros((n, 2), np.int64), "k" * 64
-    settings = Settings(**values)  # type: ignore[arg-type]
+def gateways(n: int, **values: Any) -> list[Service]:
+    """The gateways of one service."""
+    counts, key = np.zeros((n, 2), np.int64), "k" * 64
+    settings = Settings(**values)
     return [
-        Service(settings, FakeTranscriber(), SessionConfig(), Shared(key, 1, AdmissionCounter(taken, own), n))
-        for own in range(n)
+        Service(
+            settings,
+            FakeTranscriber(),
+            SessionConfig(),
+            SharedState(key=key, started=1, counter=AdmissionCounter(counts, gateway), n_gateways=n),
+        )
+        for gateway in range(n)
     ]
 
 
 def test_limits_count_the_sessions_of_all_gateways() -> None:
-    """However they are spread, and each place is free again for any."""
+    """Any gateway may accept a session after another one has ended."""
     one, other = gateways(2, max_sessions=2)
-    with one.admitted_session(Somebody()):
-        with one.admitted_session(Somebody()), pytest.raises(LimitExceeded, match="2 sessions of 2"):
-            other.admitted_session(Somebody()).__enter__()
-        with other.admitted_session(Somebody()), pytest.raises(LimitExceeded):
-            one.admitted_session(Somebody()).__enter__()
-    assert one.shared.places.n_taken("sessions") == 0
+    with one.admission.session(FakeConnection()):
+        with one.admission.session(FakeConnection()), pytest.raises(LimitExceeded, match="2 sessions of 2"):
+            other.admission.session(FakeConnection()).__enter__()
+        with other.admission.session(FakeConnection()), pytest.raises(LimitExceeded):
+            one.admission.session(FakeConnection()).__enter__()
+    assert one.shared.counter.total("sessions") == 0
     assert one.metrics.registry.get_sample_value("tutti_refused_total", {"reason": "overloaded"}) == 1
 
 
 def test_limits_count_the_uploads_of_all_gateways() -> None:
     one, other = gateways(2, max_uploads=1)
-    with one.admitted_upload(), pytest.raises(LimitExceeded, match="1 file transcriptions of 1"):
-        other.admitted_upload().__enter__()
-    with other.admitted_upload():
+    with one.admission.upload(), pytest.raises(LimitExceeded, match="1 file transcriptions of 1"):
+        other.admission.upload().__enter__()
+    with other.admission.upload():
         pass
 
 
 def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
-    """Without API keys, too, where they are signed with a key of the service's own."""
+    """Also without API keys: all gateways then sign with a shared key."""
     one, other = gateways(2)
     secret = one.sign_client_secret(None, int(time.time()) + 60, {"type": "transcription"})
     read = other.client_secret(secret.value)
     assert read and read.session == {"type": "transcription"}
     (stranger,) = gateways(1)
     assert stranger.client_secret(secret.value) is not None
-    assert Service(Settings(), FakeTranscriber(), SessionConfig(), Shared()).client_secret(secret.value) is None
+    assert Service(Settings(), FakeTranscriber(), SessionConfig(), SharedState()).client_secret(secret.value) is None
 
 
-async def test_sockets_are_refused_when_other_gateways_have_taken_the_places(serve) -> None:
-    """And not once they are free again."""
-    taken = np.zeros((2, 2), np.int64)
-    server = await serve(shared=Shared(places=AdmissionCounter(taken, 0), n_gateways=2), max_sessions=1)
-    taken[1, 0] = 1
+async def test_sessions_are_refused_while_other_gateways_reach_the_limit(serve: Serve) -> None:
+    """After the other sessions have ended, a new one is accepted."""
+    counts = np.zeros((2, 2), np.int64)
+    server = await serve(shared=SharedState(counter=AdmissionCounter(counts, 0), n_gateways=2), max_sessions=1)
+    counts[1, 0] = 1
     with pytest.raises(InvalidStatus) as refused:
         await connect(server.stream)
     assert refused.value.response.status_code == 503
-    taken[1, 0] = 0
+    counts[1, 0] = 0
     async with connect(server.stream):
-        assert taken[0, 0] == 1
+        assert counts[0, 0] == 1
 
 
-async def test_without_an_engine_nobody_is_sent_here(serve) -> None:
-    """It may be on its way: sessions are kept, and newcomers are better off elsewhere."""
+async def test_readyz_answers_503_without_an_engine(serve: Serve) -> None:
+    """A load balancer sends new sessions to other servers until the engine has restarted."""
     server = await serve(FakeTranscriber(is_alive=False))
     async with httpx.AsyncClient() as client:
         answer = await client.get(f"{server.http}/readyz")

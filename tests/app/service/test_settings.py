@@ -1,4 +1,6 @@
-"""Settings: what is wrong with them stops the start, in words."""
+"""Settings: an invalid value stops the start with a clear error."""
+
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ def test_defaults_serve_loopback_without_keys() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
 def test_a_public_address_needs_keys(host: str) -> None:
-    """Nobody serves the world by accident."""
+    """An operator cannot open the service to everybody by accident."""
     with pytest.raises(SettingsError, match="API keys"):
         Settings(host=host)
     Settings(host=host, api_keys="k")
@@ -21,14 +23,14 @@ def test_a_public_address_needs_keys(host: str) -> None:
 
 
 @pytest.mark.parametrize("api_keys", [",", " ", "\n"])
-def test_keys_that_hold_no_key_are_no_keys(api_keys: str) -> None:
-    """An empty secret must not open the service to everybody."""
+def test_keys_without_a_key_are_refused(api_keys: str) -> None:
+    """A value without a key must not open the service to everybody."""
     with pytest.raises(SettingsError, match="api_keys"):
         Settings(host="0.0.0.0", api_keys=api_keys)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
-def test_loopback_needs_none(host: str) -> None:
+def test_a_loopback_address_needs_no_keys(host: str) -> None:
     Settings(host=host)
 
 
@@ -45,13 +47,13 @@ def test_loopback_needs_none(host: str) -> None:
         ("log_level", "loud"),
     ],
 )
-def test_values_out_of_range_are_named(name: str, value: object) -> None:
+def test_values_out_of_range_are_named(name: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=f"{name}: expected .* got"):
         Settings(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"webhook_url": "https://example.org/hook"}, "webhook_secret: expected text, as webhook_url is set"),
         ({"webhook_secret": "s"}, "webhook_url: expected text, as webhook_secret is set"),
@@ -60,9 +62,9 @@ def test_values_out_of_range_are_named(name: str, value: object) -> None:
         ({"webhook_url": "ftp://example.org/", "webhook_secret": "s"}, "webhook_url: expected an http or https"),
     ],
 )
-def test_a_webhook_has_an_address_and_a_secret(values: dict[str, str], said: str) -> None:
-    """Nothing is posted that the receiver cannot check."""
-    with pytest.raises(SettingsError, match=said):
+def test_a_webhook_has_an_address_and_a_secret(values: dict[str, Any], message: str) -> None:
+    """Without a secret the receiver could not verify the posts."""
+    with pytest.raises(SettingsError, match=message):
         Settings(**values)
     Settings(webhook_url="http://127.0.0.1:9/hook", webhook_secret="s")
 

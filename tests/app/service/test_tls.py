@@ -1,4 +1,4 @@
-"""Encrypted connections: https and wss from the server itself, to clients that trust its certificate."""
+"""Encrypted connections: the server itself speaks https and wss to clients that trust its certificate."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ import ssl
 import sys
 import wave
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ import tutti
 from app.errors import SettingsError
 from app.service.settings import Settings
 from app.service.tls import load_tls
+from tests.app.conftest import Serve
 from tests.fakes import pcm, said, silence, speech
 
 TURN = pcm(speech([1, 2, 3])) + pcm(silence(0.7))
@@ -28,7 +30,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture(scope="module")
 def files(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Two certificates with their keys, the authority's own, and what is none of these."""
+    """Two certificates with their keys, the certificate of the authority, and files that cannot be used."""
     folder = tmp_path_factory.mktemp("tls")
     for name in ("one", "two"):
         issued = authority.issue_cert("127.0.0.1")
@@ -37,7 +39,7 @@ def files(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> di
             part.write_to_path(str(folder / f"{name}.pem"), append=True)
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     (folder / "text").write_text("not a certificate\n")
-    # Any key in this form asks for its passphrase before anything else of it is looked at.
+    # OpenSSL asks for the passphrase of such a key before it reads anything else of it.
     (folder / "locked.key").write_text(LOCKED_KEY)
     return {path.name: str(path) for path in folder.iterdir()}
 
@@ -52,13 +54,14 @@ AAAAAAAAAAAAAAAAAAAAAA==
 
 
 @pytest.mark.parametrize(("given", "missing"), [("tls_cert", "tls_key"), ("tls_key", "tls_cert")])
-def test_a_certificate_and_its_key_come_together(given: str, missing: str) -> None:
+def test_a_certificate_and_its_key_are_set_together(given: str, missing: str) -> None:
+    values: dict[str, Any] = {given: "some.pem"}
     with pytest.raises(SettingsError, match=f"{missing}: expected a file, as {given} is set"):
-        Settings(**{given: "some.pem"})
+        Settings(**values)
 
 
 @pytest.mark.parametrize(
-    ("cert", "key", "said"),
+    ("cert", "key", "message"),
     [
         ("missing", "one.key", "tls_cert: cannot read"),
         ("one.pem", "missing", "tls_key: cannot read"),
@@ -68,10 +71,10 @@ def test_a_certificate_and_its_key_come_together(given: str, missing: str) -> No
         ("one.pem", "locked.key", "tls_key: expected a key without a passphrase"),
     ],
 )
-def test_files_that_cannot_be_used_stop_the_start(files: dict[str, str], cert: str, key: str, said: str) -> None:
-    """A sentence with the file's name, and no question at the terminal."""
+def test_files_that_cannot_be_used_stop_the_start(files: dict[str, str], cert: str, key: str, message: str) -> None:
+    """The error names the file, and the start never asks for a passphrase at the terminal."""
     settings = Settings(tls_cert=files.get(cert, "no/such/file"), tls_key=files.get(key, "no/such/file"))
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=message):
         load_tls(settings)
 
 
@@ -79,8 +82,8 @@ def test_without_files_nothing_is_encrypted() -> None:
     assert load_tls(Settings()) is None
 
 
-async def test_https_and_wss_are_served(serve, files: dict[str, str], authority: trustme.CA) -> None:
-    """Pages, and a session through the Python client, for whoever trusts the certificate; nothing without TLS."""
+async def test_https_and_wss_are_served(serve: Serve, files: dict[str, str], authority: trustme.CA) -> None:
+    """Pages and sessions work for clients that trust the certificate, and not without TLS."""
     server = await serve(tls_cert=files["one.pem"], tls_key=files["one.key"])
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
@@ -99,8 +102,8 @@ async def test_https_and_wss_are_served(serve, files: dict[str, str], authority:
 
 
 @pytest.mark.parametrize(("ca_file", "code"), [("ca.pem", 0), (None, 1), ("text", 2), ("missing", 2)])
-async def test_the_clients_command_line_trusts_what_it_is_told_to(
-    serve, files: dict[str, str], tmp_path: Path, ca_file: str | None, code: int
+async def test_the_clients_command_line_trusts_the_given_authority(
+    serve: Serve, files: dict[str, str], tmp_path: Path, ca_file: str | None, code: int
 ) -> None:
     server = await serve(tls_cert=files["one.pem"], tls_key=files["one.key"])
     with wave.open(str(tmp_path / "speech.wav"), "wb") as writer:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from app.files.transcription import transcribe
+from app.files.transcription import TranscriptionOptions, transcribe
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.coverage import MIN_UNCOVERED_SAMPLES
@@ -119,7 +119,8 @@ async def as_file(engine: Engine, samples: Samples) -> list[events.Event]:
         yield samples
 
     sent: list[events.Event] = []
-    await transcribe(engine, audio(), sent.append, session_id="file", config=SessionConfig(), language="en")
+    options = TranscriptionOptions(language="en")
+    await transcribe(engine, audio(), sent.append, session_id="file", config=SessionConfig(), options=options)
     return sent
 
 

@@ -133,7 +133,7 @@ async def test_a_container_whose_client_goes_away_is_let_go(serve) -> None:
         threads = [thread for thread in threading.enumerate() if thread.name == "container"]
         assert len(threads) == 1
     async with asyncio.timeout(10):
-        await server.service._all_gone.wait()
+        await server.service.admission.all_finished.wait()
         await asyncio.to_thread(threads[0].join)
 
 
@@ -219,7 +219,7 @@ async def test_a_full_server_says_so_before_the_upgrade(serve) -> None:
 
 async def test_a_server_that_goes_down_says_so_before_the_upgrade(serve) -> None:
     server = await serve()
-    server.service.is_draining = True
+    server.service.admission.is_draining = True
     with pytest.raises(InvalidStatus) as caught:
         await connect(live_url(server, **RAW))
     check_refusal(caught.value, 503, "SERVICE_UNAVAILABLE")
@@ -529,7 +529,7 @@ async def test_a_client_that_goes_away_ends_the_work(serve) -> None:
     async with asyncio.timeout(10):
         await transcriber.opened.wait()
         upload.cancel()
-        await server.service._all_gone.wait()
+        await server.service.admission.all_finished.wait()
     assert transcriber.n_open == 0
 
 

@@ -426,7 +426,7 @@ async def test_a_client_that_goes_away_ends_the_work(serve, stream: str) -> None
     async with asyncio.timeout(10):
         await transcriber.opened.wait()
         upload.cancel()
-        await server.service._all_gone.wait()
+        await server.service.admission.all_finished.wait()
     assert transcriber.n_open == 0
 
 
@@ -439,7 +439,7 @@ async def test_a_client_that_leaves_a_stream_ends_the_work(serve) -> None:
             lines = response.aiter_lines()
             await anext(lines)
             await transcriber.held.wait()
-        await server.service._all_gone.wait()
+        await server.service.admission.all_finished.wait()
     assert transcriber.n_open == 0
 
 
@@ -468,7 +468,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         await app({"type": "http", "method": "POST", "app": app, "http_version": "1.1", **path}, receive, send)
     assert sent == ["http.response.start", "http.response.body"]
     assert transcriber.n_open == 0
-    assert app.state.service._all_gone.is_set()
+    assert app.state.service.admission.all_finished.is_set()
 
 
 async def test_a_refused_client_reads_why(serve) -> None:
@@ -543,7 +543,7 @@ async def test_an_upload_that_stops_is_given_up(serve) -> None:
             if not goes_away:
                 assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
         async with asyncio.timeout(10):
-            await server.service._all_gone.wait()
+            await server.service.admission.all_finished.wait()
 
 
 async def test_a_client_that_asks_first_need_not_send(serve) -> None:
@@ -555,11 +555,11 @@ async def test_a_client_that_asks_first_need_not_send(serve) -> None:
 
 async def test_a_server_that_goes_down_says_so(serve) -> None:
     server = await serve()
-    server.service.is_draining = True
+    server.service.admission.is_draining = True
     response = await post(server.http, wav(TALK))
     assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
     assert response.headers["retry-after"] == "5"
-    server.service.is_draining = False
+    server.service.admission.is_draining = False
 
 
 async def test_a_key_is_needed_where_keys_are_set(serve) -> None:

@@ -50,7 +50,7 @@ def told(asked: Options, talk: list[events.Event] = TALK) -> list[dict]:
 def answer(asked: Options, talk: list[events.Event] = TALK) -> tuple[str, str]:
     transcript = Transcript()
     for event in talk:
-        transcript.take(event)
+        transcript.add(event)
     return body(transcript, asked)
 
 

@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.service.gateway_counts import Shared
+from app.service.gateway_counts import SharedState
 from tests.app.dialects.twilio.test_wire import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
 
@@ -175,7 +175,7 @@ async def test_a_subscriber_that_is_gone_is_not_missed(serve) -> None:
 
 async def test_with_several_gateways_subscribers_are_told_that_they_would_hear_nothing(serve) -> None:
     """The call may be at another gateway. With one they are welcome, and calls are always taken."""
-    server = await serve(shared=Shared(n_gateways=2))
+    server = await serve(shared=SharedState(n_gateways=2))
     with pytest.raises(InvalidStatus) as refused:
         await connect(f"ws://{server.address}/v1/calls/CA1")
     assert refused.value.response.status_code == 501

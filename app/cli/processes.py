@@ -1,0 +1,192 @@
+"""Starts and stops the service: in one process, or as an engine process with several gateway processes.
+
+The only module that names the concrete engine.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+from prometheus_client.multiprocess import mark_process_dead
+from rich.console import Console
+
+from app.cli.terminal import banner, console
+from app.errors import MediaError, SessionError, SettingsError
+from app.main import Server, bind, bind_each, build_app
+from app.service.gateway_counts import AdmissionCounter, SharedState
+from app.service.settings import Settings
+from app.service.tls import load_tls
+from cluster.local.roles import GatewaySlot
+from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
+from engine import api
+from engine.config import EngineConfig
+from engine.errors import EngineError
+
+STOP_SLACK_S = 15.0
+"""How long gateways may take in addition to the drain, in seconds, before they are killed.
+
+Open requests and the webhook need it.
+"""
+EXIT_CODE_OF_SIGNAL = 128
+"""A process that a signal ended exits with this plus the number of the signal."""
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run one command to its end. An error that the user can fix becomes one line and exit code 1."""
+    try:
+        uvloop.run(work)
+    except* (SettingsError, EngineError, MediaError, SessionError, SupervisorError) as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise click.ClickException(str(error)) from None
+    except* KeyboardInterrupt:
+        sys.exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
+
+
+def set_up_logging(settings: Settings) -> None:
+    """Log to the error stream. With gateways, each line has the name of its process."""
+    process = " %(processName)s" if settings.gateways else ""
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format=f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    # These libraries log a line for every request or connection.
+    for library in ("httpx", "httpcore", "uvicorn"):
+        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+def start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
+    """The engine of these settings, in a thread of this process.
+
+    Raises:
+        SettingsError: a setting of the engine is not valid.
+    """
+    config = _engine_config(settings)
+    # Imported here because torch takes seconds, which `--help` and a wrong flag do not need.
+    from engine.engine import Engine
+
+    return Engine.start(config)
+
+
+async def serve(settings: Settings) -> None:
+    """Run the service until it is stopped by a signal."""
+    if settings.gateways:
+        await _serve_gateways(settings)
+    else:
+        await _serve_one_process(settings)
+
+
+@asynccontextmanager
+async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
+    """Run a server in this process while the context is open. Yields its WebSocket address."""
+    async with AsyncExitStack() as stack:
+        listener = stack.enter_context(bind(settings))
+        with out.status("Loading the model …"):
+            engine = await stack.enter_async_context(start_engine(settings))
+        port = listener.getsockname()[1]
+        out.print(banner(settings, engine.info, port))
+        server = Server(build_app(settings, engine), settings)
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks.create_task(server.serve([listener]))
+        try:
+            yield f"ws://{settings.host}:{port}"
+        finally:
+            server.stop()
+
+
+async def _serve_one_process(settings: Settings) -> None:
+    tls = load_tls(settings)
+    with bind(settings) as listener:
+        async with start_engine(settings) as engine:
+            port = listener.getsockname()[1]
+            console().print(banner(settings, engine.info, port))
+            await Server(build_app(settings, engine), settings, tls).serve([listener])
+
+
+async def _serve_gateways(settings: Settings) -> None:
+    """Run a supervisor with one engine process and several gateway processes."""
+    # Report the operator's mistakes before any process starts.
+    load_tls(settings)
+    _engine_config(settings)
+    listeners = bind_each(settings)
+    port = listeners[0].getsockname()[1]
+    multiprocessing.current_process().name = "supervisor"
+    with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
+        # Each gateway inherits it; prometheus_client reads it when it is imported there.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        shared = SharedState(n_gateways=settings.gateways, metrics_folder=folder)
+        supervisor = Supervisor(
+            SupervisorConfig(
+                start_engine=partial(_start_engine_process, settings),
+                serve=partial(_serve_gateway, settings, shared),
+                folder=Path(folder),
+                listeners=listeners,
+                stop_timeout_s=settings.drain_timeout_s + STOP_SLACK_S,
+                on_ready=lambda engine: console().print(banner(settings, engine.info, port)),
+                on_gateway_gone=partial(mark_process_dead, path=folder),
+            )
+        )
+        signals: list[signal.Signals] = []
+
+        def stop(number: signal.Signals) -> None:
+            signals.append(number)
+            supervisor.stop()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        await supervisor.run()
+    if len(signals) > 1:
+        sys.exit(EXIT_CODE_OF_SIGNAL + signals[-1])
+
+
+def _start_engine_process(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
+    """Called in the engine process."""
+    set_up_logging(settings)
+    return start_engine(settings)
+
+
+async def _serve_gateway(
+    settings: Settings,
+    shared: SharedState,
+    transcriber: api.Transcriber,
+    slot: GatewaySlot,
+    on_started: Callable[[], None],
+) -> None:
+    """Called in each gateway process."""
+    set_up_logging(settings)
+    shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
+    app = build_app(settings, transcriber, shared=shared)
+    await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])
+
+
+def _engine_config(settings: Settings) -> EngineConfig:
+    try:
+        return EngineConfig(
+            model=settings.model,
+            device=settings.device,  # type: ignore[arg-type]  # EngineConfig checks it
+            dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
+            encoder_dtype=settings.encoder_dtype,  # type: ignore[arg-type]  # EngineConfig checks it
+            audio_context=settings.audio_context,  # type: ignore[arg-type]  # EngineConfig checks it
+            n_threads=settings.threads or None,
+            n_slots=settings.slots or None,
+            gpu_memory_fraction=settings.gpu_memory_fraction,
+            kernels=settings.kernels,  # type: ignore[arg-type]  # EngineConfig checks it
+            max_encode_batch=settings.max_encode_batch,
+            max_wait_ms=settings.max_wait_ms,
+        )
+    except ValueError as error:
+        raise SettingsError(str(error)) from error

@@ -1,0 +1,122 @@
+"""Audio on its way into a session: its pace is checked, containers are decoded, large messages are cut into pieces."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from app.errors import CLOSE_POLICY, LimitExceeded, MediaError, SessionError
+from app.media.pcm import Samples
+from app.media.stream_decoder import ContainerDecoder
+from app.session import commands
+from app.session.engine_driver import SessionDriver
+from app.session.session import Session
+
+PIECE_S = 0.5
+"""The session receives audio in pieces of this many seconds, so that a large message does not block the event loop."""
+MAX_PACE = 1.5
+"""The pace, in seconds of audio per second, at which a client may send for ever.
+
+A client that is ahead of the clock gets its allowance back at this pace, so a replay may run at it.
+"""
+REPLAY_EXTRA_S = 30.0
+"""How far a resumed client may be ahead of the clock beyond its longest utterance, in seconds: one window.
+
+After a reconnect a client replays all audio without final text.
+"""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How far audio is ahead of the clock: a leaky bucket that audio fills and time drains."""
+
+    _ahead_s: float = 0.0
+    _updated_at: float = 0.0
+    """The clock time of the last update, in seconds."""
+
+    def add(self, duration_s: float, now: float) -> float:
+        """Add received audio. Returns how many seconds the audio is ahead of the clock."""
+        self._ahead_s = max(self._ahead_s - (now - self._updated_at) * MAX_PACE, 0.0) + duration_s
+        self._updated_at = now
+        return self._ahead_s
+
+
+class AudioIntake:
+    """Gives a client's audio to its session. `close` it at the end."""
+
+    def __init__(
+        self,
+        session: Session,
+        driver: SessionDriver,
+        on_audio: Callable[[float, float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Prepare the intake of one session.
+
+        Args:
+            session: receives the audio.
+            driver: carries out what the session asks for.
+            on_audio: called after each piece, with its duration and the end of all audio, both in seconds.
+            clock: the time in seconds, for the pace.
+        """
+        self._session = session
+        self._driver = driver
+        self._on_audio = on_audio
+        self._clock = clock
+        self._pace = Pace()
+        self._container: ContainerDecoder | None = None
+
+    async def receive_pcm(self, data: bytes) -> None:
+        """Give raw audio to the session. Waits while the engine has a backlog.
+
+        Raises:
+            LimitExceeded: the client is too far ahead of the clock.
+        """
+        self._check_pace(data)
+        n_piece_bytes = max(round(self._session.bytes_per_s * PIECE_S), 1)
+        # Empty data is one empty piece.
+        for start in range(0, max(len(data), 1), n_piece_bytes):
+            await self._driver.room()
+            piece = data[start : start + n_piece_bytes]
+            self._driver.receive(commands.Audio(piece))
+            self._on_audio(self._session.duration_s(piece), self._session.now_s)
+            await asyncio.sleep(0)
+
+    async def receive_container(self, data: bytes) -> None:
+        """Decode the next bytes of a container, and give its audio to the session.
+
+        Raises:
+            LimitExceeded: the client is too far ahead of the clock.
+            SessionError: the container cannot be decoded.
+        """
+        if self._container is None:
+            self._container = ContainerDecoder(self._session.n_channels)
+        await self._receive_decoded(self._container.decode(data))
+
+    async def finish_container(self) -> None:
+        """Give the session what the decoder still holds; no more bytes follow. Raises like `receive_container`."""
+        if self._container is not None:
+            await self._receive_decoded(self._container.finish())
+
+    def close(self) -> None:
+        """Free the decoder."""
+        if self._container is not None:
+            self._container.close()
+
+    def _check_pace(self, data: bytes) -> None:
+        ahead_s = self._pace.add(self._session.duration_s(data), self._clock())
+        limit_s = self._session.limits.max_ahead_s
+        if self._session.is_resumed:
+            limit_s += self._session.max_utterance_s + REPLAY_EXTRA_S
+        if ahead_s > limit_s:
+            expected = f"at most {limit_s:g} s ahead of the clock"
+            message = f"audio: expected {expected}, got {ahead_s:.1f} s; send it at the pace of speech"
+            raise LimitExceeded("too_fast", message, CLOSE_POLICY)
+
+    async def _receive_decoded(self, decoded: AsyncGenerator[Samples]) -> None:
+        try:
+            async with aclosing(decoded) as pieces:
+                async for samples in pieces:
+                    await self.receive_pcm(samples.tobytes())
+        except MediaError as error:
+            raise SessionError("bad_media", str(error), CLOSE_POLICY) from error

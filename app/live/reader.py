@@ -1,0 +1,123 @@
+"""The reading half of a connection: the client's messages become commands of its session."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import closing
+
+from starlette.websockets import WebSocketDisconnect
+
+from app.errors import CLOSE_TOO_BIG, LimitExceeded, SessionError
+from app.live.audio_intake import AudioIntake
+from app.live.dialect import ClientMessage, Dialect
+from app.live.time_limits import TimedSocket
+from app.session import commands, events
+from app.session.effects import Send
+from app.session.engine_driver import SessionDriver
+
+IDLE_FLUSH_ID = "quiet"
+"""The id of the flush that a connection makes for a client that is idle. Dialects see its `Flushed` event as well."""
+
+OnDisconnect = Callable[[], Iterable[ClientMessage]]
+"""Makes the last items of a client that has left, in place of the messages that it cannot send any more."""
+
+
+class Reader:
+    """Reads one client's messages until its session is closed or the client has left."""
+
+    def __init__(
+        self,
+        socket: TimedSocket,
+        dialect: Dialect,
+        driver: SessionDriver,
+        audio: AudioIntake,
+        on_reply: Callable[[events.Reply], None],
+        *,
+        idle_timeout_s: float,
+        on_disconnect: OnDisconnect | None = None,
+    ) -> None:
+        """Prepare to read; `run` reads.
+
+        Args:
+            socket: of the client.
+            dialect: translates the messages.
+            driver: receives the commands.
+            audio: receives the audio; closed at the end of `run`.
+            on_reply: sends an answer that the dialect gives by itself.
+            idle_timeout_s: the operator's limit, used where the dialect has none.
+            on_disconnect: see `Connection`.
+        """
+        self._socket = socket
+        self._dialect = dialect
+        self._session = driver.session
+        self._driver = driver
+        self._audio = audio
+        self._on_reply = on_reply
+        self._idle_timeout_s = idle_timeout_s
+        self._on_disconnect = on_disconnect
+        self.is_client_gone = False
+        """The client has left, and its audio is being made final for others."""
+
+    async def run(self) -> None:
+        """Read until the end. What is wrong with a message is reported by the session."""
+        with closing(self._audio):
+            await self._dispatch(self._dialect.open())
+            while not self._session.is_closed:
+                try:
+                    await self._dispatch(await self._next_items())
+                except WebSocketDisconnect:
+                    return
+                except LimitExceeded as error:
+                    # Audio received so far becomes final text; later audio is ignored.
+                    self._driver.perform(self._session.end(error))
+                except SessionError as error:
+                    self._driver.perform(self._session.fail(error))
+                # Other tasks run in between, even if messages arrive faster than they are handled.
+                await asyncio.sleep(0)
+
+    async def _next_items(self) -> Iterable[ClientMessage]:
+        """The items of the next message, or the last items of a client that has just left."""
+        if self.is_client_gone:
+            raise WebSocketDisconnect
+        try:
+            return self._dialect.read(await self._receive())
+        except WebSocketDisconnect:
+            if self._on_disconnect is None or not self._has_started:
+                raise
+            self.is_client_gone = True
+            return self._on_disconnect()
+
+    async def _receive(self) -> str | bytes:
+        if self._session.is_stopping:
+            content = await self._socket.receive(None, None)
+        else:
+            idle_timeout_s = self._dialect.idle_timeout_s or self._idle_timeout_s
+            content = await self._socket.receive(idle_timeout_s, self._flush if self._has_started else None)
+        limit = self._session.limits.max_message_bytes if isinstance(content, bytes) else self._dialect.max_text_chars
+        if len(content) > limit:
+            unit = "bytes of audio" if isinstance(content, bytes) else "characters of text"
+            raise LimitExceeded("too_big", f"expected at most {limit} {unit}, got {len(content)}", CLOSE_TOO_BIG)
+        return content
+
+    @property
+    def _has_started(self) -> bool:
+        return self._session.bytes_per_s > 0
+
+    def _flush(self) -> None:
+        self._driver.receive(commands.Flush(IDLE_FLUSH_ID))
+
+    async def _dispatch(self, items: Iterable[ClientMessage]) -> None:
+        for item in items:
+            match item:
+                case commands.Audio(data):
+                    await self._audio.receive_pcm(data)
+                case events.Notice():
+                    self._driver.perform([Send(item)])
+                case commands.Media(data):
+                    await self._audio.receive_container(data)
+                case events.Reply():
+                    self._on_reply(item)
+                case commands.Stop():
+                    await self._audio.finish_container()
+                    self._driver.receive(item)
+                case _:
+                    self._driver.receive(item)

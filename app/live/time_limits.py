@@ -1,0 +1,93 @@
+"""The wall-clock limits of one connection, and a WebSocket on which every wait obeys them."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from starlette.types import Message
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from app.errors import CLOSE_POLICY, LimitExceeded
+from app.session.effects import Close
+
+CLOSE_CODE_MISSING = 1005
+"""The code that stands for a close frame without a code (RFC 6455, section 7.4.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """How long a connection waits for the client and for the engine, in seconds of wall-clock time."""
+
+    idle_timeout_s: float
+    """A client that sends no message for this long is disconnected, after its audio has become final text.
+
+    A wire format may replace this limit by its own, `Dialect.idle_timeout_s`.
+    """
+    send_timeout_s: float
+    """A client that does not read a message for this long is disconnected."""
+    final_deadline_s: float
+    """A session ends if the engine needs longer than this for one window, its time in the queue included."""
+    flush_after_s: float | None = None
+    """Audio becomes final text once the client has sent no message for this long.
+
+    For wire formats without a flush message; `None` never flushes by itself.
+    """
+
+
+class TimedSocket:
+    """One accepted WebSocket. Each method waits for a limited time only."""
+
+    def __init__(self, websocket: WebSocket, limits: TimeLimits) -> None:
+        self._websocket = websocket
+        self._limits = limits
+
+    @property
+    def send_timeout_s(self) -> float:
+        """See `TimeLimits`."""
+        return self._limits.send_timeout_s
+
+    async def receive(self, idle_timeout_s: float | None, on_flush_due: Callable[[], None] | None) -> str | bytes:
+        """The client's next message.
+
+        Args:
+            idle_timeout_s: how long to wait for it; `None` waits without limit.
+            on_flush_due: called once when the client has sent nothing for `flush_after_s`; `None`: never.
+
+        Raises:
+            LimitExceeded: the client sent no message in time.
+            WebSocketDisconnect: the client has left.
+        """
+        try:
+            async with asyncio.timeout(idle_timeout_s):
+                message = await self._receive_or_flush(on_flush_due)
+        except TimeoutError:
+            raise LimitExceeded("idle", f"no message for {idle_timeout_s:g} s", CLOSE_POLICY) from None
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", CLOSE_CODE_MISSING))
+        content: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
+        return content
+
+    async def send(self, message: str) -> None:
+        """Send one text message.
+
+        Raises:
+            TimeoutError: the client did not read for `send_timeout_s`.
+            WebSocketDisconnect, RuntimeError: the client has left; Starlette raises either of them.
+        """
+        async with asyncio.timeout(self._limits.send_timeout_s):
+            await self._websocket.send_text(message)
+
+    async def close(self, close: Close) -> None:
+        """Close the WebSocket. A client that has left, or does not read, is not an error here."""
+        with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+            async with asyncio.timeout(self._limits.send_timeout_s):
+                await self._websocket.close(close.code, close.reason)
+
+    async def _receive_or_flush(self, on_flush_due: Callable[[], None] | None) -> Message:
+        if on_flush_due is not None and self._limits.flush_after_s is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.flush_after_s):
+                    return await self._websocket.receive()
+            on_flush_due()
+        return await self._websocket.receive()

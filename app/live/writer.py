@@ -1,0 +1,73 @@
+"""The writing half of a connection: events of the session become messages to the client."""
+
+import logging
+from collections.abc import Iterable
+
+from starlette.websockets import WebSocketDisconnect
+
+from app.delivery.outbox import Outbox
+from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY
+from app.live.dialect import Dialect
+from app.live.latency import LatencyRecorder
+from app.live.time_limits import TimedSocket
+from app.service.metrics import Metrics
+from app.session import events
+from app.session.effects import Close
+
+
+class Writer:
+    """Sends one client's events in order, then closes the WebSocket."""
+
+    def __init__(
+        self,
+        socket: TimedSocket,
+        dialect: Dialect,
+        metrics: Metrics,
+        latency: LatencyRecorder,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self._socket = socket
+        self._dialect = dialect
+        self._metrics = metrics
+        self._latency = latency
+        self._log = log
+        self._outbox = Outbox()
+        self.close: Close | None = None
+        """How the connection was closed by the server; `None` while it is open, or if the client closed it."""
+
+    def push(self, event: events.Event | events.Reply) -> None:
+        """Queue an event or a dialect's answer; raises like `Outbox.push`."""
+        self._outbox.push(event)
+
+    def finish(self, close: Close) -> None:
+        """End `run` after all queued events are sent, with this close."""
+        self.close = close
+        self._outbox.close()
+
+    async def run(self) -> None:
+        """Send events until `finish`, until the client has left, or until it does not read for too long."""
+        while (event := await self._outbox.pop()) is not None:
+            try:
+                for message in self._messages(event):
+                    await self._socket.send(message)
+            except TimeoutError:
+                self._log.warning("the client did not read for %g s", self._socket.send_timeout_s)
+                self.close = Close(CLOSE_POLICY, "slow_reader")
+                break
+            except (WebSocketDisconnect, RuntimeError):
+                # Starlette raises RuntimeError if the client leaves during a send.
+                return
+        await self.close_socket(self.close or Close(CLOSE_OUR_FAULT, ""))
+
+    async def close_socket(self, close: Close) -> None:
+        """Close the WebSocket, with the code and the reason that the client's wire format knows."""
+        await self._socket.close(self._dialect.close(close))
+
+    def _messages(self, event: events.Event | events.Reply) -> Iterable[str]:
+        if isinstance(event, events.Reply):
+            return (event.text,)
+        self._metrics.events_total.labels(type(event).__name__.lower()).inc()
+        self._latency.event_sent(event)
+        if isinstance(event, events.Utterance):
+            self._metrics.coverage.count(event)
+        return self._dialect.write(event)

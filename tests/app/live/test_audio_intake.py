@@ -1,0 +1,65 @@
+"""The pace of audio, and the pieces in which a session receives it."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from app.errors import LimitExceeded
+from app.live.audio_intake import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioIntake, Pace
+from app.media.pcm import AudioFormat
+from app.session import commands
+from app.session.engine_driver import SessionDriver
+from app.session.events import Limits
+from app.session.session import Session, SessionConfig
+from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence
+
+MAX_AHEAD_S = 10.0
+
+
+async def fill(start: commands.Start, seconds: float) -> tuple[Session, list[float]]:
+    """Give a new session audio at one moment. Returns the session, and the durations of the pieces."""
+    config = SessionConfig(limits=Limits(max_ahead_s=MAX_AHEAD_S), make_detector=LevelDetector)
+    session = Session("s_test", MODEL, config)
+    pieces: list[float] = []
+    async with asyncio.TaskGroup() as tasks:
+        driver = SessionDriver(session, FakeTranscriber(), tasks, lambda event: None, lambda close: None)
+        driver.receive(start)
+        intake = AudioIntake(session, driver, lambda duration_s, until_s: pieces.append(duration_s), lambda: 0.0)
+        await intake.receive_pcm(pcm(silence(seconds)))
+    return session, pieces
+
+
+def test_pace_drains_with_the_clock() -> None:
+    """Audio at `MAX_PACE` never gets further ahead; faster audio does."""
+    pace = Pace()
+    assert [pace.add(MAX_PACE, now=float(second)) for second in range(5)] == [MAX_PACE] * 5
+    assert [pace.add(2 * MAX_PACE, now=float(second)) for second in range(5, 8)] == [
+        2 * MAX_PACE,
+        3 * MAX_PACE,
+        4 * MAX_PACE,
+    ]
+    assert pace.add(0.0, now=100.0) == 0.0
+
+
+async def test_a_large_message_is_cut_into_pieces() -> None:
+    """No audio is lost, and the event loop is free between the pieces."""
+    session, pieces = await fill(commands.Start(audio=AudioFormat("pcm_f32le")), 3.2 * PIECE_S)
+    assert pieces[:3] == [PIECE_S] * 3
+    assert np.isclose(sum(pieces), 3.2 * PIECE_S)
+    assert session.audio_s == pytest.approx(3.2 * PIECE_S)
+
+
+async def test_audio_too_far_ahead_is_refused() -> None:
+    with pytest.raises(ExceptionGroup) as raised:
+        await fill(commands.Start(audio=AudioFormat("pcm_f32le")), MAX_AHEAD_S + 1)
+    (error,) = raised.value.exceptions
+    assert isinstance(error, LimitExceeded) and error.code == "too_fast"
+
+
+async def test_a_resumed_session_may_be_further_ahead() -> None:
+    """It replays at most its longest utterance and one window."""
+    start = commands.Start(audio=AudioFormat("pcm_f32le"), resume=commands.Resume(from_s=(5.0,)))
+    allowed_s = MAX_AHEAD_S + start.endpointing.max_utterance_s + REPLAY_EXTRA_S
+    session, _ = await fill(start, allowed_s - 1)
+    assert session.audio_s == pytest.approx(allowed_s - 1)
