@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from unicodedata import east_asian_width
 
 from app.session import events
-from app.session.languages import WITHOUT_SPACES
+from app.languages import WITHOUT_SPACES
 
 MAX_CUE_CHARS = 2 * 42
 MAX_CUE_S = 7.0

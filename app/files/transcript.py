@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from app.session import events
-from app.session.languages import WITHOUT_SPACES
+from app.languages import WITHOUT_SPACES
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from app.dialects.deepgram.live_wire import Request
 from app.dialects.deepgram.options import Options
 from app.dialects.deepgram.words import mean_confidence, plain, wire_words
 from app.session import events
-from app.session.languages import WITHOUT_SPACES
+from app.languages import WITHOUT_SPACES
 
 SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
 

@@ -17,7 +17,7 @@ from app.live.dialect import Read
 from app.media.pcm import AudioFormat, Encoding
 from app.session import commands, events
 from app.session.effects import Close
-from app.session.languages import WITHOUT_SPACES
+from app.languages import WITHOUT_SPACES
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 END_OF_AUDIO = b"END_OF_AUDIO"

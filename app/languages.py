@@ -1,4 +1,7 @@
-"""English names of Whisper's languages, as OpenAI's API spells them. Source: openai/whisper, whisper/tokenizer.py."""
+"""The languages that Whisper knows.
+
+Source: openai/whisper, whisper/tokenizer.py.
+"""
 
 NAMES = {
     "en": "english",
@@ -102,6 +105,7 @@ NAMES = {
     "su": "sundanese",
     "yue": "cantonese",
 }
+"""The English name of each language code, as OpenAI's API spells it."""
 
-# Written without spaces between words, so that utterances are joined without one.
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
+"""Codes of languages that write no spaces between words. Their utterances are joined without a space."""
