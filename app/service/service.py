@@ -1,19 +1,16 @@
 """What the routes of one running service share: settings, engine, metrics, and who is connected."""
 
 import asyncio
-import hmac
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS, Calls
 from app.delivery.webhook import Webhook
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
-from app.service import client_secrets
 from app.service.admission import FinalWaits
-from app.service.client_secrets import ClientSecret
+from app.service.auth import Access
 from app.service.gateway_counts import Shared
 from app.service.metrics import Metrics
 from app.service.settings import Settings
@@ -36,6 +33,7 @@ class Service:
         self.session_config = session_config
         self.transcriber = transcriber
         self.metrics = Metrics(transcriber, shared.metrics_folder)
+        self.access = Access(settings.keys, shared.key, lambda: self.metrics.refused_total.labels("unauthorized").inc())
         self.final_waits = FinalWaits()
         self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS)
         self.webhook = (
@@ -48,30 +46,10 @@ class Service:
             else None
         )
         self.is_draining = False
-        self.started = shared.started
         self._connections: set[Drainable] = set()
         self._n_uploads = 0
         self._all_gone = asyncio.Event()
         self._all_gone.set()
-
-    def is_allowed(self, key: str | None) -> bool:
-        """Whether this key, or none, may use the service."""
-        keys = self.settings.keys
-        # Every key is compared, so that the time taken tells nothing about which one was close.
-        matches = [hmac.compare_digest(known.encode(), (key or "").encode()) for known in keys]
-        return not keys or any(matches)
-
-    def sign_client_secret(self, key: str | None, expires_at: int, session: dict[str, Any]) -> ClientSecret:
-        """A secret for live sessions in place of `key`, which is allowed; raises like `client_secrets.sign`."""
-        return client_secrets.sign(key if key and self.settings.keys else self.shared.key, expires_at, session)
-
-    def client_secret(self, value: str | None) -> ClientSecret | None:
-        """What a client brought as a key, if it is a secret that opens live sessions now."""
-        return client_secrets.read(value or "", self.settings.keys or (self.shared.key,), time.time())
-
-    def is_allowed_live(self, key: str | None) -> bool:
-        """Whether this key, this client secret, or neither, opens live sessions."""
-        return self.is_allowed(key) or self.client_secret(key) is not None
 
     @contextmanager
     def admitted_session(self, connection: Drainable) -> Iterator[None]:
