@@ -50,7 +50,7 @@ class Calls:
         topic.n_said = 0
         topic.opening = []
         call = ActiveCall(self, sid, topic)
-        call.say(introduction)
+        call.publish(introduction)
         return call
 
     @contextmanager
@@ -95,7 +95,7 @@ class ActiveCall:
         self._sid = sid
         self._topic = topic
 
-    def say(self, said: Said) -> None:
+    def publish(self, said: Said) -> None:
         topic = self._topic
         topic.n_said += 1
         if not topic.opening or isinstance(said, events.Started):

@@ -8,7 +8,7 @@ from starlette.websockets import WebSocket
 
 from app.errors import LimitExceeded
 from app.live.connection import Connection
-from app.live.dialect import Dialect, Read
+from app.live.dialect import Dialect, ClientMessage
 from app.service.service import Service
 from app.session.session import Session
 
@@ -40,7 +40,7 @@ async def run(
     subprotocol: str | None,
     headers: Mapping[str, str] | None = None,
     flush_after_s: float | None = None,
-    on_disconnect: Callable[[], Iterable[Read]] | None = None,
+    on_disconnect: Callable[[], Iterable[ClientMessage]] | None = None,
 ) -> None:
     """Accept a WebSocket and serve a session in this dialect.
 

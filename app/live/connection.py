@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.delivery.outbox import Outbox
 from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, MediaError, SessionError
-from app.live.dialect import Dialect, Read
+from app.live.dialect import Dialect, ClientMessage
 from app.media.pcm import Samples
 from app.media.stream_decoder import ContainerDecoder
 from app.service.admission import FinalWaits
@@ -101,7 +101,7 @@ class Connection:
         final_waits: FinalWaits,
         clock: Callable[[], float] = time.monotonic,
         flush_after_s: float | None = None,
-        on_disconnect: Callable[[], Iterable[Read]] | None = None,
+        on_disconnect: Callable[[], Iterable[ClientMessage]] | None = None,
     ) -> None:
         """Args:
         flush_after_s: what a client said is made final once it has sent nothing for so long, for dialects in which
@@ -130,7 +130,7 @@ class Connection:
         self._log = _Log(logger, {"session": session.id})
 
     async def serve(self) -> None:
-        """Read and write until either side ends the session; leaves no task and no window behind."""
+        """ClientMessage and write until either side ends the session; leaves no task and no window behind."""
         started = self._clock()
         self._log.info("opened")
         code = "client"
@@ -194,7 +194,7 @@ class Connection:
             # Let others have their turn, also when a client's messages come faster than they are read.
             await asyncio.sleep(0)
 
-    async def _next(self) -> Iterable[Read]:
+    async def _next(self) -> Iterable[ClientMessage]:
         """What the next message comes to, or the last words of a client that has left."""
         if self._is_left:
             raise WebSocketDisconnect
@@ -232,7 +232,7 @@ class Connection:
             self._driver.receive(commands.Flush(QUIET))
         return await self._websocket.receive()
 
-    async def _take(self, items: Iterable[Read], pace: _Pace) -> None:
+    async def _take(self, items: Iterable[ClientMessage], pace: _Pace) -> None:
         assert self._driver
         for item in items:
             match item:

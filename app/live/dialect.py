@@ -1,7 +1,7 @@
-"""What a connection needs of a wire format: messages to commands, events to messages.
+"""What a connection needs from a wire format: client messages become commands, session events become messages.
 
-A dialect translates for one connection. It may keep what translation needs, such as ids; what to do with audio, windows
-and text is the session's.
+A dialect translates for one connection. It may keep the state that translation needs, such as ids. The session decides
+what to do with audio, windows and text.
 """
 
 from collections.abc import Iterable
@@ -10,41 +10,46 @@ from typing import Protocol
 from app.session import commands, events
 from app.session.effects import Close
 
-Read = commands.Command | events.Notice | commands.Media | events.Reply
-"""What a message comes to: something for the session, or something that the dialect itself answers."""
+ClientMessage = commands.Command | events.Notice | commands.Media | events.Reply
+"""One parsed item of a client's message: a command or media for the session, or an answer that the dialect gives."""
 
 
 class Dialect(Protocol):
+    """Translates between one client's wire format and one session."""
+
     @property
     def idle_timeout_s(self) -> float | None:
-        """How long a client may say nothing; `None` for as long as the operator lets it."""
+        """How long a client may send nothing, in seconds; `None` applies the operator's setting."""
         ...
 
     @property
     def max_text_chars(self) -> int:
-        """Of one text message; more ends the session."""
+        """The longest text message that is accepted, in characters; a longer one ends the session."""
         ...
 
-    def open(self) -> Iterable[Read]:
-        """What follows from the connection alone, before any message: a greeting, or a start if the URL says it all."""
+    def open(self) -> Iterable[ClientMessage]:
+        """Items that follow from the connection itself, before any message.
+
+        Examples are a greeting, or a start command where the URL holds all options.
+        """
         ...
 
-    def read(self, message: str | bytes) -> Iterable[Read]:
-        """Translate a message of the client's. Audio comes as `commands.Audio`, however it was wrapped.
+    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
+        """Translate one message of the client. Audio becomes `commands.Audio`, whatever it was wrapped in.
 
         Raises:
-            SessionError: it cannot be read; what was wrong with it is told through the session.
+            SessionError: the message cannot be parsed; the session reports the error to the client.
         """
         ...
 
     def write(self, event: events.Event) -> Iterable[str]:
-        """An event as text messages: none where this dialect has no word for it."""
+        """Translate one event into text messages; into none where this wire format has no message for it."""
         ...
 
     def heard(self, until_s: float) -> Iterable[events.Reply]:
-        """What the time alone brings about, once audio up to `until_s` on the session's timeline has been taken in."""
+        """Messages that are due because audio up to `until_s` on the session's timeline has been received."""
         ...
 
     def close(self, close: Close) -> Close:
-        """The close code and reason that clients of this dialect understand."""
+        """The close code and reason that clients of this wire format understand."""
         ...

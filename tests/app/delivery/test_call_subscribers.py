@@ -29,8 +29,8 @@ async def test_a_subscriber_may_come_before_the_call() -> None:
     calls = Calls(10)
     with calls.subscribed("CA1") as outbox:
         call = calls.begin("CA1", INTRODUCTION)
-        call.say(STARTED)
-        call.say(flushed(1))
+        call.publish(STARTED)
+        call.publish(flushed(1))
         call.end()
         assert await heard(outbox) == [INTRODUCTION, STARTED, flushed(1)]
 
@@ -39,11 +39,11 @@ async def test_a_late_subscriber_is_told_so() -> None:
     """It hears who is calling, and what follows."""
     calls = Calls(10)
     call = calls.begin("CA1", INTRODUCTION)
-    call.say(STARTED)
+    call.publish(STARTED)
     with calls.subscribed("CA1") as in_time:
-        call.say(flushed(1))
+        call.publish(flushed(1))
         with calls.subscribed("CA1") as late:
-            call.say(flushed(2))
+            call.publish(flushed(2))
             call.end()
             call.end()
             said = await heard(late)
@@ -57,9 +57,9 @@ async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
     call = calls.begin("CA1", INTRODUCTION)
     with calls.subscribed("CA1") as slow:
         for number in range(MAX_WAITING):
-            call.say(flushed(number))
+            call.publish(flushed(number))
         with calls.subscribed("CA1") as other:
-            call.say(flushed(-1))
+            call.publish(flushed(-1))
             call.end()
             assert (await heard(other))[-1] == flushed(-1)
         failure = (await heard(slow))[-1]
