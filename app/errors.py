@@ -8,6 +8,7 @@ SessionError
 
 SettingsError          the operator's configuration cannot be used; the server does not start
 MediaError             audio in a file or container cannot be decoded
+RequestError           an HTTP request is refused
 """
 
 CLOSE_DONE = 1000
@@ -75,6 +76,20 @@ class SettingsError(Exception):
 
 class MediaError(Exception):
     """Audio in a file or container cannot be decoded."""
+
+
+class RequestError(Exception):
+    """An HTTP request is refused: the status, and the fields of OpenAI's error object."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(status, message, param, code)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def shorten(value: object, limit: int = 80) -> str:

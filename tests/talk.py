@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from app.live.dialect import Dialect, Read
+from app.live.dialect import ClientMessage, Dialect
 from app.session import commands, events
 from app.session.effects import Cancel, Close, Effect, Send, Submit
 from app.session.session import Session, SessionConfig
@@ -63,7 +63,7 @@ class Talk:
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [message for message in self.said if message["type"] == kind]
 
-    def _take(self, items: Iterable[Read]) -> None:
+    def _take(self, items: Iterable[ClientMessage]) -> None:
         for item in items:
             match item:
                 case events.Reply(text):

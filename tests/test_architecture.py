@@ -117,7 +117,7 @@ def test_only_the_command_line_looks_behind_the_engines_interface() -> None:
         for path in sources("app")
         if set(imported_modules(path)) & (modules - ENGINE_INTERFACE)
     }
-    assert behind == {"app/cli/processes.py", "app/cli/terminal.py"}
+    assert behind == {"app/cli/commands.py", "app/cli/processes.py", "app/cli/terminal.py"}
 
 
 def test_only_one_module_imports_flashinfer() -> None:

@@ -1,4 +1,4 @@
-"""The protocols that clients speak, a folder for each. No dialect knows another.
+"""The protocols that clients speak, one folder for each. No dialect imports another.
 
-`wire` modules translate and do no I/O; `endpoint` modules serve.
+An `endpoint` module serves requests and sockets. All other modules translate, and do no I/O.
 """

@@ -1,4 +1,4 @@
-"""Text messages as JSON objects, for every dialect whose messages are that."""
+"""JSON objects as text messages, for every dialect whose messages are JSON."""
 
 import json
 from typing import Any
@@ -7,10 +7,10 @@ from app.errors import BadMessage
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """A text message as the JSON object that it should be.
+    """Parse a text message that must be a JSON object.
 
     Raises:
-        BadMessage: it is none, or holds what cannot be sent on, such as half a character.
+        BadMessage: the text is not a JSON object, or contains half a surrogate pair, which no UTF-8 answer can repeat.
     """
     try:
         message = json.loads(text, parse_constant=_refuse_constant)
@@ -26,12 +26,12 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def write_object(message: dict[str, Any]) -> str:
-    """A JSON object as a text message."""
+    """Write a JSON object as a text message."""
     return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _has_surrogates(message: dict[str, Any]) -> bool:
-    """JSON may spell half a character; no UTF-8 can."""
+    """Whether a text holds half a surrogate pair: JSON can escape one, UTF-8 cannot encode it."""
     try:
         json.dumps(message, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from unicodedata import east_asian_width
 
+from app.languages import WITHOUT_SPACES
 from app.session import events
-from app.session.languages import WITHOUT_SPACES
 
 MAX_CUE_CHARS = 2 * 42
 """The width of a cue in columns: two lines of 42 characters, on which broadcasters' guidelines agree."""

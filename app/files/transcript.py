@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from app.languages import WITHOUT_SPACES
 from app.session import events
-from app.session.languages import WITHOUT_SPACES
 
 
 @dataclass(slots=True)

@@ -14,8 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from app.errors import shorten
-from app.service.http_errors import RequestError
+from app.errors import RequestError, shorten
 from app.service.settings import Settings
 
 MAX_FIELDS = 200

@@ -13,8 +13,6 @@ from app.session.effects import Close
 ClientMessage = commands.Command | events.Notice | commands.Media | events.Reply
 """One parsed item of a client's message: a command or media for the session, or an answer that the dialect gives."""
 
-Read = ClientMessage
-
 
 class Dialect(Protocol):
     """Translates between one client's wire format and one session."""

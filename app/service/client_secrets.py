@@ -1,6 +1,7 @@
-"""Short-lived secrets for browsers: signed with the API key of whoever asked for one, so nothing is stored.
+"""Client secrets: short-lived credentials for browsers, signed with the API key of the client that asked for one.
 
-Any replica with the same keys accepts them, and a key that is withdrawn takes its secrets with it.
+The server stores none of them. Any replica with the same keys accepts them. A secret becomes invalid when the operator
+removes the key that signed it.
 """
 
 import base64
@@ -15,23 +16,28 @@ from secrets import token_hex
 from typing import Any
 
 PREFIX = "ek_"
-# Secrets travel in a header, whose length is limited.
+"""The first characters of every secret, as in OpenAI's API."""
 MAX_CHARS = 4096
+"""The longest secret, without its prefix: secrets travel in a header, whose length servers limit."""
 _MAC_BYTES = 32
 _PURPOSE = b"tutti client secret\0"
+"""Is signed along with the content, so that no signature made for another purpose is valid here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSecret:
+    """A credential that opens live sessions until it expires."""
+
     value: str
+    """The credential as clients send it."""
     expires_at: int
     """Seconds since 1970."""
     session: dict[str, Any]
-    """What sessions opened with it are set to at first, as their client would say it."""
+    """The first settings of every session that it opens, as its client would send them."""
 
 
 def sign(key: str, expires_at: int, session: dict[str, Any]) -> ClientSecret:
-    """A new secret. Whoever has it can read `session`, and open sessions until it expires.
+    """Make a new secret. Its owner can read `session`, and can open sessions until the secret expires.
 
     Raises:
         ValueError: the session is too long to travel in a header.
@@ -44,8 +50,8 @@ def sign(key: str, expires_at: int, session: dict[str, Any]) -> ClientSecret:
     return ClientSecret(PREFIX + encoded, expires_at, session)
 
 
-def read(value: str, keys: Iterable[str], now: float) -> ClientSecret | None:
-    """The secret as it was signed with one of the keys; `None` if it was not, or has expired."""
+def verify(value: str, keys: Iterable[str], now: float) -> ClientSecret | None:
+    """The secret, if one of the keys signed it and it has not expired at `now` (seconds since 1970); else `None`."""
     encoded = value.removeprefix(PREFIX)
     if not value.startswith(PREFIX) or len(encoded) > MAX_CHARS:
         return None

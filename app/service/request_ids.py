@@ -8,7 +8,8 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.service.http_errors import RequestError
+from app.errors import RequestError
+from app.service.http_errors import error_response
 
 logger = logging.getLogger(__name__)
 
@@ -53,4 +54,4 @@ class RequestIds:
                 raise
             logger.exception("[%s] %s %s failed", request_id(scope), scope["method"], scope["path"])
             error = RequestError(500, f"our fault; the log knows it as {request_id(scope)}", code="internal_error")
-            await error.response()(scope, receive, send_with_id)
+            await error_response(error)(scope, receive, send_with_id)

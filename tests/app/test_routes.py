@@ -97,9 +97,9 @@ async def test_a_refused_socket_has_an_id(serve) -> None:
 async def test_a_route_that_fails_is_answered(serve) -> None:
     """With a server error that names the request, and nothing of its insides; the server goes on."""
     server = await serve()
-    del server.service.started
+    del server.service.shared
     response = await get(f"{server.http}/v1/models")
     error = response.json()["error"]
     assert (response.status_code, error["type"], error["code"]) == (500, "server_error", "internal_error")
-    assert response.headers["x-request-id"] in error["message"] and "started" not in error["message"]
+    assert response.headers["x-request-id"] in error["message"] and "shared" not in error["message"]
     assert (await get(f"{server.http}/healthz")).status_code == 200

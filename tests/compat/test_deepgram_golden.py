@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from app.dialects.deepgram.live_wire import Deepgram, Request
+from app.dialects.deepgram.live_wire import Deepgram
+from app.dialects.deepgram.metadata import Request
 from app.dialects.deepgram.options import parse
 from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.dialects.openai.realtime_options import Settings, named
+from app.dialects.openai.realtime_options import RealtimeSettings, named
+from app.dialects.openai.realtime_session import RealtimeSession
 from app.dialects.openai.realtime_wire import OpenAIRealtime
 from app.media.pcm import Samples
 from tests.compat.exchange import golden, replay
@@ -28,10 +29,11 @@ def as_appends(samples: Samples) -> list[str]:
 
 
 def dialect(path: Path) -> OpenAIRealtime:
-    """As its URL and headers ask for it, which the file's name tells."""
-    settings, remarks = named(Settings(), "gpt-realtime" if "model" in path.stem else None, MODEL)
+    """The dialect for the URL and the headers that the name of the file stands for."""
+    settings, warnings = named(RealtimeSettings(), "gpt-realtime" if "model" in path.stem else None, MODEL)
     is_flat = path.stem.startswith("beta")
-    return OpenAIRealtime("x", MODEL, settings=settings, remarks=remarks, is_flat=is_flat, max_text_chars=1 << 20)
+    session = RealtimeSession("x", MODEL, settings, is_flat)
+    return OpenAIRealtime(session, warnings=warnings, max_text_chars=1 << 20)
 
 
 @pytest.mark.parametrize("path", golden("openai-realtime"), ids=lambda path: path.stem)

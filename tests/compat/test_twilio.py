@@ -38,7 +38,7 @@ class RecordedLine:
     def begin(self, call: Call, token: str | None) -> None:
         self._steps.append({"call": [call.sid, call.stream_sid, list(call.tracks), call.parameters, token]})
 
-    def say(self, said: events.Event | events.Reply) -> None:
+    def publish(self, said: events.Event | events.Reply) -> None:
         texts = (said.text,) if isinstance(said, events.Reply) else wire.Native().write(said)
         self._steps += [{"told": json.loads(text)} for text in texts]
 

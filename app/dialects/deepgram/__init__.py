@@ -1,1 +1,1 @@
-"""Deepgram's protocol, live and for recordings."""
+"""Deepgram's protocol, for live audio and for recordings."""

@@ -1,11 +1,11 @@
-"""Deepgram's `/v1/listen`, over a WebSocket and over HTTP: who may use it, what is refused, and what becomes of it."""
+"""The endpoints of Deepgram's API: `/v1/listen` over a WebSocket and over HTTP, and `/v1/auth/grant`."""
 
 import asyncio
 import hashlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,18 +16,30 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
-from app.dialects.deepgram import live_wire
+from app.dialects.checks import number_from
 from app.dialects.deepgram.file_wire import Recording
+from app.dialects.deepgram.live_wire import Deepgram
+from app.dialects.deepgram.metadata import Request as RequestMetadata
 from app.dialects.deepgram.options import Options, parse
+from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
 from app.dialects.json_text import read_object
-from app.dialects.openai.files_endpoint import GONE, IGNORED_HEADER, header_value
-from app.errors import RETRY_AFTER_S, BadMessage, BadStart, LimitExceeded, MediaError, SessionError, shorten
+from app.errors import (
+    RETRY_AFTER_S,
+    BadMessage,
+    BadStart,
+    LimitExceeded,
+    MediaError,
+    RequestError,
+    SessionError,
+    shorten,
+)
 from app.files.transcription import TranscriptionOptions, transcribe
 from app.files.uploads import Upload
 from app.live.accept import serve
 from app.media import file_decoder
 from app.media.pcm import AudioDecoder, AudioFormat
-from app.service.http_errors import RequestError
+from app.service.auth import header_key
+from app.service.http_errors import RETRYABLE
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.session import events
@@ -35,20 +47,25 @@ from app.session import events
 logger = logging.getLogger(__name__)
 
 VERSION = version("tutti-server")
-# Names the parameters whose value was replaced, and by what.
 ADJUSTED_HEADER = "x-tutti-adjusted"
-SLOW = 408
-UPLOAD_CODES = {400: "Bad Request", SLOW: "SLOW_UPLOAD", 413: "PAYLOAD_TOO_LARGE"}
+"""Names the parameters whose value was replaced, and the value used."""
+SLOW_UPLOAD = 408
+UPLOAD_CODES = {400: "Bad Request", SLOW_UPLOAD: "SLOW_UPLOAD", 413: "PAYLOAD_TOO_LARGE"}
+"""Deepgram's error code for each status of a failed upload."""
 SPOOL_BYTES = 1_000_000
-"""More of an upload than this is kept on disk."""
+"""A larger upload is kept on disk."""
 PIECE_S = 10
+"""Raw audio is read from the file in pieces of this length, in seconds."""
 SCHEMES = ("token", "bearer")
-TTL_S, MOST_TTL_S = 30, 3600
+"""The schemes of a key, in the `Authorization` header and as the first subprotocol."""
+DEFAULT_TOKEN_S, MAX_TOKEN_S = 30, 3600
+"""How long a token is valid, in seconds."""
 MAX_GRANT_BYTES = 10_000
+"""The longest body of a request for a token."""
 
 
 class Refusal(Exception):
-    """A request that is not served, in the terms of Deepgram's errors."""
+    """A request is refused: the status, and the fields of Deepgram's error object."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(status, code, message)
@@ -57,35 +74,38 @@ class Refusal(Exception):
         self.message = message
 
     def response(self, id_: str) -> Response:
+        """The HTTP answer to the request with this id."""
         headers = {"dg-request-id": id_, "dg-error": header_value(self.message)}
-        if self.status in (429, 503):
+        if self.status in RETRYABLE:
             headers["retry-after"] = str(RETRY_AFTER_S)
         body = {"err_code": self.code, "err_msg": self.message, "request_id": id_}
         return JSONResponse(body, self.status, headers)
 
 
 async def listen_live(websocket: WebSocket) -> None:
-    """A live session. Refusals are HTTP answers, given before the upgrade."""
+    """Serve a live session. A refusal is an HTTP answer before the upgrade."""
     service: Service = websocket.app.state.service
     id_ = request_id(websocket.scope)
     offered: list[str] = websocket.scope.get("subprotocols", [])
     subprotocol = offered[0] if offered and offered[0].lower() in SCHEMES else None
+    offered_key = offered[1] if subprotocol and len(offered) > 1 else None
     try:
-        _check_key(websocket, service.is_allowed_live, offered[1] if subprotocol and len(offered) > 1 else None)
+        if not service.access.admits_live(_key(websocket, offered_key)):
+            raise _invalid_key()
         if offered and subprotocol is None:
-            # A browser would close a socket that answers with none of its protocols, and say no more than that.
-            raise Refusal(400, "Bad Request", "subprotocol: expected token or bearer first, with the key behind it")
+            # A browser closes a socket that accepts none of its subprotocols, without showing a reason.
+            raise Refusal(400, "Bad Request", "subprotocol: expected token or bearer first, and the key after it")
         options = _options(websocket, is_live=True)
     except Refusal as refusal:
         await websocket.send_denial_response(refusal.response(id_))
         return
-    dialect = live_wire.Deepgram(options, _request(service, id_))
+    dialect = Deepgram(options, _request_metadata(service, id_))
     headers = _headers(id_, options)
     await serve(websocket, dialect, subprotocol, lambda error: _refusal(error).response(id_), headers)
 
 
 async def listen(request: Request) -> Response:
-    """Transcribe the body. A client that goes away ends the work."""
+    """Transcribe the body of a request. The work is cancelled if the client disconnects."""
     id_ = request_id(request.scope)
     upload = Upload(request, request.app.state.service.settings)
     started = time.monotonic()
@@ -97,37 +117,40 @@ async def listen(request: Request) -> Response:
 async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     service: Service = request.app.state.service
     try:
-        _check_key(request, service.is_allowed)
+        if not service.access.admits(_key(request)):
+            raise _invalid_key()
         options = _options(request, is_live=False)
         _check_type(request)
         with service.admission.upload(), SpooledTemporaryFile(SPOOL_BYTES) as file:
             sha256 = await _spool(upload, file)
             return await upload.until_disconnected(_transcribe(service, options, id_, file, sha256))
     except ClientDisconnect:
-        # Nobody is there to read it. The work was cancelled.
-        return Response(status_code=GONE)
+        # The work was cancelled, and no answer can be delivered.
+        return Response(status_code=CLIENT_GONE)
     except (Refusal, RequestError, LimitExceeded) as error:
         refusal = _refusal(error)
-        if refusal.status != SLOW:
+        if refusal.status != SLOW_UPLOAD:
             await upload.discard()
         return refusal.response(id_)
 
 
 async def grant_token(request: Request) -> Response:
-    """A token that opens live streams for a while, for clients that must not have the API key."""
+    """Make a token that opens live sessions for a while, for clients that must not have the API key."""
     service: Service = request.app.state.service
     id_ = request_id(request.scope)
     upload = Upload(request, service.settings)
+    key = _key(request)
     try:
-        key = _check_key(request, service.is_allowed)
-        ttl_s = _ttl_s(await _short_body(upload))
+        if not service.access.admits(key):
+            raise _invalid_key()
+        token_s = _token_s(await _short_body(upload))
     except ClientDisconnect:
-        return Response(status_code=GONE)
+        return Response(status_code=CLIENT_GONE)
     except (Refusal, RequestError) as error:
         await upload.discard()
         return _refusal(error).response(id_)
-    token = service.sign_client_secret(key, math.ceil(time.time() + ttl_s), {})
-    return JSONResponse({"access_token": token.value, "expires_in": ttl_s}, headers={"dg-request-id": id_})
+    token = service.access.sign_client_secret(key, math.ceil(time.time() + token_s), {})
+    return JSONResponse({"access_token": token.value, "expires_in": token_s}, headers={"dg-request-id": id_})
 
 
 async def _short_body(upload: Upload) -> bytes:
@@ -140,29 +163,32 @@ async def _short_body(upload: Upload) -> bytes:
     return content
 
 
-def _ttl_s(content: bytes) -> float:
+def _token_s(content: bytes) -> float:
+    """How long a token is to be valid, in seconds, from the body of its request."""
     try:
-        ttl_s = read_object(content.decode() or "{}").get("ttl_seconds")
+        token_s = read_object(content.decode() or "{}").get("ttl_seconds")
     except (UnicodeDecodeError, BadMessage) as error:
         raise Refusal(400, "Bad Request", f"body: {error}") from error
-    if ttl_s is None:
-        return TTL_S
-    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 1 <= ttl_s <= MOST_TTL_S:
-        got = shorten(ttl_s)
-        raise Refusal(400, "Bad Request", f"ttl_seconds: expected a number from 1 to {MOST_TTL_S}, got {got}")
-    return ttl_s
+    if token_s is None:
+        return DEFAULT_TOKEN_S
+    if not number_from(1, MAX_TOKEN_S)(token_s):
+        got = shorten(token_s)
+        raise Refusal(400, "Bad Request", f"ttl_seconds: expected a number from 1 to {MAX_TOKEN_S}, got {got}")
+    seconds: float = token_s
+    return seconds
 
 
 async def _transcribe(service: Service, options: Options, id_: str, file: IO[bytes], sha256: str) -> Response:
+    """Transcribe an uploaded file, whose content has this SHA-256."""
     audio_format, n_file_channels = options.audio, None
     if audio_format is None:
         if options.is_multichannel:
             n_file_channels = await asyncio.to_thread(file_decoder.n_channels, file)
         audio_format = AudioFormat("pcm_f32le", channels=n_file_channels or 1)
-    recording = Recording(options, _request(service, id_), audio_format.n_transcribed)
+    recording = Recording(options, _request_metadata(service, id_), audio_format.n_transcribed)
 
-    def take(event: events.Event) -> None:
-        recording.take(event)
+    def push(event: events.Event) -> None:
+        recording.push(event)
         if isinstance(event, events.Utterance):
             service.metrics.coverage.count(event)
 
@@ -172,7 +198,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
             await transcribe(
                 service.transcriber,
                 audio,
-                take,
+                push,
                 session_id=id_,
                 config=service.session_config,
                 options=TranscriptionOptions(
@@ -188,19 +214,21 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
 
 
 async def _raw(file: IO[bytes], audio: AudioFormat) -> AsyncGenerator[bytes, None]:
+    """A file of raw audio in pieces."""
     n_bytes = AudioDecoder(audio).bytes_per_s * PIECE_S
     while piece := await asyncio.to_thread(file.read, n_bytes):
         yield piece
 
 
 def _check_type(request: Request) -> None:
+    """Refuse a JSON body, which asks for a recording at another address."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == "application/json":
         raise Refusal(400, "Bad Request", "url: nothing is fetched by this server; send the audio itself as the body")
 
 
 async def _spool(upload: Upload, file: IO[bytes]) -> str:
-    """Put the body into the file, and say its SHA-256."""
+    """Write the body into the file, rewind it, and return the SHA-256 of the body in hexadecimal digits."""
     sha256 = hashlib.sha256()
     async with aclosing(upload.chunks()) as chunks:
         async for chunk in chunks:
@@ -212,21 +240,18 @@ async def _spool(upload: Upload, file: IO[bytes]) -> str:
     return sha256.hexdigest()
 
 
-def _check_key(
-    connection: HTTPConnection, is_allowed: Callable[[str | None], bool], offered: str | None = None
-) -> str | None:
-    """The key that the client shows, in a header or as it is offered otherwise; it is one that is allowed."""
-    scheme, _, value = connection.headers.get("authorization", "").partition(" ")
-    key = value.strip() if scheme.lower() in SCHEMES else offered
-    if not is_allowed(key):
-        service: Service = connection.app.state.service
-        service.metrics.refused_total.labels("unauthorized").inc()
-        message = "a valid API key is needed: Authorization: Token KEY, or Bearer"
-        raise Refusal(401, "INVALID_AUTH", message)
-    return key
+def _key(connection: HTTPConnection, offered: str | None = None) -> str | None:
+    """The key in the `Authorization` header, else the one that was offered as a subprotocol."""
+    key = header_key(connection.headers, SCHEMES)
+    return offered if key is None else key
+
+
+def _invalid_key() -> Refusal:
+    return Refusal(401, "INVALID_AUTH", "a valid API key is needed: Authorization: Token KEY, or Bearer")
 
 
 def _options(connection: HTTPConnection, is_live: bool) -> Options:
+    """The options in the URL of a request."""
     service: Service = connection.app.state.service
     try:
         return parse(connection.query_params.multi_items(), service.transcriber.info.languages, is_live)
@@ -235,6 +260,7 @@ def _options(connection: HTTPConnection, is_live: bool) -> Options:
 
 
 def _refusal(error: Refusal | RequestError | LimitExceeded) -> Refusal:
+    """An error in Deepgram's terms."""
     match error:
         case Refusal():
             return error
@@ -246,12 +272,12 @@ def _refusal(error: Refusal | RequestError | LimitExceeded) -> Refusal:
             return Refusal(429, "TOO_MANY_REQUESTS", error.message)
 
 
-def _request(service: Service, id_: str) -> live_wire.Request:
-    return live_wire.Request(id_, service.transcriber.info.name, VERSION, datetime.now(UTC))
+def _request_metadata(service: Service, id_: str) -> RequestMetadata:
+    return RequestMetadata(id_, service.transcriber.info.name, VERSION, datetime.now(UTC))
 
 
 def _headers(id_: str, options: Options) -> Mapping[str, str]:
-    """Of an answer: whose it is, and what of the request was not done as it was asked for."""
+    """The headers of an answer: the request's id, and which parameters were ignored or replaced."""
     headers = {"dg-request-id": id_}
     if options.ignored:
         headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))

@@ -1,4 +1,4 @@
-"""Deepgram's answer to a recording: the events of a session, gathered by channel.
+"""Deepgram's answer to a recording, made from the events of a session.
 
 Source: the response types of deepgram-sdk 7.17 (`types/listen_v1response*.py`).
 """
@@ -9,26 +9,30 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from app.dialects.deepgram.live_wire import Request
+from app.dialects.deepgram.metadata import Request
 from app.dialects.deepgram.options import Options
 from app.dialects.deepgram.words import mean_confidence, plain, wire_words
+from app.languages import WITHOUT_SPACES
 from app.session import events
-from app.session.languages import WITHOUT_SPACES
 
 SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
+"""A word that ends in one of these ends its sentence."""
 
 Words = list[dict[str, Any]]
 
 
 @dataclass(slots=True)
 class _Channel:
+    """What was transcribed of one channel."""
+
     utterances: list[tuple[str, Words]] = field(default_factory=list)
-    """Those with text, and their words."""
+    """The text and the words of each utterance that has text."""
     words: Words = field(default_factory=list)
-    """Of the utterance that has not ended."""
+    """The words of the utterance that has not ended."""
     confidences: list[float] = field(default_factory=list)
+    """The confidence of each segment."""
     languages: Counter[str] = field(default_factory=Counter)
-    """How many words are in which."""
+    """How many words are in each language."""
 
     @property
     def language(self) -> str | None:
@@ -36,7 +40,7 @@ class _Channel:
 
 
 class Recording:
-    """Takes the events of a recording's session; `response` is the answer, once the last one has come."""
+    """Collects the events of a recording's session. After the last event, `response` is the answer."""
 
     def __init__(self, options: Options, request: Request, n_channels: int) -> None:
         self._options = options
@@ -44,7 +48,8 @@ class Recording:
         self._channels = [_Channel() for _ in range(n_channels)]
         self._audio_s = 0.0
 
-    def take(self, event: events.Event) -> None:
+    def push(self, event: events.Event) -> None:
+        """Add the next event of the session."""
         match event:
             case events.Segment():
                 channel = self._channels[event.channel]
@@ -62,6 +67,11 @@ class Recording:
                 self._audio_s = event.audio_s
 
     def response(self, sha256: str) -> dict[str, Any]:
+        """The JSON object of the answer.
+
+        Args:
+            sha256: the hash of the uploaded bytes, in hexadecimal digits.
+        """
         metadata = self._request.metadata(sha256, self._audio_s, len(self._channels), self._options)
         if warnings := list(self._warnings()):
             metadata["warnings"] = warnings
@@ -94,11 +104,12 @@ class Recording:
         return answer
 
     def _utterances(self) -> list[dict[str, Any]]:
-        """Words between pauses of `utt_split`, of all channels in the order in which they were said."""
+        """The words of all channels, split at pauses of `utt_split`, in the order in which they were spoken."""
+        pause_s = self._options.utterance_split_s
         found = [
             self._utterance(number, words)
             for number, channel in enumerate(self._channels)
-            for words in _split([word for _, words in channel.utterances for word in words], self._options.split_s)
+            for words in _split([word for _, words in channel.utterances for word in words], pause_s)
         ]
         return sorted(found, key=lambda each: (each["start"], each["channel"]))
 
@@ -115,7 +126,7 @@ class Recording:
         }
 
     def _paragraphs(self, channel: _Channel) -> dict[str, Any]:
-        """One for each stretch of speech between pauses, in sentences as far as there is punctuation."""
+        """One paragraph for each utterance, split into sentences where there is punctuation."""
         paragraphs = []
         for _, words in channel.utterances:
             sentences = [
@@ -137,21 +148,23 @@ class Recording:
 
 
 def _written(word: dict[str, Any]) -> str:
+    """A word with punctuation, if formatting is on."""
     written: str = word.get("punctuated_word", word["word"])
     return written
 
 
 def _split(words: Words, pause_s: float) -> Iterator[Words]:
+    """Split words at pauses of at least `pause_s` seconds."""
     begin = 0
-    for at in range(1, len(words) + 1):
-        if at == len(words) or words[at]["start"] - words[at - 1]["end"] >= pause_s:
-            yield words[begin:at]
-            begin = at
+    for end in range(1, len(words) + 1):
+        if end == len(words) or words[end]["start"] - words[end - 1]["end"] >= pause_s:
+            yield words[begin:end]
+            begin = end
 
 
 def _sentences(words: Words) -> Iterator[Words]:
     begin = 0
-    for at, word in enumerate(words, 1):
-        if at == len(words) or _written(word).endswith(SENTENCE_ENDS):
-            yield words[begin:at]
-            begin = at
+    for end, word in enumerate(words, 1):
+        if end == len(words) or _written(word).endswith(SENTENCE_ENDS):
+            yield words[begin:end]
+            begin = end

@@ -1,4 +1,4 @@
-"""Deepgram's query parameters, live and prerecorded: what they come to here, and which of them change nothing.
+"""Deepgram's query parameters, live and prerecorded, as options; the parameters without effect are listed.
 
 Sources: the query parameters of deepgram-sdk 7.17 (`listen/v1/client.py`, `listen/v1/media/client.py`).
 """
@@ -13,96 +13,117 @@ from app.media.pcm import AudioFormat, Encoding
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RAW: dict[str, Encoding] = {"linear16": "pcm_s16le", "linear32": "pcm_f32le", "mulaw": "mulaw", "alaw": "alaw"}
-IN_CONTAINERS = ("flac", "opus", "ogg-opus", "speex")
-"""Encodings that come in a container of their own, which is recognised by what it holds."""
+"""Deepgram's names of raw encodings."""
+CONTAINER_ENCODINGS = ("flac", "opus", "ogg-opus", "speex")
+"""Encodings that arrive in a container. The server recognises the container from its content."""
 SILENCE_MS = 500
-LEAST_SILENCE_MS, MOST_SILENCE_MS = 300, 5000
-"""Shorter pauses lie between words too; what is cut there is read wrongly."""
-LEAST_UTTERANCE_END_MS, MOST_UTTERANCE_END_MS = 1000, 5000
+"""The silence that ends an utterance by default, in milliseconds."""
+MIN_SILENCE_MS, MAX_SILENCE_MS = 300, 5000
+"""The silence that `endpointing` may ask for, in milliseconds.
+
+Pauses shorter than the minimum also occur between words, and audio that is cut there is transcribed wrongly.
+"""
+MIN_UTTERANCE_END_MS, MAX_UTTERANCE_END_MS = 1000, 5000
 SPLIT_S = 0.8
-"""Deepgram's default for `utt_split`."""
+"""Deepgram's default for `utt_split`, in seconds."""
+MAX_SPLIT_S = 60.0
 MAX_EXTRA = 20
+"""At most this many `extra` parameters are repeated in the metadata."""
 MAX_EXTRA_CHARS = 200
-# What is said of parameters is bounded, whatever a client sends.
-MAX_NAMED = 20
-MAX_NAME_CHARS = 40
+MAX_IGNORED = 20
+"""The answer names at most this many parameters without effect, whatever the client sends."""
+MAX_IGNORED_CHARS = 40
+"""The answer repeats at most this many characters of the name of a parameter without effect."""
 
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 OFF = ("false", "0", "")
+"""Values with which an unknown parameter asks for nothing, so that it is not reported."""
 MULTI = "multi"
-MOST_SPLIT_S = 60.0
+"""The value of `language` that asks for all languages."""
 _KEYWORD = re.compile(r"(.*?)(?::([+-]?\d+(?:\.\d+)?))?", re.DOTALL)
 
-# Without effect here, and none is wanted: any name of a model is answered by the one that is served, text is never held
-# back to be formatted, and nothing is kept that a model could be trained on.
 GRANTED = {"model", "no_delay", "mip_opt_out"}
-# Who asks for these must not get a transcript that lacks what was asked for.
+"""Parameters that are fulfilled without an effect.
+
+The one model answers under any name, text never waits for its formatting, and no audio is kept to train a model.
+"""
 REFUSED = {
     "callback": "results are sent over this connection only; leave it out",
     "redact": "nothing is redacted by this server; leave it out",
 }
+"""Parameters that fail the request, with reasons: a client that needs them must not get a transcript without them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
+    """What the URL of a request asks for."""
+
     audio: AudioFormat | None = None
-    """`None`: a container, which says for itself what it holds."""
+    """The raw format; `None` for a container, which describes its own format."""
     is_multichannel: bool = False
+    """Transcribe each channel on its own."""
     channels: int | None = None
+    """How many channels there are; `None` if the audio itself says it."""
     language: str | None = None
-    """`None`: detected."""
+    """A language code; `None` to detect the language."""
     is_multilingual: bool = False
-    """Say of every text which language it is in."""
+    """Report the language of each text."""
     detects_language: bool = False
-    """Say of a recording which language it is in."""
+    """Report the language of the recording."""
     hotwords: tuple[str, ...] = ()
     punctuate: bool = False
     smart_format: bool = False
     interim: bool = False
     silence_ms: int = SILENCE_MS
-    tells_endpoints: bool = True
+    reports_endpoints: bool = True
+    """Set `speech_final` in the last result of an utterance."""
     utterance_end_s: float | None = None
+    """Send `UtteranceEnd` after this many seconds without a word; `None`: never."""
     vad_events: bool = False
     utterances: bool = False
-    split_s: float = SPLIT_S
+    utterance_split_s: float = SPLIT_S
+    """The pause between two utterances of a recording, in seconds."""
     wants_paragraphs: bool = False
     extra: tuple[tuple[str, str], ...] = ()
+    """Names and values that the metadata repeats."""
     ignored: tuple[str, ...] = ()
-    """Parameters that change nothing, by name."""
+    """Names of the parameters without effect."""
     adjusted: tuple[str, ...] = ()
     """Parameters whose value was replaced, as `name=value`."""
 
     @property
     def is_formatted(self) -> bool:
-        """Punctuation and case are wanted."""
+        """Whether the client wants punctuation and case."""
         return self.punctuate or self.smart_format
 
     @property
     def paragraphs(self) -> bool:
-        """With Deepgram, smart formatting brings them along."""
+        """Whether the client wants paragraphs. Deepgram's smart formatting includes them."""
         return self.wants_paragraphs or self.smart_format
 
 
 def parse(query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: bool) -> Options:
-    """What the parameters of a URL ask for.
+    """The options in the parameters of a URL.
 
     Args:
+        query: names and values.
         languages: the codes that the model knows.
+        is_live: the audio is live, not a recording.
 
     Raises:
-        BadStart: a value cannot be honoured, or must not be left out of account.
+        BadStart: a value is wrong, or a parameter is one that the server refuses.
     """
-    values = _Values(query)
+    values = _Query(query)
     for name, why in REFUSED.items():
-        if asked := values.texts(name):
-            raise BadStart(name, f"none, as {why}", asked[0])
+        if wanted := values.texts(name):
+            raise BadStart(name, f"none, as {why}", wanted[0])
     for name in GRANTED:
         values.texts(name)
     is_multichannel = values.boolean("multichannel")
     audio, channels = _audio(values, is_multichannel, is_live)
     language = _language(values, languages)
     detects_language = not is_live and _detects(values)
-    silence_ms, tells_endpoints = _endpointing(values) if is_live else (SILENCE_MS, False)
+    silence_ms, reports_endpoints = _endpointing(values) if is_live else (SILENCE_MS, False)
     return Options(
         audio=audio,
         is_multichannel=is_multichannel,
@@ -115,26 +136,26 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: b
         smart_format=values.boolean("smart_format"),
         interim=is_live and values.boolean("interim_results"),
         silence_ms=silence_ms,
-        tells_endpoints=tells_endpoints,
+        reports_endpoints=reports_endpoints,
         utterance_end_s=_utterance_end(values) if is_live else None,
         vad_events=is_live and values.boolean("vad_events"),
         utterances=not is_live and values.boolean("utterances"),
-        split_s=SPLIT_S if is_live else values.number("utt_split", SPLIT_S, MOST_SPLIT_S),
+        utterance_split_s=SPLIT_S if is_live else values.number("utt_split", SPLIT_S, MAX_SPLIT_S),
         wants_paragraphs=not is_live and values.boolean("paragraphs"),
         extra=tuple(map(_pair, values.texts("extra")[:MAX_EXTRA])),
         ignored=values.ignored(),
-        adjusted=tuple(values.adjusted),
+        adjusted=values.adjusted,
     )
 
 
 def hotwords(keyterms: Iterable[str]) -> tuple[str, ...]:
-    """Of these terms, as many as the engine takes."""
+    """The first of these terms that the engine accepts, up to its limit."""
     terms = (text.strip() for text in keyterms)
     return tuple(text for text in terms if 0 < len(text.encode()) <= MAX_HOTWORD_BYTES)[:MAX_HOTWORDS]
 
 
-def _audio(values: "_Values", is_multichannel: bool, is_live: bool) -> tuple[AudioFormat | None, int | None]:
-    """The raw format, or `None` for a container; and how many channels there are, where that is said."""
+def _audio(values: "_Query", is_multichannel: bool, is_live: bool) -> tuple[AudioFormat | None, int | None]:
+    """The raw format, or `None` for a container; and the number of channels, or `None` if the audio itself says it."""
     encoding = values.text("encoding")
     if encoding in RAW:
         sample_rate = values.integer("sample_rate", 8000, 48_000)
@@ -142,11 +163,11 @@ def _audio(values: "_Values", is_multichannel: bool, is_live: bool) -> tuple[Aud
             raise BadStart("sample_rate", f"an integer from 8000 to 48000 with encoding={encoding}", None)
         n_channels = values.integer("channels", 1, 8) or 1
         return AudioFormat(RAW[encoding], sample_rate, n_channels, is_mixed=not is_multichannel), n_channels
-    if encoding is not None and encoding not in IN_CONTAINERS:
-        known = ", ".join((*RAW, *IN_CONTAINERS))
+    if encoding is not None and encoding not in CONTAINER_ENCODINGS:
+        known = ", ".join((*RAW, *CONTAINER_ENCODINGS))
         raise BadStart("encoding", f"one of {known}, or none for what is in a container", encoding)
     if not (is_live and is_multichannel):
-        # What is in the container, it says itself.
+        # The container says how many channels it holds.
         return None, None
     channels = values.integer("channels", 1, 8)
     if channels is None:
@@ -154,87 +175,90 @@ def _audio(values: "_Values", is_multichannel: bool, is_live: bool) -> tuple[Aud
     return None, channels
 
 
-def _language(values: "_Values", languages: Sequence[str]) -> str | None:
-    """A code that the model knows, or `MULTI`. Regions make no difference to it, but for Cantonese."""
-    asked = values.text("language")
-    if asked is None:
+def _language(values: "_Query", languages: Sequence[str]) -> str | None:
+    """A code that the model knows, or `MULTI`. The model knows no regions, except for Cantonese."""
+    wanted = values.text("language")
+    if wanted is None:
         return "en" if "en" in languages else None
-    if asked.lower() == MULTI:
+    if wanted.lower() == MULTI:
         if len(languages) == 1:
             values.adjust("language", languages[0])
         return MULTI
-    code = asked.lower().partition("-")[0]
-    if asked.lower() == "zh-hk" and "yue" in languages:
+    code = wanted.lower().partition("-")[0]
+    if wanted.lower() == "zh-hk" and "yue" in languages:
         return "yue"
     if code not in languages:
-        raise BadStart("language", f"multi, or one of {', '.join(languages)} with or without a region", asked)
+        raise BadStart("language", f"multi, or one of {', '.join(languages)} with or without a region", wanted)
     return code
 
 
-def _detects(values: "_Values") -> bool:
-    """`detect_language`: true, false, or the languages to choose among, which are chosen among all the same."""
-    asked = values.texts("detect_language")
-    if not asked or asked[0].lower() in BOOLEANS:
-        return bool(asked) and BOOLEANS[asked[0].lower()]
+def _detects(values: "_Query") -> bool:
+    """Whether `detect_language` is on. A list of languages counts as true: the model chooses among all."""
+    wanted = values.texts("detect_language")
+    if not wanted or wanted[0].lower() in BOOLEANS:
+        return bool(wanted) and BOOLEANS[wanted[0].lower()]
     values.adjust("detect_language", "true")
     return True
 
 
-def _endpointing(values: "_Values") -> tuple[int, bool]:
-    """Milliseconds of silence that end an utterance, and whether the client wants to hear that it has ended."""
-    asked = values.text("endpointing")
-    if asked is None or asked.lower() == "true":
-        return SILENCE_MS, True
-    if asked.lower() == "false":
-        return SILENCE_MS, False
-    if not asked.isascii() or not asked.isdigit():
-        raise BadStart("endpointing", "milliseconds, true or false", asked)
-    silence_ms = min(max(int(asked[:9]), LEAST_SILENCE_MS), MOST_SILENCE_MS)
-    if silence_ms != int(asked[:9]):
+def _endpointing(values: "_Query") -> tuple[int, bool]:
+    """The silence that ends an utterance, in milliseconds, and whether results say that an utterance has ended."""
+    wanted = values.text("endpointing")
+    if wanted is None or wanted.lower() in ("true", "false"):
+        return SILENCE_MS, wanted is None or wanted.lower() == "true"
+    if not wanted.isascii() or not wanted.isdigit():
+        raise BadStart("endpointing", "milliseconds, true or false", wanted)
+    # Nine digits are enough for any number of milliseconds. Parsing a very long number is slow.
+    wanted_ms = int(wanted[:9])
+    silence_ms = min(max(wanted_ms, MIN_SILENCE_MS), MAX_SILENCE_MS)
+    if silence_ms != wanted_ms:
         values.adjust("endpointing", silence_ms)
     return silence_ms, True
 
 
-def _utterance_end(values: "_Values") -> float | None:
-    after_ms = values.integer("utterance_end_ms", LEAST_UTTERANCE_END_MS, MOST_UTTERANCE_END_MS)
+def _utterance_end(values: "_Query") -> float | None:
+    after_ms = values.integer("utterance_end_ms", MIN_UTTERANCE_END_MS, MAX_UTTERANCE_END_MS)
     return None if after_ms is None else after_ms / 1000
 
 
-def _hotwords(values: "_Values") -> tuple[str, ...]:
-    """Key terms, and keywords without their weights; as many as the engine takes."""
+def _hotwords(values: "_Query") -> tuple[str, ...]:
+    """Key terms, and keywords without their weights, up to the engine's limit."""
     keyterms = values.texts("keyterm")
     keywords = [_KEYWORD.fullmatch(text) for text in values.texts("keywords")]
     boosted = [match[1] for match in keywords if match and not (match[2] or "").startswith("-")]
-    taken = hotwords([*keyterms, *boosted])
-    if len(taken) < len(keyterms) + len(keywords):
-        values.adjust("keyterm" if keyterms else "keywords", f"{len(taken)} of {len(keyterms) + len(keywords)}")
+    accepted = hotwords([*keyterms, *boosted])
+    if len(accepted) < len(keyterms) + len(keywords):
+        values.adjust("keyterm" if keyterms else "keywords", f"{len(accepted)} of {len(keyterms) + len(keywords)}")
     elif any(match and match[2] for match in keywords):
         values.adjust("keywords", "without weights")
-    return taken
+    return accepted
 
 
 def _pair(text: str) -> tuple[str, str]:
+    """A name and a value, from the text `name:value`."""
     key, _, value = text[:MAX_EXTRA_CHARS].partition(":")
     return key, value
 
 
-class _Values:
-    """Takes known parameters out of a query; what is left over at the end changed nothing."""
+class _Query:
+    """The parameters of a URL, popped one by one. The parameters that remain at the end had no effect."""
 
     def __init__(self, query: Iterable[tuple[str, str]]) -> None:
         self._values: dict[str, list[str]] = {}
         for name, value in query:
             self._values.setdefault(name, []).append(value)
-        self.adjusted: list[str] = []
+        self._adjusted: list[str] = []
 
     def texts(self, name: str) -> list[str]:
-        """All values of a parameter; an empty one, as some clients send for an option that is not set, is none."""
+        """All values of a parameter, without empty ones: some clients send these for an option that is not set."""
         return [value for value in self._values.pop(name, []) if value]
 
     def text(self, name: str) -> str | None:
+        """The first value of a parameter; `None` without one."""
         return next(iter(self.texts(name)), None)
 
     def boolean(self, name: str) -> bool:
+        """A parameter as a boolean; false without one."""
         value = self.text(name)
         if value is None:
             return False
@@ -242,30 +266,36 @@ class _Values:
             raise BadStart(name, "true or false", value)
         return BOOLEANS[value.lower()]
 
-    def integer(self, name: str, least: int, most: int) -> int | None:
+    def integer(self, name: str, low: int, high: int) -> int | None:
+        """A parameter as an integer from `low` to `high`; `None` without one."""
         value = self.text(name)
         if value is None:
             return None
-        if not (value.isascii() and value.isdigit() and len(value) < 10 and least <= int(value) <= most):
-            raise BadStart(name, f"an integer from {least} to {most}", value)
+        if not (value.isascii() and value.isdigit() and len(value) < 10 and low <= int(value) <= high):
+            raise BadStart(name, f"an integer from {low} to {high}", value)
         return int(value)
 
-    def number(self, name: str, default: float, most: float) -> float:
-        """From 0 on."""
+    def number(self, name: str, default: float, high: float) -> float:
+        """A parameter as a number from 0 to `high`."""
         value = self.text(name)
         try:
             number = default if value is None else float(value)
         except ValueError:
             number = math.nan
-        if not 0 <= number <= most:
-            raise BadStart(name, f"a number from 0 to {most:g}", value)
+        if not 0 <= number <= high:
+            raise BadStart(name, f"a number from 0 to {high:g}", value)
         return number
 
     def adjust(self, name: str, value: object) -> None:
-        """Take note that something else was made of a parameter."""
-        self.adjusted.append(f"{name}={value}")
+        """Report that the server uses this value instead of the one that was sent."""
+        self._adjusted.append(f"{name}={value}")
+
+    @property
+    def adjusted(self) -> tuple[str, ...]:
+        """The reported replacements, as `name=value`."""
+        return tuple(self._adjusted)
 
     def ignored(self) -> tuple[str, ...]:
-        """Names of what has not been taken, unless it only says that something is not wanted."""
-        asked = (name for name, values in self._values.items() if any(value.lower() not in OFF for value in values))
-        return tuple(name[:MAX_NAME_CHARS] for name in sorted(asked))[:MAX_NAMED]
+        """Names of the parameters that remain, except for those that only say that something is off."""
+        names = (name for name, values in self._values.items() if any(value.lower() not in OFF for value in values))
+        return tuple(name[:MAX_IGNORED_CHARS] for name in sorted(names))[:MAX_IGNORED]

@@ -1,4 +1,4 @@
-"""Text as Deepgram writes it: plain unless punctuation was asked for, and word by word in both ways."""
+"""Text and words as Deepgram writes them: without case and punctuation, unless formatting is on."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,30 +6,32 @@ from unicodedata import category
 
 from app.session.events import Word
 
-# Between letters and digits these belong to the word: "don't", "twenty-five", "3.5".
-INNER = "'’-.,:/@&_"
+INNER_PUNCTUATION = "'’-.,:/@&_"
+"""Characters that belong to a word when they stand between letters and digits: "don't", "twenty-five", "3.5"."""
 
 
 def plain(text: str) -> str:
-    """In lower case and without punctuation."""
+    """A text in lower case and without punctuation."""
     return " ".join(word for each in text.lower().split() if (word := _plain_word(each)))
 
 
 def _plain_word(word: str) -> str:
-    def is_kept(at: int, character: str) -> bool:
+    def is_kept(index: int, character: str) -> bool:
         if category(character)[0] != "P":
             return True
-        is_inside = word[at - 1 : at].isalnum() and word[at + 1 : at + 2].isalnum()
-        return character in INNER and is_inside
+        is_inside = word[index - 1 : index].isalnum() and word[index + 1 : index + 2].isalnum()
+        return character in INNER_PUNCTUATION and is_inside
 
-    return "".join(character for at, character in enumerate(word) if is_kept(at, character))
+    return "".join(character for index, character in enumerate(word) if is_kept(index, character))
 
 
 def wire_words(words: Iterable[Word], is_formatted: bool, language: str | None = None) -> list[dict[str, Any]]:
-    """Words as objects; punctuation alone is none.
+    """Words as JSON objects. A word that is punctuation alone is left out.
 
     Args:
-        language: the language they are in, where the client wants to know.
+        words: the words of a final text.
+        is_formatted: include each word with its case and punctuation.
+        language: the language of the words, if the client wants to know it.
     """
     written = []
     for word in words:
@@ -50,4 +52,5 @@ def wire_words(words: Iterable[Word], is_formatted: bool, language: str | None =
 
 
 def mean_confidence(words: Sequence[dict[str, Any]]) -> float:
+    """The mean confidence of words as JSON objects; 0 without words."""
     return round(sum(word["confidence"] for word in words) / len(words), 3) if words else 0.0

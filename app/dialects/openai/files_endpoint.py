@@ -1,4 +1,4 @@
-"""File transcription and translation over HTTP, as OpenAI's clients ask for it."""
+"""The HTTP endpoints of OpenAI's API that transcribe and translate files."""
 
 import asyncio
 import logging
@@ -14,13 +14,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
-from app.dialects.openai.files_wire import Options, TextStream, body, frame, read_options
-from app.errors import LimitExceeded, MediaError, SessionError
+from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
+from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
+from app.errors import LimitExceeded, MediaError, RequestError, SessionError
 from app.files.transcript import Transcript
 from app.files.transcription import FILE_ENDPOINTING, TranscriptionOptions, transcribe
 from app.files.uploads import Upload
 from app.media.file_decoder import decode_file
-from app.service.http_errors import RequestError, bearer_key, unauthorized
+from app.service.auth import header_key
+from app.service.http_errors import error_body, error_response, invalid_key
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.session import events
@@ -29,22 +31,20 @@ from engine import api
 logger = logging.getLogger(__name__)
 
 MODEL_HEADER = "x-tutti-model"
-# Names the fields of a request that changed nothing, so that none is ignored in silence.
-IGNORED_HEADER = "x-tutti-ignored"
-MAX_HEADER_CHARS = 500
-GONE = 499
+"""Names the model that answered, whatever name the client sent."""
 
-Run = Callable[[Callable[[events.Event], None]], Awaitable[None]]
-"""Transcribes a file, and hands out the events."""
+Transcription = Callable[[Callable[[events.Event], None]], Awaitable[None]]
+"""Transcribes a file, and passes each event to a callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEndpoint:
-    """`POST /v1/audio/transcriptions`, or `/v1/audio/translations`, as an ASGI application."""
+    """`POST /v1/audio/transcriptions` or `/v1/audio/translations`, as an ASGI application."""
 
     task: api.Task
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. The work is cancelled if the client disconnects."""
         request = Request(scope, receive)
         service: Service = request.app.state.service
         upload = Upload(request, service.settings)
@@ -59,21 +59,20 @@ class FileEndpoint:
                 finally:
                     await form.close()
         except ClientDisconnect:
-            # Nobody is there to read an answer. The work was cancelled.
-            status = GONE
+            # The work was cancelled, and no answer can be delivered.
+            status = CLIENT_GONE
         except (RequestError, LimitExceeded) as error:
-            refusal = error if isinstance(error, RequestError) else _no_room(error)
+            refusal = error if isinstance(error, RequestError) else _refusal(error)
             status = refusal.status
             await upload.discard()
-            await refusal.response()(scope, receive, send)
+            await error_response(refusal)(scope, receive, send)
         took_s = time.monotonic() - started
         logger.info("[%s] %s: %d in %.2f s", request_id(scope), scope["path"], status, took_s)
 
     def _check(self, service: Service, request: Request) -> None:
-        """What can be told without the body."""
-        if not service.is_allowed(bearer_key(request.headers.get("authorization"))):
-            service.metrics.refused_total.labels("unauthorized").inc()
-            raise unauthorized()
+        """Refuse a request for reasons that do not depend on its body."""
+        if not service.access.admits(header_key(request.headers)):
+            raise invalid_key()
         info = service.transcriber.info
         if self.task not in info.tasks:
             message = f"model: expected one that can {self.task}; this server runs {info.name}, which cannot"
@@ -82,51 +81,54 @@ class FileEndpoint:
     async def _answer(self, service: Service, form: FormData, scope: Scope, receive: Receive, send: Send) -> None:
         file = _file(form)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
-        options = read_options(fields, self.task)
+        options = parse_options(fields, self.task)
         headers = {MODEL_HEADER: header_value(service.transcriber.info.name)}
         if options.ignored:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
 
-        async def run(take: Callable[[events.Event], None]) -> None:
-            await _transcribe(service, file, options, request_id(scope), take)
+        async def transcription(on_event: Callable[[events.Event], None]) -> None:
+            await _transcribe(service, file, options, request_id(scope), on_event)
 
         if options.is_streamed:
             stream = EventStream(send, headers, service.settings.send_timeout_s)
-            await _stream(run, TextStream(options), stream)
+            await _stream(transcription, TextStream(options), stream)
             return
         transcript = Transcript()
-        await run(transcript.add)
-        content, media_type = body(transcript, options)
+        await transcription(transcript.add)
+        content, media_type = response_body(transcript, options)
         await Response(content, 200, headers, media_type)(scope, receive, send)
 
 
-async def _stream(run: Run, text: TextStream, stream: EventStream) -> None:
-    """Send text while it is being transcribed. A failure before the first event is raised, a later one is the last."""
-    # Not bounded: it holds no more than the text of the file. A client that does not read is cut off.
+async def _stream(transcription: Transcription, text: TextStream, stream: EventStream) -> None:
+    """Send text while the file is transcribed.
+
+    A failure before the first event is raised. A later failure becomes the last event.
+    """
+    # Not bounded: it holds no more than the text of the file. A client that does not read is disconnected.
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
 
-    def take(event: events.Event) -> None:
-        if message := text.take(event):
-            waiting.put_nowait(frame(message))
+    def on_event(event: events.Event) -> None:
+        if message := text.push(event):
+            waiting.put_nowait(sse_frame(message))
 
-    work = asyncio.ensure_future(run(take))
+    work = asyncio.ensure_future(transcription(on_event))
     work.add_done_callback(lambda _: waiting.put_nowait(None))
     try:
         while True:
             try:
                 async with asyncio.timeout(PING_EVERY_S):
-                    said = await waiting.get()
+                    frame = await waiting.get()
             except TimeoutError:
-                said = PING
-            if said is None:
+                frame = PING
+            if frame is None:
                 break
-            await stream.send(said)
+            await stream.send(frame)
         try:
             work.result()
         except RequestError as error:
             if not stream.has_begun:
                 raise
-            await stream.send(frame(error.body))
+            await stream.send(sse_frame(error_body(error)))
         await stream.end()
     finally:
         work.cancel()
@@ -134,11 +136,15 @@ async def _stream(run: Run, text: TextStream, stream: EventStream) -> None:
 
 
 async def _transcribe(
-    service: Service, file: IO[bytes], options: Options, name: str, on_event: Callable[[events.Event], None]
+    service: Service, file: IO[bytes], options: FileOptions, name: str, on_event: Callable[[events.Event], None]
 ) -> None:
-    """Raises `RequestError` for a file that is no audio, an option that the model cannot honour, a failing engine."""
+    """Transcribe a file, and pass each event to `on_event`.
 
-    def take(event: events.Event) -> None:
+    Raises:
+        RequestError: the file is no audio, the model does not support an option, or the engine failed.
+    """
+
+    def count_and_pass_on(event: events.Event) -> None:
         if isinstance(event, events.Utterance):
             service.metrics.coverage.count(event)
         on_event(event)
@@ -151,7 +157,7 @@ async def _transcribe(
             await transcribe(
                 service.transcriber,
                 audio,
-                take,
+                count_and_pass_on,
                 session_id=name,
                 config=service.session_config,
                 options=TranscriptionOptions(
@@ -176,6 +182,7 @@ async def _transcribe(
 
 
 def _file(form: FormData) -> IO[bytes]:
+    """The one uploaded file of a form."""
     files = form.getlist("file")
     if len(files) == 1 and isinstance(files[0], UploadFile):
         return files[0].file
@@ -183,11 +190,6 @@ def _file(form: FormData) -> IO[bytes]:
     raise RequestError(400, f"file: expected an audio file, got {got}", "file")
 
 
-def _no_room(error: LimitExceeded) -> RequestError:
-    """Too many uploads are the clients' matter, and 429; a server that is going down should be left at once."""
+def _refusal(error: LimitExceeded) -> RequestError:
+    """429 if the server is full: the client should wait. 503 if it is going down: the client should leave at once."""
     return RequestError(429 if error.code == "overloaded" else 503, error.message, code=error.code)
-
-
-def header_value(value: str) -> str:
-    value = value[:MAX_HEADER_CHARS]
-    return "".join(character if character.isprintable() and character.isascii() else "?" for character in value)

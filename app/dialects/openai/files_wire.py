@@ -1,4 +1,4 @@
-"""OpenAI's file transcription: form fields to options, transcripts and events to bodies and stream events."""
+"""OpenAI's file transcription: form fields to options, transcripts to response bodies, events to stream events."""
 
 import json
 import math
@@ -6,35 +6,38 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.dialects.openai.form import Form, bad_value
+from app.errors import RequestError
 from app.files.subtitles import cues, srt, vtt
 from app.files.transcript import Transcript, separator
-from app.service.http_errors import RequestError
+from app.languages import NAMES
 from app.session import events
-from app.session.languages import NAMES
 from engine import api
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
-MAX_PROMPT_CHARS = 10_000
-SILENCE_MS = (100, 5000)
-# Whisper's encoder makes one state of 20 ms of audio.
 STATES_PER_S = 50
-# A probability that was rounded to nothing still has a logarithm.
-LEAST_PROBABILITY = 1e-6
+"""Whisper's encoder makes one state of 20 ms of audio."""
+MIN_PROBABILITY = 1e-6
+"""A lower probability counts as this one, since a probability that was rounded to 0 has no logarithm."""
 CODES = {name: code for code, name in NAMES.items()}
+"""The code of each language's English name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a client asks of one file."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOptions:
+    """The options of one file's transcription."""
 
     task: api.Task = "transcribe"
     response_format: str = "json"
     is_streamed: bool = False
-    times_segments: bool = True
-    times_words: bool = False
+    has_segments: bool = True
+    """The answer lists segments with their times."""
+    has_words: bool = False
+    """The answer lists words with their times."""
     has_logprobs: bool = False
     language: str | None = None
+    """A language code, or `None` to detect the language."""
     prompt: str = ""
     hotwords: tuple[str, ...] = ()
     temperature: float = 0.0
@@ -42,42 +45,42 @@ class Options:
     falls_back: bool = True
     carries_context: bool = False
     silence_ms: int | None = None
-    """Silence at which the audio may be cut; `None` leaves it to the service."""
+    """The silence at which the audio may be cut, in milliseconds; `None` for the service's own."""
     ignored: tuple[str, ...] = ()
-    """Names of the fields that change nothing."""
+    """Names of the form fields that had no effect."""
 
     @property
     def needs_words(self) -> bool:
-        """Subtitles are cut where words end."""
-        return self.times_words or self.has_logprobs or self.response_format in ("srt", "vtt")
+        """Whether the engine must time words; subtitles need it too, because they are cut at the ends of words."""
+        return self.has_words or self.has_logprobs or self.response_format in ("srt", "vtt")
 
 
-def read_options(items: Iterable[tuple[str, str]], task: api.Task) -> Options:
+def parse_options(items: Iterable[tuple[str, str]], task: api.Task) -> FileOptions:
     """The options in the text fields of a form.
 
     Raises:
-        RequestError: a value cannot be honoured.
+        RequestError: a value is wrong, or asks for something that this server does not do.
     """
     form = Form(items)
-    # Any name will do: clients send those of OpenAI's models. The answer says which one it was.
+    # Any name is accepted: clients send the names of OpenAI's models. A header of the answer names the model used.
     form.text("model")
     response_format = _response_format(form)
     is_streamed = form.boolean("stream")
     granularities = _granularities(form, response_format)
     if is_streamed and response_format not in ("json", "text"):
-        # There is one kind of stream; times have no place in it.
+        # There is one stream format, and it has no times.
         form.ignore("response_format")
         if granularities:
             form.ignore("timestamp_granularities")
     if is_streamed:
         response_format, granularities = "json", frozenset()
     _refuse_speakers(form)
-    return Options(
+    return FileOptions(
         task=task,
         response_format=response_format,
         is_streamed=is_streamed,
-        times_segments="segment" in granularities or not granularities,
-        times_words="word" in granularities,
+        has_segments="segment" in granularities or not granularities,
+        has_words="word" in granularities,
         has_logprobs=_logprobs(form, response_format),
         language=_language(form),
         prompt=_prompt(form),
@@ -125,7 +128,7 @@ def _refuse_speakers(form: Form) -> None:
 
 
 def _language(form: Form) -> str | None:
-    """A code; English names are taken as well. Of several possible languages none is preferred."""
+    """A language code, from a code or an English name. If several `languages` are possible, the model detects one."""
     language = form.text("language")
     possible = form.texts("languages")
     if not language and len(possible) == 1:
@@ -147,7 +150,7 @@ def _prompt(form: Form) -> str:
 
 
 def _hotwords(form: Form) -> tuple[str, ...]:
-    """Names and terms: OpenAI's list of keywords, or separated by commas as other servers of Whisper take them."""
+    """Hotwords, from OpenAI's list `keywords`, or from `hotwords` with commas, as other Whisper servers expect them."""
     listed = {"keywords": form.texts("keywords"), "hotwords": tuple((form.text("hotwords") or "").split(","))}
     hotwords: list[str] = []
     for name, values in listed.items():
@@ -161,7 +164,7 @@ def _hotwords(form: Form) -> tuple[str, ...]:
 
 
 def _silence_ms(form: Form) -> int | None:
-    """Of the chunking strategy. Audio is always cut by voice activity, so that `auto` is what happens anyway."""
+    """The silence in `chunking_strategy`. Audio is always cut by voice activity, so `auto` changes nothing."""
     name = "chunking_strategy"
     strategy = form.nested(name)
     if strategy is None or strategy in ("", "auto"):
@@ -169,14 +172,14 @@ def _silence_ms(form: Form) -> int | None:
     if isinstance(strategy, str):
         raise bad_value(name, "auto or an object of type server_vad", strategy)
     strategy.choice(f"{name}[type]", ("server_vad",), "missing")
-    silence_ms = strategy.number(f"{name}[silence_duration_ms]", 0, *SILENCE_MS)
+    silence_ms = strategy.number(f"{name}[silence_duration_ms]", 0, MIN_SILENCE_MS, MAX_SILENCE_MS)
     for each in strategy.ignored:
         form.ignore(each)
     return silence_ms or None
 
 
-def body(transcript: Transcript, options: Options) -> tuple[str, str]:
-    """The answer to a request that is not streamed, and its media type."""
+def response_body(transcript: Transcript, options: FileOptions) -> tuple[str, str]:
+    """The body of an answer that is not streamed, and its media type."""
     match options.response_format:
         case "text":
             return transcript.text + "\n", "text/plain"
@@ -190,7 +193,7 @@ def body(transcript: Transcript, options: Options) -> tuple[str, str]:
             return _json(_plain(transcript, options)), "application/json"
 
 
-def _plain(transcript: Transcript, options: Options) -> dict[str, Any]:
+def _plain(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
     languages = dict.fromkeys(segment.language for segment in transcript.segments if segment.language)
     answer: dict[str, Any] = {
         "text": transcript.text,
@@ -200,12 +203,12 @@ def _plain(transcript: Transcript, options: Options) -> dict[str, Any]:
     if options.has_logprobs:
         stream = TextStream(options)
         for segment in transcript.segments:
-            stream.take(segment)
+            stream.push(segment)
         answer["logprobs"] = stream.logprobs
     return answer
 
 
-def _verbose(transcript: Transcript, options: Options) -> dict[str, Any]:
+def _verbose(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
     language = "en" if options.task == "translate" else transcript.language
     answer: dict[str, Any] = {
         "task": options.task,
@@ -213,12 +216,12 @@ def _verbose(transcript: Transcript, options: Options) -> dict[str, Any]:
         "duration": transcript.audio_s,
         "text": transcript.text,
         "usage": _duration(transcript),
-        # Ours: seconds of speech that have no text.
+        # Not in OpenAI's API: where there is speech without text, in seconds.
         "uncovered": transcript.uncovered,
     }
-    if options.times_segments:
+    if options.has_segments:
         answer["segments"] = [_segment(segment) for segment in transcript.segments]
-    if options.times_words:
+    if options.has_words:
         answer["words"] = [
             {"word": word.text, "start": word.start_s, "end": word.end_s}
             for segment in transcript.segments
@@ -231,7 +234,7 @@ def _segment(segment: events.Segment) -> dict[str, Any]:
     source = segment.source
     return {
         "id": segment.id,
-        # Mel frames of 10 ms before the window that the segment was read from.
+        # Where the segment's window begins, in mel frames of 10 ms.
         "seek": round(segment.window_start_s * 100),
         "start": segment.start_s,
         "end": segment.end_s,
@@ -249,9 +252,9 @@ def _duration(transcript: Transcript) -> dict[str, Any]:
 
 
 class TextStream:
-    """The events of a streamed answer: text as it becomes final, then all of it once more with the usage."""
+    """Makes the events of a streamed answer: a delta for each segment, then the whole text and the usage."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: FileOptions) -> None:
         self.logprobs: list[dict[str, Any]] = []
         self._options = options
         self._texts: list[str] = []
@@ -259,8 +262,8 @@ class TextStream:
         self._utterance: int | None = None
         self._n_tokens = 0
 
-    def take(self, event: events.Event) -> dict[str, Any] | None:
-        """What the client is told of an event, if anything."""
+    def push(self, event: events.Event) -> dict[str, Any] | None:
+        """The stream event for an event of the session; `None` if it has none."""
         match event:
             case events.Segment():
                 return self._delta(event)
@@ -303,17 +306,22 @@ class TextStream:
 
 
 def _logprobs_of(segment: events.Segment, lead: str) -> list[dict[str, Any]]:
-    """One for each word, with the mean probability of its tokens; the words add up to the text of the segment."""
-    made: list[dict[str, Any]] = []
+    """One entry for each word, with the mean probability of its tokens. The entries join to the segment's text.
+
+    Args:
+        segment: its source has words.
+        lead: the separator before the segment.
+    """
+    entries: list[dict[str, Any]] = []
     for word in segment.source.words or ():
-        text = word.text if made or segment.text.startswith(" ") else lead + word.text.lstrip()
-        logprob = round(math.log(max(word.probability, LEAST_PROBABILITY)), 4)
-        made.append({"token": text, "logprob": logprob, "bytes": list(text.encode())})
-    return made
+        text = word.text if entries or segment.text.startswith(" ") else lead + word.text.lstrip()
+        logprob = round(math.log(max(word.probability, MIN_PROBABILITY)), 4)
+        entries.append({"token": text, "logprob": logprob, "bytes": list(text.encode())})
+    return entries
 
 
-def frame(message: dict[str, Any]) -> str:
-    """A server-sent event."""
+def sse_frame(message: dict[str, Any]) -> str:
+    """A message as a server-sent event."""
     return f"data: {_json(message)}\n\n"
 
 

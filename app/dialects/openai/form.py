@@ -1,20 +1,19 @@
-"""The text fields of a form, taken one by one; what nobody took is known to be without effect."""
+"""The text fields of a form, popped one by one. The fields that remain at the end had no effect."""
 
 import json
 import math
 from collections.abc import Iterable
 from typing import TypeVar
 
-from app.errors import shorten
-from app.service.http_errors import RequestError
+from app.errors import RequestError, shorten
 
 _Number = TypeVar("_Number", int, float)
 
 
 class Form:
-    """Fields by name. Lists are repeated fields, with `[]` behind their name or without; objects are `name[key]`.
+    """Fields by name. A list is a repeated field, whose name may end in `[]`; an object is fields `name[key]`.
 
-    Every method raises `RequestError` for a value that is not what it asks for.
+    Each method that returns a field removes it, and raises `RequestError` for a value of the wrong kind.
     """
 
     def __init__(self, items: Iterable[tuple[str, str]]) -> None:
@@ -25,29 +24,33 @@ class Form:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Names of the fields that had no effect: those that were not taken, and those that were told to `ignore`."""
+        """Names of the fields that had no effect: those that remain, and those passed to `ignore`."""
         return tuple(sorted({*self._ignored, *self._values}))
 
     def ignore(self, name: str) -> None:
+        """Report a field as ignored, although it was popped."""
         self._ignored.add(name)
 
     def texts(self, name: str) -> tuple[str, ...]:
+        """All values of a field."""
         return tuple(self._values.pop(name, ()))
 
     def text(self, name: str) -> str | None:
-        """`None` if the field is missing."""
+        """The one value of a field; `None` if the field is missing."""
         values = self.texts(name)
         if len(values) > 1:
             raise RequestError(400, f"{name}: expected one value, got {len(values)}", name)
         return values[0] if values else None
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        """The one value of a field, which must be among the choices."""
         value = self.text(name) or default
         if value not in choices:
             raise bad_value(name, f"one of {', '.join(choices)}", value)
         return value
 
     def choices(self, name: str, choices: tuple[str, ...]) -> frozenset[str]:
+        """All values of a field, each of which must be among the choices."""
         values = self.texts(name)
         for value in values:
             if value not in choices:
@@ -55,6 +58,7 @@ class Form:
         return frozenset(values)
 
     def boolean(self, name: str, default: bool = False) -> bool:
+        """The one value of a field as a boolean."""
         value = self.text(name)
         if value is None:
             return default
@@ -62,22 +66,22 @@ class Form:
             raise bad_value(name, "true or false", value)
         return value.lower() in ("true", "1")
 
-    def number(self, name: str, default: _Number, least: float, most: float) -> _Number:
-        """A number of the kind that `default` is."""
+    def number(self, name: str, default: _Number, low: float, high: float) -> _Number:
+        """The one value of a field as a number from `low` to `high`, of the same type as the default."""
         value = self.text(name)
         if value is None:
             return default
         try:
             number = type(default)(value)
         except ValueError:
-            number = math.nan  # type: ignore[assignment]  # in no range, whatever the kind
-        if not least <= number <= most:
+            number = math.nan  # type: ignore[assignment]  # in no range, whatever the type
+        if not low <= number <= high:
             kind = "whole number" if isinstance(default, int) else "number"
-            raise bad_value(name, f"a {kind} from {least:g} to {most:g}", value)
+            raise bad_value(name, f"a {kind} from {low:g} to {high:g}", value)
         return number
 
     def nested(self, name: str) -> "Form | str | None":
-        """An object, spelled as fields `name[key]` or as JSON; or the text that stands in its place."""
+        """An object, from fields `name[key]` or from JSON; if the field holds other text, the text."""
         prefix = f"{name}["
         keys = [each for each in self._values if each.startswith(prefix) and each.endswith("]")]
         if keys:
@@ -95,4 +99,5 @@ class Form:
 
 
 def bad_value(name: str, expected: str, got: str) -> RequestError:
+    """The refusal of a field's value."""
     return RequestError(400, f"{name}: expected {expected}, got {shorten(got)}", name)

@@ -1,1 +1,1 @@
-"""Twilio's media streams: both sides of a telephone call."""
+"""Twilio's media streams: the audio of both sides of a telephone call."""

@@ -1,65 +1,70 @@
-"""Twilio's media streams: a call's tracks as JSON messages with base64. Nobody reads answers on that socket.
+"""Twilio's media streams: the tracks of a call, as JSON messages with base64 audio.
 
-What is said of the call goes to a `Line` instead. Source: Twilio's documentation, "Media Streams: WebSocket messages".
+Twilio ignores answers on this socket, so the events of a call go to a `Line` instead.
+Source: Twilio's documentation, "Media Streams: WebSocket messages".
 """
 
 import base64
 import binascii
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from app.dialects.json_text import read_object, write_object
-from app.dialects.native.wire import MAX_PROMPT_CHARS, TASKS
+from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MAX_TEXT_CHARS, MIN_SILENCE_MS
 from app.dialects.twilio.track_sync import SAMPLE_RATE, TrackSync
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
-from app.live.dialect import Read
+from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from app.session.effects import Close
+from engine import api
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
-# From the connection to the start of the call, which brings the key.
 START_TIMEOUT_S = 10.0
-MAX_TEXT_CHARS = 65_536
+"""How long a connection may wait before its `start` message, which carries the key, in seconds."""
+TASKS = get_args(api.Task)
 TRACKS = ("inbound", "outbound")
+"""The tracks of a call. The caller's comes first, whatever their order in `start`."""
 MEDIA_FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": SAMPLE_RATE, "channels": 1}
 MAX_SID_CHARS = 100
-# Parameters that say how the call is to be heard; all others are the caller's own, and are passed on.
+MAX_TIMESTAMP_DIGITS = 15
 OPTIONS = ("language", "task", "prompt", "hotwords", "words", "interim", "silence_ms")
+"""Custom parameters that are options of the session. The server passes all others on to subscribers."""
 TOKEN = "token"
+"""The custom parameter that holds the API key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is known of a call when it begins."""
+    """A call, as described when it begins."""
 
     sid: str
     stream_sid: str
     tracks: tuple[str, ...]
-    """Those of its channels, in order."""
+    """The tracks of the session's channels, in order."""
     parameters: dict[str, str]
-    """The caller's own."""
+    """The custom parameters, without options and key."""
 
 
 class Line(Protocol):
-    """Where that is told which is said of a call. Nothing here may wait."""
+    """Where the events of one call go. No method may block."""
 
     def begin(self, call: Call, token: str | None) -> None:
-        """A call begins, whose stream showed this key or none.
+        """A call begins. Its stream showed this key, or none.
 
         Raises:
-            SessionError: it is not taken.
+            SessionError: the call is refused.
         """
         ...
 
-    def say(self, said: events.Event | events.Reply) -> None:
-        """Something is said of the call; before `begin` it is why there is none."""
+    def publish(self, event: events.Event | events.Reply) -> None:
+        """Pass on an event of the call. An event before `begin` says why there is no call."""
         ...
 
 
 class Twilio:
-    """One stream of a call. `leave` says what follows from its end if nobody has said so."""
+    """One stream of a call."""
 
     max_text_chars = MAX_TEXT_CHARS
 
@@ -69,70 +74,77 @@ class Twilio:
         self._tracks: TrackSync | None = None
         self._names: tuple[str, ...] = ()
         self._is_stopped = False
-        self._told_of_late = False
+        self._has_reported_late_audio = False
 
     @property
     def idle_timeout_s(self) -> float | None:
+        """A short time before `start`; after it, the operator's setting."""
         return START_TIMEOUT_S if self._tracks is None else None
 
-    def open(self) -> Iterable[Read]:
+    def open(self) -> Iterable[ClientMessage]:
+        """Nothing: Twilio sends `connected` and `start` first."""
         return ()
 
-    def read(self, message: str | bytes) -> Iterable[Read]:
+    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
+        """Translate a message. Every error before `start` is fatal."""
         try:
             return self._read(message)
         except SessionError as error:
             if self._tracks is None and not error.is_fatal:
-                # Who has shown no key could keep a place for ever with messages that say nothing.
+                # Without this, a client without a key could hold a session for ever by sending bad messages.
                 raise SessionError(error.code, error.message, CLOSE_POLICY) from error
             raise
 
-    def _read(self, message: str | bytes) -> Iterable[Read]:
-        if isinstance(message, bytes):
-            raise BadMessage("bad_message", "messages of text", message[:20])
-        fields = read_object(message)
-        match fields.get("event"):
-            case "connected":
-                return self._connected(fields)
-            case "start":
-                return (self._start(_object(fields, "start")),)
-            case "media":
-                return self._media(_object(fields, "media"))
-            case "dtmf":
-                dtmf = _object(fields, "dtmf")
-                track = str(dtmf.get("track", "")).removesuffix("_track")
-                return self._pass_on({"type": "dtmf", "digit": dtmf.get("digit"), "track": track})
-            case "mark":
-                return self._pass_on({"type": "mark", "name": _object(fields, "mark").get("name")})
-            case "stop":
-                return self.leave()
-            case other:
-                raise BadMessage("unknown_type", "an event of connected, start, media, dtmf, mark or stop", other)
-
     def write(self, event: events.Event) -> Iterable[str]:
-        self._line.say(event)
+        """Publish the event on the line. Nothing goes to Twilio itself."""
+        self._line.publish(event)
         return ()
 
     def heard(self, until_s: float) -> Iterable[events.Reply]:
+        """Nothing: this dialect never answers."""
         return ()
 
     def close(self, close: Close) -> Close:
+        """The session's own close code and reason."""
         return close
 
-    def leave(self) -> Iterable[Read]:
-        """No more audio comes; what was heard is to be made final."""
+    def leave(self) -> Iterable[ClientMessage]:
+        """End the stream: all audio up to here becomes final. Also called when Twilio disconnects without `stop`."""
         if self._tracks is None or self._is_stopped:
             return ()
         self._is_stopped = True
         return (*_audio(self._tracks.finish()), commands.Stop())
 
-    def _connected(self, fields: dict[str, Any]) -> Iterable[Read]:
+    def _read(self, message: str | bytes) -> Iterable[ClientMessage]:
+        if isinstance(message, bytes):
+            raise BadMessage("bad_message", "messages of text", message[:20])
+        fields = read_object(message)
+        items: Iterable[ClientMessage] = ()
+        match fields.get("event"):
+            case "connected":
+                self._connect(fields)
+            case "start":
+                items = (self._start(_object(fields, "start")),)
+            case "media":
+                items = self._media(_object(fields, "media"))
+            case "dtmf":
+                dtmf = _object(fields, "dtmf")
+                track = str(dtmf.get("track", "")).removesuffix("_track")
+                self._pass_on({"type": "dtmf", "digit": dtmf.get("digit"), "track": track})
+            case "mark":
+                self._pass_on({"type": "mark", "name": _object(fields, "mark").get("name")})
+            case "stop":
+                items = self.leave()
+            case other:
+                raise BadMessage("unknown_type", "an event of connected, start, media, dtmf, mark or stop", other)
+        return items
+
+    def _connect(self, fields: dict[str, Any]) -> None:
         if self._is_connected:
-            raise WrongState("already_connected", "connected: it has been said already")
+            raise WrongState("already_connected", "connected: expected one such message, got another")
         if fields.get("protocol") not in (None, "Call"):
             raise BadStart("protocol", "Call", fields.get("protocol"))
         self._is_connected = True
-        return ()
 
     def _start(self, start: dict[str, Any]) -> commands.Start:
         if self._tracks is not None:
@@ -143,7 +155,6 @@ class Twilio:
         parameters = start.get("customParameters") or {}
         if not isinstance(parameters, dict) or not all(isinstance(value, str) for value in parameters.values()):
             raise BadStart("customParameters", "an object with values of text", parameters)
-        # The one who called comes first, whatever their order.
         self._names = tuple(name for name in TRACKS if name in names)
         own = {name: value for name, value in parameters.items() if name not in (*OPTIONS, TOKEN)}
         call = Call(_sid(start, "callSid"), _sid(start, "streamSid"), self._names, own)
@@ -151,84 +162,94 @@ class Twilio:
         media_format = start.get("mediaFormat")
         if not isinstance(media_format, dict) or not MEDIA_FORMAT.items() <= media_format.items():
             raise BadStart("mediaFormat", str(MEDIA_FORMAT), media_format)
-        options = _options(parameters, len(self._names))
+        command = _start_command(parameters, len(self._names))
         self._tracks = TrackSync(self._names)
-        return options
+        return command
 
-    def _media(self, media: dict[str, Any]) -> Iterable[Read]:
+    def _media(self, media: dict[str, Any]) -> Iterable[ClientMessage]:
         if self._tracks is None:
             raise WrongState("not_started", "media: expected start first", CLOSE_POLICY)
         if self._is_stopped:
-            raise WrongState("audio_after_stop", "media: nothing is taken after stop")
-        # With one track only, the message need not say which.
+            raise WrongState("audio_after_stop", "media: expected no audio after stop")
+        # A call with one track need not name it.
         name = media.get("track", self._names[0])
         if name not in self._names:
             raise BadMessage("bad_message", f"{' or '.join(self._names)} as media.track", name)
-        timestamp = media.get("timestamp")
-        # Of at most 15 digits, so that no number is too long to read.
-        if not isinstance(timestamp, str | int) or not (digits := str(timestamp)).isdecimal() or len(digits) > 15:
-            raise BadMessage("bad_message", "milliseconds since the start as media.timestamp", timestamp)
         payload = media.get("payload")
+        start_ms = _timestamp(media)
         try:
             data = base64.b64decode(payload if isinstance(payload, str) else "?", validate=True)
         except (binascii.Error, ValueError):
             raise BadMessage("bad_message", "base64 as media.payload", payload) from None
-        return (*_audio(self._tracks.add(name, int(digits), data)), *self._late())
+        return (*_audio(self._tracks.add(name, start_ms, data)), *self._late_audio(self._tracks))
 
-    def _late(self) -> Iterable[Read]:
-        assert self._tracks
-        if not self._tracks.n_late_samples or self._told_of_late:
+    def _late_audio(self, tracks: TrackSync) -> Iterable[ClientMessage]:
+        """A notice about the first chunk that came too late."""
+        if not tracks.n_late_samples or self._has_reported_late_audio:
             return ()
-        self._told_of_late = True
-        message = "media: a chunk came after its place had been taken for silence, and is left out; others may follow"
+        self._has_reported_late_audio = True
+        message = "media: a chunk arrived after silence was used in its place; it is dropped, and others may be"
         return (events.Notice("late_audio", message),)
 
-    def _pass_on(self, said: dict[str, Any]) -> Iterable[Read]:
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        """Publish something that happened on the call, which is no event of the session."""
         if self._tracks is None:
-            raise WrongState("not_started", f"{said['type']}: expected start first", CLOSE_POLICY)
-        self._line.say(events.Reply(write_object(said)))
-        return ()
+            raise WrongState("not_started", f"{message['type']}: expected start first", CLOSE_POLICY)
+        self._line.publish(events.Reply(write_object(message)))
 
 
-def _options(parameters: dict[str, str], n_channels: int) -> commands.Start:
+def _start_command(parameters: dict[str, str], n_channels: int) -> commands.Start:
+    """The session's start, with the options in the custom parameters."""
     default = commands.Start()
 
-    def take(name: str, expected: str, is_valid: Callable[[str], bool], default: str) -> str:
+    def option(name: str, expected: str, is_valid: Callable[[str], bool], default: str) -> str:
         value = parameters.get(name, default)
         if name in parameters and not is_valid(value):
             raise BadStart(name, expected, value)
         return value
 
     def boolean(name: str, default: bool) -> bool:
-        return take(name, "true or false", lambda value: value in ("true", "false"), str(default).lower()) == "true"
+        return option(name, "true or false", lambda value: value in ("true", "false"), str(default).lower()) == "true"
 
     hotwords = tuple(word for each in parameters.get("hotwords", "").split(",") if (word := each.strip()))
     if len(hotwords) > MAX_HOTWORDS or any(len(word.encode()) > MAX_HOTWORD_BYTES for word in hotwords):
         expected = f"at most {MAX_HOTWORDS} of at most {MAX_HOTWORD_BYTES} bytes, separated by commas"
         raise BadStart("hotwords", expected, parameters["hotwords"])
-    silence_ms = str(default.endpointing.silence_ms)
-    task = take("task", " or ".join(TASKS), TASKS.__contains__, default.task)
+    silence_expected = f"a whole number from {MIN_SILENCE_MS} to {MAX_SILENCE_MS}"
+    prompt_expected = f"at most {MAX_PROMPT_CHARS} characters"
+    task = option("task", " or ".join(TASKS), TASKS.__contains__, default.task)
     return commands.Start(
         audio=AudioFormat("mulaw", SAMPLE_RATE, n_channels),
         language=parameters.get("language") or None,
         task="translate" if task == "translate" else "transcribe",
         interim=boolean("interim", default.interim),
         endpointing=commands.Endpointing(
-            silence_ms=int(take("silence_ms", "a whole number from 100 to 5000", _is_silence_ms, silence_ms))
+            silence_ms=int(option("silence_ms", silence_expected, _is_silence_ms, str(default.endpointing.silence_ms)))
         ),
-        prompt=take(
-            "prompt", f"at most {MAX_PROMPT_CHARS} characters", lambda value: len(value) <= MAX_PROMPT_CHARS, ""
-        ),
+        prompt=option("prompt", prompt_expected, lambda value: len(value) <= MAX_PROMPT_CHARS, ""),
         hotwords=hotwords,
         words=boolean("words", default.words),
     )
 
 
 def _is_silence_ms(value: str) -> bool:
-    return value.isdecimal() and len(value) <= 4 and 100 <= int(value) <= 5000
+    return value.isdecimal() and len(value) <= 4 and MIN_SILENCE_MS <= int(value) <= MAX_SILENCE_MS
 
 
-def _audio(data: bytes) -> Iterable[Read]:
+def _timestamp(media: dict[str, Any]) -> int:
+    """Where a chunk begins, in milliseconds since the start of the call."""
+    timestamp = media.get("timestamp")
+    # The number of digits is limited, because parsing a very long number is slow.
+    if (
+        not isinstance(timestamp, str | int)
+        or not (digits := str(timestamp)).isdecimal()
+        or len(digits) > MAX_TIMESTAMP_DIGITS
+    ):
+        raise BadMessage("bad_message", "milliseconds since the start as media.timestamp", timestamp)
+    return int(digits)
+
+
+def _audio(data: bytes) -> Iterable[ClientMessage]:
     return (commands.Audio(data),) if data else ()
 
 

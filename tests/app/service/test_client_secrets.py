@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.service.client_secrets import MAX_CHARS, PREFIX, read, sign
+from app.service.client_secrets import MAX_CHARS, PREFIX, sign, verify
 
 NOW = 1_000_000.0
 
@@ -10,15 +10,15 @@ NOW = 1_000_000.0
 def test_a_secret_carries_its_session_until_it_expires() -> None:
     secret = sign("k1", 1_000_600, {"type": "transcription"})
     assert secret.value.startswith(PREFIX)
-    assert read(secret.value, ["k0", "k1"], NOW) == secret
-    assert read(secret.value, ["k0", "k1"], 1_000_600.0) is None
+    assert verify(secret.value, ["k0", "k1"], NOW) == secret
+    assert verify(secret.value, ["k0", "k1"], 1_000_600.0) is None
 
 
 def test_only_the_key_that_signed_it_counts() -> None:
     """A withdrawn key takes its secrets with it; nobody makes one without a key."""
     secret = sign("k1", 1_000_600, {})
-    assert read(secret.value, ["k0"], NOW) is None
-    assert read(secret.value, [], NOW) is None
+    assert verify(secret.value, ["k0"], NOW) is None
+    assert verify(secret.value, [], NOW) is None
 
 
 def test_no_two_are_the_same() -> None:
@@ -29,12 +29,12 @@ def test_no_character_may_be_changed() -> None:
     value = sign("k1", 1_000_600, {"include": []}).value
     for at in range(len(PREFIX), len(value) - 1):
         changed = value[:at] + ("A" if value[at] != "A" else "B") + value[at + 1 :]
-        assert read(changed, ["k1"], NOW) is None
+        assert verify(changed, ["k1"], NOW) is None
 
 
 @pytest.mark.parametrize("value", ["", "ek_", "ek_é", "ek_%%%", "ek_" + "A" * 100_000, "sk-1", "ek_AAAA"])
 def test_what_is_none_is_none(value: str) -> None:
-    assert read(value, ["k1"], NOW) is None
+    assert verify(value, ["k1"], NOW) is None
 
 
 def test_it_fits_into_a_header_and_a_subprotocol() -> None:

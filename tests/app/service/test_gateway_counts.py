@@ -60,12 +60,15 @@ def test_limits_count_the_uploads_of_all_gateways() -> None:
 def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
     """Also without API keys: all gateways then sign with a shared key."""
     one, other = gateways(2)
-    secret = one.sign_client_secret(None, int(time.time()) + 60, {"type": "transcription"})
-    read = other.client_secret(secret.value)
+    secret = one.access.sign_client_secret(None, int(time.time()) + 60, {"type": "transcription"})
+    read = other.access.client_secret(secret.value)
     assert read and read.session == {"type": "transcription"}
     (stranger,) = gateways(1)
-    assert stranger.client_secret(secret.value) is not None
-    assert Service(Settings(), FakeTranscriber(), SessionConfig(), SharedState()).client_secret(secret.value) is None
+    assert stranger.access.client_secret(secret.value) is not None
+    assert (
+        Service(Settings(), FakeTranscriber(), SessionConfig(), SharedState()).access.client_secret(secret.value)
+        is None
+    )
 
 
 async def test_sessions_are_refused_while_other_gateways_reach_the_limit(serve: Serve) -> None:

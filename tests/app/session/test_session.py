@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from app.errors import BadStart, LimitExceeded
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
+from app.session.commands import MAX_PENDING_FLUSHES
 from app.session.effects import Close, Submit
 from app.session.endpointing import Endpointer
 from app.session.engine_driver import MAX_BACKLOG
-from app.session.commands import MAX_PENDING_FLUSHES
 from app.session.session import Session
 from engine import api
 from engine.api import SAMPLE_RATE

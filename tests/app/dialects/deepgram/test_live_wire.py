@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.dialects.deepgram.live_wire import Deepgram, Request
+from app.dialects.deepgram.live_wire import MAX_PENDING_FINALIZES, Deepgram
+from app.dialects.deepgram.metadata import Request
 from app.dialects.deepgram.options import Options, parse
 from app.dialects.deepgram.words import plain
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.effects import Close
-from app.session.commands import MAX_PENDING_FLUSHES
 from engine import api
 from tests.compat.exchange import Step, exchange
 from tests.fakes import MODEL, pcm
@@ -119,7 +119,7 @@ def test_any_text_is_answered(text: str) -> None:
 
 def test_answers_that_are_waited_for_are_bounded() -> None:
     dialect = deepgram()
-    for _ in range(MAX_PENDING_FLUSHES):
+    for _ in range(MAX_PENDING_FINALIZES):
         (flush,) = dialect.read('{"type":"Finalize"}')
         assert isinstance(flush, commands.Flush)
     (refused,) = dialect.read('{"type":"Finalize"}')

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.deepgram.options import LEAST_SILENCE_MS, Options, parse
+from app.dialects.deepgram.options import MIN_SILENCE_MS, Options, parse
 from app.errors import BadStart
 from app.media.pcm import AudioFormat
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -168,7 +168,7 @@ def test_the_language_of_a_recording_may_be_detected() -> None:
 @approximated(
     LIVE,
     "endpointing",
-    how=f"{LEAST_SILENCE_MS} to 5000 ms; 500 ms unless it is said; header `x-tutti-adjusted`. With `false` results are "
+    how=f"{MIN_SILENCE_MS} to 5000 ms; 500 ms unless it is said; header `x-tutti-adjusted`. With `false` results are "
     "final after 500 ms of silence all the same, and `speech_final` is never true",
 )
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_the_language_of_a_recording_may_be_detected() -> None:
 )
 def test_endpointing(asked: str | None, silence_ms: int, tells: bool, adjusted: tuple[str, ...]) -> None:
     options = live(*([] if asked is None else [("endpointing", asked)]))
-    assert (options.silence_ms, options.tells_endpoints, options.adjusted) == (silence_ms, tells, adjusted)
+    assert (options.silence_ms, options.reports_endpoints, options.adjusted) == (silence_ms, tells, adjusted)
 
 
 @approximated(LIVE, "keyterm", how=KEYTERMS)

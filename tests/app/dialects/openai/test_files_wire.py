@@ -5,17 +5,17 @@ import math
 
 import pytest
 
-from app.dialects.openai.files_wire import Options, TextStream, body, frame, read_options
+from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
+from app.errors import RequestError
 from app.files.transcript import Transcript
-from app.service.http_errors import RequestError
 from app.session import events
 from engine import api
 
 SILENCE = "chunking_strategy[silence_duration_ms]"
 
 
-def options(*fields: tuple[str, str], task: api.Task = "transcribe") -> Options:
-    return read_options(fields, task)
+def options(*fields: tuple[str, str], task: api.Task = "transcribe") -> FileOptions:
+    return parse_options(fields, task)
 
 
 def segment(
@@ -42,23 +42,23 @@ TALK = [
 ]
 
 
-def told(asked: Options, talk: list[events.Event] = TALK) -> list[dict]:
+def told(asked: FileOptions, talk: list[events.Event] = TALK) -> list[dict]:
     stream = TextStream(asked)
-    return [message for event in talk if (message := stream.take(event))]
+    return [message for event in talk if (message := stream.push(event))]
 
 
-def answer(asked: Options, talk: list[events.Event] = TALK) -> tuple[str, str]:
+def answer(asked: FileOptions, talk: list[events.Event] = TALK) -> tuple[str, str]:
     transcript = Transcript()
     for event in talk:
         transcript.add(event)
-    return body(transcript, asked)
+    return response_body(transcript, asked)
 
 
 # What is asked.
 
 
 def test_nothing_but_the_defaults() -> None:
-    assert options(("model", "whisper-1")) == Options()
+    assert options(("model", "whisper-1")) == FileOptions()
 
 
 def test_everything_that_has_an_effect() -> None:
@@ -77,10 +77,10 @@ def test_everything_that_has_an_effect() -> None:
         ("chunking_strategy[type]", "server_vad"),
         (SILENCE, "300"),
     )
-    assert asked == Options(
+    assert asked == FileOptions(
         response_format="verbose_json",
-        times_segments=False,
-        times_words=True,
+        has_segments=False,
+        has_words=True,
         language="en",
         prompt="At the station.",
         hotwords=("Kowalski", "New Orleans", "Okonkwo", "platform"),
@@ -196,7 +196,7 @@ def test_what_cannot_be_honoured_is_refused(fields: list[tuple[str, str]], param
 
 
 def test_json() -> None:
-    content, media_type = answer(Options())
+    content, media_type = answer(FileOptions())
     assert media_type == "application/json"
     assert json.loads(content) == {
         "text": "Good morning. How are you? Fine.",
@@ -206,23 +206,23 @@ def test_json() -> None:
 
 
 def test_text_and_subtitles() -> None:
-    assert answer(Options(response_format="text")) == ("Good morning. How are you? Fine.\n", "text/plain")
-    srt, media_type = answer(Options(response_format="srt"))
+    assert answer(FileOptions(response_format="text")) == ("Good morning. How are you? Fine.\n", "text/plain")
+    srt, media_type = answer(FileOptions(response_format="srt"))
     assert media_type == "text/plain"
     assert srt.split("\n\n")[1] == "2\n00:00:01,000 --> 00:00:02,000\nHow are you?"
-    vtt, media_type = answer(Options(response_format="vtt"))
+    vtt, media_type = answer(FileOptions(response_format="vtt"))
     assert media_type == "text/vtt" and vtt.startswith("WEBVTT\n\n00:00:00.000 --> ")
 
 
 def test_a_translation_is_english() -> None:
     """Whatever was spoken."""
     talk = [segment(0, 0, "Good day.", language="de"), utterance(0, "Good day."), events.Stopped(1.0, 1.0, 2)]
-    verbose = json.loads(answer(Options(task="translate", response_format="verbose_json"), talk)[0])
+    verbose = json.loads(answer(FileOptions(task="translate", response_format="verbose_json"), talk)[0])
     assert (verbose["task"], verbose["language"]) == ("translate", "english")
 
 
 def test_a_stream_adds_up_to_its_end() -> None:
-    *deltas, done = told(Options(is_streamed=True))
+    *deltas, done = told(FileOptions(is_streamed=True))
     assert [delta["delta"] for delta in deltas] == ["Good morning.", " How are you?", " Fine."]
     assert done == {
         "type": "transcript.text.done",
@@ -240,12 +240,12 @@ def test_a_stream_adds_up_to_its_end() -> None:
 
 def test_utterances_of_scripts_without_spaces_are_joined_without() -> None:
     talk = [segment(0, 0, "おはよう。", "ja"), segment(1, 1, "元気？", "ja"), events.Stopped(2.0, 2.0, 2)]
-    assert told(Options(), talk)[-1]["text"] == "おはよう。元気？"
+    assert told(FileOptions(), talk)[-1]["text"] == "おはよう。元気？"
 
 
 def test_logprobs_add_up_to_the_text() -> None:
     """In a stream and in one piece; a word that is thought impossible has one all the same."""
-    asked = Options(has_logprobs=True)
+    asked = FileOptions(has_logprobs=True)
     *deltas, done = told(asked)
     for delta in deltas:
         assert "".join(each["token"] for each in delta["logprobs"]) == delta["delta"]
@@ -255,4 +255,4 @@ def test_logprobs_add_up_to_the_text() -> None:
 
 
 def test_a_frame_is_one_line_of_data() -> None:
-    assert frame({"text": "é\n"}) == 'data: {"text":"é\\n"}\n\n'
+    assert sse_frame({"text": "é\n"}) == 'data: {"text":"é\\n"}\n\n'

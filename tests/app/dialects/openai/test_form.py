@@ -3,7 +3,7 @@
 import pytest
 
 from app.dialects.openai.form import Form
-from app.service.http_errors import RequestError
+from app.errors import RequestError
 
 
 def test_what_was_not_taken_had_no_effect() -> None:

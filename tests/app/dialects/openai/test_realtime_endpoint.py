@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.dialects.openai.realtime_endpoint import LEAST_IDLE_TIMEOUT_S, MAX_BODY_BYTES
+from app.dialects.openai.realtime_endpoint import MAX_BODY_BYTES, MIN_IDLE_TIMEOUT_S
 from app.errors import CLOSE_DRAINING, CLOSE_TOO_BIG
 from app.service.client_secrets import sign
 from tests.app.conftest import Running
@@ -169,7 +169,7 @@ async def test_idle_clients_may_stay_as_long_as_pools_keep_their_sockets(serve) 
             await other.wait_closed()
         assert other.close_reason == "idle"
         assert await transcribed(socket) == said([1, 2, 3])
-    assert LEAST_IDLE_TIMEOUT_S > 600
+    assert MIN_IDLE_TIMEOUT_S > 600
 
 
 # Secrets for browsers.
@@ -191,7 +191,7 @@ async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve) -> 
     server = await serve(api_keys="k,k2")
     response = await post(server, "client_secrets", {"session": SESSION, "expires_after": {"seconds": 30}}, "k2")
     body = response.json()
-    assert body["value"].startswith("ek_") and 0 < body["expires_at"] - server.service.started < 60
+    assert body["value"].startswith("ek_") and 0 < body["expires_at"] - server.service.shared.started < 60
     assert body["session"]["audio"]["input"]["transcription"]["language"] == "de"
     assert body["session"]["type"] == "transcription" and body["session"]["object"]
     for options in (
@@ -232,7 +232,7 @@ async def test_secrets_are_given_where_nobody_needs_a_key(serve) -> None:
 
 async def test_an_expired_secret_is_none(serve) -> None:
     server = await serve(api_keys="k")
-    secret = sign("k", server.service.started - 1, {})
+    secret = sign("k", server.service.shared.started - 1, {})
     response = await refused(server, additional_headers={"Authorization": f"Bearer {secret.value}"})
     assert response.status_code == 401
 

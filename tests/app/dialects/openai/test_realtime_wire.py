@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.dialects.openai.realtime_options import LOGPROBS, WORDS, Settings, named
+from app.dialects.openai.realtime_options import LOGPROBS, WORDS, RealtimeSettings, named
+from app.dialects.openai.realtime_session import RealtimeSession
 from app.dialects.openai.realtime_wire import OpenAIRealtime
 from app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
 from app.media.pcm import AudioFormat, Samples
@@ -29,8 +30,9 @@ PCM_16K = {"type": "audio/pcm", "rate": 16000}
 def open_talk(
     *, asked_model: str | None = None, is_flat: bool = False, model: api.ModelInfo = MODEL, answers: bool = True
 ) -> Talk:
-    chosen, remarks = named(Settings(), asked_model, model)
-    dialect = OpenAIRealtime("x", model, settings=chosen, remarks=remarks, is_flat=is_flat, max_text_chars=1 << 20)
+    settings, warnings = named(RealtimeSettings(), asked_model, model)
+    session = RealtimeSession("x", model, settings, is_flat)
+    dialect = OpenAIRealtime(session, warnings=warnings, max_text_chars=1 << 20)
     return Talk(dialect, model, answers=answers)
 
 

@@ -32,7 +32,7 @@ class FakeLine:
             raise SessionError("unauthorized", "a key is needed", 1008)
         self.calls.append(call)
 
-    def say(self, said: events.Event | events.Reply) -> None:
+    def publish(self, said: events.Event | events.Reply) -> None:
         self.said.append(said)
 
 

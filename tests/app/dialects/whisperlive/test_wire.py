@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.dialects.whisperlive.wire import END_OF_AUDIO, MAX_SEGMENTS, WhisperLive
+from app.dialects.whisperlive.options import MAX_SEGMENTS
+from app.dialects.whisperlive.wire import END_OF_AUDIO, WhisperLive
 from app.errors import BadMessage, BadStart, SessionError
 from app.media.pcm import AudioFormat, decode_samples
 from app.session import commands, events

@@ -1,4 +1,7 @@
-"""The languages of Whisper."""
+"""The languages that Whisper knows.
+
+Source: openai/whisper, whisper/tokenizer.py.
+"""
 
 NAMES = {
     "en": "english",
@@ -102,7 +105,7 @@ NAMES = {
     "su": "sundanese",
     "yue": "cantonese",
 }
-"""English names by language codes, as OpenAI's API spells them. Source: openai/whisper, whisper/tokenizer.py."""
+"""The English name of each language code, as OpenAI's API spells it."""
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
-"""Languages that are written without spaces between words; their utterances are joined without a space."""
+"""Codes of languages that write no spaces between words. Their utterances are joined without a space."""

@@ -1,0 +1,16 @@
+"""What the HTTP endpoints of several dialects have in common."""
+
+CLIENT_GONE = 499
+"""The status in the log for a client that disconnected before its answer. No client receives it."""
+
+IGNORED_HEADER = "x-tutti-ignored"
+"""Names the fields of a request that had no effect, so that the server ignores none of them silently."""
+
+MAX_HEADER_CHARS = 500
+"""The longest value of a header that holds text from a client, in characters."""
+
+
+def header_value(text: str) -> str:
+    """A text as the value of a header: cut to its maximum, with `?` for each character that is not printable ASCII."""
+    text = text[:MAX_HEADER_CHARS]
+    return "".join(character if character.isprintable() and character.isascii() else "?" for character in text)

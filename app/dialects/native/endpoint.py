@@ -1,0 +1,88 @@
+"""The sockets that speak the native protocol: live sessions, and the events of telephone calls."""
+
+import asyncio
+from contextlib import suppress
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from app.delivery.outbox import Outbox
+from app.dialects.native.wire import SUBPROTOCOL, Native, messages
+from app.errors import CLOSE_DONE, CLOSE_POLICY, LimitExceeded, RequestError
+from app.live.accept import serve
+from app.service.auth import header_key, prefixed_key
+from app.service.http_errors import error_response, invalid_key, no_room
+from app.service.service import Service
+from app.session import events
+
+KEY_PREFIX = "tutti.key."
+"""Starts the subprotocol in which a browser carries its key, beside `tutti.v1`."""
+
+
+async def stream(websocket: WebSocket) -> None:
+    """Serve a live session at `/v1/stream`. A refusal is an HTTP answer before the upgrade."""
+    service: Service = websocket.app.state.service
+    subprotocols: list[str] = websocket.scope.get("subprotocols", [])
+    if not service.access.admits_live(_key(websocket, subprotocols)):
+        await websocket.send_denial_response(error_response(invalid_key()))
+        return
+    if subprotocols and SUBPROTOCOL not in subprotocols:
+        error = RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(subprotocols)}")
+        await websocket.send_denial_response(error_response(error))
+        return
+    accepted = SUBPROTOCOL if subprotocols else None
+    await serve(websocket, Native(), accepted, lambda error: error_response(no_room(error)))
+
+
+async def subscribe_to_call(websocket: WebSocket) -> None:
+    """Send the events of a telephone call at `/v1/calls/{call_sid}`. The call may begin later."""
+    service: Service = websocket.app.state.service
+    if not service.access.admits(header_key(websocket.headers)):
+        await websocket.send_denial_response(error_response(invalid_key()))
+        return
+    if service.shared.n_gateways > 1:
+        # The call may be at another gateway. The subscriber would then wait for ever, without an error.
+        message = "calls cannot be listened to with more than one gateway; use a webhook, or TUTTI_GATEWAYS=1"
+        error = RequestError(501, message, code="not_supported")
+        await websocket.send_denial_response(error_response(error))
+        return
+    try:
+        with service.calls.subscribe(websocket.path_params["call_sid"]) as outbox:
+            await websocket.accept()
+            await _serve_subscriber(websocket, outbox, service.settings.send_timeout_s)
+    except LimitExceeded as error:
+        await websocket.send_denial_response(error_response(no_room(error)))
+
+
+def _key(websocket: WebSocket, subprotocols: list[str]) -> str | None:
+    if websocket.headers.get("authorization"):
+        return header_key(websocket.headers)
+    return prefixed_key(subprotocols, KEY_PREFIX)
+
+
+async def _serve_subscriber(websocket: WebSocket, outbox: Outbox, send_timeout_s: float) -> None:
+    """Send the events of a call until the call ends or the subscriber disconnects."""
+    async with asyncio.TaskGroup() as tasks:
+        reader = tasks.create_task(_wait_for_disconnect(websocket))
+        writer = tasks.create_task(_send_events(websocket, outbox, send_timeout_s))
+        await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+        reader.cancel()
+        writer.cancel()
+
+
+async def _wait_for_disconnect(websocket: WebSocket) -> None:
+    """Drop everything that a subscriber sends: this socket has no client messages."""
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _send_events(websocket: WebSocket, outbox: Outbox, send_timeout_s: float) -> None:
+    code, reason = CLOSE_DONE, "done"
+    with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+        while (event := await outbox.pop()) is not None:
+            if isinstance(event, events.Failure) and event.code == "slow_reader":
+                code, reason = CLOSE_POLICY, event.code
+            for text in messages(event):
+                async with asyncio.timeout(send_timeout_s):
+                    await websocket.send_text(text)
+        async with asyncio.timeout(send_timeout_s):
+            await websocket.close(code, reason)

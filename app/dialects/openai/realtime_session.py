@@ -1,0 +1,105 @@
+"""The Realtime session of one connection: its settings, and its description in the shape that the client uses."""
+
+from typing import Any
+
+from app.dialects.openai import realtime_options as options
+from app.dialects.openai.realtime_fields import Warnings
+from app.dialects.openai.realtime_options import RealtimeSettings
+from app.media.pcm import AudioFormat
+from engine import api
+
+
+class RealtimeSession:
+    """What is in force on one connection."""
+
+    def __init__(self, id_: str, model: api.ModelInfo, settings: RealtimeSettings, is_flat: bool) -> None:
+        """Begin with the settings of the connection's URL.
+
+        Args:
+            id_: makes the ids of the session, its items and its events unique.
+            model: the one that the server runs.
+            settings: those before the first update.
+            is_flat: the client is known to use the older shape.
+        """
+        self.id = id_
+        self.settings = settings
+        self.is_flat = is_flat
+        self._model = model
+
+    def update(self, fields: object, is_flat_event: bool) -> Warnings:
+        """Apply an update, which also shows the shape that the client uses. Returns warnings.
+
+        Args:
+            fields: the `session` object of the update.
+            is_flat_event: the type of the update exists in the older shape only.
+
+        Raises:
+            BadField: the server cannot follow one of the settings; nothing has changed.
+        """
+        self.settings, warnings = options.updated(self.settings, fields, self._model)
+        is_flat = True if is_flat_event else options.is_flat(fields)
+        if is_flat is not None:
+            self.is_flat = is_flat
+        return warnings
+
+    def describe(self) -> dict[str, Any]:
+        """The session as an object, in the client's shape."""
+        describe = described_flat if self.is_flat else described
+        return describe(self.settings, f"sess_{self.id}", self._model)
+
+
+def described(settings: RealtimeSettings, session_id: str, model: api.ModelInfo) -> dict[str, Any]:
+    """A session as an object, in the GA shape."""
+    source = {
+        "format": _format(settings.audio),
+        "transcription": _transcription(settings, model),
+        "noise_reduction": None,
+        "turn_detection": _turn_detection(settings),
+    }
+    return _head(session_id) | {"type": "transcription", "audio": {"input": source}, "include": _include(settings)}
+
+
+def described_flat(settings: RealtimeSettings, session_id: str, model: api.ModelInfo) -> dict[str, Any]:
+    """A session as an object, in the older shape."""
+    names = {audio: name for name, audio in options.FLAT_FORMATS.items()}
+    return _head(session_id) | {
+        "modalities": ["text"],
+        # A format without a name in the older shape was set in the GA shape.
+        "input_audio_format": names.get(settings.audio) or _format(settings.audio),
+        "input_audio_transcription": _transcription(settings, model),
+        "input_audio_noise_reduction": None,
+        "turn_detection": _turn_detection(settings),
+        "include": _include(settings),
+    }
+
+
+def _head(session_id: str) -> dict[str, Any]:
+    return {"id": session_id, "object": "realtime.transcription_session"}
+
+
+def _format(audio: AudioFormat) -> dict[str, Any]:
+    kinds = {encoding: kind for kind, encoding in options.G711.items()}
+    if audio.encoding in kinds:
+        return {"type": kinds[audio.encoding]}
+    return {"type": "audio/pcm", "rate": audio.sample_rate}
+
+
+def _transcription(settings: RealtimeSettings, model: api.ModelInfo) -> dict[str, Any]:
+    transcription = {"model": model.name, "language": settings.language, "prompt": settings.prompt}
+    return transcription | ({"keywords": list(settings.keywords)} if settings.keywords else {})
+
+
+def _turn_detection(settings: RealtimeSettings) -> dict[str, Any] | None:
+    if settings.is_manual:
+        return None
+    endpointing = settings.endpointing
+    return {
+        "type": "server_vad",
+        "prefix_padding_ms": endpointing.padding_ms,
+        "silence_duration_ms": endpointing.silence_ms,
+    }
+
+
+def _include(settings: RealtimeSettings) -> list[str]:
+    choices = ((options.LOGPROBS, settings.has_logprobs), (options.WORDS, settings.has_words))
+    return [name for name, is_on in choices if is_on]

@@ -1,0 +1,75 @@
+"""Who may use the service: API keys, client secrets, and where each client carries its credential."""
+
+import hmac
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from app.service import client_secrets
+from app.service.client_secrets import ClientSecret
+
+
+class Access:
+    """Decides whether a credential is valid.
+
+    Without API keys the service is open: any credential is valid, and so is none.
+    """
+
+    def __init__(self, keys: Collection[str], signing_key: str, on_refused: Callable[[], None]) -> None:
+        """Create the check for one service.
+
+        Args:
+            keys: the API keys of the operator.
+            signing_key: signs client secrets while there are no API keys. All gateways have the same one.
+            on_refused: called for each credential that `admits` or `admits_live` refuses.
+        """
+        self._keys = tuple(keys)
+        self._signing_key = signing_key
+        self._on_refused = on_refused
+
+    def is_valid(self, key: str | None) -> bool:
+        """Whether this API key may use the service."""
+        # Compare with every key, so that the time taken does not show which key was close.
+        matches = [hmac.compare_digest(known.encode(), (key or "").encode()) for known in self._keys]
+        return not self._keys or any(matches)
+
+    def admits(self, key: str | None) -> bool:
+        """Whether this API key may use the service; counts a refusal."""
+        return self._counted(self.is_valid(key))
+
+    def admits_live(self, credential: str | None) -> bool:
+        """Whether this API key or client secret may open a live session; counts a refusal."""
+        return self._counted(self.is_valid(credential) or self.client_secret(credential) is not None)
+
+    def client_secret(self, credential: str | None) -> ClientSecret | None:
+        """The client secret in a credential; `None` if it is not one, or is not valid now."""
+        return client_secrets.verify(credential or "", self._keys or (self._signing_key,), time.time())
+
+    def sign_client_secret(self, key: str | None, expires_at: int, session: dict[str, Any]) -> ClientSecret:
+        """Make a client secret for the owner of a valid API key. Raises like `client_secrets.sign`."""
+        return client_secrets.sign(key if key and self._keys else self._signing_key, expires_at, session)
+
+    def _counted(self, is_admitted: bool) -> bool:
+        if not is_admitted:
+            self._on_refused()
+        return is_admitted
+
+
+def header_key(headers: Mapping[str, str], schemes: Sequence[str] = ("bearer",)) -> str | None:
+    """The key in the `Authorization` header; `None` without the header, or with another scheme.
+
+    Args:
+        headers: their names are in lower case, or case-insensitive.
+        schemes: those that the dialect accepts, in lower case.
+    """
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    return value.strip() if scheme.lower() in schemes else None
+
+
+def prefixed_key(subprotocols: Sequence[str], prefix: str) -> str | None:
+    """The key in a subprotocol `PREFIXKEY`.
+
+    Browsers cannot set headers on a WebSocket, so they offer the key as a subprotocol. The server never echoes it.
+    """
+    keys: Iterator[str] = (each.removeprefix(prefix) for each in subprotocols if each.startswith(prefix))
+    return next(keys, None)
