@@ -1,4 +1,4 @@
-"""Attention over slots against a plain twin that knows only lists of keys and values."""
+"""Attention over slots, against a simple version that gets plain keys and values."""
 
 import math
 
@@ -31,7 +31,7 @@ SIZES = ModelConfig(
 def cache() -> KVCache:
     torch.manual_seed(0)
     cache = KVCache(SIZES, N_SLOTS, torch.device("cpu"), torch.float32)
-    # What earlier windows left must stay without effect.
+    # What earlier windows left in the buffers must have no effect.
     cache.self_attention.fill_(1e4)
     cache.cross_attention.fill_(1e4)
     return cache
@@ -48,8 +48,8 @@ def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("slots", [[0, 1, 2], [4, 1, 3]])
-def test_rows_of_different_lengths_decode_as_each_alone(cache: KVCache, slots: list[int]):
-    """Prompts padded to one length, then steps at different positions, with unused rows between."""
+def test_rows_of_different_lengths_attend_as_each_alone(cache: KVCache, slots: list[int]) -> None:
+    """Prompts are padded to one length, then steps run at different positions, with free slots between them."""
     lengths = [3, 7, 5]
     query, keys_values = random_step(3, 7)
     out = PrefillAttention(cache, slots).self_attention(1, query, keys_values)
@@ -57,8 +57,8 @@ def test_rows_of_different_lengths_decode_as_each_alone(cache: KVCache, slots: l
         slot: keys_values[:, row, :, :length] for row, (slot, length) in enumerate(zip(slots, lengths, strict=True))
     }
     for row, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
-        twin = attend(query[row, :, length - 1], *history[slot])
-        torch.testing.assert_close(out[row, :, length - 1], twin)
+        expected = attend(query[row, :, length - 1], *history[slot])
+        torch.testing.assert_close(out[row, :, length - 1], expected)
 
     positions = torch.zeros(max(slots) + 1, dtype=torch.long)
     positions[slots] = torch.tensor(lengths)
@@ -73,8 +73,8 @@ def test_rows_of_different_lengths_decode_as_each_alone(cache: KVCache, slots: l
         positions += 1
 
 
-def test_rows_of_one_length_need_no_mask(cache: KVCache):
-    """The shortcut gives the same."""
+def test_rows_of_one_length_need_no_mask(cache: KVCache) -> None:
+    """The result without a mask equals the one with a mask."""
     query, keys_values = random_step(2, 4)
     PrefillAttention(cache, [0, 1]).self_attention(0, query, keys_values)
     positions = torch.tensor([4, 4])
@@ -84,8 +84,8 @@ def test_rows_of_one_length_need_no_mask(cache: KVCache):
     torch.testing.assert_close(shortcut, masked)
 
 
-def test_cross_attention_sees_only_real_encoder_states(cache: KVCache):
-    """Windows of different lengths side by side; what lies behind a shorter one is not attended."""
+def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> None:
+    """Windows of different lengths share a batch, and what follows a shorter one in its slot is masked."""
     slots, lengths = [3, 0], [30, 50]
     states = {slot: torch.randn(2, HEADS, length, HEAD_DIM) for slot, length in zip(slots, lengths, strict=True)}
     for slot, keys_values in states.items():
