@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.attention import DecodeAttention, PrefillAttention
+from engine.model.attention import DecodeAttention, PrefillAttention, RecordingAttention
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
 
@@ -100,3 +100,20 @@ def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> 
     out = DecodeAttention(cache, 4, torch.zeros(4, dtype=torch.long), 1, is_ragged=False).cross_attention(1, query)
     for slot in slots:
         torch.testing.assert_close(out[slot, :, 0], attend(query[slot, :, 0], *states[slot]))
+
+
+def test_the_weights_of_some_heads_are_kept(cache: KVCache) -> None:
+    """They are the softmax over the window's states, and the attention itself does not change."""
+    n_states = 30
+    keys_values = torch.randn(2, HEADS, n_states, HEAD_DIM)
+    for layer in range(2):
+        cache.write_cross_attention(layer, [2], keys_values.permute(2, 0, 1, 3), find_runs([n_states]))
+    query = torch.randn(1, HEADS, 4, HEAD_DIM)
+    recording = RecordingAttention(PrefillAttention(cache, [2]), [(1, 0), (0, 1)])
+    for layer in range(2):
+        out = recording.cross_attention(layer, query)
+        torch.testing.assert_close(out, PrefillAttention(cache, [2]).cross_attention(layer, query))
+    assert recording.weights.shape == (1, 2, 4, n_states)
+    for index, head in enumerate([1, 0]):  # in the order of their layers
+        scores = query[0, head] @ keys_values[0, head].T / math.sqrt(HEAD_DIM)
+        torch.testing.assert_close(recording.weights[0, index], scores.softmax(dim=-1))
