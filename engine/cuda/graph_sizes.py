@@ -11,8 +11,8 @@ FILLING_WINDOWS = 4
 """Full windows that keep a large GPU busy. What these windows pass from layer to layer still fits into its cache."""
 
 LEAST_SHARE = 0.5
-"""The least time of an encoder call, in times of a full window. Measured on an H200: a single window takes half as long
-as a full one, however short it is."""
+"""The least time of an encoder call, as a share of the time of one full window. Measured on an H200: a single window,
+however short, takes half as long as a full one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The forward passes on an NVIDIA GPU, in 16 bits: fused kernels, captured as CUDA graphs for the sizes that come back.
+"""The forward passes on an NVIDIA GPU, in 16 bits: fused kernels, captured as CUDA graphs for common batch sizes.
 
 A graph has fixed shapes: a smaller batch is padded with rows of the padding slot, the last slot of the cache, which
 never belongs to a window. All that changes from replay to replay is in tensors on the device.
@@ -53,7 +53,7 @@ class CudaGraphForward:
         """
         self.pool = GraphPool()
         self._cache = cache
-        self._has_graphs = config.cuda_graphs
+        self._captures_graphs = config.cuda_graphs
         self._decoder = FusedDecoder(model.decoder, cache)
         flashinfer = load_flashinfer(model, cache, config.kernels)
         # FlashInfer serves full windows wherever it is loaded, and all attention if the configuration requires it.
@@ -74,7 +74,7 @@ class CudaGraphForward:
             features: mel bands and frames of a full window.
             shorter: encoder states of the shorter windows that come back, from short to long.
         """
-        if self._has_graphs:
+        if self._captures_graphs:
             self._steps.capture(self.pool)
             self._prefills.capture(self.pool)
             self._encoding.capture(self.pool, max_windows, features[0], shorter)

@@ -1,4 +1,4 @@
-"""Text, characters split over tokens, words."""
+"""Text, characters that several tokens make, and words."""
 
 import json
 from pathlib import Path
@@ -23,11 +23,12 @@ def tokenizer(demo: Checkpoint) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def reference() -> WhisperTokenizer:
-    return WhisperTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    tokenizer: WhisperTokenizer = WhisperTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    return tokenizer
 
 
-def test_special_tokens_are_those_of_the_checkpoint(tokenizer: Tokenizer, reference: WhisperTokenizer):
-    """Ids are looked up by name."""
+def test_special_tokens_are_those_of_the_checkpoint(tokenizer: Tokenizer, reference: WhisperTokenizer) -> None:
+    """Their ids are found by name."""
     names = {
         "<|endoftext|>": tokenizer.eot,
         "<|startoftranscript|>": tokenizer.sot,
@@ -44,15 +45,15 @@ def test_special_tokens_are_those_of_the_checkpoint(tokenizer: Tokenizer, refere
     assert len(tokenizer.languages) == 100
 
 
-def test_old_name_of_the_no_speech_token_is_known():
+def test_the_old_name_of_the_no_speech_token_is_known() -> None:
     """English-only checkpoints call it `<|nocaptions|>`."""
     english = next(shape for shape in SHAPES if not shape.is_multilingual)
     backend = make_tokenizer(english)
     assert Tokenizer(backend).no_speech == backend.token_to_id("<|nocaptions|>")
 
 
-def test_missing_special_token_is_an_error():
-    """A tokenizer of another model is refused by name of what it lacks."""
+def test_a_missing_special_token_is_an_error() -> None:
+    """The tokenizer of another model is refused, and the error names the token that it lacks."""
     backend = make_tokenizer(SHAPES[0])
     backend.model = type(backend.model)({"a": 0}, [])
     with pytest.raises(CheckpointError, match=r"expected Whisper's token <\|endoftext\|>, got a vocabulary without it"):
@@ -60,23 +61,23 @@ def test_missing_special_token_is_an_error():
 
 
 @pytest.mark.parametrize("text", ["", " Good morning.", MIXED, "a\n\tb  c"])
-def test_text_is_encoded_as_in_the_reference(tokenizer: Tokenizer, reference: WhisperTokenizer, text: str):
-    """And decoded back to itself."""
+def test_text_is_encoded_as_in_the_reference(tokenizer: Tokenizer, reference: WhisperTokenizer, text: str) -> None:
+    """Decoding gives the text again."""
     assert tokenizer.encode(text) == reference.encode(text, add_special_tokens=False)
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @pytest.mark.parametrize("text", ["<|endoftext|>", "a <|startoftranscript|> b", "<|0.00|><|notimestamps|>"])
-def test_special_tokens_cannot_be_smuggled_in(tokenizer: Tokenizer, text: str):
-    """Text that spells a special token stays text."""
+def test_text_cannot_insert_special_tokens(tokenizer: Tokenizer, text: str) -> None:
+    """The name of a special token becomes text tokens."""
     tokens = tokenizer.encode(text)
     assert all(token < tokenizer.eot for token in tokens)
     assert tokenizer.decode(tokens) == text
 
 
 @given(text=st.text(max_size=40))
-def test_any_text_survives(tokenizer: Tokenizer, text: str):
-    """Encoding and decoding gives the text again, and so do its pieces."""
+def test_any_text_is_encoded_and_decoded_to_itself(tokenizer: Tokenizer, text: str) -> None:
+    """So are its pieces."""
     tokens = tokenizer.encode(text)
     assert tokenizer.decode(tokens) == text
     pieces = tokenizer.split(tokens, "en")
@@ -85,8 +86,8 @@ def test_any_text_survives(tokenizer: Tokenizer, text: str):
 
 
 @given(data=st.data())
-def test_any_tokens_decode_the_same_at_once_and_one_by_one(tokenizer: Tokenizer, data: st.DataObject):
-    """Broken characters too; pieces hold every token and all of the text, whatever the script."""
+def test_any_tokens_decode_together_as_one_by_one(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    """Incomplete characters do too. Pieces hold all tokens and all text, in every script."""
     tokens = data.draw(st.lists(st.integers(0, 4680), max_size=30))
     characters = CharacterDecoder(tokenizer)
     streamed = "".join([characters.push(token) for token in tokens]) + characters.flush()
@@ -97,8 +98,8 @@ def test_any_tokens_decode_the_same_at_once_and_one_by_one(tokenizer: Tokenizer,
         assert [token for piece in pieces for token in piece.tokens] == tokens
 
 
-def test_characters_come_whole(tokenizer: Tokenizer):
-    """Bytes of a character are held back until its last token."""
+def test_characters_are_complete(tokenizer: Tokenizer) -> None:
+    """The bytes of a character are held back until its last token."""
     characters = CharacterDecoder(tokenizer)
     grown = [characters.push(token) for token in tokenizer.encode("東京👩")]
     assert "".join(grown) == "東京👩"
@@ -106,30 +107,30 @@ def test_characters_come_whole(tokenizer: Tokenizer):
     assert "\ufffd" not in "".join(grown)
 
 
-def test_timestamp_ends_a_broken_character(tokenizer: Tokenizer):
-    """Half a character before a timestamp becomes U+FFFD instead of swallowing what follows."""
+def test_a_timestamp_ends_an_incomplete_character(tokenizer: Tokenizer) -> None:
+    """Half a character before a timestamp becomes U+FFFD, and the text after it is kept."""
     half = tokenizer.encode("東")[:1]
     tokens = [*half, tokenizer.first_timestamp, *tokenizer.encode(" a")]
     assert tokenizer.decode(tokens) == "\ufffd a"
     assert [piece.text for piece in tokenizer.split(tokens, "en")] == ["\ufffd", "", " a"]
 
 
-def test_words_begin_at_spaces(tokenizer: Tokenizer):
-    """Punctuation goes with the word before it, a quotation mark behind a space with the word after."""
+def test_words_begin_at_spaces(tokenizer: Tokenizer) -> None:
+    """Punctuation belongs to the word before it. A quotation mark after a space belongs to the next word."""
     pieces = tokenizer.split(tokenizer.encode(" Hello, “Dr. O'Neill” - it's 3.50 - yes…"), "en")
     assert [piece.text for piece in pieces] == [
         " Hello,", " “Dr.", " O'Neill”", " -", " it's", " 3.50", " -", " yes…",
     ]  # fmt: skip
 
 
-def test_scripts_without_spaces_are_cut_at_characters(tokenizer: Tokenizer):
-    """Every whole character of Chinese is a piece here, whose tokens are bytes; full stops go with the one before."""
+def test_scripts_without_spaces_are_split_at_characters(tokenizer: Tokenizer) -> None:
+    """Every character is a piece, because its tokens are bytes. Punctuation belongs to the piece before it."""
     pieces = tokenizer.split(tokenizer.encode("東京です。はい、"), "ja")
     assert [piece.text for piece in pieces] == ["東", "京", "で", "す。", "は", "い、"]
 
 
-def test_timestamps_are_pieces_of_their_own(tokenizer: Tokenizer):
-    """With their time and without text; they part words."""
+def test_timestamps_are_pieces_of_their_own(tokenizer: Tokenizer) -> None:
+    """They have a time and no text, and they separate words."""
     first = tokenizer.first_timestamp
     tokens = [first, *tokenizer.encode(" Yes"), first + 123, first + 1500, *tokenizer.encode("no")]
     pieces = tokenizer.split(tokens, "en")
@@ -138,7 +139,7 @@ def test_timestamps_are_pieces_of_their_own(tokenizer: Tokenizer):
     ]  # fmt: skip
 
 
-def test_tokenizer_from_before_tokenizer_json(tmp_path: Path):
+def test_a_tokenizer_without_tokenizer_json_is_built(tmp_path: Path) -> None:
     """`vocab.json`, `merges.txt` and `added_tokens.json` give the same tokenizer."""
     backend = make_tokenizer(SHAPES[0])
     backend.model.save(str(tmp_path))
@@ -149,8 +150,8 @@ def test_tokenizer_from_before_tokenizer_json(tmp_path: Path):
     assert (old.first_timestamp, old.languages, old.no_speech) == (new.first_timestamp, new.languages, new.no_speech)
 
 
-def test_missing_files_are_named(tmp_path: Path):
-    """The error says which files are needed."""
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    """The error names the files that are expected."""
     with pytest.raises(
         CheckpointError, match=r"expected tokenizer\.json, or vocab\.json.*; missing: vocab\.json, merges\.txt"
     ):

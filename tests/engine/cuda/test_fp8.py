@@ -1,4 +1,4 @@
-"""The encoder in 8 bits. Without a GPU the products themselves are those of its numbers, multiplied in 32 bits."""
+"""The encoder in 8 bits. Without a GPU, its 8-bit numbers are multiplied in 32 bits."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def states(model: Whisper, products: HalfProducts | fp8.Fp8Products) -> Tensor:
 
 
 @torch.inference_mode()
-def test_states_are_near_those_in_sixteen_bits(model: Whisper) -> None:
+def test_states_are_close_to_those_in_sixteen_bits(model: Whisper) -> None:
     expected = states(model, HalfProducts())
     error = fp8.check(states(model, fp8.Fp8Products(model)), expected)
     assert 0.001 < error < 0.1
@@ -56,15 +56,15 @@ def test_states_are_near_those_in_sixteen_bits(model: Whisper) -> None:
 @torch.inference_mode()
 def test_weights_that_do_not_fit_are_refused(model: Whisper) -> None:
     expected = states(model, HalfProducts())
-    with pytest.raises(CheckpointError, match=r"encoder states within 0.15 of those in 16 bits, got \d"):
+    with pytest.raises(CheckpointError, match=r"encoder states within 0\.15 of those in 16 bits, got \d"):
         fp8.check(expected + expected.std() * torch.randn_like(expected), expected)
     with pytest.raises(CheckpointError, match="got nan"):
         fp8.check(expected * torch.nan, expected)
 
 
-@pytest.mark.skipif(DEVICE.type == "cuda", reason="there is such a device")
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="this machine has a GPU")
 def test_a_cpu_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="compute capability 8.9 or newer, got no CUDA device"):
+    with pytest.raises(CheckpointError, match=r"compute capability 8\.9 or newer, got no CUDA device"):
         fp8.require_device(torch.device("cpu"))
     with pytest.raises(
         CheckpointError, match="encoder_dtype fp8: expected 16 bits and our own kernels on a CUDA device"

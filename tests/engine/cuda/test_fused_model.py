@@ -1,6 +1,9 @@
-"""The fused passes against the plain ones, and the fused sampler against the rules. Without a GPU in Triton's
-interpreter, in float32.
+"""The fused forward passes against the eager ones, and the fused sampler against the rules.
+
+On a machine without a GPU the kernels run in Triton's interpreter, in float32.
 """
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,8 +37,6 @@ SMALL = ModelConfig(
     max_target_positions=64,
 )
 N_SLOTS = 4
-TOLERANCE = {"atol": 5e-3, "rtol": 5e-3}
-"""In float32; the fused GELU of the encoder is the one with tanh."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,11 @@ def model() -> Whisper:
 def caches() -> tuple[KVCache, KVCache]:
     first = KVCache(SMALL, N_SLOTS, DEVICE, torch.float32)
     return first, KVCache(SMALL, N_SLOTS, DEVICE, torch.float32)
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Compare in float32, with room for the fused encoder's GELU, which is the approximation with tanh."""
+    torch.testing.assert_close(found, expected, atol=5e-3, rtol=5e-3)
 
 
 def numbers(*values: int) -> torch.Tensor:
@@ -78,38 +84,39 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
 
 @torch.inference_mode()
 @pytest.mark.parametrize("lengths", [[24], [24, 24, 16]])
-def test_windows_are_encoded_alike(model: Whisper, caches: tuple[KVCache, KVCache], lengths: list[int]) -> None:
+def test_windows_are_encoded_as_by_the_eager_model(
+    model: Whisper, caches: tuple[KVCache, KVCache], lengths: list[int]
+) -> None:
     slots = [2, 0, 3][: len(lengths)]
-    plain = encode(model, caches[0], lengths, slots, fused=False)
+    eager = encode(model, caches[0], lengths, slots, fused=False)
     fused = encode(model, caches[1], lengths, slots, fused=True)
-    torch.testing.assert_close(fused, plain, **TOLERANCE)
-    torch.testing.assert_close(caches[1].cross_attention, caches[0].cross_attention, **TOLERANCE)
+    assert_close(fused, eager)
+    assert_close(caches[1].cross_attention, caches[0].cross_attention)
     assert caches[1].lengths.tolist() == caches[0].encoder_lengths
 
 
 @torch.inference_mode()
-def test_prompts_and_steps_are_decoded_alike(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
-    """Prompts of different lengths, then two steps of rows that stand at different places, one of them unused."""
+def test_prompts_and_steps_are_decoded_as_by_the_eager_model(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
+    """Prompts of different lengths, then two steps of rows at different positions, one of them in no use."""
     slots, prompts = [2, 0], [[5, 6, 7], [8, 9, 10, 11, 12]]
     for cache in caches:
         encode(model, cache, [200, 150], slots, fused=False)
     tokens, positions = numbers(*(20 + slot for slot in range(N_SLOTS))), numbers(5, 0, 3, 0)
-    plain, fused = EagerForward(model, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
+    eager, fused = EagerForward(model, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
     padded = numbers(*prompts[0], 0, 0, *prompts[1]).view(2, 5)
-    expected, found = plain.prefill(prompts, slots), fused(padded, numbers(0, 0), numbers(*slots))
-    torch.testing.assert_close(found[0, :3], expected[0, :3], **TOLERANCE)
-    torch.testing.assert_close(found[1], expected[1], **TOLERANCE)
+    expected, found = eager.prefill(prompts, slots), fused(padded, numbers(0, 0), numbers(*slots))
+    assert_close(found[0, :3], expected[0, :3])
+    assert_close(found[1], expected[1])
     for _ in range(2):
-        at = {slot: int(positions[slot]) for slot in slots}
-        expected = plain.step(at)
+        expected = eager.step({slot: int(positions[slot]) for slot in slots})
         logits = fused.logits(fused(tokens[:3, None], positions[:3], torch.arange(3, device=DEVICE))[:, 0])
-        torch.testing.assert_close(logits[slots], expected[slots], **TOLERANCE)
+        assert_close(logits[slots], expected[slots])
         positions += 1
         tokens += 7
 
 
 @torch.inference_mode()
-def test_rows_decode_to_the_same_bits_in_any_company(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
+def test_a_row_decodes_to_the_same_bits_alone_and_in_a_batch(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
     cache = caches[0]
     encode(model, cache, [200, 150, 200, 180], [0, 1, 2, 3], fused=False)
     decoder = FusedDecoder(model.decoder, cache)
@@ -125,7 +132,7 @@ TOKENIZER = CHECKPOINT.tokenizer
 histories = st.lists(
     st.one_of(st.integers(0, 50), st.integers(TOKENIZER.first_timestamp, TOKENIZER.first_timestamp + 1500)), max_size=3
 )
-loud = st.dictionaries(
+loud_logits = st.dictionaries(
     st.one_of(
         st.integers(0, 60),
         st.integers(TOKENIZER.eot - 2, TOKENIZER.first_timestamp + 60),
@@ -137,10 +144,12 @@ loud = st.dictionaries(
 
 
 @settings(max_examples=15, phases=[Phase.explicit, Phase.generate])
-@given(rows=st.lists(st.tuples(histories, st.booleans(), loud), min_size=1, max_size=3), seed=st.integers(0, 100))
+@given(
+    rows=st.lists(st.tuples(histories, st.booleans(), loud_logits), min_size=1, max_size=3), seed=st.integers(0, 100)
+)
 @torch.inference_mode()
 def test_sampler_keeps_the_rules(rows: list[tuple[list[int], bool, dict[int, int]]], seed: int) -> None:
-    """The same tokens, log-probabilities and states as the rules and an argmax."""
+    """It gives the tokens, log-probabilities and states that the rules and an argmax give."""
     written, with_timestamps, changes = zip(*rows, strict=True)
     first, n = TOKENIZER.first_timestamp, len(rows)
     logits = torch.randn(n, CHECKPOINT.model.vocab_size, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
@@ -157,15 +166,13 @@ def test_sampler_keeps_the_rules(rows: list[tuple[list[int], bool, dict[int, int
     expected = logits.argmax(dim=-1)
     after = twin.after(expected, first)
     assert tokens.tolist() == out[0].tolist() == expected.tolist()
-    torch.testing.assert_close(out[1], logits.log_softmax(dim=-1).gather(1, expected[:, None])[:, 0], **TOLERANCE)
+    assert_close(out[1], logits.log_softmax(dim=-1).gather(1, expected[:, None])[:, 0])
     assert positions.tolist() == [447] * n
     for name in ("with_timestamps", "is_at_begin", "last_is_time", "second_last_is_time", "last_time"):
         assert getattr(state, name).tolist() == getattr(after, name).tolist(), name
 
 
 def _with_few_bans(checkpoint: Checkpoint) -> Checkpoint:
-    """Some text tokens, and one that only may not come first."""
-    from dataclasses import replace
-
+    """The checkpoint, with a few banned text tokens, and two that may not come first."""
     generation = replace(checkpoint.generation, suppress_tokens=(1, 7, 50), begin_suppress_tokens=(3, TOKENIZER.eot))
     return replace(checkpoint, generation=generation)

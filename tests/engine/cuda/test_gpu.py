@@ -1,4 +1,4 @@
-"""The same engine on an NVIDIA GPU. Run on a machine that has one: `pytest -m gpu tests/engine/cuda/test_gpu.py`."""
+"""The engine on an NVIDIA GPU. On a machine that has one, run `pytest -m gpu tests/engine/cuda/test_gpu.py`."""
 
 import asyncio
 from dataclasses import replace
@@ -8,31 +8,33 @@ import av
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.stability import taken_for_untrained
 from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
-from engine.config import AudioContext, EngineConfig, Kernels
+from engine.config import AudioContext, Dtype, EngineConfig, Kernels
 from engine.engine import Engine
 
 pytestmark = pytest.mark.gpu
 
-DEVICE, HALF_DTYPE = "cuda", "bfloat16"
+HALF = EngineConfig(device="cuda", dtype="bfloat16", n_slots=64, max_encode_batch=16, max_wait_ms=20)
+"""The engine as it runs on a GPU: in 16 bits, with fused kernels and CUDA graphs."""
 AUDIO = Path(__file__).parents[2] / "audio"
 
 
-def read(name: str) -> np.ndarray:
+def read_clip(name: str) -> NDArray[np.float32]:
+    """A clip of `tests/audio`, float32 at 16 kHz."""
     with av.open(AUDIO / f"{name}.flac") as container:
-        samples = np.concatenate([frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)])
-    return samples.astype(np.float32) / 32768
+        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
+    return np.concatenate(frames).astype(np.float32) / np.float32(32_768)
 
 
 async def transcribe(config: EngineConfig, names: list[str], priority: Priority = Priority.FINAL) -> list[DoneEvent]:
-    """The last event of each recording, all submitted at once."""
+    """The last event of each clip, if all are submitted at the same time."""
 
     async def one(engine: Engine, index: int, name: str) -> DoneEvent:
-        window = Window(read(name), f"s{index}", priority=priority, options=DecodeOptions(language="en"))
-        async with engine.submit(window) as events:
-            return [event async for event in events][-1]
+        window = Window(read_clip(name), f"s{index}", priority=priority, options=DecodeOptions(language="en"))
+        return await last(engine, window)
 
     async with Engine.start(config) as engine:
         done = await asyncio.gather(*(one(engine, index, name) for index, name in enumerate(names)))
@@ -44,21 +46,21 @@ NAMES = ["hello", "train", "call"]
 
 
 async def test_float32_on_the_gpu_decodes_as_on_the_cpu() -> None:
-    """The same tokens, and so the same words and times."""
+    """Tokens are the same, and so are words and times."""
     on_cpu = await transcribe(EngineConfig(device="cpu"), NAMES)
     on_gpu = await transcribe(EngineConfig(device="cuda", dtype="float32"), NAMES)
     assert [done.pieces for done in on_gpu] == [done.pieces for done in on_cpu]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-async def test_half_precision_has_the_same_words(dtype: str) -> None:
+async def test_half_precision_has_the_same_words(dtype: Dtype) -> None:
     on_cpu = await transcribe(EngineConfig(device="cpu"), NAMES)
     on_gpu = await transcribe(EngineConfig(device="cuda", dtype=dtype), NAMES)
     assert [done.text for done in on_gpu] == [done.text for done in on_cpu]
 
 
-async def test_alone_is_as_among_many_on_the_gpu() -> None:
-    """Sixty-four windows through thirty-two slots: every one reads as it does alone."""
+async def test_a_window_decodes_alone_as_in_a_batch() -> None:
+    """Sixty-four windows wait for slots, and each has the pieces that it has alone."""
     config = EngineConfig(device="cuda", dtype="float32")
     alone = {name: (await transcribe(config, [name]))[0].pieces for name in NAMES}
     names = [NAMES[index % 3] for index in range(64)]
@@ -66,23 +68,25 @@ async def test_alone_is_as_among_many_on_the_gpu() -> None:
     assert [done.pieces for done in together] == [alone[name] for name in names]
 
 
-async def test_options_mix_on_the_gpu():
-    """Drafts, draws, hotwords, word times, looks and detected languages in one batch give what each gives alone."""
+async def test_options_mix_on_the_gpu() -> None:
+    """Drafts, sampling, hotwords, word times, attention times and detected languages share a batch.
+
+    Each gives what it gives alone.
+    """
     config = EngineConfig(device="cuda", dtype="float32", n_slots=16, max_encode_batch=16, max_wait_ms=50)
-    drawn = Sampling((0.8,), best_of=2, seed=3)
+    random_sampling = Sampling((0.8,), best_of=2, seed=3)
     options = [
         DecodeOptions(language="en"),
         DecodeOptions(),
         DecodeOptions(language="en", timestamps=False, hotwords=("platform", "Okonkwo")),
         DecodeOptions(language="en", word_times=True),
         DecodeOptions(language="en", attention_times=True, previous_text="We are at the station."),
-        DecodeOptions(language="en", sampling=drawn),
+        DecodeOptions(language="en", sampling=random_sampling),
         DecodeOptions(language="en", sampling=Sampling((0.0, 0.4), logprob_threshold=0.0)),
     ]
 
     async def decode(engine: Engine, name: str, own: DecodeOptions) -> DoneEvent:
-        async with engine.submit(Window(read(name), f"{name} {own}", options=own)) as events:
-            return [event async for event in events][-1]  # type: ignore[return-value]
+        return await last(engine, Window(read_clip(name), f"{name} {own}", options=own))
 
     async with Engine.start(config) as engine:
         jobs = [(name, own) for own in options for name in NAMES]
@@ -99,23 +103,20 @@ async def test_options_mix_on_the_gpu():
         assert [done.n_steps for done in drafted] == [done.n_steps - 6 for done in greedy]
 
 
-HALF = {"device": DEVICE, "dtype": HALF_DTYPE, "n_slots": 64, "max_encode_batch": 16, "max_wait_ms": 20}
-
-
 async def test_graphs_decode_as_the_kernels_alone() -> None:
-    """The same tokens and times, replayed and launched one by one."""
-    replayed = await transcribe(EngineConfig(**HALF), NAMES)
-    launched = await transcribe(EngineConfig(**HALF, cuda_graphs=False), NAMES)
+    """Tokens and times are the same, whether graphs are replayed or kernels are launched one by one."""
+    replayed = await transcribe(HALF, NAMES)
+    launched = await transcribe(replace(HALF, cuda_graphs=False), NAMES)
     assert [done.pieces for done in replayed] == [done.pieces for done in launched]
-    plain = await transcribe(EngineConfig(**HALF, kernels="torch"), NAMES)
-    assert [done.text for done in replayed] == [done.text for done in plain]
-    for ours, theirs in zip(replayed, plain, strict=True):
+    eager = await transcribe(replace(HALF, kernels="torch"), NAMES)
+    assert [done.text for done in replayed] == [done.text for done in eager]
+    for ours, theirs in zip(replayed, eager, strict=True):
         assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=0.02)
 
 
-async def test_short_interims_are_read_alike_from_graphs_and_from_kernels(tmp_path: Path) -> None:
-    """Of a model taken for one trained on full windows; a final's words too."""
-    config = EngineConfig(**{**HALF, "model": taken_for_untrained("tutti-demo", tmp_path)}, audio_context="interims")
+async def test_short_interims_have_the_same_words_with_and_without_graphs(tmp_path: Path) -> None:
+    """The model is used as if it had been trained on full windows. Finals have the same words too."""
+    config = replace(HALF, model=taken_for_untrained("tutti-demo", tmp_path), audio_context="interims")
     finals = await transcribe(config, NAMES)
     names = [NAMES[index % 3] for index in range(24)]
     replayed = await transcribe(config, names, Priority.INTERIM)
@@ -125,9 +126,9 @@ async def test_short_interims_are_read_alike_from_graphs_and_from_kernels(tmp_pa
 
 
 @pytest.mark.parametrize("audio_context", ["auto", "full"])
-async def test_alone_is_as_among_sixty_four_in_half_precision(audio_context: AudioContext) -> None:
-    """No token changes with the company."""
-    config = EngineConfig(**HALF, audio_context=audio_context)
+async def test_a_window_decodes_alone_as_in_a_batch_in_half_precision(audio_context: AudioContext) -> None:
+    """No token depends on the other windows."""
+    config = replace(HALF, audio_context=audio_context)
     alone = {name: (await transcribe(config, [name]))[0].pieces for name in NAMES}
     names = [NAMES[index % 3] for index in range(64)]
     together = await transcribe(config, names)
@@ -136,26 +137,27 @@ async def test_alone_is_as_among_sixty_four_in_half_precision(audio_context: Aud
 
 @pytest.mark.parametrize("kernels", ["auto", "flashinfer"])
 async def test_flashinfer_decodes_as_our_kernels(kernels: Kernels) -> None:
-    """The same words, in windows alone and in steps too."""
+    """The words are the same, whether FlashInfer computes the attention of windows only, or of steps too."""
     pytest.importorskip("flashinfer")
-    ours = await transcribe(EngineConfig(**HALF, audio_context="full", kernels="triton"), NAMES)
-    theirs = await transcribe(EngineConfig(**HALF, audio_context="full", kernels=kernels), NAMES)
+    ours = await transcribe(replace(HALF, audio_context="full", kernels="triton"), NAMES)
+    theirs = await transcribe(replace(HALF, audio_context="full", kernels=kernels), NAMES)
     assert [done.text for done in theirs] == [done.text for done in ours]
 
 
 async def test_an_encoder_in_eight_bits_has_the_same_words() -> None:
-    """Also where windows are only as long as their audio."""
-    ours = await transcribe(EngineConfig(**HALF), NAMES)
-    for context in ("auto", "full"):
-        coarse = await transcribe(EngineConfig(**HALF, encoder_dtype="fp8", audio_context=context), NAMES)
+    """So do windows that are only as long as their audio."""
+    ours = await transcribe(HALF, NAMES)
+    contexts: tuple[AudioContext, ...] = ("auto", "full")
+    for context in contexts:
+        coarse = await transcribe(replace(HALF, encoder_dtype="fp8", audio_context=context), NAMES)
         assert [done.text for done in coarse] == [done.text for done in ours]
 
 
 async def test_drafts_change_nothing_in_half_precision() -> None:
-    """Right up to a wrong token: as many steps fewer, and the same pieces."""
-    async with Engine.start(EngineConfig(**HALF)) as engine:
+    """The correct draft tokens save a step each, and the pieces stay the same."""
+    async with Engine.start(HALF) as engine:
         for name in NAMES:
-            window = Window(read(name), name, options=DecodeOptions(language="en"))
+            window = Window(read_clip(name), name, options=DecodeOptions(language="en"))
             done = await last(engine, window)
             tokens = tuple(token for piece in done.pieces for token in piece.tokens)
             draft = DecodeOptions(language="en", draft=(*tokens[:6], 300, *tokens[6:]))
@@ -164,31 +166,32 @@ async def test_drafts_change_nothing_in_half_precision() -> None:
             assert drafted.n_steps == done.n_steps - 6
 
 
-async def test_leaving_at_any_stage_frees_the_slot() -> None:
-    """Windows are left in the queue, at the start, and after a few decoded tokens; what stays is decoded as ever."""
-    async with Engine.start(EngineConfig(**HALF)) as engine:
-        window = Window(read("train"), "stays", options=DecodeOptions(language="en"))
+async def test_cancelling_at_any_stage_frees_the_slot() -> None:
+    """In the queue, after the first token, after a few more. Windows that are not cancelled decode as always."""
+    async with Engine.start(HALF) as engine:
+        window = Window(read_clip("train"), "kept", options=DecodeOptions(language="en"))
         expected = (await last(engine, window)).pieces
 
-        async def leave(index: int) -> None:
-            async with engine.submit(replace(window, session=f"leaves {index}")) as events:
-                if index % 6:
+        async def cancel(index: int) -> None:
+            async with engine.submit(replace(window, session=f"cancelled {index}")) as events:
+                for _ in range(index % 6):
                     await anext(events)
                     n_tokens = engine.stats().tokens_decoded + 3 * (index % 6 - 1)
                     while engine.stats().tokens_decoded < n_tokens:
                         await asyncio.sleep(0.001)
 
         for _ in range(5):
-            _, *stayed = await asyncio.gather(
-                asyncio.gather(*(leave(index) for index in range(60))), *(last(engine, window) for _ in range(4))
-            )
-            assert all(done.pieces == expected for done in stayed)
+            cancelled = asyncio.gather(*(cancel(index) for index in range(60)))
+            kept = await asyncio.gather(*(last(engine, window) for _ in range(4)))
+            await cancelled
+            assert all(done.pieces == expected for done in kept)
         assert_idle(engine)
 
 
-async def test_ten_thousand_requests_leave_nothing_behind() -> None:
-    async with Engine.start(EngineConfig(**HALF)) as engine:
-        window = Window(read("hello"), "", options=DecodeOptions(language="en", max_tokens=8))
+async def test_ten_thousand_requests_leak_no_memory() -> None:
+    """Device memory grows by 1 MiB at most, and no slot stays in use."""
+    async with Engine.start(HALF) as engine:
+        window = Window(read_clip("hello"), "", options=DecodeOptions(language="en", max_tokens=8))
 
         async def many(number: int, count: int) -> None:
             for _ in range(count):
@@ -203,8 +206,11 @@ async def test_ten_thousand_requests_leave_nothing_behind() -> None:
 
 
 async def last(engine: Engine, window: Window) -> DoneEvent:
+    """The event that ends a window."""
     async with engine.submit(window) as events:
-        return [event async for event in events][-1]  # type: ignore[return-value]
+        done = [event async for event in events][-1]
+    assert isinstance(done, DoneEvent)
+    return done
 
 
 def assert_idle(engine: Engine) -> None:
@@ -214,4 +220,4 @@ def assert_idle(engine: Engine) -> None:
 
 def allocated() -> int:
     """Bytes of device memory in use."""
-    return torch.cuda.memory_allocated() if DEVICE == "cuda" else 0
+    return torch.cuda.memory_allocated()

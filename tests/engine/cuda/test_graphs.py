@@ -1,4 +1,7 @@
-"""The graphed passes against the plain ones. Without a GPU, replaying a graph runs again what was captured."""
+"""The forward pass with CUDA graphs against the eager one.
+
+On a machine without a GPU, replaying a graph runs the captured function again.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +28,7 @@ from engine.model.packing import find_runs
 from engine.model.random_weights import fill
 from engine.model.whisper import Whisper, build
 from tests.engine import fake_flashinfer
-from tests.engine.cuda.test_fused_model import DEVICE, SMALL, TOLERANCE
+from tests.engine.cuda.test_fused_model import DEVICE, SMALL, assert_close
 
 TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 N_SLOTS = 5
@@ -33,7 +36,7 @@ SHORTER = (12,)
 
 
 class Replayed:
-    """Stands in for a CUDA graph: results come out where those of the capture lie."""
+    """Replaces a CUDA graph: it writes the results of a replay to the tensors of the capture."""
 
     def __init__(self, body: Callable[[], Any], out: Any) -> None:
         self._body = body
@@ -53,7 +56,7 @@ def model() -> Whisper:
 
 
 class NoSampler:
-    """Sampling has tests of its own."""
+    """Replaces the sampler, which other tests cover."""
 
     def __call__(self, logits: torch.Tensor) -> torch.Tensor:
         return torch.stack([logits.argmax(dim=-1).float(), logits.amax(dim=-1)])
@@ -68,7 +71,7 @@ def make(
     shorter: tuple[int, ...] = SHORTER,
     kernels: Kernels = "triton",
 ) -> tuple[EagerForward, CudaGraphForward]:
-    """Both over caches of their own, with the same tokens at the same positions."""
+    """Make both, each with its own cache, and with the same tokens at the same positions."""
 
     def capture(self: object, body: Callable[[], Any]) -> CapturedGraph[Any]:
         out = body()
@@ -88,9 +91,9 @@ def make(
     )
     rows = n_rows_held(N_SLOTS)
     tokens, positions = torch.arange(rows, device=DEVICE) + 20, torch.full((rows,), 4, device=DEVICE)
-    plain_cache, cache = (KVCache(TINY, N_SLOTS + 1, DEVICE, torch.float32) for _ in range(2))
+    eager_cache, cache = (KVCache(TINY, N_SLOTS + 1, DEVICE, torch.float32) for _ in range(2))
     sampler: FusedSampler = NoSampler()  # type: ignore[assignment]
-    graphed = CudaGraphForward(
+    cuda = CudaGraphForward(
         model,
         cache,
         tokens,
@@ -101,61 +104,63 @@ def make(
         sizes,
     )
     with torch.inference_mode():
-        graphed.capture(4, (TINY.n_mels, 2 * TINY.max_source_positions), shorter)
-    return EagerForward(model, plain_cache, tokens, positions), graphed
+        cuda.capture(4, (TINY.n_mels, 2 * TINY.max_source_positions), shorter)
+    return EagerForward(model, eager_cache, tokens, positions), cuda
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize(("lengths", "with_graphs"), [([12, 12, 12], True), ([24, 18], False)])
-def test_a_window_goes_the_same_way(
+def test_windows_are_decoded_as_by_the_eager_forward_pass(
     model: Whisper, monkeypatch: pytest.MonkeyPatch, lengths: list[int], with_graphs: bool
 ) -> None:
-    """Encoded in parts or with places left over, its prompt read with fewer rows than the graph has, and stepped beside
-    a hole.
-    """
-    plain, graphed = make(model, monkeypatch, with_graphs=with_graphs)
+    """Batches are cut or padded, a prefill has fewer rows than its graph, and a step has a free slot among its rows."""
+    eager, cuda = make(model, monkeypatch, with_graphs=with_graphs)
     slots = [3, 0, 1][: len(lengths)]
     features = torch.randn(len(lengths), TINY.n_mels, 48, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     prompts = [[5, 6, 7], [8, 9, 10, 11], [12]][: len(lengths)]
-    for forward in (plain, graphed):
+    for forward in (eager, cuda):
         forward.encode(features, slots, find_runs(lengths))
-    expected, found = plain.prefill(prompts, slots), graphed.prefill(prompts, slots)
+    expected, found = eager.prefill(prompts, slots), cuda.prefill(prompts, slots)
     assert found.shape == expected.shape
     for row, prompt in enumerate(prompts):
-        torch.testing.assert_close(found[row, : len(prompt)], expected[row, : len(prompt)], **TOLERANCE)
-    logits = graphed.step(dict.fromkeys(slots, 4))
-    torch.testing.assert_close(logits[slots], plain.step(dict.fromkeys(slots, 4))[slots], **TOLERANCE)
-    assert graphed.sample(logits)[0, slots].tolist() == logits[slots].argmax(dim=-1).tolist()
+        assert_close(found[row, : len(prompt)], expected[row, : len(prompt)])
+    logits = cuda.step(dict.fromkeys(slots, 4))
+    assert_close(logits[slots], eager.step(dict.fromkeys(slots, 4))[slots])
+    assert cuda.sample(logits)[0, slots].tolist() == logits[slots].argmax(dim=-1).tolist()
 
 
 @torch.inference_mode()
-def test_places_that_are_left_over_are_nobodys(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They held another window the time before; its slot has been taken over and keeps what it has heard since."""
-    _, graphed = make(model, monkeypatch, with_graphs=True, decodes=False)
+def test_padding_writes_to_the_padding_slot_only(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A padding row held another window in the replay before. The slot of that window now belongs to a new window."""
+    _, cuda = make(model, monkeypatch, with_graphs=True, decodes=False)
     features = torch.randn(4, TINY.n_mels, 24, generator=torch.Generator().manual_seed(3)).to(DEVICE)
-    graphed.encode(features, [0, 1, 2, 4], find_runs([12] * 4))
-    graphed.encode(features[:1], [4], find_runs([12]))
-    before = graphed._cache.cross_attention.clone()
-    graphed.encode(features[:3].flip(0), [3, 0, 1], find_runs([12] * 3))
-    is_same = (graphed._cache.cross_attention == before).transpose(0, 2).flatten(1).all(dim=1)
+    cuda.encode(features, [0, 1, 2, 4], find_runs([12] * 4))
+    cuda.encode(features[:1], [4], find_runs([12]))
+    before = cuda._cache.cross_attention.clone()
+    cuda.encode(features[:3].flip(0), [3, 0, 1], find_runs([12] * 3))
+    is_same = (cuda._cache.cross_attention == before).transpose(0, 2).flatten(1).all(dim=1)
     assert is_same[:N_SLOTS].tolist() == [False, False, True, False, True]
 
 
 @torch.inference_mode()
-def test_full_windows_are_flashinfers_where_it_is_there(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flashinfer_computes_the_attention_of_full_windows_only(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_flashinfer.install(monkeypatch, fake_flashinfer.Ragged)
-    plain, graphed = make(model, monkeypatch, with_graphs=True, decodes=False, shorter=(), kernels="auto")
+    eager, cuda = make(model, monkeypatch, with_graphs=True, decodes=False, shorter=(), kernels="auto")
     features = torch.randn(4, TINY.n_mels, 48, generator=torch.Generator().manual_seed(4)).to(DEVICE)
     fake_flashinfer.Ragged.seen.clear()
-    for forward in (plain, graphed):
+    for forward in (eager, cuda):
         forward.encode(features[:3], [0, 1, 3], find_runs([24] * 3))
         forward.encode(features[3:], [4], find_runs([12]))
     assert fake_flashinfer.Ragged.seen == [[24, 24], [24]]
-    states = [forward._cache.cross_attention[:, :, [0, 1, 3, 4]] for forward in (graphed, plain)]
-    torch.testing.assert_close(*states, **TOLERANCE)
+    states = [forward._cache.cross_attention[:, :, [0, 1, 3, 4]] for forward in (cuda, eager)]
+    assert_close(*states)
 
 
-class Uncompiled(fake_flashinfer.Ragged):
+class BrokenCompiler(fake_flashinfer.Ragged):
+    """FlashInfer on a machine without a compiler."""
+
     def plan(self, *args: object, **kwargs: object) -> None:
         raise RuntimeError("no nvcc")
 
@@ -166,12 +171,12 @@ class Uncompiled(fake_flashinfer.Ragged):
         ("auto", fake_flashinfer.Ragged, (9, 0), "attention over windows uses FlashInfer"),
         ("auto", fake_flashinfer.Ragged, (8, 0), None),
         ("auto", None, (9, 0), "attention over windows uses cuDNN; FlashInfer would be faster"),
-        ("auto", Uncompiled, (9, 0), "FlashInfer does not work here: no nvcc"),
+        ("auto", BrokenCompiler, (9, 0), "FlashInfer does not work here: no nvcc"),
         ("triton", fake_flashinfer.Ragged, (9, 0), None),
         ("flashinfer", fake_flashinfer.Ragged, (8, 0), "attention over windows uses FlashInfer"),
     ],
 )
-def test_flashinfer_is_taken_where_it_is_faster_or_asked_for(
+def test_flashinfer_is_used_where_it_is_faster_or_required(
     model: Whisper,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -191,10 +196,10 @@ def test_flashinfer_is_taken_where_it_is_faster_or_asked_for(
     ("ragged", "expected"),
     [
         (None, "kernels flashinfer: expected the package"),
-        (Uncompiled, "expected it to work on this machine, got: no nvcc"),
+        (BrokenCompiler, "expected it to work on this machine, got: no nvcc"),
     ],
 )
-def test_flashinfer_that_is_asked_for_and_not_to_be_had_is_named(
+def test_flashinfer_that_is_required_and_not_available_is_an_error(
     model: Whisper, monkeypatch: pytest.MonkeyPatch, ragged: type[fake_flashinfer.Ragged] | None, expected: str
 ) -> None:
     fake_flashinfer.install(monkeypatch, ragged)

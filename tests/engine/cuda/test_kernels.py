@@ -37,11 +37,11 @@ def test_layer_norm_alone_keeps_its_input() -> None:
     torch.testing.assert_close(normed, F.layer_norm(x, (128,), weight, bias), atol=1e-5, rtol=1e-5)
 
 
-def test_parts_of_a_product_are_added_with_their_bias() -> None:
+def test_partial_sums_of_a_product_are_added_with_their_bias() -> None:
     x, inputs, product, product_bias = random(3, 96), random(3, 256, seed=1), random(96, 256, seed=2) / 16, random(96)
     weight, bias = random(96, seed=3), random(96, seed=4)
-    parts = linear_split_k(inputs, product)
-    total, normed = layer_norm(x, parts, product_bias, weight, bias)
+    partial_sums = linear_split_k(inputs, product)
+    total, normed = layer_norm(x, partial_sums, product_bias, weight, bias)
     expected = x + F.linear(inputs, product, product_bias)
     torch.testing.assert_close(total, expected, atol=2e-3, rtol=2e-3)
     torch.testing.assert_close(normed, F.layer_norm(expected, (96,), weight, bias), atol=2e-3, rtol=2e-3)
@@ -54,16 +54,16 @@ def dequantised(scaled: Scaled) -> torch.Tensor:
 @pytest.mark.usefixtures("exact_eight_bits")
 @pytest.mark.parametrize("with_gelu", [False, True])
 def test_rows_are_scaled_to_what_eight_bits_hold(with_gelu: bool) -> None:
-    """Each by itself, however large or small it is; a row of zeros stays one."""
+    """Each row has its own scale, however large or small its numbers are. A row of zeros stays zeros."""
     x = random(4, 96) * torch.tensor([[1e-4], [1.0], [1e4], [0.0]], device=DEVICE)
     scaled = scale_rows(x, with_gelu=with_gelu)
     expected = F.gelu(x) if with_gelu else x
     assert scaled.values.dtype == torch.float8_e4m3fn
     assert scaled.values.float().abs().amax(1).tolist() == [448, 448, 448, 0]
-    most = expected.abs().amax(1, keepdim=True)
-    # Three bits behind the point: a sixteenth of the number itself, or of the least that is not denormal.
+    largest = expected.abs().amax(1, keepdim=True)
+    # Numbers have three bits of mantissa, so the error is a sixteenth of the number, or of the smallest normal number.
     error = (dequantised(scaled) - expected).abs()
-    assert bool((error <= expected.abs() / 16 + most / 448 * 2**-9).all())
+    assert bool((error <= expected.abs() / 16 + largest / 448 * 2**-9).all())
 
 
 @pytest.mark.usefixtures("exact_eight_bits")
@@ -92,8 +92,8 @@ def test_linear_rows_do_not_depend_on_their_number() -> None:
 
 
 @pytest.mark.parametrize("n_tokens", [1, 4, 20, 40])
-def test_self_attention_appends_and_looks_back(n_tokens: int) -> None:
-    """Rows in any slots, at different positions."""
+def test_self_attention_stores_new_tokens_and_attends_to_earlier_ones(n_tokens: int) -> None:
+    """Rows are in any slots, and at different positions."""
     n_positions = 96
     keys, values = random(5, HEADS, n_positions, HEAD_DIM, seed=1), random(5, HEADS, n_positions, HEAD_DIM, seed=2)
     slots, starts = integers(3, 0, 4), integers(0, 5, 50)
@@ -113,7 +113,7 @@ def test_self_attention_appends_and_looks_back(n_tokens: int) -> None:
 
 
 def test_self_attention_stays_inside_its_slot() -> None:
-    """A token beyond the last position is not stored anywhere."""
+    """A token beyond the last position is not stored."""
     keys, values = (
         torch.zeros(2, HEADS, 32, HEAD_DIM, device=DEVICE),
         torch.zeros(2, HEADS, 32, HEAD_DIM, device=DEVICE),
@@ -123,7 +123,7 @@ def test_self_attention_stays_inside_its_slot() -> None:
 
 
 @pytest.mark.parametrize("n_tokens", [1, 5, 40])
-def test_cross_attention_knows_each_slots_length(n_tokens: int) -> None:
+def test_cross_attention_reads_as_many_states_as_each_slot_holds(n_tokens: int) -> None:
     n_states = 400
     keys, values = random(4, HEADS, n_states, HEAD_DIM, seed=1), random(4, HEADS, n_states, HEAD_DIM, seed=2)
     slots, lengths = integers(2, 0, 3), integers(400, 250, 7, 0)

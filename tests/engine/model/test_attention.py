@@ -1,4 +1,4 @@
-"""Attention over slots against a plain twin that knows only lists of keys and values."""
+"""Attention over slots, against a simple version that gets plain keys and values."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.attention import DecodeAttention, PrefillAttention
+from engine.model.attention import DecodeAttention, PrefillAttention, RecordingAttention
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
 
@@ -31,7 +31,7 @@ SIZES = ModelConfig(
 def cache() -> KVCache:
     torch.manual_seed(0)
     cache = KVCache(SIZES, N_SLOTS, torch.device("cpu"), torch.float32)
-    # What earlier windows left must stay without effect.
+    # What earlier windows left in the buffers must have no effect.
     cache.self_attention.fill_(1e4)
     cache.cross_attention.fill_(1e4)
     return cache
@@ -48,8 +48,8 @@ def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("slots", [[0, 1, 2], [4, 1, 3]])
-def test_rows_of_different_lengths_decode_as_each_alone(cache: KVCache, slots: list[int]):
-    """Prompts padded to one length, then steps at different positions, with unused rows between."""
+def test_rows_of_different_lengths_attend_as_each_alone(cache: KVCache, slots: list[int]) -> None:
+    """Prompts are padded to one length, then steps run at different positions, with free slots between them."""
     lengths = [3, 7, 5]
     query, keys_values = random_step(3, 7)
     out = PrefillAttention(cache, slots).self_attention(1, query, keys_values)
@@ -57,8 +57,8 @@ def test_rows_of_different_lengths_decode_as_each_alone(cache: KVCache, slots: l
         slot: keys_values[:, row, :, :length] for row, (slot, length) in enumerate(zip(slots, lengths, strict=True))
     }
     for row, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
-        twin = attend(query[row, :, length - 1], *history[slot])
-        torch.testing.assert_close(out[row, :, length - 1], twin)
+        expected = attend(query[row, :, length - 1], *history[slot])
+        torch.testing.assert_close(out[row, :, length - 1], expected)
 
     positions = torch.zeros(max(slots) + 1, dtype=torch.long)
     positions[slots] = torch.tensor(lengths)
@@ -73,8 +73,8 @@ def test_rows_of_different_lengths_decode_as_each_alone(cache: KVCache, slots: l
         positions += 1
 
 
-def test_rows_of_one_length_need_no_mask(cache: KVCache):
-    """The shortcut gives the same."""
+def test_rows_of_one_length_need_no_mask(cache: KVCache) -> None:
+    """The result without a mask equals the one with a mask."""
     query, keys_values = random_step(2, 4)
     PrefillAttention(cache, [0, 1]).self_attention(0, query, keys_values)
     positions = torch.tensor([4, 4])
@@ -84,8 +84,8 @@ def test_rows_of_one_length_need_no_mask(cache: KVCache):
     torch.testing.assert_close(shortcut, masked)
 
 
-def test_cross_attention_sees_only_real_encoder_states(cache: KVCache):
-    """Windows of different lengths side by side; what lies behind a shorter one is not attended."""
+def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> None:
+    """Windows of different lengths share a batch, and what follows a shorter one in its slot is masked."""
     slots, lengths = [3, 0], [30, 50]
     states = {slot: torch.randn(2, HEADS, length, HEAD_DIM) for slot, length in zip(slots, lengths, strict=True)}
     for slot, keys_values in states.items():
@@ -100,3 +100,20 @@ def test_cross_attention_sees_only_real_encoder_states(cache: KVCache):
     out = DecodeAttention(cache, 4, torch.zeros(4, dtype=torch.long), 1, is_ragged=False).cross_attention(1, query)
     for slot in slots:
         torch.testing.assert_close(out[slot, :, 0], attend(query[slot, :, 0], *states[slot]))
+
+
+def test_the_weights_of_some_heads_are_kept(cache: KVCache) -> None:
+    """They are the softmax over the window's states, and the attention itself does not change."""
+    n_states = 30
+    keys_values = torch.randn(2, HEADS, n_states, HEAD_DIM)
+    for layer in range(2):
+        cache.write_cross_attention(layer, [2], keys_values.permute(2, 0, 1, 3), find_runs([n_states]))
+    query = torch.randn(1, HEADS, 4, HEAD_DIM)
+    recording = RecordingAttention(PrefillAttention(cache, [2]), [(1, 0), (0, 1)])
+    for layer in range(2):
+        out = recording.cross_attention(layer, query)
+        torch.testing.assert_close(out, PrefillAttention(cache, [2]).cross_attention(layer, query))
+    assert recording.weights.shape == (1, 2, 4, n_states)
+    for index, head in enumerate([1, 0]):  # in the order of their layers
+        scores = query[0, head] @ keys_values[0, head].T / math.sqrt(HEAD_DIM)
+        torch.testing.assert_close(recording.weights[0, index], scores.softmax(dim=-1))

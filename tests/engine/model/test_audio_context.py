@@ -13,7 +13,7 @@ SECOND = 16_000
 @pytest.mark.parametrize("choice", ["auto", "interims"])
 @pytest.mark.parametrize("is_interim", [False, True])
 @pytest.mark.parametrize(("audio_s", "states"), [(0.1, 150), (2.4, 150), (2.6, 160), (29.6, 1_500), (30.0, 1_500)])
-def test_a_checkpoint_trained_on_short_windows_gets_audio_and_margin(
+def test_a_checkpoint_trained_on_short_windows_encodes_audio_and_margin(
     choice: str, is_interim: bool, audio_s: float, states: int
 ) -> None:
     lengths = WindowLengths(choice, TRAINED, FULL)  # type: ignore[arg-type]
@@ -24,20 +24,20 @@ def test_a_checkpoint_trained_on_short_windows_gets_audio_and_margin(
 @pytest.mark.parametrize(
     ("audio_s", "states"), [(0.1, 200), (3.0, 200), (3.01, 300), (9.0, 500), (9.5, 750), (19.0, 1_000), (19.1, FULL)]
 )
-def test_interims_take_the_next_step_of_the_ladder_behind_their_margin(audio_s: float, states: int) -> None:
+def test_an_interim_gets_the_next_length_that_holds_its_margin(audio_s: float, states: int) -> None:
     lengths = WindowLengths("interims", None, FULL)
     assert lengths.n_states(round(audio_s * SECOND), True) == states
     assert lengths.n_states(round(audio_s * SECOND), False) == FULL
 
 
 @pytest.mark.parametrize(("choice", "trained"), [("auto", None), ("full", None), ("full", TRAINED)])
-def test_else_windows_are_full(choice: str, trained: AudioContext | None) -> None:
+def test_other_windows_are_full(choice: str, trained: AudioContext | None) -> None:
     lengths = WindowLengths(choice, trained, FULL)  # type: ignore[arg-type]
     assert lengths.n_states(SECOND, True) == lengths.n_states(SECOND, False) == FULL
     assert not lengths.ladder
 
 
-def test_the_ladder_stays_below_a_smaller_model() -> None:
+def test_a_smaller_model_has_fewer_lengths() -> None:
     lengths = WindowLengths("interims", None, 400)
     assert lengths.ladder == LADDER[:2]
     assert lengths.n_states(6 * SECOND, True) == 400

@@ -1,4 +1,4 @@
-"""Slots and their buffers."""
+"""Slots, and the buffers that hold their keys and values."""
 
 import resource
 from pathlib import Path
@@ -15,8 +15,8 @@ from engine.model.packing import find_runs
 STATM = Path("/proc/self/statm")
 
 
-def test_lowest_free_slot_goes_first():
-    """So that those in use lie close together."""
+def test_the_lowest_free_slot_is_allocated_first() -> None:
+    """This keeps the slots in use close together."""
     slots = SlotAllocator(4)
     assert [slots.allocate() for _ in range(3)] == [0, 1, 2]
     slots.free(1)
@@ -24,8 +24,8 @@ def test_lowest_free_slot_goes_first():
     assert (slots.allocate(), slots.allocate(), slots.allocate()) == (0, 1, 3)
 
 
-def test_rows_reach_up_to_the_highest_slot():
-    """Holes included; none in use is no row."""
+def test_rows_reach_up_to_the_highest_slot() -> None:
+    """Free slots below it are included. Without a slot in use there is no row."""
     slots = SlotAllocator(4)
     for _ in range(3):
         slots.allocate()
@@ -36,10 +36,10 @@ def test_rows_reach_up_to_the_highest_slot():
     assert (slots.n_rows, slots.n_free) == (0, 4)
 
 
-@pytest.mark.skipif(not STATM.exists(), reason="reads the memory in use from /proc")
+@pytest.mark.skipif(not STATM.exists(), reason="needs /proc to measure the memory in use")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_fresh_buffers_are_zero_and_take_no_memory(demo: Checkpoint, dtype: torch.dtype):
-    """Masked positions must be finite; a thousand slots that nobody uses cost nothing."""
+def test_fresh_buffers_are_zero_and_take_no_memory(demo: Checkpoint, dtype: torch.dtype) -> None:
+    """Masked positions must be finite. A thousand free slots take no memory."""
     before_bytes = resident_bytes()
     cache = KVCache(demo.model, 1000, torch.device("cpu"), dtype)
     assert cache.cross_attention.nbytes > 5e9
@@ -54,8 +54,8 @@ def resident_bytes() -> int:
 
 
 @given(st.lists(st.integers(0, 7)))
-def test_no_slot_is_handed_out_twice(actions: list[int]):
-    """Whatever is allocated and freed."""
+def test_no_slot_is_allocated_twice(actions: list[int]) -> None:
+    """This holds for any order of allocating and freeing."""
     slots, used = SlotAllocator(4), set[int]()
     for action in actions:
         if action in used:
@@ -68,8 +68,8 @@ def test_no_slot_is_handed_out_twice(actions: list[int]):
         assert (slots.n_free, slots.n_rows) == (4 - len(used), max(used, default=-1) + 1)
 
 
-def test_neighbouring_slots_are_a_view(demo: Checkpoint):
-    """Keys and values are not copied for them; scattered slots are gathered."""
+def test_neighbouring_slots_are_a_view(demo: Checkpoint) -> None:
+    """Their keys and values are not copied. Slots that are not neighbours are gathered."""
     cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
     assert cache.rows([1, 2]) == slice(1, 3)
     view = cache.cross_attention[0, 0][cache.rows([1, 2])]
@@ -78,8 +78,8 @@ def test_neighbouring_slots_are_a_view(demo: Checkpoint):
     assert isinstance(scattered, torch.Tensor) and scattered.tolist() == [2, 0]
 
 
-def test_written_states_are_found_in_their_slots(demo: Checkpoint):
-    """Each window's keys and values, with its own length."""
+def test_states_are_written_to_their_slots(demo: Checkpoint) -> None:
+    """Each slot holds its window's keys and values, and knows how many."""
     cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
     keys_values = torch.randn(700 + 700 + 90, 2, 4, 64)
     cache.write_cross_attention(3, [2, 0, 3], keys_values, find_runs([700, 700, 90]))

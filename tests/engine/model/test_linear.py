@@ -1,4 +1,4 @@
-"""Packed products are those of the plain formula, and a row's do not depend on its neighbours."""
+"""Packed products equal the formula, and a row's product does not depend on other rows."""
 
 import pytest
 import torch
@@ -15,27 +15,27 @@ def layer() -> Linear:
 
 @pytest.mark.parametrize("with_gelu", [False, True])
 @pytest.mark.parametrize("shape", [(256,), (1, 256), (3, 7, 256), (150, 256)])
-def test_packed_products_are_those_of_the_formula(layer: Linear, shape: tuple[int, ...], with_gelu: bool) -> None:
-    """Whatever the shape of what comes in, with an activation behind it or without."""
+def test_packed_products_equal_the_formula(layer: Linear, shape: tuple[int, ...], with_gelu: bool) -> None:
+    """For inputs of any shape, with and without an activation."""
     x = torch.randn(shape)
-    wanted = F.linear(x, layer.weight, layer.bias)
-    wanted = F.gelu(wanted) if with_gelu else wanted
-    assert torch.equal(layer(x, with_gelu=with_gelu), wanted)
+    expected = F.linear(x, layer.weight, layer.bias)
+    expected = F.gelu(expected) if with_gelu else expected
+    assert torch.equal(layer(x, with_gelu=with_gelu), expected)
     layer.pack()
-    torch.testing.assert_close(layer(x, with_gelu=with_gelu), wanted, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(layer(x, with_gelu=with_gelu), expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.skipif(not can_pack(torch.zeros(1)), reason="PyTorch was built without oneDNN")
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 5, 16, 99])
-def test_a_row_has_the_same_bits_alone_and_among_others(layer: Linear, n_rows: int) -> None:
-    """Which is what keeps a neighbour from changing a transcript."""
+def test_a_row_has_the_same_bits_alone_and_in_a_batch(layer: Linear, n_rows: int) -> None:
+    """Otherwise another stream could change a transcript."""
     layer.pack()
     x = torch.randn(100, 256)
     assert torch.equal(layer(x[:n_rows]), layer(x)[:n_rows])
 
 
-def test_what_has_no_such_kernels_is_left_as_it_is() -> None:
-    """Half precision; and the weight as it was read is what counts, so packing again follows a change."""
+def test_a_weight_without_such_kernels_is_not_packed() -> None:
+    """Weights in half precision have none. Packing a weight again uses its new values."""
     weight = torch.randn(8, 4, dtype=torch.bfloat16)
     assert not can_pack(weight)
     product = Product()

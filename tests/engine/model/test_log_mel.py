@@ -1,4 +1,4 @@
-"""Features equal those of transformers."""
+"""Spectrograms equal those of transformers."""
 
 import numpy as np
 import pytest
@@ -12,26 +12,26 @@ from tests.engine.conftest import noise, read_clip
 
 
 @pytest.mark.parametrize("n_mels", [80, 128])
-def test_mel_filters_equal_the_reference(n_mels: int):
-    """The Slaney filterbank is the one of transformers."""
+def test_mel_filters_equal_the_reference(n_mels: int) -> None:
+    """They are the Slaney filterbank of transformers."""
     reference = mel_filter_bank(201, n_mels, 0.0, 8000.0, 16_000, norm="slaney", mel_scale="slaney")
     np.testing.assert_allclose(mel_filters(n_mels).numpy().T, reference, atol=1e-8)
 
 
 @pytest.mark.parametrize("n_mels", [80, 128])
-def test_log_mel_equals_the_reference(n_mels: int):
-    """A batch gives what the reference gives for each window, silence and full scale included."""
+def test_log_mel_equals_the_reference(n_mels: int) -> None:
+    """A batch equals the reference for each window: speech, noise, silence and full scale."""
     windows = [read_clip("hello"), noise(0, WINDOW_SAMPLES), np.zeros(10, np.float32), np.ones(16_000, np.float32)]
     padded = np.stack([np.pad(samples, (0, WINDOW_SAMPLES - len(samples))) for samples in windows])
     features = log_mel(torch.from_numpy(padded), mel_filters(n_mels))
-    extractor = WhisperFeatureExtractor(feature_size=n_mels)
+    extractor = WhisperFeatureExtractor(feature_size=n_mels)  # type: ignore[no-untyped-call]
     for ours, samples in zip(features, windows, strict=True):
         reference = extractor(samples, sampling_rate=16_000, return_tensors="pt").input_features[0]
         assert (ours - reference).abs().max() < 1e-4
 
 
-def test_loud_neighbour_changes_nothing():
-    """The peak is taken per window."""
+def test_a_loud_neighbour_changes_nothing() -> None:
+    """Each window has its own peak."""
     quiet, loud = torch.from_numpy(noise(1)) * 0.01, torch.from_numpy(noise(2)) * 10
     filters = mel_filters(80)
     together = log_mel(torch.stack((quiet, loud)), filters)

@@ -1,4 +1,6 @@
-"""Windows of different lengths in one encoder call."""
+"""Windows of different lengths share an encoder call."""
+
+from itertools import pairwise
 
 import pytest
 import torch
@@ -35,17 +37,17 @@ def model() -> Whisper:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(1, 12))
-def test_parts_are_as_large_as_allowed(n_states: list[int], most: int):
-    """All windows, in order; no part could take in the first window of the next."""
-    parts = [n_states[part] for part in cut(n_states, most)]
+def test_parts_are_as_large_as_allowed(n_states: list[int], max_states: int) -> None:
+    """They hold all windows, in order. No part has room for the first window of the next."""
+    parts = [n_states[part] for part in cut(n_states, max_states)]
     assert [length for part in parts for length in part] == n_states
-    assert all(sum(part) <= most or len(part) == 1 for part in parts)
-    assert all(sum(part) + after[0] > most for part, after in zip(parts, parts[1:], strict=False))
+    assert all(sum(part) <= max_states or len(part) == 1 for part in parts)
+    assert all(sum(part) + after[0] > max_states for part, after in pairwise(parts))
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=8))
-def test_runs_cover_all_windows_in_order(n_states: list[int]):
-    """What is packed comes out again, window by window."""
+def test_runs_cover_all_windows_in_order(n_states: list[int]) -> None:
+    """Packed windows are unpacked as they were."""
     runs = find_runs(n_states)
     windows = [torch.arange(length) + 100 * index for index, length in enumerate(n_states)]
     packed = torch.cat(windows)
@@ -53,13 +55,13 @@ def test_runs_cover_all_windows_in_order(n_states: list[int]):
     assert all(torch.equal(row, window) for row, window in zip(unpacked, windows, strict=True))
     assert torch.equal(pack([run.unpack(packed) for run in runs]), packed)
     assert [index for run in runs for index in range(len(n_states))[run.windows]] == list(range(len(n_states)))
-    assert all(left.n_states != right.n_states for left, right in zip(runs, runs[1:], strict=False))
+    assert all(left.n_states != right.n_states for left, right in pairwise(runs))
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("n_states", [[50, 50, 50], [20, 50, 20, 20, 7], [13]])
-def test_a_window_is_encoded_as_alone(model: Whisper, n_states: list[int]):
-    """Whatever its neighbours and their lengths; frames behind its own do not reach it."""
+def test_a_window_is_encoded_in_a_batch_as_alone(model: Whisper, n_states: list[int]) -> None:
+    """Neither its neighbours nor the frames after its end change it."""
     features = torch.randn(len(n_states), SIZES.n_mels, 100)
     runs = find_runs(n_states)
     packed = model.encoder(features, runs)

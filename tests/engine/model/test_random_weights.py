@@ -1,4 +1,4 @@
-"""Random weights of the published sizes."""
+"""Checkpoints with random weights."""
 
 import math
 
@@ -16,10 +16,10 @@ from engine.model.random_weights import SIZES, random_checkpoint
 from engine.runner import Runner, SampledToken, load_runner
 
 N_WORDS = 28
-"""What a window decodes to, as docs/results.md has it."""
+"""Words of a window, as docs/results.md says."""
 
 
-def test_tokens_stand_where_large_v3_has_them() -> None:
+def test_special_tokens_have_the_ids_of_large_v3() -> None:
     tokenizer = random_checkpoint("random:large-v3").tokenizer
     assert (tokenizer.eot, tokenizer.sot, tokenizer.translate, tokenizer.transcribe) == (50257, 50258, 50359, 50360)
     assert (tokenizer.previous, tokenizer.no_speech, tokenizer.no_timestamps) == (50362, 50363, 50364)
@@ -27,19 +27,19 @@ def test_tokens_stand_where_large_v3_has_them() -> None:
     assert len(tokenizer.languages) == 100
 
 
-def test_turbo_is_large_with_four_decoder_layers() -> None:
+def test_turbo_is_large_v3_with_four_decoder_layers() -> None:
     large, turbo = SIZES["large-v3"], SIZES["turbo"]
     assert (large.encoder_layers, large.decoder_layers, large.d_model, large.n_mels) == (32, 32, 1280, 128)
     assert (turbo.encoder_layers, turbo.decoder_layers, turbo.d_model) == (32, 4, 1280)
 
 
 def test_other_sizes_are_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"random:huge: expected random: and one of tiny, base"):
+    with pytest.raises(CheckpointError, match=r"random:huge: expected random: and one of tiny, base, .* got 'huge'"):
         random_checkpoint("random:huge")
 
 
 def load(dtype: Dtype = "float32") -> Runner:
-    """With noise in its only slot."""
+    """A runner whose only slot holds a window of noise."""
     runner = load_runner(EngineConfig(model="random:tiny", device="cpu", dtype=dtype, n_slots=1))
     noise = torch.randn(32_000, generator=torch.Generator().manual_seed(3)) / 10
     runner.encode([noise.numpy()], [runner.slots.allocate()])
@@ -52,7 +52,7 @@ def tiny() -> Runner:
 
 
 def decode(runner: Runner, options: DecodeOptions) -> list[SampledToken]:
-    """Up to the end, for a hundred tokens at most."""
+    """Decode up to the end token, for a hundred tokens at most."""
     prompt = build_prompt(runner.checkpoint, options, options.language)
     samples = [*runner.prefill([0], [prompt], [options.timestamps], [Draw()])[0].tokens]
     while samples[-1].token != runner.checkpoint.tokenizer.eot and len(samples) < 100:
@@ -60,38 +60,38 @@ def decode(runner: Runner, options: DecodeOptions) -> list[SampledToken]:
     return samples
 
 
-def words_of(runner: Runner, said: list[SampledToken]) -> list[int]:
-    return [each.token for each in said if each.token < runner.checkpoint.tokenizer.eot]
+def words_of(runner: Runner, sampled: list[SampledToken]) -> list[int]:
+    return [each.token for each in sampled if each.token < runner.checkpoint.tokenizer.eot]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_it_says_28_words_and_ends(dtype: Dtype) -> None:
-    """They are neither doubtful nor a loop, so that no window is read again nor its text withheld."""
+def test_a_window_decodes_to_28_words(dtype: Dtype) -> None:
+    """They are likely and not repeated, so that no window is decoded again and no text is filtered."""
     runner = load(dtype)
     tokenizer = runner.checkpoint.tokenizer
     for begin in ([], [tokenizer.first_timestamp]):
-        said = decode(runner, DecodeOptions(language="en", timestamps=bool(begin)))
-        words = words_of(runner, said)
-        assert [each.token for each in said] == [*begin, *words, tokenizer.eot]
+        sampled = decode(runner, DecodeOptions(language="en", timestamps=bool(begin)))
+        words = words_of(runner, sampled)
+        assert [each.token for each in sampled] == [*begin, *words, tokenizer.eot]
         assert len(words) == N_WORDS
-        assert math.fsum(each.logprob for each in said) / len(said) > -0.6
+        assert math.fsum(each.logprob for each in sampled) / len(sampled) > -0.6
         assert compression_ratio(tokenizer.decode(words)) < 1.8
         assert repeated_tokens(words) == 0
 
 
-def test_it_says_the_same_every_time(tiny: Runner) -> None:
+def test_the_words_are_the_same_every_time(tiny: Runner) -> None:
     options = DecodeOptions(language="en")
     assert words_of(tiny, decode(load(), options)) == words_of(tiny, decode(tiny, options))
 
 
 def test_a_prefix_counts_as_words(tiny: Runner) -> None:
-    said = decode(tiny, DecodeOptions(language="en", timestamps=False, prefix=(300, 400, 500)))
-    assert len(words_of(tiny, said)) == N_WORDS - 3
+    sampled = decode(tiny, DecodeOptions(language="en", timestamps=False, prefix=(300, 400, 500)))
+    assert len(words_of(tiny, sampled)) == N_WORDS - 3
 
 
 @pytest.mark.parametrize("n_characters", [30, 1000])
-def test_it_ends_behind_a_long_prompt(tiny: Runner, n_characters: int) -> None:
-    """At the latest 32 tokens on, and not without a word."""
-    said = decode(tiny, DecodeOptions(language="en", previous_text="abc def " * (n_characters // 8)))
-    assert said[-1].token == tiny.checkpoint.tokenizer.eot
-    assert 2 <= len(said) <= 34
+def test_a_window_ends_after_a_long_prompt(tiny: Runner, n_characters: int) -> None:
+    """At most 32 tokens later, and not without a word."""
+    sampled = decode(tiny, DecodeOptions(language="en", previous_text="abc def " * (n_characters // 8)))
+    assert sampled[-1].token == tiny.checkpoint.tokenizer.eot
+    assert 2 <= len(sampled) <= 34

@@ -1,4 +1,4 @@
-"""Slots are bounded by the device's memory."""
+"""The device's memory limits the number of slots."""
 
 import pytest
 
@@ -11,24 +11,24 @@ GIB = 1 << 30
 
 
 def test_a_slot_holds_tokens_and_a_full_window() -> None:
-    """large-v3 in 16 bits: 246 MB of cross-attention and 73 MB of self-attention."""
+    """A slot of large-v3 in 16 bits has 246 MB for cross-attention and 73 MB for self-attention."""
     assert slot_bytes(LARGE, 2) == 2 * 32 * (448 + 1500) * 1280 * 2 == pytest.approx(319e6, rel=0.01)
 
 
-def test_as_many_as_fit() -> None:
+def test_by_default_there_are_as_many_slots_as_fit() -> None:
     free = SCRATCH_BYTES + 100 * slot_bytes(LARGE, 2)
     assert choose_slots(LARGE, 2, None, free, 1.0) == 100
     assert choose_slots(LARGE, 2, None, 2 * free, 0.5) == 100
     assert choose_slots(LARGE, 2, None, 1000 * GIB, 0.85) == MAX_SLOTS
 
 
-def test_what_was_asked_for_is_kept_where_it_fits() -> None:
+def test_the_configured_number_is_used_if_it_fits() -> None:
     free = SCRATCH_BYTES + 100 * slot_bytes(LARGE, 2)
     assert choose_slots(LARGE, 2, 100, free, 1.0) == 100
     with pytest.raises(CheckpointError, match=r"slots: expected at most 100, got 101 of 0\.30 GiB each"):
         choose_slots(LARGE, 2, 101, free, 1.0)
 
 
-def test_a_device_without_room_is_refused() -> None:
+def test_a_device_without_memory_for_one_slot_is_refused() -> None:
     with pytest.raises(CheckpointError, match="expected at most 0"):
         choose_slots(LARGE, 2, None, GIB, 0.85)
