@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.stability import taken_for_untrained
+from benchmarks.stability import copy_as_untrained
 from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
 from engine.config import AudioContext, EngineConfig, Kernels
 from engine.engine import Engine
@@ -115,7 +115,7 @@ async def test_graphs_decode_as_the_kernels_alone() -> None:
 
 async def test_short_interims_are_read_alike_from_graphs_and_from_kernels(tmp_path: Path) -> None:
     """Of a model taken for one trained on full windows; a final's words too."""
-    config = EngineConfig(**{**HALF, "model": taken_for_untrained("tutti-demo", tmp_path)}, audio_context="interims")
+    config = EngineConfig(**{**HALF, "model": copy_as_untrained("tutti-demo", tmp_path)}, audio_context="interims")
     finals = await transcribe(config, NAMES)
     names = [NAMES[index % 3] for index in range(24)]
     replayed = await transcribe(config, names, Priority.INTERIM)
