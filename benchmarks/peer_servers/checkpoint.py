@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 def pad_windows_with_silence() -> None:
-    """Make faster-whisper pad short windows as Whisper's own code does. Call this before the peer imports faster-whisper.
+    """Make faster-whisper pad short windows as Whisper's own code does.
+
+    Call this before the peer imports faster-whisper.
 
     faster-whisper pads spectrograms with zeros, which is louder than silence. This checkpoint was not trained on that.
     """

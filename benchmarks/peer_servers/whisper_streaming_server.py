@@ -12,7 +12,10 @@ from typing import Any
 from checkpoint import make_multilingual, pad_windows_with_silence
 
 PACKET_BYTES = 5 * 60 * 32_000
-"""Bytes received at once: 5 minutes, as in later versions. With the 2 s of this version it never catches up once late."""
+"""Bytes received at once: 5 minutes, as in later versions.
+
+With the 2 s of this version it never catches up once late.
+"""
 
 
 def main() -> None:

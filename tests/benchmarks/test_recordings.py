@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from pathlib import Path
+from pathlib import Path
 
 import click
 import numpy as np
