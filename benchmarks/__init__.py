@@ -1,5 +1,5 @@
-"""Measurements, each a program: see docs/results.md.
+"""Benchmarks. A module at the top of this folder is a command or is shared by several commands; see docs/results.md.
 
-`live` and `offline` say how fast the service and its engine are, `accuracy` how well they hear; `asr` says both of any
-endpoint.
+`live` and `offline` measure the speed of the service and of its engine, `accuracy` measures their word errors, and
+`asr` measures both for any OpenAI-compatible endpoint.
 """

@@ -1,8 +1,8 @@
-"""Any OpenAI-compatible transcription endpoint under load: word errors, latency and throughput.
+"""Word errors, latency and throughput of any OpenAI-compatible transcription endpoint under load.
 
     python -m benchmarks.asr --url http://127.0.0.1:8000 --manifest clips.jsonl --concurrency 1,8
 
-Nothing is asked twice. Exits with 1 when a request failed.
+No request is repeated. The command exits with 1 when a request failed.
 """
 
 import asyncio
@@ -19,49 +19,70 @@ from typing import Any
 import click
 
 from benchmarks import machine, report
+from benchmarks.files.audio_files import AudioFile, from_dataset, from_manifest, select_files
 from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_side
-from benchmarks.files.samples import Sample, from_dataset, from_manifest, take
-from benchmarks.live.streams import parse_numbers
-from benchmarks.report import NOTHING, Table, number
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    json_option,
+    markdown_option,
+    parse_numbers,
+)
+from benchmarks.report import NO_VALUE, Table, number
 from benchmarks.scoring import WordErrors, count_errors, normaliser, percentile
 
 SCHEMA = 1
 N_SHOWN_ERRORS = 5
+"""Different errors printed for each level, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """What is taken from a checkpoint to count and to compare as it would."""
+    """The parts of a checkpoint that count tokens and normalise spellings."""
 
     count: Callable[[str], int]
-    """Tokens of a text, special ones left out."""
+    """Returns the number of tokens of a text, without special tokens."""
     spellings: dict[str, str]
-    """British and American ones; empty if the checkpoint has no such table."""
+    """American spellings by British spelling; empty if the checkpoint has no such table."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--url", required=True, help="The endpoint, http://host:port; /v1 may follow.")
-@click.option("--model", default="whisper-1", show_default=True, help="The name that it serves.")
-@click.option("--api-key", envvar="TUTTI_API_KEY", help="Sent as a bearer token; not kept. Default: $TUTTI_API_KEY.")
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.option("--url", required=True, help="Endpoint: http://host:port, with or without /v1.")
+@click.option("--model", default="whisper-1", show_default=True, help="Model name sent to the endpoint.")
+@click.option(
+    "--api-key", envvar="TUTTI_API_KEY", help="Sent as a bearer token, never stored. Default: $TUTTI_API_KEY."
+)
 @click.option("--manifest", type=click.Path(path_type=Path), help="JSON Lines with file and text.")
 @click.option("--kinds", default="", help="Kinds of the manifest to use, separated by commas. Default: all.")
-@click.option("--dataset", help="Data set on the Hugging Face hub; needs the package datasets.")
-@click.option("--config", help="Its configuration, if it has several.")
+@click.option("--dataset", help="Data set on the Hugging Face hub. Needs the package datasets.")
+@click.option("--config", help="Configuration of the data set, if it has several.")
 @click.option("--split", default="test", show_default=True)
 @click.option("--audio-column", default="audio", show_default=True)
 @click.option("--text-column", default="text", show_default=True)
-@click.option("--concurrency", default="1,8,64", show_default=True, help="Requests at a time, one run for each.")
-@click.option("--limit", type=click.IntRange(min=1), help="Use only so many recordings.")
-@click.option("--max-seconds", type=float, help="Use only recordings shorter than this.")
-@click.option("--language", default="en", show_default=True, help="Sent with every request; empty: detected.")
-@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE", help="Sent, too: temperature=0. Repeatable.")
-@click.option("--tokenizer", "checkpoint", help="Checkpoint to count tokens with, and whose spellings to compare by.")
-@click.option("--samples", default=3, show_default=True, help="Predictions to show.")
-@click.option("--timeout", "timeout_s", default=600.0, show_default=True, help="Seconds for one request.")
 @click.option(
-    "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/asr.json"), show_default=True
+    "--concurrency",
+    default="1,8,64",
+    show_default=True,
+    help="Numbers of concurrent requests. Each number is a run of its own.",
 )
-@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+@click.option("--limit", type=click.IntRange(min=1), help="Use at most this number of recordings.")
+@click.option("--max-seconds", type=float, help="Use only recordings shorter than this.")
+@click.option(
+    "--language", default="en", show_default=True, help="Sent with every request. Empty: the endpoint detects it."
+)
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another form field, such as temperature=0. Repeatable.",
+)
+@click.option(
+    "--tokenizer", "checkpoint", help="Checkpoint whose tokenizer counts tokens and whose spelling table is used."
+)
+@click.option("--samples", default=3, show_default=True, help="Number of predictions to print.")
+@click.option("--timeout", "timeout_s", default=600.0, show_default=True, help="Timeout of one request, in seconds.")
+@json_option("asr")
+@markdown_option
 def main(
     url: str,
     model: str,
@@ -84,7 +105,7 @@ def main(
     path: Path,
     markdown: bool,
 ) -> None:
-    """Have recordings transcribed, so many at a time, and measure what comes back and when."""
+    """Send recordings to an endpoint at several levels of concurrency, and measure accuracy and speed."""
     levels = parse_numbers("--concurrency", concurrency)
     if unreadable := [each for each in fields if "=" not in each]:
         raise click.BadParameter(f"expected NAME=VALUE, got {unreadable[0]!r}", param_hint="--field")
@@ -94,7 +115,7 @@ def main(
         source = from_dataset(dataset, config, split, audio_column, text_column)
     else:
         raise click.UsageError("expected one of --manifest and --dataset")
-    recordings = take(source, max_seconds=max_seconds, limit=limit)
+    recordings = select_files(source, max_seconds=max_seconds, limit=limit)
     tokenizer = load_tokenizer(checkpoint) if checkpoint else None
     result: dict[str, Any] = {
         "benchmark": "asr",
@@ -111,8 +132,16 @@ def main(
         "levels": [],
     }
     for n in levels:
-        asked = DecodeRequest(url, model, api_key, n, timeout_s, language or None, result["fields"])
-        wall_s, answers = asyncio.run(ask(asked, recordings))
+        load = EndpointLoad(
+            url=url,
+            model=model,
+            api_key=api_key,
+            n_at_once=n,
+            timeout_s=timeout_s,
+            language=language or None,
+            fields=result["fields"],
+        )
+        wall_s, answers = asyncio.run(send_all(load, recordings))
         result["levels"].append(level_result(n, wall_s, recordings, answers, language, tokenizer))
     report.show([table(result)], result, as_markdown=markdown, path=path)
     for line in [*remarks(result), *predictions(result, samples)]:
@@ -121,9 +150,9 @@ def main(
         sys.exit(1)
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeRequest:
-    """How an endpoint is asked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointLoad:
+    """One level of load: where requests go, how many are under way at once, and what each of them contains."""
 
     url: str
     model: str
@@ -135,33 +164,33 @@ class DecodeRequest:
 
 
 def describe_without(secret: str | None) -> dict[str, Any]:
-    """Where and how this was run, with the key left out of the command."""
+    """The machine and the command line of this run, with the API key removed from the command line."""
     described = machine.describe()
     for written in {secret, shlex.quote(secret)} if secret else ():
         described["command"] = described["command"].replace(written, "KEY")
     return described
 
 
-async def ask(asked: DecodeRequest, recordings: Sequence[Sample]) -> tuple[float, list[Answer]]:
-    """Seconds from the first request to the last answer, and the answers in the order of the recordings.
+async def send_all(load: EndpointLoad, recordings: Sequence[AudioFile]) -> tuple[float, list[Answer]]:
+    """Send all recordings. Returns the seconds from the first request to the last answer, and the answers in order.
 
-    One request goes before, unmeasured: it pays for what happens once.
+    One unmeasured request goes first, because the first request pays for one-time costs.
     """
     answers: dict[int, Answer] = {}
-    client = open_client(asked.url, api_key=asked.api_key, n_at_once=asked.n_at_once, timeout_s=asked.timeout_s)
+    client = open_client(load.url, api_key=load.api_key, n_at_once=load.n_at_once, timeout_s=load.timeout_s)
     async with client:
-        endpoint = Endpoint(client, asked.model, asked.fields)
-        await endpoint.transcribe(recordings[0].audio, recordings[0].name, asked.language)
-        label = f"{asked.n_at_once} at a time"
+        endpoint = Endpoint(client, load.model, load.fields)
+        await endpoint.transcribe(recordings[0].audio, recordings[0].name, load.language)
+        label = f"{load.n_at_once} at a time"
         with click.progressbar(length=len(recordings), label=f"{label:16}", file=sys.stderr) as bar:
 
             async def transcribe(index: int) -> None:
                 sample = recordings[index]
-                answers[index] = await endpoint.transcribe(sample.audio, sample.name, asked.language)
+                answers[index] = await endpoint.transcribe(sample.audio, sample.name, load.language)
                 bar.update(1)
 
             begun = time.perf_counter()
-            await side_by_side(range(len(recordings)), asked.n_at_once, transcribe)
+            await side_by_side(range(len(recordings)), load.n_at_once, transcribe)
             wall_s = time.perf_counter() - begun
     return wall_s, [answers[index] for index in range(len(recordings))]
 
@@ -169,13 +198,13 @@ async def ask(asked: DecodeRequest, recordings: Sequence[Sample]) -> tuple[float
 def level_result(
     n_at_once: int,
     wall_s: float,
-    recordings: Sequence[Sample],
+    recordings: Sequence[AudioFile],
     answers: Sequence[Answer],
     language: str,
     tokenizer: Tokenizer | None,
 ) -> dict[str, Any]:
-    """All figures are of the requests that were answered; what failed is counted beside them."""
-    # What is not known to be another language is taken for English.
+    """The figures of one level. They cover answered requests only; failed requests are counted separately."""
+    # A language that is not given is taken to be English.
     to_words = normaliser(language or "en", tokenizer.spellings if tokenizer else {})
     answered = [(sample, answer) for sample, answer in zip(recordings, answers, strict=True) if not answer.failure]
     errors = sum(
@@ -209,16 +238,17 @@ def level_result(
 
 
 def count_output(answers: Sequence[Answer], tokenizer: Tokenizer | None) -> tuple[str, int]:
-    """What there is to count, and how many: tokens by the tokenizer or the endpoint's own account, else words."""
+    """The unit of output and its amount: tokens if a tokenizer or every answer gives them, words otherwise."""
     if tokenizer:
         return "tokens", sum(tokenizer.count(answer.text) for answer in answers)
-    told = [answer.n_tokens for answer in answers if answer.n_tokens is not None]
-    if told and len(told) == len(answers):
-        return "tokens", sum(told)
+    reported = [answer.n_tokens for answer in answers if answer.n_tokens is not None]
+    if reported and len(reported) == len(answers):
+        return "tokens", sum(reported)
     return "words", sum(len(answer.text.split()) for answer in answers)
 
 
 def load_tokenizer(checkpoint: str) -> Tokenizer:
+    """Load the tokenizer of a checkpoint folder or of a model on the Hugging Face hub."""
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
@@ -229,7 +259,7 @@ def load_tokenizer(checkpoint: str) -> Tokenizer:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """A row for each number of requests at a time."""
+    """The table: one row for each number of concurrent requests."""
     units = {level["output_unit"] for level in result["levels"]}
     rows = [
         (
@@ -261,7 +291,7 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def remarks(result: dict[str, Any]) -> list[str]:
-    """What failed, the most frequent errors first."""
+    """The errors of each level, the most frequent first."""
     return [
         f"{level['concurrency']} at a time: {n} failed: {failure}"
         for level in result["levels"]
@@ -270,9 +300,9 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 
 def predictions(result: dict[str, Any], n: int) -> list[str]:
-    """The first recordings as they were answered at the first concurrency."""
+    """The first recordings with their reference and their answer at the first level."""
     return [
-        f"{each['name']}\n  expected: {each['expected']}\n  heard:    {each['text'] or each['failure'] or NOTHING}"
+        f"{each['name']}\n  expected: {each['expected']}\n  heard:    {each['text'] or each['failure'] or NO_VALUE}"
         for each in result["levels"][0]["texts"][:n]
     ]
 

@@ -1,4 +1,4 @@
-"""Child processes that do not outlive the benchmark, however it ends."""
+"""Starts child processes that end with the benchmark, even when the benchmark is killed."""
 
 import ctypes
 import os
@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 _PR_SET_PDEATHSIG = 1
-# Loaded before any fork: between fork and exec nothing may be loaded any more.
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+"""Loaded at import, because no library may be loaded between fork and exec."""
 
 
 def start_child(
     command: Sequence[str], output: IO[str], environment: Mapping[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """A process whose output goes to `output`. On Linux the kernel kills it when the thread that called this ends.
+    """Start a process whose output goes to `output`. On Linux the kernel kills it when the calling thread ends.
 
-    A `finally` is not enough: it is skipped by SIGKILL, and by SIGTERM, which Python does not turn into an exception.
+    A `finally` is not enough: SIGKILL skips it, and so does SIGTERM, which Python does not turn into an exception.
     """
     parent = os.getpid()
 
@@ -26,7 +26,7 @@ def start_child(
         if _LIBC is None:
             return
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The parent may have died before the kernel was told.
+        # The parent may have died before prctl took effect.
         if os.getppid() != parent:
             os._exit(1)
 
@@ -36,5 +36,5 @@ def start_child(
         stdout=output,
         stderr=subprocess.STDOUT,
         env=None if environment is None else {**os.environ, **environment},
-        preexec_fn=tie_to_parent,
+        preexec_fn=tie_to_parent,  # noqa: PLW1509 -- it makes two system calls and allocates nothing
     )

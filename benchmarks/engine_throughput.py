@@ -1,10 +1,10 @@
-"""How many windows the engine transcribes per second, beside what the device's arithmetic and memory allow.
+"""Measures how many windows the engine transcribes per second, beside the limit set by arithmetic and memory.
 
     python -m benchmarks.engine_throughput --models random:large-v3,random:turbo --concurrency 1,64
 
-Requests of `--audio-s` of noise, each in a full 30 s window, of exactly `--tokens` tokens, through the engine's own
-interface: so many at any time. With `--stages` the parts are timed alone too, with `--ablation` the engine is run
-without each of its means in turn.
+Each request is a full 30 s window with `--audio-s` seconds of noise and is decoded to exactly `--tokens` tokens.
+Requests go through the engine's own interface, with `--concurrency` of them under way at any time. `--stages` also
+times each stage alone. `--ablation` also runs the engine with each of its optimisations switched off in turn.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,12 @@ import numpy as np
 import uvloop
 
 from benchmarks import machine, report
-from benchmarks.report import NOTHING, Table, number
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    json_option,
+    markdown_option,
+)
+from benchmarks.report import NO_VALUE, Table, number
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, EngineStats, Window
 from engine.config import EngineConfig
 from engine.decoding.prompt import Prompt
@@ -36,19 +41,21 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 FLOPS = 690e12
+"""Floating-point operations per second that an NVIDIA H200 sustains in bfloat16 products, as measured on one."""
 BYTES_PER_S = 4.43e12
-"""What an NVIDIA H200 sustains in bfloat16 products and in reading memory, as measured on one."""
+"""Bytes per second that an NVIDIA H200 reads from its memory, as measured on one."""
 REPEATS = 5
-WARM_S = 2.0
-"""By then the batcher knows who its clients are."""
-LEAST_REQUESTS = 24
-"""Behind every figure."""
-MOST_ENCODED = 16
-"""Windows in one encoder call where stages are timed."""
+"""Measured runs of each stage; the median counts."""
+WARM_UP_S = 2.0
+"""Seconds of load before a measurement, so that the batcher has seen all clients."""
+MIN_REQUESTS = 24
+"""Least number of requests for a figure."""
+MAX_ENCODED = 16
+"""Most windows in one encoder call when stages are timed."""
 
 
 def sample_on_host(runner: "Runner") -> None:
-    """Bring all logits to the host, take the likeliest token there, and bring it back."""
+    """Make the runner sample on the host: copy all logits there, choose the most likely token, and copy it back."""
     import torch
 
     tokens, positions = runner.states.tokens, runner.states.positions
@@ -66,10 +73,13 @@ def sample_on_host(runner: "Runner") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
+    """An engine with one of its optimisations changed."""
+
     name: str
     changes: dict[str, Any]
-    """Of the config."""
+    """Fields of `EngineConfig` that differ."""
     prepare: Callable[["Runner"], None] = lambda runner: None
+    """Changes the runner before the engine uses it."""
 
 
 VARIANTS = (
@@ -86,41 +96,47 @@ VARIANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is asked of the engine."""
+    """What each request asks of the engine."""
 
     audio_s: float
     n_tokens: int
 
     def window(self, index: int) -> Window:
+        """The window of a request."""
         return self.window_of(index, self.n_tokens)
 
     def window_of(self, index: int, n_tokens: int) -> Window:
-        """Noise: as loud as speech, and different every time. Its text is asked for at the end, as the service does."""
+        """A window of noise as loud as speech, with different noise for each index.
+
+        Its text is requested at the end only, as the service does.
+        """
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
         options = DecodeOptions(language="en", timestamps=False, max_tokens=n_tokens)
         return Window(samples, "", options=options)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """How the engine bore so many requests at any time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """The figures of the engine under one level of load."""
 
     concurrency: int
     requests_per_s: float
     p50_s: float
     p95_s: float
     wrong_length: int
-    """Requests that did not get the tokens asked for."""
+    """Requests that did not get the requested number of tokens."""
     decode_batch: float
+    """Mean sequences in a decode step."""
     encode_batch: float
+    """Mean windows in an encoder call."""
     encode_share: float
-    """Of the time, in encoder calls with the prefill behind them …"""
+    """Share of the time in encoder calls and the prefill after them."""
     decode_share: float
-    """… and in decode steps."""
+    """Share of the time in decode steps."""
 
 
-def floor_s(runner: "Runner", concurrency: int, work: Work) -> float:
-    """Seconds of a request at the least: arithmetic of the encoder, bytes of the decoder."""
+def lower_bound_s(runner: "Runner", concurrency: int, work: Work) -> float:
+    """The least seconds that a request can take: the arithmetic of the encoder plus the memory reads of the decoder."""
     model, n_states = runner.checkpoint.model, runner.checkpoint.model.max_source_positions
     d, ffn = model.d_model, model.encoder_ffn_dim
     layer = 2 * n_states * (4 * d * d + 2 * d * ffn) + 4 * n_states**2 * d
@@ -133,7 +149,8 @@ def floor_s(runner: "Runner", concurrency: int, work: Work) -> float:
     return encode_s + work.n_tokens * step_s / concurrency
 
 
-async def put_under_load(engine: "Engine", concurrency: int, n_requests: int, work: Work) -> Load:
+async def apply_load(engine: "Engine", concurrency: int, n_requests: int, work: Work) -> LoadResult:
+    """Send requests to the engine with `concurrency` of them under way at any time."""
     windows = [work.window(index) for index in range(min(n_requests, 4 * concurrency))]
     latencies: list[float] = []
     n_wrong = 0
@@ -153,16 +170,16 @@ async def put_under_load(engine: "Engine", concurrency: int, n_requests: int, wo
     before, start_s = engine.stats(), time.perf_counter()
     await asyncio.gather(*(client(number) for number in range(concurrency)))
     elapsed_s, after = time.perf_counter() - start_s, engine.stats()
-    return Load(
-        concurrency,
-        n_requests / elapsed_s,
-        statistics.median(latencies),
-        sorted(latencies)[int(0.95 * len(latencies))],
-        n_wrong,
-        _mean(before, after, "decode_batch"),
-        _mean(before, after, "encode_batch"),
-        (after.encode_s.total - before.encode_s.total) / elapsed_s,
-        (after.step_s.total - before.step_s.total) / elapsed_s,
+    return LoadResult(
+        concurrency=concurrency,
+        requests_per_s=n_requests / elapsed_s,
+        p50_s=statistics.median(latencies),
+        p95_s=sorted(latencies)[int(0.95 * len(latencies))],
+        wrong_length=n_wrong,
+        decode_batch=_mean(before, after, "decode_batch"),
+        encode_batch=_mean(before, after, "encode_batch"),
+        encode_share=(after.encode_s.total - before.encode_s.total) / elapsed_s,
+        decode_share=(after.step_s.total - before.step_s.total) / elapsed_s,
     )
 
 
@@ -173,7 +190,7 @@ def _mean(before: EngineStats, after: EngineStats, name: str) -> float:
 
 
 def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
-    """(stage, windows or rows, milliseconds), each alone and waited for."""
+    """Time each stage alone. Returns the stage, the number of windows or sequences, and the milliseconds."""
     from engine.decoding.sampling import Draw
 
     window = work.window(0).samples
@@ -192,10 +209,10 @@ def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
 
     for size in (size for size in (1, 2, 4, 8, 16, 32, 64) if size <= runner.slots.n_free):
         slots = [runner.slots.allocate() for _ in range(size)]
-        for first in range(0, size, MOST_ENCODED):
-            part = slots[first : first + MOST_ENCODED]
+        for first in range(0, size, MAX_ENCODED):
+            part = slots[first : first + MAX_ENCODED]
             encode_ms = median_ms(partial(runner.encode, [window] * len(part), part))
-        if size <= MOST_ENCODED:
+        if size <= MAX_ENCODED:
             found.append(("encode", size, encode_ms))
         prompts, draws = [Prompt((token,) * 4, 0, 0)] * size, [Draw()] * size
         prefill = partial(runner.prefill, slots, prompts, [False] * size, draws)
@@ -213,13 +230,14 @@ def _collected(runner: "Runner", n_steps: int) -> None:
 
 
 @asynccontextmanager
-async def started(
+async def running_engine(
     config: EngineConfig, prepare: Callable[["Runner"], None]
 ) -> AsyncIterator[tuple["Engine", "Runner"]]:
+    """Run an engine until the block is left. Yields it with its runner."""
     from engine.engine import Engine
     from engine.runner import load_runner
 
-    runners: list[Runner] = []
+    runners: list["Runner"] = []
 
     def load(own: EngineConfig) -> "Runner":
         runners.append(load_runner(own))
@@ -233,22 +251,23 @@ async def started(
 async def measure(
     config: EngineConfig, concurrencies: list[int], work: Work, per_client: int, variant: Variant
 ) -> list[dict[str, Any]]:
+    """The figures of one variant at each level of concurrency."""
     rows = []
-    async with started(replace(config, **variant.changes), variant.prepare) as (engine, runner):
+    async with running_engine(replace(config, **variant.changes), variant.prepare) as (engine, runner):
         for concurrency in concurrencies:
-            warm_s = time.perf_counter() + WARM_S
-            while time.perf_counter() < warm_s:
-                await put_under_load(engine, concurrency, 2 * concurrency, work)
-            n_requests = max(per_client * concurrency, LEAST_REQUESTS)
-            load = await put_under_load(engine, concurrency, n_requests, work)
-            floor = 1 / floor_s(runner, concurrency, work)
-            fields = {name: getattr(load, name) for name in Load.__slots__}
-            rows.append({"model": config.model, "floor_requests_per_s": floor, **fields})
+            warm_at = time.perf_counter() + WARM_UP_S
+            while time.perf_counter() < warm_at:
+                await apply_load(engine, concurrency, 2 * concurrency, work)
+            n_requests = max(per_client * concurrency, MIN_REQUESTS)
+            load = await apply_load(engine, concurrency, n_requests, work)
+            limit = 1 / lower_bound_s(runner, concurrency, work)
+            rows.append({"model": config.model, "floor_requests_per_s": limit, **asdict(load)})
             print(f"{config.model} {variant.name}, {concurrency}: {load.requests_per_s:.1f} req/s", file=sys.stderr)
     return rows
 
 
 def describe_device(config: EngineConfig) -> dict[str, Any]:
+    """The name of the device that runs the engine, and the version of CUDA."""
     import torch
 
     if not torch.cuda.is_available() or config.device == "cpu":
@@ -256,21 +275,23 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
     return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--models", default="random:large-v3,random:turbo", show_default=True)
-@click.option("--concurrency", default="1,64", show_default=True, help="Requests at any time.")
-@click.option("--audio-s", default=7.0, show_default=True, help="Of a request, in a window of 30 s.")
-@click.option("--tokens", default=24, show_default=True, help="Of a request.")
-@click.option("--requests", default=8, show_default=True, help="Of each client.")
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.option("--models", default="random:large-v3,random:turbo", show_default=True, help="Models, by commas.")
+@click.option("--concurrency", default="1,64", show_default=True, help="Numbers of concurrent requests.")
+@click.option("--audio-s", default=7.0, show_default=True, help="Seconds of audio in a request's window of 30 s.")
+@click.option("--tokens", default=24, show_default=True, help="Tokens of a request.")
+@click.option("--requests", default=8, show_default=True, help="Requests of each client.")
 @click.option("--slots", default=64, show_default=True)
 @click.option("--max-encode-batch", default=16, show_default=True)
 @click.option("--device", default="auto", show_default=True)
 @click.option("--dtype", default="auto", show_default=True)
 @click.option("--encoder-dtype", default="auto", show_default=True)
-@click.option("--stages", is_flag=True, help="Time encoder, prefill and steps alone.")
-@click.option("--ablation", is_flag=True, help="Run without each of the engine's means in turn.")
-@click.option("--markdown", is_flag=True)
-@click.option("--json", "json_path", default="build/bench/engine_throughput.json", type=Path, show_default=True)
+@click.option("--stages", is_flag=True, help="Also time the encoder, the prefill and decode steps alone.")
+@click.option(
+    "--ablation", is_flag=True, help="Also run the engine with each of its optimisations switched off in turn."
+)
+@markdown_option
+@json_option("engine_throughput")
 def main(
     models: str,
     concurrency: str,
@@ -285,9 +306,9 @@ def main(
     stages: bool,
     ablation: bool,
     markdown: bool,
-    json_path: Path,
+    path: Path,
 ) -> None:
-    """Measure the engine."""
+    """Measure the throughput of the engine under load."""
     limit_openmp_spinning()
     from engine.runner import load_runner
 
@@ -322,12 +343,12 @@ def main(
             try:
                 rows = uvloop.run(measure(config, concurrencies, work, requests, variant))
             except CheckpointError as error:
-                print(f"{model} {variant.name}: not here: {error}", file=sys.stderr)
+                print(f"{model} {variant.name}: not available here: {error}", file=sys.stderr)
                 continue
             result["ablation"] += [{"variant": variant.name, **row} for row in rows]
-    report.show(_tables(result), result, as_markdown=markdown, path=json_path)
+    report.show(_tables(result), result, as_markdown=markdown, path=path)
     if n_wrong := sum(row["wrong_length"] for row in (*result["loads"], *result["ablation"])):
-        print(f"{n_wrong} requests got other numbers of tokens than {tokens}", file=sys.stderr)
+        print(f"{n_wrong} requests got a number of tokens other than {tokens}", file=sys.stderr)
         sys.exit(1)
 
 
@@ -336,40 +357,38 @@ def _tables(result: dict[str, Any]) -> list[Table]:
     tables = [
         Table(
             f"Requests per second, {device}",
-            ("", "concurrent", "req/s", "floor", "of floor", "p50 s", "p95 s", "decode\nbatch", "encode\nbatch",
+            ("", "concurrent", "req/s", "limit", "of limit", "p50 s", "p95 s", "decode\nbatch", "encode\nbatch",
              "encode %", "decode %", "wrong\nlength"),
             [_row("", row) for row in result["loads"]],
         )
     ]  # fmt: skip
     if result["ablation"]:
-        columns = ("", "concurrent", "req/s")
-        rows = [
+        effects = [
             (f"{row['model']} {row['variant']}", str(row["concurrency"]), number(row["requests_per_s"], 1))
             for row in result["ablation"]
         ]
-        tables.append(Table("What each means is worth", columns, rows))
+        tables.append(Table("Effect of each optimisation", ("", "concurrent", "req/s"), effects))
     if result["stages"]:
-        columns = ("", "size", "ms", "ms each")
-        rows = [
+        stages = [
             (f"{row['model']} {row['stage']}", str(row["size"]), number(row["ms"], 2), number(row["ms"] / row["size"]))
             for row in result["stages"]
         ]
-        tables.append(Table("Parts alone", columns, rows))
+        tables.append(Table("Stages alone", ("", "size", "ms", "ms each"), stages))
         columns = ("", "concurrent", "ms for all", "encode %", "prefill %", "steps %", "host and\nwaiting %")
-        tables.append(Table("Where the time goes, as far as parts alone take", columns, shares(result)))
+        tables.append(Table("Share of the time of each stage, as timed alone", columns, shares(result)))
     return tables
 
 
 def shares(result: dict[str, Any]) -> list[tuple[str, ...]]:
-    """What of the time of so many requests its parts take alone; the rest is the device waiting for the host.
+    """The share of each stage in the time of one round of requests. In the rest of it the device waits for the host.
 
-    A level has a row if its stages were timed.
+    A level of concurrency has a row if its stages were timed.
     """
     ms = {(stage["model"], stage["stage"], stage["size"]): stage["ms"] for stage in result["stages"]}
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for load in result["loads"]:
         model, size = load["model"], load["concurrency"]
-        at_once = min(size, MOST_ENCODED)
+        at_once = min(size, MAX_ENCODED)
         names = [("encode", at_once), ("prefill", size), ("steps ahead", size)]
         if any((model, *name) not in ms for name in names):
             continue
@@ -394,7 +413,7 @@ def _row(variant: str, row: dict[str, Any]) -> tuple[str, ...]:
         number(row["encode_batch"], 1),
         number(100 * row["encode_share"], 0),
         number(100 * row["decode_share"], 0),
-        str(row["wrong_length"]) or NOTHING,
+        str(row["wrong_length"]) or NO_VALUE,
     )
 
 

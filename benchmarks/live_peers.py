@@ -1,16 +1,17 @@
-"""A race of live servers: tutti and its peers on the same recordings, one at a time, measured by the same captions.
+"""Compares live servers: tutti and its peers transcribe the same recordings, one server after the other.
 
     benchmarks/peers.sh
     python -m benchmarks.live_peers --streams 1,2,4 --seconds 60
 
-Every server is a process of its own on loopback, with the same checkpoint and as many threads.
+Every server runs in its own process on loopback, with the same checkpoint and the same number of threads. All are
+measured by the captions that a client shows.
 """
 
 import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,23 @@ import click
 import uvloop
 
 from benchmarks import machine, plot, report
-from benchmarks.live.captions import WordDelays, measure_words, spoken_words
+from benchmarks.live.captions import WordLatencies, measure_words, spoken_words
+from benchmarks.live.level import STAGGER_S, WARM_UP_S
 from benchmarks.live.report import late_text
-from benchmarks.live.streams import STAGGER_S, WARM_UP_S, parse_numbers
-from benchmarks.offline import convert_for_ctranslate2
-from benchmarks.peers.live_clients import CaptionLog, Converse, listen
-from benchmarks.peers.live_servers import KINDS, PeerKind, Setting
-from benchmarks.recordings import Recording, cut, load_bundled, load_folder, with_silence
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    audio_option,
+    json_option,
+    kind_option,
+    markdown_option,
+    match_option,
+    parse_numbers,
+    plot_option,
+)
+from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
+from benchmarks.peers.live_clients import CaptionLog, PeerClient, run_client
+from benchmarks.peers.live_servers import PEER_SERVERS, PeerServer, ServerSetup
+from benchmarks.recordings import Recording, load_bundled, load_recordings, with_silence
 from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, summary, word_errors, word_summary
 from benchmarks.server import RunningServer
@@ -32,27 +43,31 @@ from engine.checkpoint.checkpoint import find_checkpoint
 
 SCHEMA = 1
 TAIL_S = 3.0
-"""Silence behind every recording, for servers that close a segment only when they have heard some."""
+"""Seconds of silence after each recording: some servers close a segment only after silence."""
+MAX_OTHERS_CORES = 0.1
+"""If other processes use more cores than this, figures of different runs are not comparable."""
 
-OTHERS_CORES = 0.1
-"""With more of the machine taken by others, figures of servers that are not measured together do not compare."""
 
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(context_settings=CONTEXT_SETTINGS)
 @click.option(
-    "--streams", default="1,2,4", show_default=True, help="Numbers of clients, one run of each server for each."
+    "--streams", default="1,2,4", show_default=True, help="Numbers of clients. Each server runs once for each number."
 )
-@click.option("--seconds", default=60.0, show_default=True, help="Length of each client's recording.")
+@click.option("--seconds", default=60.0, show_default=True, help="Length of each client's recording, in seconds.")
+@audio_option
+@kind_option
+@match_option
 @click.option(
-    "--audio",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="Folder with a manifest.jsonl. Default: the bundled clips.",
+    "--peers",
+    default=",".join(PEER_SERVERS),
+    show_default=True,
+    help="Servers to compare, separated by commas, in this order.",
 )
-@click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
-@click.option("--match", default="", help="Use only files with this in their name.")
-@click.option("--peers", default=",".join(KINDS), show_default=True, help="Which servers, in this order.")
-@click.option("--model", default="tutti-demo", show_default=True, help="A model of `tutti models` or a folder.")
+@click.option(
+    "--model",
+    default="tutti-demo",
+    show_default=True,
+    help="A model that `tutti models` lists, or a checkpoint folder.",
+)
 @click.option("--language", default="en", show_default=True)
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each server.")
 @click.option(
@@ -60,13 +75,11 @@ OTHERS_CORES = 0.1
     "give_up_s",
     default=5.0,
     show_default=True,
-    help="A server whose p95 of words first shown is above so many seconds is not given more clients.",
+    help="Do not give a server more clients once its p95 latency of first shown words exceeds this many seconds.",
 )
-@click.option(
-    "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/live_peers.json"), show_default=True
-)
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw latencies too: FILE.svg or FILE.png.")
-@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+@json_option("live_peers")
+@plot_option
+@markdown_option
 def main(
     streams: str,
     seconds: float,
@@ -82,15 +95,12 @@ def main(
     picture: Path | None,
     markdown: bool,
 ) -> None:
-    """Stream the same recordings to tutti and its peers at the pace of speech, and measure when words come."""
+    """Stream the same recordings to tutti and its peers at the pace of speech, and measure when words appear."""
     levels = parse_numbers("--streams", streams)
     if picture:
         plot.check_path(picture)
-    kinds = _parse_peers(peers)
-    if folder:
-        recordings = [piece for each in load_folder(folder, kind, match) for piece in cut(each, seconds)]
-    else:
-        recordings = load_bundled(seconds, max(levels))
+    chosen = _parse_peers(peers)
+    recordings = load_recordings(folder, kind, match, seconds=seconds, n=max(levels))
     recordings = [with_silence(each, TAIL_S) for each in recordings]
     result: dict[str, Any] = {
         "benchmark": "live_peers",
@@ -105,13 +115,15 @@ def main(
     checkpoint = str(find_checkpoint(model))
     with tempfile.TemporaryDirectory(prefix="tutti-bench-") as scratch:
         ct2_folder = convert_for_ctranslate2(checkpoint, Path(scratch) / "ct2")
-        setting = Setting(checkpoint, ct2_folder, language, threads, max(levels))
-        for name, peer in kinds.items():
+        setup = ServerSetup(
+            folder=checkpoint, ct2_folder=ct2_folder, language=language, n_threads=threads, n_streams=max(levels)
+        )
+        for name, peer in chosen.items():
             if not peer.python.exists():
                 result["failed"][name] = f"not installed: benchmarks/peers.sh {peer.environment}"
                 continue
             try:
-                run_peer(name, peer, setting, levels, recordings, give_up_s, result["runs"])
+                result["runs"] += run_peer(name, peer, setup, levels, recordings, give_up_s)
             except (click.ClickException, OSError) as error:
                 result["failed"][name] = getattr(error, "message", str(error))
     report.show([table(result)], result, as_markdown=markdown, path=path)
@@ -124,54 +136,48 @@ def main(
 
 
 def run_peer(
-    name: str,
-    peer: PeerKind,
-    setting: Setting,
-    levels: list[int],
-    recordings: list[Recording],
-    give_up_s: float,
-    runs: list[dict[str, Any]],
-) -> None:
-    """Start a server and give it more and more clients, as long as it keeps up; adds to `runs`."""
-    with peer.start(setting) as servers:
+    name: str, peer: PeerServer, setup: ServerSetup, levels: list[int], recordings: list[Recording], give_up_s: float
+) -> Iterator[dict[str, Any]]:
+    """Start a server and give it more and more clients until it falls behind. Yields the figures of each level."""
+    with peer.start(setup) as servers:
         warm_up = load_bundled(WARM_UP_S, len(servers))
-        uvloop.run(run_level(servers, peer.converse, warm_up, setting.language))
+        uvloop.run(run_level(servers, peer.client, warm_up, setup.language))
         for n in levels:
             chosen = [recordings[i % len(recordings)] for i in range(n)]
             seconds = max(each.audio_s for each in chosen)
             print(f"{peer.title}, {n} streams, {seconds:.0f} s …", file=sys.stderr, flush=True)
-            run = uvloop.run(run_level(servers, peer.converse, chosen, setting.language))
-            runs.append({"peer": name, "title": peer.title, **run})
+            run = uvloop.run(run_level(servers, peer.client, chosen, setup.language))
+            yield {"peer": name, "title": peer.title, **run}
             p95 = run["word_seen_s"]["p95"]
             if p95 is None or p95 > give_up_s:
                 break
 
 
 async def run_level(
-    servers: Sequence[RunningServer], converse: Converse, recordings: list[Recording], language: str
+    servers: Sequence[RunningServer], client: PeerClient, recordings: list[Recording], language: str
 ) -> dict[str, Any]:
-    """One client for each recording, with the servers in turn.
+    """Run one client for each recording, distributed over the servers in turn.
 
-    What those that have clients take is counted until the last sample has been sent.
+    The CPU time and memory of the servers with clients are measured until the last sample has been sent.
     """
     logs = [CaptionLog(recording) for recording in recordings]
     used = servers[: len(logs)]
-    before = _Taken(used)
+    before = _Snapshot(used)
     async with asyncio.TaskGroup() as tasks:
         for index, log in enumerate(logs):
             url = used[index % len(used)].url
-            tasks.create_task(listen(converse, url, log, language=language, delay_s=index * STAGGER_S))
+            tasks.create_task(run_client(client, url, log, language=language, delay_s=index * STAGGER_S))
         for log in logs:
-            await log.spoken.wait()
-        after = _Taken(used)
+            await log.all_sent.wait()
+        after = _Snapshot(used)
     return level_result(logs, before, after)
 
 
-class _Taken:
-    """What the servers and others have taken of the machine at one moment."""
+class _Snapshot:
+    """The use of the machine by the servers and by other processes at one moment."""
 
     def __init__(self, servers: Sequence[RunningServer]) -> None:
-        self.at = time.monotonic()
+        self.taken_at = time.monotonic()
         found = [machine.Usage.of(server.pid) if server.pid else None for server in servers]
         usages = [usage for usage in found if usage]
         is_known = len(usages) == len(found)
@@ -181,13 +187,14 @@ class _Taken:
         self.busy_s = machine.busy_s()
 
 
-def level_result(logs: list[CaptionLog], before: _Taken, after: _Taken) -> dict[str, Any]:
-    words, errors = WordDelays(), WordErrors()
+def level_result(logs: list[CaptionLog], before: _Snapshot, after: _Snapshot) -> dict[str, Any]:
+    """The figures of one level, as the result file holds them."""
+    words, errors = WordLatencies(), WordErrors()
     for log in logs:
-        words.add(measure_words(log.captions, spoken_words(log.recording.said), log.begun))
+        words.add(measure_words(log.captions, spoken_words(log.recording.utterances), log.started_at))
         errors += word_errors(log.recording.text, log.captions[-1].shown if log.captions else "")
     audio_s = sum(log.recording.audio_s for log in logs)
-    wall_s = after.at - before.at
+    wall_s = after.taken_at - before.taken_at
     server_s = None if after.server_s is None or before.server_s is None else after.server_s - before.server_s
     generator_s = after.generator_s - before.generator_s
     others_s = None
@@ -226,7 +233,7 @@ def level_result(logs: list[CaptionLog], before: _Taken, after: _Taken) -> dict[
 
 
 def table(result: dict[str, Any]) -> Table:
-    """A line for each server and number of clients."""
+    """The table: one row for each server and number of clients."""
     columns = (
         "server",
         "streams",
@@ -251,10 +258,10 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
     return (
         run["title"],
         str(run["streams"]),
-        _two(run["word_seen_s"]),
-        _two(run["word_shown_s"]),
+        _p50_p95(run["word_seen_s"]),
+        _p50_p95(run["word_shown_s"]),
         "∞" if of_all is None else number(of_all),
-        _two(run["word_stable_s"]),
+        _p50_p95(run["word_stable_s"]),
         _never(run["word_shown_s"]),
         _never(run["word_stable_s"]),
         percent(run["wer"]),
@@ -266,32 +273,34 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _two(late: dict[str, Any]) -> str:
-    return f"{number(late['p50'])}/{number(late['p95'])}"
+def _p50_p95(latencies: dict[str, Any]) -> str:
+    return f"{number(latencies['p50'])}/{number(latencies['p95'])}"
 
 
-def _never(late: dict[str, Any]) -> str:
-    n = late["n"] + late["never"]
-    return percent(late["never"] / n if n else None)
+def _never(latencies: dict[str, Any]) -> str:
+    n = latencies["n"] + latencies["never"]
+    return percent(latencies["never"] / n if n else None)
 
 
 def complain(result: dict[str, Any]) -> list[str]:
-    """Servers that did not take part, sessions that failed, and what makes figures doubtful."""
+    """Warnings about servers that did not run, sessions that failed and figures that are not reliable."""
     found = [f"{name}: {why}" for name, why in result["failed"].items()]
     for run in result["runs"]:
         mark = f"{run['title']}, {run['streams']} streams: "
         found += [mark + each for each in run["problems"]]
         found += [mark + each for each in late_text(run["generator"]["late_s"]["max"])]
-        if (run["others_cores"] or 0.0) > OTHERS_CORES:
-            found.append(f"{mark}other processes took {run['others_cores']:.2f} cores meanwhile")
+        if (run["others_cores"] or 0.0) > MAX_OTHERS_CORES:
+            found.append(f"{mark}other processes used {run['others_cores']:.2f} cores meanwhile")
     return found
 
 
-def _parse_peers(text: str) -> dict[str, PeerKind]:
+def _parse_peers(text: str) -> dict[str, PeerServer]:
     names = text.split(",")
-    if unknown := [name for name in names if name not in KINDS]:
-        raise click.BadParameter(f"expected some of {','.join(KINDS)}, got {','.join(unknown)}", param_hint="--peers")
-    return {name: KINDS[name] for name in names}
+    if unknown := [name for name in names if name not in PEER_SERVERS]:
+        raise click.BadParameter(
+            f"expected some of {','.join(PEER_SERVERS)}, got {','.join(unknown)}", param_hint="--peers"
+        )
+    return {name: PEER_SERVERS[name] for name in names}
 
 
 if __name__ == "__main__":

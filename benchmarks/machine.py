@@ -1,4 +1,4 @@
-"""The machine, the versions, and what processes take of it. Reads /proc; elsewhere such figures are `None`."""
+"""Describes the machine and the software versions, and measures processes. Without /proc such figures are `None`."""
 
 import os
 import platform
@@ -15,11 +15,12 @@ PACKAGES = (
     *("tutti-server", "torch", "triton", "flashinfer-python", "transformers", "faster-whisper", "ctranslate2"),
     *("websockets", "uvloop", "numpy"),
 )
+"""Packages whose versions every result names."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def describe() -> dict[str, Any]:
-    """Where, when and with what a benchmark was run."""
+    """The time, the command, the revision, the machine and the package versions of a benchmark run."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": f"python -m {_module()} {shlex.join(sys.argv[1:])}".rstrip(),
@@ -37,14 +38,15 @@ def describe() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process has taken so far."""
+    """The resources that a process has used so far."""
 
     cpu_s: float
     rss_mib: float
-    """Now."""
+    """Resident memory at this moment, in MiB."""
 
     @classmethod
     def of(cls, pid: int) -> "Usage | None":
+        """The usage of a process, or `None` if it does not exist or the system has no /proc."""
         stat = Path(f"/proc/{pid}/stat")
         if not stat.exists():
             return None
@@ -55,13 +57,13 @@ class Usage:
 
 
 def family_cpu_s(pid: int) -> float | None:
-    """CPU seconds that a process and all its living descendants have taken so far."""
+    """CPU seconds that a process and its living descendants have used so far, or `None` if that is not known."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
         except OSError:
-            # It ended meanwhile.
+            # The process ended meanwhile.
             continue
     family, found = [pid], list[int]()
     while family:
@@ -72,7 +74,10 @@ def family_cpu_s(pid: int) -> float | None:
 
 
 def busy_s() -> float | None:
-    """CPU seconds that all processes of the machine have taken; tells whether others were at work."""
+    """CPU seconds that all processes of the machine have used so far, or `None` without /proc.
+
+    The difference to the benchmark's own processes shows whether other processes disturbed a measurement.
+    """
     stat = Path("/proc/stat")
     if not stat.exists():
         return None

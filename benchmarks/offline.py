@@ -1,9 +1,9 @@
-"""Offline throughput: engines side by side on the same checkpoint and the same recordings.
+"""Compares the offline throughput of engines on the same checkpoint and the same recordings.
 
     python -m benchmarks.offline --threads 1,2
 
-Every engine is a process of its own. All those of one thread setting stay loaded and take turns, so that whatever else
-the machine does meets all of them alike. Exits with 1 when an engine failed.
+Every engine runs in its own process. The engines of one thread setting stay loaded and take turns, so that other work
+of the machine disturbs all of them equally. The command exits with 1 when an engine failed.
 """
 
 import importlib.util
@@ -24,27 +24,37 @@ import click
 import numpy as np
 
 from benchmarks import machine, report
-from benchmarks.files.engines import CONTENDERS, Job
-from benchmarks.live.streams import parse_numbers
-from benchmarks.recordings import Recording, cut, load_bundled, load_folder, take
-from benchmarks.report import NOTHING, Table, number, percent
+from benchmarks.files.engines import OFFLINE_ENGINES, Job
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    audio_option,
+    json_option,
+    kind_option,
+    markdown_option,
+    match_option,
+    parse_numbers,
+)
+from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
+from benchmarks.recordings import Recording, cut, first_seconds, load_bundled, load_folder
+from benchmarks.report import NO_VALUE, Table, number, percent
 from benchmarks.scoring import WordErrors, word_errors
 from engine.checkpoint.checkpoint import find_checkpoint
 
 SCHEMA = 1
 ANSWER_TIMEOUT_S = 600.0
-"""For loading and for one pass; an engine that takes longer has failed."""
+"""Longest time for loading, and for one pass, in seconds. An engine that takes longer has failed."""
 STOP_TIMEOUT_S = 20.0
-ANCHOR = "fw-batched-"
-"""What others are compared with: the faster of the engines so named, at the same number of threads."""
+"""How long an engine may take to end before it is killed."""
+BASELINE_PREFIX = "fw-batched-"
+"""Engines whose names begin so are the baseline: others are compared with the fastest of them at the same threads."""
 
 
 class EngineDied(Exception):
-    """An engine's process ended, or did not answer in time. Its output is on our error stream."""
+    """The process of an engine ended, or did not answer in time. Its output is on this process's error stream."""
 
 
 class EngineProcess:
-    """One engine in a process of its own."""
+    """One engine that runs in its own process."""
 
     def __init__(self, job: Job) -> None:
         n = str(job.n_threads)
@@ -58,10 +68,10 @@ class EngineProcess:
         )
 
     def answer(self) -> dict[str, Any]:
-        """The next answer: the first one when it is ready, then one for each `ask`.
+        """Wait for the next answer: the first one when the engine is ready, then one for each pass.
 
         Raises:
-            EngineDied: there is none.
+            EngineDied: the process ended or timed out.
         """
         assert self._process.stdout
         ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_TIMEOUT_S)
@@ -71,7 +81,12 @@ class EngineProcess:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def ask(self) -> dict[str, Any]:
+    def run_pass(self) -> dict[str, Any]:
+        """Run one pass over the recordings and return its figures.
+
+        Raises:
+            EngineDied: the process ended or timed out.
+        """
         assert self._process.stdin
         try:
             self._process.stdin.write("run\n")
@@ -81,6 +96,7 @@ class EngineProcess:
         return self.answer()
 
     def stop(self) -> None:
+        """End the process, by force if it does not end by itself."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         try:
@@ -91,28 +107,30 @@ class EngineProcess:
         self._process.stdout.close()
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(context_settings=CONTEXT_SETTINGS)
 @click.option(
-    "--threads", default="1,2", show_default=True, help="CPU threads of each engine, one comparison for each."
+    "--threads",
+    default="1,2",
+    show_default=True,
+    help="CPU threads of each engine. Each number is a comparison of its own.",
 )
-@click.option("--repeats", default=3, show_default=True, help="ForwardPass of each engine; the median counts.")
-@click.option("--seconds", default=240.0, show_default=True, help="Audio in one pass.")
+@click.option("--repeats", default=3, show_default=True, help="Passes of each engine. The median counts.")
+@click.option("--seconds", default=240.0, show_default=True, help="Seconds of audio in one pass.")
+@audio_option
 @click.option(
-    "--audio",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="Folder with a manifest.jsonl. Default: the bundled clips.",
+    "--cut-s",
+    default=0.0,
+    help="Cut recordings between utterances into files of at most this many seconds. 0: do not cut.",
 )
-@click.option("--cut-s", default=0.0, help="Cut recordings between utterances, into files of at most so many seconds.")
-@click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
-@click.option("--match", default="", help="Use only files with this in their name.")
-@click.option("--model", default="tutti-demo", show_default=True, help="The checkpoint that all of them load.")
+@kind_option
+@match_option
+@click.option("--model", default="tutti-demo", show_default=True, help="Checkpoint that every engine loads.")
 @click.option("--language", default="en", show_default=True)
-@click.option("--engines", default=",".join(CONTENDERS), show_default=True, help="Which to compare.")
 @click.option(
-    "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/offline.json"), show_default=True
+    "--engines", default=",".join(OFFLINE_ENGINES), show_default=True, help="Engines to compare, separated by commas."
 )
-@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+@json_option("offline")
+@markdown_option
 def main(
     threads: str,
     repeats: int,
@@ -127,12 +145,12 @@ def main(
     path: Path,
     markdown: bool,
 ) -> None:
-    """Transcribe the same recordings with several engines, in turns, and compare speed and words."""
+    """Transcribe the same recordings with several engines in turn, and compare their speed and their word errors."""
     names = engines.split(",")
-    if unknown := sorted(set(names) - set(CONTENDERS)):
-        raise click.BadParameter(f"expected some of {', '.join(CONTENDERS)}, got {', '.join(unknown)}")
+    if unknown := sorted(set(names) - set(OFFLINE_ENGINES)):
+        raise click.BadParameter(f"expected some of {', '.join(OFFLINE_ENGINES)}, got {', '.join(unknown)}")
     thread_counts = parse_numbers("--threads", threads)
-    recordings = take(
+    recordings = first_seconds(
         load_folder(folder, kind, match) if folder else load_bundled(60.0, max(round(seconds / 60), 1)),
         seconds,
     )
@@ -151,13 +169,23 @@ def main(
     }
     with tempfile.TemporaryDirectory(prefix="tutti-bench-") as scratch:
         checkpoint = str(find_checkpoint(model))
-        present = [name for name in names if importlib.util.find_spec(CONTENDERS[name].needs)]
-        wants_ct2 = any(CONTENDERS[name].needs == "faster_whisper" for name in present)
+        present = [name for name in names if importlib.util.find_spec(OFFLINE_ENGINES[name].needs)]
+        wants_ct2 = any(OFFLINE_ENGINES[name].needs == "faster_whisper" for name in present)
         ct2_folder = convert_for_ctranslate2(checkpoint, Path(scratch) / "ct2") if wants_ct2 else ""
         clips = str(Path(scratch) / "audio.npz")
         np.savez(clips, *(each.samples for each in recordings))
         for n_threads in thread_counts:
-            jobs = [Job(name, n_threads, checkpoint, ct2_folder, clips, language) for name in present]
+            jobs = [
+                Job(
+                    engine=name,
+                    n_threads=n_threads,
+                    folder=checkpoint,
+                    ct2_folder=ct2_folder,
+                    audio=clips,
+                    language=language,
+                )
+                for name in present
+            ]
             passes = run_interleaved(jobs, repeats)
             for name in names:
                 result["rows"].append(row(name, n_threads, passes.get(name), recordings))
@@ -166,42 +194,42 @@ def main(
     for n, is_same in result["same_text_as_transformers"].items():
         if is_same is False:
             print(f"{n} threads: the text of tutti's windows differs from that of transformers", file=sys.stderr)
-    for missing in sorted({CONTENDERS[name].needs for name in names if name not in present}):
+    for missing in sorted({OFFLINE_ENGINES[name].needs for name in names if name not in present}):
         print(f"{missing} is not installed, so its engines were left out: pip install -e '.[bench]'", file=sys.stderr)
     if any(each["state"] == "failed" for each in result["rows"]):
         sys.exit(1)
 
 
 def run_interleaved(jobs: Sequence[Job], repeats: int) -> dict[str, list[dict[str, Any]]]:
-    """The passes of every engine, in turns; an empty list for one that failed."""
+    """Run the passes of all engines in turn. An engine that failed has an empty list."""
     passes: dict[str, list[dict[str, Any]]] = {job.engine: [] for job in jobs}
     with ExitStack() as stack:
         running: dict[str, EngineProcess] = {}
         for job in jobs:
-            _say(f"{job.n_threads} threads: loading {job.engine} …")
+            _print_progress(f"{job.n_threads} threads: loading {job.engine} …")
             process = stack.enter_context(_stopping(EngineProcess(job)))
             try:
                 process.answer()
             except EngineDied:
-                _say(f"{job.engine} failed")
+                _print_progress(f"{job.engine} failed")
             else:
                 running[job.engine] = process
         for repeat in range(repeats):
             for name, process in list(running.items()):
                 try:
-                    passes[name].append(process.ask())
+                    passes[name].append(process.run_pass())
                 except EngineDied:
-                    _say(f"{name} failed")
+                    _print_progress(f"{name} failed")
                     passes[name] = []
                     del running[name]
                 else:
-                    _say(f"pass {repeat + 1}, {name}: {passes[name][-1]['wall_s']:.2f} s")
+                    _print_progress(f"pass {repeat + 1}, {name}: {passes[name][-1]['wall_s']:.2f} s")
     return passes
 
 
 def row(name: str, n_threads: int, passes: list[dict[str, Any]] | None, recordings: list[Recording]) -> dict[str, Any]:
-    """One line of the result. `passes` is `None` for an engine that is not installed, empty for one that failed."""
-    about = {"engine": name, "title": CONTENDERS[name].title, "threads": n_threads}
+    """The result of one engine. `passes` is `None` if the engine is not installed, and empty if it failed."""
+    about = {"engine": name, "title": OFFLINE_ENGINES[name].title, "threads": n_threads}
     if not passes:
         return {**about, "state": "not installed" if passes is None else "failed"}
     audio_s = sum(each.audio_s for each in recordings)
@@ -225,38 +253,39 @@ def row(name: str, n_threads: int, passes: list[dict[str, Any]] | None, recordin
     }
 
 
-def anchor_speed(rows: list[dict[str, Any]], n_threads: int) -> float | None:
-    """Audio seconds per second of the faster batched faster-whisper at this number of threads."""
+def baseline_speed(rows: list[dict[str, Any]], n_threads: int) -> float | None:
+    """Audio seconds per second of the fastest batched faster-whisper at this number of threads; `None` without one."""
     speeds = [
         each["audio_s_per_s"]
         for each in rows
-        if each["threads"] == n_threads and each["engine"].startswith(ANCHOR) and each["state"] == "measured"
+        if each["threads"] == n_threads and each["engine"].startswith(BASELINE_PREFIX) and each["state"] == "measured"
     ]
     return max(speeds, default=None)
 
 
 def is_same_as_transformers(rows: list[dict[str, Any]], n_threads: int) -> bool | None:
-    """Whether tutti made of its windows, letter by letter, what transformers made of them; `None` if not both ran."""
+    """Whether tutti and transformers returned identical texts for the same windows; `None` if only one of them ran."""
     texts = {each["engine"]: each.get("texts") for each in rows if each["threads"] == n_threads}
     ours, theirs = texts.get("tutti-16"), texts.get("transformers")
     return None if ours is None or theirs is None else ours == theirs
 
 
 def table(result: dict[str, Any]) -> Table:
+    """The table: one row for each engine and number of threads."""
     rows = []
     for each in result["rows"]:
         heading = (str(each["title"]), str(each["threads"]))
         if each["state"] != "measured":
-            rows.append((*heading, each["state"], *[NOTHING] * 7))
+            rows.append((*heading, each["state"], *[NO_VALUE] * 7))
             continue
-        anchor = anchor_speed(result["rows"], each["threads"])
+        baseline = baseline_speed(result["rows"], each["threads"])
         fastest, slowest = (result["audio_s"] / pick(each["wall_s"]) for pick in (min, max))
         rows.append(
             (
                 *heading,
                 number(each["audio_s_per_s"], 1),
                 f"{slowest:.1f} to {fastest:.1f}",
-                number(each["audio_s_per_s"] / anchor if anchor else None),
+                number(each["audio_s_per_s"] / baseline if baseline else None),
                 number(each["cpu_s_per_audio_s"], 4),
                 number(each["rss_max_mib"], 0),
                 percent(each["wer"]),
@@ -282,15 +311,6 @@ def table(result: dict[str, Any]) -> Table:
     )
 
 
-def convert_for_ctranslate2(folder: str, target: Path) -> str:
-    """The checkpoint as CTranslate2 reads it, in float32; it is quantised as it is loaded."""
-    from ctranslate2.converters import TransformersConverter
-
-    copied = [name for name in ("tokenizer.json", "preprocessor_config.json") if (Path(folder) / name).is_file()]
-    TransformersConverter(folder, copy_files=copied).convert(str(target), quantization="float32")
-    return str(target)
-
-
 @contextmanager
 def _stopping(process: EngineProcess) -> Iterator[EngineProcess]:
     try:
@@ -299,7 +319,7 @@ def _stopping(process: EngineProcess) -> Iterator[EngineProcess]:
         process.stop()
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the peers of `benchmarks.live_peers`, each into an environment of its own under build/peers, with all versions
-# pinned: `benchmarks/peers.sh`, or only some: `benchmarks/peers.sh whisperlive`. 0.5 to 1.5 GB each. They run on the CPU;
-# where the package index has torch only with CUDA, name one for CPUs in PIP_INDEX_URL or PIP_EXTRA_INDEX_URL.
+# Installs the peers of `benchmarks.live_peers`, each into its own environment under build/peers, with all versions pinned:
+# `benchmarks/peers.sh` installs all, `benchmarks/peers.sh whisperlive` only one. Each takes 0.5 to 1.5 GB. They run on the
+# CPU. If your package index has torch only with CUDA, name an index for CPUs in PIP_INDEX_URL or PIP_EXTRA_INDEX_URL.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,7 +9,7 @@ PYTHON=${PYTHON:-python3}
 names=("$@")
 [[ ${#names[@]} -gt 0 ]] || names=(whisperlive whisperlivekit whisper_streaming)
 
-# whisper_streaming is on no package index: its source is fetched, and used as it is.
+# whisper_streaming is on no package index. Its source is fetched and used unchanged.
 STREAMING_URL=https://github.com/ufal/whisper_streaming
 STREAMING_COMMIT=7f37945bdb0162307c26119f51bd58dd27eb710a
 fetch_whisper_streaming() {
@@ -27,7 +27,7 @@ fetch_whisper_streaming() {
 for name in "${names[@]}"; do
     environment=build/peers/$name
     "$PYTHON" -m venv "$environment"
-    # Without dependencies: WhisperLive's would bring gigabytes of CUDA and PyAudio, which needs headers. The lists are whole.
+    # Without dependencies: WhisperLive's would bring gigabytes of CUDA, and PyAudio, which needs headers. The lists are complete.
     "$environment/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "benchmarks/peer_servers/$name.txt"
     [[ $name != whisper_streaming ]] || fetch_whisper_streaming
     echo "$name: $environment"

@@ -1,7 +1,9 @@
-"""Latency against the number of streams, as a picture, from the JSON of `benchmarks.live`, `benchmarks.live_peers` or
-`benchmarks.live_capacity`; several of the last share one.
+"""Draws latency over the number of streams from the JSON of a live benchmark.
 
-python -m benchmarks.plot build/bench/live.json
+    python -m benchmarks.plot build/bench/live.json
+
+It reads results of `benchmarks.live`, `benchmarks.live_peers` and `benchmarks.live_capacity`. Several results of
+`benchmarks.live_capacity` share one picture.
 """
 
 import json
@@ -11,15 +13,21 @@ from typing import Any
 
 import click
 
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+)
+
 MEASURES = {"word_shown_s": "word shown for good", "word_stable_s": "word stable"}
+"""Panel titles by the measure they show, for `benchmarks.live` and `benchmarks.live_peers`."""
 CAPACITY_MEASURES = {"interim_lag_s": "interim", "final_s": "final"}
+"""The same for `benchmarks.live_capacity`."""
 INCHES = (10.0, 4.2)
 FORMATS = (".svg", ".png", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One server: a latency at each number of streams."""
+    """The latency of one server at each number of streams."""
 
     title: str
     streams: list[int]
@@ -27,11 +35,13 @@ class Curve:
     p95_s: list[float]
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("results", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
-@click.option("--out", type=click.Path(path_type=Path), help="FILE.svg or FILE.png. Default: beside the JSON, as SVG.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="FILE.svg, FILE.png or FILE.pdf. Default: an SVG beside the JSON."
+)
 def main(results: tuple[Path, ...], out: Path | None) -> None:
-    """Draw p50 and p95 of latencies against the number of streams."""
+    """Draw the p50 and p95 latencies of RESULTS over the number of streams."""
     path = out or results[0].with_suffix(".svg")
     check_path(path)
     read = []
@@ -45,10 +55,10 @@ def main(results: tuple[Path, ...], out: Path | None) -> None:
 
 
 def check_path(path: Path) -> None:
-    """Before a benchmark of minutes, not after it.
+    """Check that a picture can be written to `path`. Call it before a long benchmark, not after.
 
     Raises:
-        ClickException: pictures of that kind cannot be written, or none at all.
+        ClickException: the file type is not supported, or matplotlib is not installed.
     """
     if path.suffix not in FORMATS:
         raise click.ClickException(f"expected a file that ends in one of {', '.join(FORMATS)}, got {path}")
@@ -59,10 +69,10 @@ def check_path(path: Path) -> None:
 
 
 def draw(results: list[dict[str, Any]], path: Path) -> None:
-    """A panel for each measure, in each a colour for every server.
+    """Draw one panel for each measure, with one colour for each server.
 
     Raises:
-        ClickException: a result is of another benchmark, or there are no such figures.
+        ClickException: a result comes from another benchmark, or holds no latencies.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -84,21 +94,21 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
         axes.set_xlabel("streams")
         axes.grid(alpha=0.3)
     first = figure.axes[0]
-    # The panels share it; set sooner, it would no longer follow what is drawn.
+    # The panels share this axis. Its limit is set last, because a limit set earlier would not follow the curves.
     first.set_ylim(bottom=0)
     first.set_ylabel(f"s from the end of {since}")
     first.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The same figures make the same file.
+    # Equal figures give equal files.
     with rc_context({"svg.hashsalt": "tutti"}):
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def curves(result: dict[str, Any], measure: str) -> list[Curve]:
-    """A server's figures by number of streams; levels without any are left out.
+    """One curve for each server of a result. Levels without figures are left out.
 
     Raises:
-        ClickException: the result is of another benchmark.
+        ClickException: the result comes from another benchmark.
     """
     match result.get("benchmark"):
         case "live":

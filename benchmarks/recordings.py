@@ -1,4 +1,4 @@
-"""Recordings with what is said in them and when: the bundled ones, or a folder with a manifest."""
+"""Loads recordings with their transcripts and speech times: the bundled ones, or a folder with a manifest."""
 
 import asyncio
 import itertools
@@ -18,34 +18,41 @@ from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 REPOSITORY = Path(__file__).parent.parent
 BUNDLED = Path(__file__).parent / "bundled.json"
+"""The bundled clips with the utterances in them and their times."""
 PAUSE_S = 0.8
-"""Between bundled clips that follow each other: longer than the silence that ends an utterance."""
+"""Seconds of silence between bundled clips in a row: longer than the silence that ends an utterance."""
 EDGE_S = 0.1
-"""Kept before and behind the speech of an utterance that is taken out of its recording."""
+"""Seconds kept before and after the speech of an utterance that is cut out of its recording."""
 NOISE = 0.0003
-"""Under all of a call, in shares of full scale, as on a line that is open. In the pauses alone it would rise whenever
-speech ends, and be taken for more of it."""
+"""Standard deviation of the noise in a simulated call, as a fraction of full scale, like the noise of an open line.
+
+The noise lies under the whole call. Noise in the pauses alone would begin when speech ends and look like more
+speech.
+"""
 QUIET_SAMPLES = SAMPLE_RATE // 10
-"""The shortest pause that a window may be cut in."""
+"""Length of the pieces among which `windows` finds the quietest one: 100 ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """An utterance of the reference."""
+class ReferenceUtterance:
+    """An utterance of the reference transcript, with its times in seconds."""
 
     text: str
     spans: tuple[tuple[float, float], ...]
-    """Where there is speech in it, in seconds; pauses inside an utterance lie between its spans."""
+    """Start and end of each stretch of speech. Pauses inside the utterance lie between the spans."""
 
     @property
     def start_s(self) -> float:
+        """Where the speech begins."""
         return self.spans[0][0]
 
     @property
     def end_s(self) -> float:
+        """Where the speech ends."""
         return self.spans[-1][1]
 
-    def shifted(self, by_s: float) -> "Said":
+    def shifted(self, by_s: float) -> "ReferenceUtterance":
+        """The same utterance `by_s` later."""
         return replace(self, spans=tuple((start + by_s, end + by_s) for start, end in self.spans))
 
 
@@ -56,16 +63,17 @@ class Recording:
     name: str
     samples: Samples
     text: str
-    said: tuple[Said, ...] = ()
-    """Empty where only the text is known."""
+    utterances: tuple[ReferenceUtterance, ...] = ()
+    """Empty if only the text is known."""
 
     @property
     def audio_s(self) -> float:
+        """Length in seconds."""
         return len(self.samples) / SAMPLE_RATE
 
 
 def load_bundled(seconds: float, n: int) -> list[Recording]:
-    """`n` recordings of about `seconds`, the bundled clips in a row; each begins with another clip."""
+    """`n` recordings of about `seconds`, each made of the bundled clips in a row and starting with a different clip."""
     clips = [
         _with_times(entry["file"], REPOSITORY / entry["file"], entry["utterances"])
         for entry in json.loads(BUNDLED.read_text())
@@ -73,11 +81,22 @@ def load_bundled(seconds: float, n: int) -> list[Recording]:
     return [_in_a_row(f"bundled-{i}", [*clips[i % 4 :], *clips[: i % 4]], seconds) for i in range(n)]
 
 
-def load_folder(folder: Path, kind: str, match: str = "") -> Iterator[Recording]:
-    """The recordings that `manifest.jsonl` lists with this kind and with `match` in their name.
+def load_recordings(folder: Path | None, kind: str, match: str, *, seconds: float, n: int) -> list[Recording]:
+    """Recordings for live clients: those of a folder in pieces of at most `seconds`, or `n` bundled ones of about that.
 
     Raises:
-        ClickException: there is none.
+        ClickException: as `load_folder`.
+    """
+    if folder is None:
+        return load_bundled(seconds, n)
+    return [piece for each in load_folder(folder, kind, match) for piece in cut(each, seconds)]
+
+
+def load_folder(folder: Path, kind: str, match: str = "") -> Iterator[Recording]:
+    """The recordings of this kind in `manifest.jsonl` whose names contain `match`.
+
+    Raises:
+        ClickException: there is no manifest, or no line that fits.
     """
     manifest = folder / "manifest.jsonl"
     if not manifest.is_file():
@@ -96,25 +115,28 @@ def load_folder(folder: Path, kind: str, match: str = "") -> Iterator[Recording]
 
 
 def cut(recording: Recording, seconds: float) -> list[Recording]:
-    """Pieces of at most `seconds`, cut in the pauses between utterances; whole if its times are not known."""
-    if not recording.said:
+    """Cut a recording in the pauses between utterances into pieces of at most `seconds`.
+
+    A recording without utterance times stays whole.
+    """
+    if not recording.utterances:
         return [recording]
-    pauses = [0.0, *((a.end_s + b.start_s) / 2 for a, b in itertools.pairwise(recording.said)), recording.audio_s]
+    pauses = [0.0, *((a.end_s + b.start_s) / 2 for a, b in itertools.pairwise(recording.utterances)), recording.audio_s]
     pieces, first = [], 0
-    for last in range(len(recording.said)):
-        is_end = last + 1 == len(recording.said)
+    for last in range(len(recording.utterances)):
+        is_end = last + 1 == len(recording.utterances)
         if is_end or pauses[last + 2] - pauses[first] > seconds:
             begin_s, end_s = pauses[first], min(pauses[last + 1], pauses[first] + max(seconds, 0.0))
-            end_s = max(end_s, recording.said[last].end_s)
-            said = tuple(each.shifted(-begin_s) for each in recording.said[first : last + 1])
+            end_s = max(end_s, recording.utterances[last].end_s)
+            utterances = tuple(each.shifted(-begin_s) for each in recording.utterances[first : last + 1])
             samples = recording.samples[round(begin_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)]
-            pieces.append(Recording(f"{recording.name}@{begin_s:.1f}", samples, _joined(said), said))
+            pieces.append(Recording(f"{recording.name}@{begin_s:.1f}", samples, _joined(utterances), utterances))
             first = last + 1
     return pieces
 
 
-def take(recordings: Iterable[Recording], seconds: float) -> list[Recording]:
-    """Recordings up to `seconds` altogether, the last one cut between utterances if that can be."""
+def first_seconds(recordings: Iterable[Recording], seconds: float) -> list[Recording]:
+    """The first recordings with `seconds` of audio in total. The last one is cut between utterances where possible."""
     taken: list[Recording] = []
     rest_s = seconds
     for recording in recordings:
@@ -129,33 +151,33 @@ def take(recordings: Iterable[Recording], seconds: float) -> list[Recording]:
 
 
 def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Recording:
-    """One side of a call: the recording's utterances in turn, with pauses between them for the other side.
+    """Simulate one side of a call: the utterances of the recording in turn, with pauses for the other side.
 
-    Speech takes the share `talk` of it. The pauses are of random lengths, at least `PAUSE_S`; under all of it is a
-    faint noise.
+    Speech fills the share `talk` of the call. Pauses have random lengths of at least `PAUSE_S`. Faint noise lies under
+    the whole call.
 
     Raises:
-        ClickException: its times are not known, or the pauses inside its utterances leave less room than asked.
+        ClickException: the utterance times are not known, or the pauses inside utterances allow only a smaller share.
     """
-    if not recording.said:
-        raise click.ClickException(f"--talk: it is not known when there is speech in {recording.name}")
-    said: list[Said] = []
-    for each in itertools.cycle(recording.said):
-        if said and sum(map(_speech_s, (*said, each))) > talk * seconds:
+    if not recording.utterances:
+        raise click.ClickException(f"--talk: the speech times of {recording.name} are not known")
+    utterances: list[ReferenceUtterance] = []
+    for each in itertools.cycle(recording.utterances):
+        if utterances and sum(map(_speech_s, (*utterances, each))) > talk * seconds:
             break
-        said.append(each)
-    cuts = [(max(each.start_s - EDGE_S, 0.0), min(each.end_s + EDGE_S, recording.audio_s)) for each in said]
-    length_s = sum(map(_speech_s, said)) / talk
-    spare_s = length_s - sum(end - begin for begin, end in cuts) - PAUSE_S * (len(said) + 1)
+        utterances.append(each)
+    cuts = [(max(each.start_s - EDGE_S, 0.0), min(each.end_s + EDGE_S, recording.audio_s)) for each in utterances]
+    length_s = sum(map(_speech_s, utterances)) / talk
+    spare_s = length_s - sum(end - begin for begin, end in cuts) - PAUSE_S * (len(utterances) + 1)
     if spare_s < 0:
         most = length_s * talk / (length_s - spare_s)
         raise click.ClickException(f"--talk: {recording.name} allows no more than {most:.2f}, got {talk:g}")
     random = np.random.default_rng(seed)
-    shares = random.exponential(size=len(said) + 1)
+    shares = random.exponential(size=len(utterances) + 1)
     pauses_s = PAUSE_S + spare_s * shares / shares.sum()
     samples = (NOISE * random.standard_normal(round(length_s * SAMPLE_RATE))).astype(np.float32)
     at_s, placed = 0.0, []
-    for each, (begin_s, end_s), pause_s in zip(said, cuts, pauses_s[:-1], strict=True):
+    for each, (begin_s, end_s), pause_s in zip(utterances, cuts, pauses_s[:-1], strict=True):
         at_s += float(pause_s)
         piece = recording.samples[round(begin_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)]
         samples[round(at_s * SAMPLE_RATE) :][: len(piece)] += piece
@@ -165,13 +187,16 @@ def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Rec
 
 
 def with_silence(recording: Recording, seconds: float) -> Recording:
-    """The same with silence behind it: a microphone that stays open after the last word."""
+    """The recording followed by silence, like a microphone that stays open after the last word."""
     silence = np.zeros(round(seconds * SAMPLE_RATE), dtype=np.float32)
     return replace(recording, samples=np.concatenate((recording.samples, silence)))
 
 
 def windows(samples: Samples) -> list[Samples]:
-    """Cut at the quietest 100 ms in the last third of every 30 s: no detector, and nothing known of what is said."""
+    """Cut audio into windows of at most 30 s, each at the quietest 100 ms of its last third.
+
+    This needs neither a speech detector nor a transcript.
+    """
     cuts, begin = [], 0
     while len(samples) - begin > WINDOW_SAMPLES:
         third = samples[begin + WINDOW_SAMPLES * 2 // 3 : begin + WINDOW_SAMPLES]
@@ -182,38 +207,38 @@ def windows(samples: Samples) -> list[Samples]:
     return np.split(samples, cuts)
 
 
-def _speech_s(said: Said) -> float:
-    return sum(end - start for start, end in said.spans)
+def _speech_s(utterance: ReferenceUtterance) -> float:
+    return sum(end - start for start, end in utterance.spans)
 
 
 def _with_times(name: str, path: Path, utterances: Sequence[dict[str, Any]]) -> Recording:
-    said = tuple(
-        Said(each["text"], tuple((s, e) for s, e in each.get("speech") or [(each["start"], each["end"])]))
+    found = tuple(
+        ReferenceUtterance(each["text"], tuple((s, e) for s, e in each.get("speech") or [(each["start"], each["end"])]))
         for each in utterances
     )
-    return Recording(name, _read(path), _joined(said), said)
+    return Recording(name, _read(path), _joined(found), found)
 
 
 def _in_a_row(name: str, clips: list[Recording], seconds: float) -> Recording:
-    """Clips in turn for as long as any of them fits; the shortest one if none does."""
+    """Join clips in turn as long as one of them fits into `seconds`. If none fits, return the shortest clip."""
     row: list[Samples] = []
-    said: list[Said] = []
+    utterances: list[ReferenceUtterance] = []
     length_s = 0.0
     for clip in itertools.cycle(clips):
         if not any(length_s + each.audio_s <= seconds for each in clips):
             break
         if length_s + clip.audio_s <= seconds:
-            said += (each.shifted(length_s) for each in clip.said)
+            utterances += (each.shifted(length_s) for each in clip.utterances)
             row += [clip.samples, np.zeros(round(PAUSE_S * SAMPLE_RATE), dtype=np.float32)]
             length_s = sum(map(len, row)) / SAMPLE_RATE
     if not row:
         shortest = min(clips, key=lambda clip: clip.audio_s)
         return replace(shortest, name=name)
-    return Recording(name, np.concatenate(row[:-1]), _joined(said), tuple(said))
+    return Recording(name, np.concatenate(row[:-1]), _joined(utterances), tuple(utterances))
 
 
-def _joined(said: Iterable[Said]) -> str:
-    return " ".join(each.text for each in said)
+def _joined(utterances: Iterable[ReferenceUtterance]) -> str:
+    return " ".join(each.text for each in utterances)
 
 
 def _read(path: Path) -> Samples:

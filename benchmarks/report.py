@@ -1,7 +1,8 @@
-"""How results are shown and kept: tables for the terminal, the same in Markdown for docs/results.md, and JSON."""
+"""Shows and stores results: tables for the terminal, Markdown for docs/results.md, and JSON."""
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,23 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-NOTHING = "–"
+NO_VALUE = "–"
+"""Stands in a table where there is no value."""
 PIPE_COLUMNS = 160
+"""Width of the output in characters when it does not go to a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """A table of a result, for the terminal and for Markdown."""
+
     title: str
     columns: tuple[str, ...]
-    """Headings; a line break in one is for the terminal."""
-    rows: list[tuple[str, ...]]
+    """Headings. A line break in a heading applies to the terminal only."""
+    rows: Sequence[tuple[str, ...]]
 
     def rich(self) -> RichTable:
+        """The table as rich prints it in a terminal."""
         table = RichTable(title=self.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="right" if index else "left", no_wrap=True)
@@ -29,13 +35,14 @@ class Table:
         return table
 
     def markdown(self) -> str:
+        """The table in Markdown, below its title in bold."""
         headings = tuple(column.replace("\n", " ") for column in self.columns)
         lines = [headings, ("---", *["--:"] * (len(self.columns) - 1)), *self.rows]
         return "\n".join([f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines), ""])
 
 
 def show(tables: list[Table], result: dict[str, Any], *, as_markdown: bool, path: Path) -> None:
-    """Print the tables, and write the JSON and, beside it, the Markdown."""
+    """Print the tables, write the result as JSON to `path`, and write the tables as Markdown beside it."""
     text = "\n".join([*(table.markdown() for table in tables), origin(result), ""])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
@@ -51,7 +58,7 @@ def show(tables: list[Table], result: dict[str, Any], *, as_markdown: bool, path
 
 
 def origin(result: dict[str, Any]) -> str:
-    """One paragraph on where the figures come from."""
+    """One sentence that says how, where and with which versions the figures were measured."""
     machine, versions = result["machine"], result["versions"]
     packages = ", ".join(f"{name} {number}" for name, number in versions.items() if number)
     return (
@@ -62,13 +69,15 @@ def origin(result: dict[str, Any]) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
+    """A table cell for a number with this many decimals."""
+    return NO_VALUE if value is None else f"{value:.{digits}f}"
 
 
 def percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:.1f}"
+    """A table cell for a fraction in percent, with one decimal."""
+    return NO_VALUE if value is None else f"{100 * value:.1f}"
 
 
 def spread(summary: dict[str, Any]) -> str:
-    """p50/p95/p99."""
-    return "/".join(number(summary[name]) for name in ("p50", "p95", "p99")) if summary["n"] else NOTHING
+    """A table cell with the p50, p95 and p99 of a `scoring.summary`."""
+    return "/".join(number(summary[name]) for name in ("p50", "p95", "p99")) if summary["n"] else NO_VALUE

@@ -1,11 +1,12 @@
-"""What of the engine's throughput the service's REST endpoint keeps: the same windows through both, in one run.
+"""Compares the throughput of the REST endpoint with that of the engine alone, on the same windows in one run.
 
     python -m benchmarks.rest_throughput --model random:large-v3 --slots 64 --max-encode-batch 16 --concurrency 64
 
-First the engine by itself, in a process that ends before the server starts; then `tutti serve` with the same settings
-and what follows `--`, asked by clients in processes of their own that keep their connections. Every request is 7 s of
-speech, one window and one greedy reading to its natural end. Exits with 1 when a request failed or was more or fewer
-windows, when the two decoded different numbers of tokens, or when `--require` was not met.
+First the engine runs alone, in a process that ends before the server starts. Then `tutti serve` runs with the same
+settings and the arguments after `--`. Its clients run in processes of their own and keep their connections. Every
+request is 7 s of speech, which makes one window and one greedy decoding attempt. The command exits with 1 when a
+request failed or did not make exactly one window, when the two decoded different numbers of tokens, or when `--require`
+is not met.
 """
 
 import multiprocessing
@@ -23,9 +24,15 @@ import uvloop
 
 from app.media.pcm import Samples
 from benchmarks import machine, report
-from benchmarks.engine_throughput import Work, put_under_load
+from benchmarks.engine_throughput import Work, apply_load
 from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_side
 from benchmarks.files.labelled_clips import to_wav
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    json_option,
+    markdown_option,
+    serve_arguments_argument,
+)
 from benchmarks.recordings import NOISE, load_bundled
 from benchmarks.report import Table, number
 from benchmarks.scoring import percentile
@@ -37,60 +44,63 @@ from engine.process_environment import limit_openmp_spinning
 
 SCHEMA = 1
 CLIP_S = 7.0
+"""Length of a clip, in seconds."""
 PAUSE_S = 0.2
-"""Between pieces of speech in a clip: far too short for the service to cut there."""
+"""Seconds of pause between pieces of speech in a clip: far too short for the service to cut there."""
 N_CLIPS = 64
+"""Number of different clips."""
 TIMEOUT_S = 300.0
+"""Timeout of a request, in seconds."""
 FIELDS = {"temperature": "0", "temperature_fallback": "false", "response_format": "json"}
+"""Form fields of a request: greedy decoding without fallback, as the engine alone decodes."""
 OPTIONS = DecodeOptions(language="en")
-"""Of a window as the service asks for it."""
-MOST_TOKENS_APART = 2
-"""The server's own count has the steps that were launched ahead and then not needed."""
+"""Options of a window, as the service sets them."""
+MAX_TOKENS_APART = 2
+"""Largest accepted difference in tokens per request: the server also counts steps launched ahead but not needed."""
 SETTLED_S = 1.5
+"""Counters that do not change for this many seconds are complete: gateways receive them with a delay."""
 TOKENS = "tutti_engine_tokens_total"
+"""The counter that shows whether the engine is still decoding."""
 N_SHOWN_FAILURES = 5
+"""Failures printed at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speech(Work):
-    """Clips in turn, each decoded to its end."""
+    """Requests that use clips in turn and decode each to its natural end."""
 
     clips: Sequence[Samples] = ()
 
     def window(self, index: int) -> Window:
+        """The window of a request."""
         return Window(self.clips[index % len(self.clips)], "", options=OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeRequest:
-    """What one process of clients sends, and how many at a time."""
+class ClientLoad:
+    """The requests that one client process sends."""
 
     url: str
     files: tuple[bytes, ...]
     n_requests: int
     n_at_once: int
+    """Concurrent requests of this process."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(context_settings=CONTEXT_SETTINGS)
 @click.option("--model", default="random:large-v3", show_default=True)
-@click.option("--concurrency", default=64, show_default=True, help="Requests at any time.")
-@click.option("--requests", default=16, show_default=True, help="Of each client.")
-@click.option("--processes", default=4, show_default=True, help="Of clients.")
+@click.option("--concurrency", default=64, show_default=True, help="Number of concurrent requests.")
+@click.option("--requests", default=16, show_default=True, help="Requests for each concurrent one.")
+@click.option("--processes", default=4, show_default=True, help="Client processes.")
 @click.option("--slots", default=64, show_default=True)
 @click.option("--max-encode-batch", default=16, show_default=True)
 @click.option("--device", default="auto", show_default=True)
 @click.option("--dtype", default="auto", show_default=True)
-@click.option("--threads", default=0, show_default=True, help="CPU threads of the engine; 0 is one per core.")
-@click.option("--require", type=float, help="Fail unless the endpoint keeps this share of the engine's throughput.")
-@click.option(
-    "--json",
-    "path",
-    type=click.Path(path_type=Path),
-    default=Path("build/bench/rest_throughput.json"),
-    show_default=True,
-)
-@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
-@click.argument("serve_arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--threads", default=0, show_default=True, help="CPU threads of the engine. 0: one per core.")
+@click.option("--require", type=float, help="Fail unless the endpoint reaches this share of the engine's throughput.")
+@json_option("rest_throughput")
+@markdown_option
+@serve_arguments_argument
 def main(
     model: str,
     concurrency: int,
@@ -146,11 +156,11 @@ def main(
 
 
 def speech_clips(n: int) -> list[Samples]:
-    """Clips of the bundled speech, 7 s each, with no pause at which the service cuts."""
+    """`n` clips of bundled speech, 7 s each, without a pause at which the service would cut."""
     pieces = [
         recording.samples[round(start * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
         for recording in load_bundled(0.0, 4)
-        for each in recording.said
+        for each in recording.utterances
         for start, end in each.spans
     ]
     clips = []
@@ -164,7 +174,7 @@ def speech_clips(n: int) -> list[Samples]:
 
 
 def measure_engine(config: EngineConfig, clips: list[Samples], concurrency: int, n_requests: int) -> dict[str, Any]:
-    """The engine's own interface. To be called in a process of its own, whose end frees the device."""
+    """Measure the engine through its own interface. Call it in a process of its own, whose end frees the device."""
     return uvloop.run(_measure_engine(config, clips, concurrency, n_requests))
 
 
@@ -176,8 +186,8 @@ async def _measure_engine(
     async with Engine.start(config) as engine:
         work = Speech(CLIP_S, 0, clips)
         work = replace(work, n_tokens=await _count_tokens(engine, work.window(0)))
-        await put_under_load(engine, concurrency, 2 * concurrency, work)
-        load = await put_under_load(engine, concurrency, n_requests, work)
+        await apply_load(engine, concurrency, 2 * concurrency, work)
+        load = await apply_load(engine, concurrency, n_requests, work)
     return {
         "requests_per_s": load.requests_per_s,
         "p50_s": load.p50_s,
@@ -188,7 +198,7 @@ async def _measure_engine(
 
 
 async def _count_tokens(engine: Transcriber, window: Window) -> int:
-    """Sampled for a window, its end included."""
+    """The number of tokens sampled for a window, including the end token."""
     async with engine.submit(window) as events:
         (n_tokens,) = [event.n_steps + 1 async for event in events if isinstance(event, DoneEvent)]
     return n_tokens
@@ -202,17 +212,17 @@ def measure_service(
     n_requests: int,
     processes: int,
 ) -> dict[str, Any]:
-    """So many requests at any time, and what the server says of them."""
+    """Send requests with `concurrency` of them under way at any time, and return their figures and the server's."""
     shares = [
-        DecodeRequest(server.url, tuple(files[k::processes] or files), _share(n_requests, k, processes), at_once)
+        ClientLoad(server.url, tuple(files[k::processes] or files), _share(n_requests, k, processes), at_once)
         for k in range(processes)
         if (at_once := _share(concurrency, k, processes))
     ]
-    before = _settled(server)
-    cpu_before_s, begun = _cpu_s(server), time.perf_counter()
-    answers = [answer for part in pool.map(ask, shares) for answer in part]
-    wall_s = time.perf_counter() - begun
-    cpu_s, counters = _cpu_s(server) - cpu_before_s, _settled(server) - before
+    before = _settled_counters(server)
+    cpu_before_s, started_at = _cpu_s(server), time.perf_counter()
+    answers = [answer for part in pool.map(send_requests, shares) for answer in part]
+    wall_s = time.perf_counter() - started_at
+    cpu_s, counters = _cpu_s(server) - cpu_before_s, _settled_counters(server) - before
     latencies_s = [answer.latency_s for answer in answers if not answer.failure]
     return {
         "requests_per_s": len(latencies_s) / wall_s,
@@ -229,8 +239,8 @@ def measure_service(
     }
 
 
-def _settled(server: RunningServer) -> Counters:
-    """The server's counters, once its engine's stand still: gateways hear of them a little later."""
+def _settled_counters(server: RunningServer) -> Counters:
+    """The counters of the server, once those of its engine no longer change."""
     counters = Counters.parse(server.fetch("/metrics"))
     while True:
         time.sleep(SETTLED_S)
@@ -239,35 +249,35 @@ def _settled(server: RunningServer) -> Counters:
             return counters
 
 
-def ask(asked: DecodeRequest) -> list[Answer]:
-    """All requests of a process. To be called in a process of its own."""
-    return uvloop.run(_ask(asked))
+def send_requests(load: ClientLoad) -> list[Answer]:
+    """Send all requests of one client process."""
+    return uvloop.run(_send_requests(load))
 
 
-async def _ask(asked: DecodeRequest) -> list[Answer]:
+async def _send_requests(load: ClientLoad) -> list[Answer]:
     answers: list[Answer] = []
-    async with open_client(asked.url, api_key=None, n_at_once=asked.n_at_once, timeout_s=TIMEOUT_S) as client:
+    async with open_client(load.url, api_key=None, n_at_once=load.n_at_once, timeout_s=TIMEOUT_S) as client:
         endpoint = Endpoint(client, "whisper-1", FIELDS)
 
-        async def one(index: int) -> None:
-            answers.append(await endpoint.transcribe(asked.files[index % len(asked.files)], "clip.wav", "en"))
+        async def send(index: int) -> None:
+            answers.append(await endpoint.transcribe(load.files[index % len(load.files)], "clip.wav", "en"))
 
-        await side_by_side(range(asked.n_requests), asked.n_at_once, one)
+        await side_by_side(range(load.n_requests), load.n_at_once, send)
     return answers
 
 
 def complain(result: dict[str, Any], require: float | None) -> list[str]:
-    """What makes the run a failure."""
+    """The reasons for which the run fails."""
     engine, service = result["engine"], result["service"]
     found = [f"failed: {failure}" for failure in service["failures"][:N_SHOWN_FAILURES]]
     if service["windows"] != service["answered"]:
         found.append(f"expected a window for each request, got {service['windows']:.0f} for {service['answered']}")
     if engine["wrong_length"]:
-        found.append(f"{engine['wrong_length']} of the engine's requests got other numbers of tokens")
-    if abs(service["tokens_per_request"] - engine["tokens_per_request"]) > MOST_TOKENS_APART:
+        found.append(f"{engine['wrong_length']} of the engine's requests got a different number of tokens")
+    if abs(service["tokens_per_request"] - engine["tokens_per_request"]) > MAX_TOKENS_APART:
         found.append(
-            f"tokens: {service['tokens_per_request']:.2f} of a request of the service, "
-            f"{engine['tokens_per_request']} of the engine's"
+            f"tokens per request: {service['tokens_per_request']:.2f} in the service, "
+            f"{engine['tokens_per_request']} in the engine"
         )
     if require and result["ratio"] < require:
         found.append(f"expected {require:.0%} of the engine's throughput, got {result['ratio']:.0%}")
@@ -275,7 +285,8 @@ def complain(result: dict[str, Any], require: float | None) -> list[str]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    rows = []
+    """The table: a row for the engine and a row for the service."""
+    rows: list[tuple[str, ...]] = []
     for title, row in (("engine", result["engine"]), ("service", result["service"])):
         rows.append(
             (
@@ -284,12 +295,12 @@ def table(result: dict[str, Any]) -> Table:
                 number(row["p50_s"], 3),
                 number(row["p95_s"], 3),
                 number(row["tokens_per_request"], 1),
-                number(1000 * row["cpu_s_per_request"], 1) if "cpu_s_per_request" in row else report.NOTHING,
+                number(1000 * row["cpu_s_per_request"], 1) if "cpu_s_per_request" in row else report.NO_VALUE,
             )
         )
     return Table(
-        f"{result['model']}, {result['concurrency']} at a time, {CLIP_S:.0f} s of speech: the service has "
-        f"{100 * result['ratio']:.1f} % of the engine's throughput",
+        f"{result['model']}, {result['concurrency']} concurrent requests, {CLIP_S:.0f} s of speech: "
+        f"the service reaches {100 * result['ratio']:.1f} % of the engine's throughput",
         ("", "req/s", "p50 s", "p95 s", "tokens", "server CPU\nms each"),
         rows,
     )

@@ -1,4 +1,4 @@
-"""Word errors and percentiles."""
+"""Counts word errors and summarises measurements with percentiles."""
 
 import math
 import re
@@ -13,65 +13,81 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def words(text: str) -> list[str]:
-    """Lower case, without punctuation; numbers as they are written. For finding words, not for scoring."""
+    """The words of a text in lower case and without punctuation, with numbers unchanged.
+
+    Used to find words in a text, not to score it.
+    """
     return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
 
 
 def normalise(text: str, language: str = "en") -> list[str]:
-    """The words of a text as the Whisper paper scores them ("one hundred and five" is "105").
+    """The words of a text as the Whisper paper scores them: "one hundred and five" becomes "105".
 
-    The table of British and American spellings is left empty: the checkpoint need not have one. Languages other than
-    English lose case and punctuation only.
+    The table of British and American spellings is left empty, because not every checkpoint has one. For languages other
+    than English only case and punctuation are removed.
     """
     return _plain_normaliser(language)(text)
 
 
 def normaliser(language: str, spellings: Mapping[str, str]) -> Callable[[str], list[str]]:
-    """`normalise` for one language; if that is English, with a table of British spellings and their American ones."""
+    """A function that normalises texts of one language as `normalise` does.
+
+    For English it also replaces British spellings by the American ones in `spellings`.
+    """
     from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
-    clean: Any = EnglishTextNormalizer(dict(spellings)) if language == "en" else BasicTextNormalizer()
+    clean: Any = (
+        EnglishTextNormalizer(dict(spellings))  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        if language == "en"
+        else BasicTextNormalizer()
+    )
     return lambda text: str(clean(text)).split()
 
 
 @dataclass(frozen=True, slots=True)
 class WordErrors:
-    """Differences of a text from its reference. They add up over texts."""
+    """The word errors of a text against its reference, or their sum over several texts."""
 
     substituted: int = 0
     missing: int = 0
-    """Words of the reference that nothing stands for."""
+    """Words of the reference that have no counterpart in the text."""
     inserted: int = 0
     words: int = 0
-    """In the reference."""
+    """Words of the reference."""
 
     def __add__(self, other: "WordErrors") -> "WordErrors":
         return WordErrors(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
 
     @property
     def rate(self) -> float | None:
+        """Word error rate as a fraction, or `None` without a reference."""
         return (self.substituted + self.missing + self.inserted) / self.words if self.words else None
 
     @property
     def missing_rate(self) -> float | None:
+        """Missing words as a fraction of the reference, or `None` without a reference."""
         return self.missing / self.words if self.words else None
 
 
 def word_errors(reference: str, text: str) -> WordErrors:
+    """Count the word errors of an English text after normalising both texts."""
     return count_errors(normalise(reference), normalise(text))
 
 
-def count_errors(expected: Sequence[str], heard: Sequence[str]) -> WordErrors:
-    """Of words that are normalised already."""
-    pairs = align(expected, heard)
-    n_hits = sum(a is not None and b is not None and expected[a] == heard[b] for a, b in pairs)
+def count_errors(expected: Sequence[str], actual: Sequence[str]) -> WordErrors:
+    """Count the errors between two lists of normalised words."""
+    pairs = align(expected, actual)
+    n_hits = sum(a is not None and b is not None and expected[a] == actual[b] for a, b in pairs)
     n_missing = sum(b is None for _, b in pairs)
     n_inserted = sum(a is None for a, _ in pairs)
     return WordErrors(len(pairs) - n_hits - n_missing - n_inserted, n_missing, n_inserted, len(expected))
 
 
 def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int | None, int | None]]:
-    """Indices of `a` and `b` side by side with the fewest edits; `None` where the other has nothing."""
+    """Align two lists of words with the fewest edits.
+
+    Returns pairs of an index in `a` and an index in `b`. One of the two is `None` where a word has no counterpart.
+    """
     costs = [list(range(len(b) + 1))]
     for i, word in enumerate(a, 1):
         above, row = costs[-1], [i]
@@ -95,24 +111,24 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int | None, int | No
 
 
 def matches(a: Sequence[str], b: Sequence[str]) -> dict[int, int]:
-    """Which words of `a` stand in `b`, and where."""
+    """The indices of the words of `a` that also stand in `b`, each with its index in `b`."""
     return {i: j for i, j in align(a, b) if i is not None and j is not None and a[i] == b[j]}
 
 
 def edit_distance(a: str, b: str) -> int:
-    """The fewest characters to change, drop or put in. For texts that are too long to be aligned."""
+    """The number of characters to change, delete or insert. It is fast enough for texts too long for `align`."""
     letters = np.frombuffer(b.encode("utf-32-le"), np.uint32)
     steps = np.arange(len(letters) + 1)
     row = steps
     for i, letter in enumerate(np.frombuffer(a.encode("utf-32-le"), np.uint32), 1):
         best = np.minimum(row[:-1] + (letters != letter), row[1:] + 1)
-        # What is put in costs one for each letter from wherever it is cheapest to begin.
+        # Inserted letters cost one each, counted from the position where starting is cheapest.
         row = np.minimum.accumulate(np.concatenate(([i], best)) - steps) + steps
     return int(row[-1])
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The smallest value that `percent` of all values do not exceed: one that was measured, not one in between."""
+    """The smallest measured value that `percent` of all values do not exceed; nothing is interpolated."""
     if not values:
         return None
     rank = max(math.ceil(len(values) * percent / 100), 1)
@@ -120,7 +136,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:
-    """What is kept of a list of measurements; `None` where there are none."""
+    """The count, percentiles and maximum of a list of measurements; `None` where it is empty."""
     return {
         "n": len(values),
         "p50": percentile(values, 50),
@@ -131,14 +147,15 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 def word_summary(values: Sequence[float]) -> dict[str, Any]:
-    """The same of words that came, and beside it those that never did, which are infinitely late.
+    """A summary of word latencies in which a word that never arrived has an infinite latency.
 
-    `p95_of_all` counts them too: it is `None` where more than 5 % never came.
+    The percentiles cover the words that arrived. `never` counts the others. `p95_of_all` covers all words, and is
+    `None` if more than 5 % of them never arrived.
     """
-    came = [value for value in values if math.isfinite(value)]
+    arrived = [value for value in values if math.isfinite(value)]
     of_all = percentile(values, 95)
     is_finite = of_all is not None and math.isfinite(of_all)
-    return {**summary(came), "never": len(values) - len(came), "p95_of_all": of_all if is_finite else None}
+    return {**summary(arrived), "never": len(values) - len(arrived), "p95_of_all": of_all if is_finite else None}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Servers of the benchmark's own, each in a process of its own: `tutti serve`, or what it is to be compared with."""
+"""Starts servers for benchmarks, each in its own process: `tutti serve` or a server it is compared with."""
 
 import socket
 import subprocess
@@ -16,29 +16,34 @@ import click
 from benchmarks.child_processes import start_child
 
 START_TIMEOUT_S = 300.0
-"""Loading a large model and capturing its graphs takes a minute or two."""
+"""How long a server may take to start: loading a large model and capturing its graphs takes up to two minutes."""
 STOP_TIMEOUT_S = 40.0
+"""How long a server may take to stop after SIGTERM before it is killed."""
 PROBE_S = 0.2
+"""Seconds between two checks whether a server is ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
+    """The address of a running server, and its process if the benchmark started it."""
+
     url: str
-    """http://host:port"""
+    """`http://host:port`"""
     pid: int | None
-    """`None` for a server that somebody else started: what it takes of the machine is not known."""
+    """`None` for a server that the benchmark did not start: its use of the machine is not measured."""
 
     def fetch(self, path: str) -> str:
+        """The body of a GET request."""
         with urllib.request.urlopen(self.url + path, timeout=10) as response:
             return str(response.read().decode())
 
 
 @contextmanager
 def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
-    """`tutti serve` on a free loopback port, until the block is left; ready when it is entered.
+    """Run `tutti serve` on a free loopback port. It is ready when the block is entered and stopped when it is left.
 
     Raises:
-        ClickException: it did not start; holds what it printed.
+        ClickException: the server did not start. The message holds its output.
     """
     port = free_port()
     command = [sys.executable, "-m", "app", "serve", "--port", str(port), "--log-level", "warning", *arguments]
@@ -53,11 +58,13 @@ def running_process(
     """Start a server that will listen on `port`, wait until it is ready, and stop it at the end.
 
     Args:
-        ready_path: what answers once it is ready; empty if it is ready when it takes connections.
-        environment: what is added to this process's own.
+        command: the program and its arguments.
+        port: the loopback port on which the server will listen.
+        ready_path: a path that answers once the server is ready. Empty: it is ready when it accepts connections.
+        environment: variables that are added to the environment of this process.
 
     Raises:
-        ClickException: it did not start; holds what it printed.
+        ClickException: the server did not start. The message holds its output.
     """
     with tempfile.TemporaryFile("w+") as output:
         process = start_child(command, output, environment)
@@ -77,7 +84,7 @@ def running_process(
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
+    """A loopback port that is free at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 

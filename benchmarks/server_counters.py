@@ -1,16 +1,20 @@
-"""What a server's `/metrics` say between two moments."""
+"""Reads a server's `/metrics` and computes differences between two moments."""
 
 from prometheus_client.parser import text_string_to_metric_families
 
 
 class Counters:
-    """Samples by name and labels. The difference of two is what happened in between (meaningless for gauges)."""
+    """The metric samples of a server at one moment, by name and labels.
+
+    The difference of two is what happened in between. It has no meaning for gauges.
+    """
 
     def __init__(self, samples: dict[tuple[str, frozenset[tuple[str, str]]], float]) -> None:
         self._samples = samples
 
     @classmethod
     def parse(cls, text: str) -> "Counters":
+        """Read the Prometheus text format."""
         return cls(
             {
                 (sample.name, frozenset(sample.labels.items())): sample.value
@@ -23,14 +27,19 @@ class Counters:
         return Counters({key: value - earlier._samples.get(key, 0.0) for key, value in self._samples.items()})
 
     def value(self, name: str, **labels: str) -> float:
+        """The value of one sample, or 0 if there is none."""
         return self._samples.get((name, frozenset(labels.items())), 0.0)
 
     def mean(self, histogram: str, **labels: str) -> float | None:
+        """The mean of a histogram, or `None` if it is empty."""
         n = self.value(histogram + "_count", **labels)
         return self.value(histogram + "_sum", **labels) / n if n else None
 
     def quantile(self, histogram: str, q: float, **labels: str) -> float | None:
-        """Read off between the edges of the bucket it falls into; the last edge for what lies above all of them."""
+        """A quantile of a histogram, interpolated between the edges of its bucket; `None` if the histogram is empty.
+
+        A quantile above all finite edges is returned as the last of these edges.
+        """
         wanted = set(labels.items())
         buckets = sorted(
             (float(dict(key)["le"]), value)

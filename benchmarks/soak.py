@@ -1,9 +1,10 @@
-"""Hours of audio in one session, faster than it is spoken: whether it costs at its end what it cost at its beginning.
+"""Streams hours of audio through one session, faster than real time, to see whether its cost stays constant.
 
     python -m benchmarks.soak --hours 8 --pace 20 -- --threads 2
 
-A column for each hour of audio. Where the engine does not keep up with the pace there are no interims, as finals come
-first: a lower one shows those too. What follows `--` goes to `tutti serve`. Exits with 1 when the session failed.
+The table has a column for each hour of audio. If the engine cannot keep up with the pace, there are no interims,
+because finals go first; a lower pace shows interims too. Arguments after `--` go to `tutti serve`. The command exits
+with 1 when the session failed.
 """
 
 import asyncio
@@ -22,9 +23,18 @@ import uvloop
 import tutti
 from app.media.pcm import Samples
 from benchmarks import machine, report
-from benchmarks.live.client import described
-from benchmarks.live.encodings import PLAIN, encode
-from benchmarks.live.streams import warm_up
+from benchmarks.live.client import describe_error
+from benchmarks.live.encodings import PCM_16K, encode
+from benchmarks.live.level import warm_up
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    audio_option,
+    json_option,
+    kind_option,
+    markdown_option,
+    match_option,
+    serve_arguments_argument,
+)
 from benchmarks.recordings import load_bundled, load_folder, with_silence
 from benchmarks.report import Table, number
 from benchmarks.server import RunningServer, running_server
@@ -33,35 +43,43 @@ from engine.api import SAMPLE_RATE
 
 SCHEMA = 1
 LOOP_S = 300.0
-"""Length of what is said over and over. The last row differs from the first for no other reason than its time."""
+"""Seconds of audio that are repeated. All periods hold the same audio, so that only time makes them differ."""
 PAUSE_S = 2.0
+"""Seconds of silence between two repetitions."""
 CHUNK_SAMPLES = SAMPLE_RATE // 10
+"""Samples in a chunk: 100 ms."""
 GRACE_S = 600.0
-"""A session that takes so much longer than its audio takes at the pace of speech has failed."""
+"""A session that takes this many seconds longer than its audio takes in real time has failed."""
 STOP_TIMEOUT_S = 120.0
+"""How long the client waits for the last finals, in seconds."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one session is sent."""
+    """What the client of one session sends."""
 
     samples: Samples
-    """Again and again."""
+    """The audio that is repeated."""
     audio_s: float
+    """Length of the session, in seconds of audio."""
     pace: float
-    """Times real time; less where the engine does not keep up, as the server then stops reading."""
+    """Speed as a multiple of real time.
+
+    It is lower if the engine cannot keep up, because the server then stops reading.
+    """
     period_s: float
-    """Of audio, from one row to the next; the last one may be half as long again."""
+    """Seconds of audio in each row. The last row may be up to half as long again."""
     language: str | None = "en"
     endpointing: tutti.EndpointingMode = "vad"
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Snapshot:
     """The session and the server at one moment."""
 
-    at: float
+    taken_at: float
     sent_s: float
+    """Seconds of audio sent so far."""
     counters: Counters
     server: machine.Usage | None
     busy_s: float | None
@@ -70,29 +88,22 @@ class _Mark:
     n_words: int
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--hours", default=8.0, show_default=True, help="Of audio.")
-@click.option("--pace", default=20.0, show_default=True, help="Times real time.")
-@click.option("--every", "period_s", default=3600.0, show_default=True, help="Seconds of audio from row to row.")
-@click.option(
-    "--audio",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="Folder with a manifest.jsonl. Default: the bundled clips.",
-)
-@click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
-@click.option("--match", default="", help="Use only files with this in their name.")
-@click.option("--language", default="en", show_default=True, help="Sent with `start`; empty: detected.")
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.option("--hours", default=8.0, show_default=True, help="Hours of audio.")
+@click.option("--pace", default=20.0, show_default=True, help="Speed of the audio, as a multiple of real time.")
+@click.option("--every", "period_s", default=3600.0, show_default=True, help="Seconds of audio for each column.")
+@audio_option
+@kind_option
+@match_option
+@click.option("--language", default="en", show_default=True, help="Sent with `start`. Empty: the server detects it.")
 @click.option("--endpointing", type=click.Choice(["vad", "manual"]), default="vad", show_default=True)
 @click.option(
     "--url",
-    help="Measure this server (http://host:port; with --max-ahead-s of twice the length), start none.",
+    help="Measure the server at http://host:port instead of starting one. Its --max-ahead-s must be twice the length.",
 )
-@click.option(
-    "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/soak.json"), show_default=True
-)
-@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
-@click.argument("serve_arguments", nargs=-1, type=click.UNPROCESSED)
+@json_option("soak")
+@markdown_option
+@serve_arguments_argument
 def main(
     hours: float,
     pace: float,
@@ -107,20 +118,27 @@ def main(
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
-    """Stream hours of audio through one session, and measure what each of them takes."""
+    """Stream hours of audio through one session, and measure the cost of each hour."""
     if url and serve_arguments:
         raise click.UsageError("arguments for `tutti serve` make no sense with --url")
     if min(hours, pace, period_s) <= 0:
         raise click.UsageError("--hours, --pace and --every: expected numbers above 0")
     recordings = load_folder(folder, kind, match) if folder else load_bundled(LOOP_S, 1)
-    said = with_silence(next(iter(recordings)), PAUSE_S)
-    plan = Plan(said.samples, hours * 3600, pace, period_s, language or None, endpointing)
+    recording = with_silence(next(iter(recordings)), PAUSE_S)
+    plan = Plan(
+        samples=recording.samples,
+        audio_s=hours * 3600,
+        pace=pace,
+        period_s=period_s,
+        language=language or None,
+        endpointing=endpointing,
+    )
     result = {
         "benchmark": "soak",
         "schema": SCHEMA,
         **machine.describe(),
-        "audio": said.name,
-        "loop_s": said.audio_s,
+        "audio": recording.name,
+        "loop_s": recording.audio_s,
         "hours": hours,
         "pace": pace,
         "endpointing": endpointing,
@@ -130,42 +148,48 @@ def main(
         if url:
             server = RunningServer(url.rstrip("/"), None)
         else:
-            # It is as far ahead of the clock at its end as it is long.
-            # Clients keep to a part of it; beyond, they would go on at the pace of speech.
+            # At the end the session is almost as far ahead of the clock as it is long. Clients use only a part of the
+            # limit and send at the pace of speech beyond it, so the limit is twice the length.
             ahead = ["--max-ahead-s", str(2 * plan.audio_s + GRACE_S)]
             server = stack.enter_context(running_server([*ahead, *serve_arguments]))
         warm_up(server, language or None)
-        result |= uvloop.run(soak(server, plan, _tell))
+        result |= uvloop.run(soak(server, plan, _print_row))
     report.show([table(result)], result, as_markdown=markdown, path=path)
     if result["failure"]:
         print(result["failure"], file=sys.stderr)
         sys.exit(1)
 
 
-async def soak(server: RunningServer, plan: Plan, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """One session; a row for each period is told as soon as it is over, the last one when all is final."""
-    session = _Soak(server, plan, tell)
+async def soak(server: RunningServer, plan: Plan, on_row: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Run one session.
+
+    `on_row` receives the figures of each period when it ends; the last one ends with the session.
+    """
+    session = _SoakSession(server, plan, on_row)
     failure: str | None = None
     try:
         async with asyncio.timeout(plan.audio_s / min(plan.pace, 1.0) + GRACE_S):
             await session.run()
     except (tutti.TuttiError, TimeoutError, OSError) as error:
-        failure = described(error)
+        failure = describe_error(error)
     return {"rows": session.rows, "failure": failure}
 
 
-class _Soak:
-    def __init__(self, server: RunningServer, plan: Plan, tell: Callable[[dict[str, Any]], None]) -> None:
+class _SoakSession:
+    """One session and the figures of its periods so far."""
+
+    def __init__(self, server: RunningServer, plan: Plan, on_row: Callable[[dict[str, Any]], None]) -> None:
         self.rows: list[dict[str, Any]] = []
         self._server = server
         self._plan = plan
-        self._tell = tell
+        self._on_row = on_row
         self._sent_s = 0.0
         self._n_interims = self._n_utterances = self._n_words = 0
-        self._last: _Mark | None = None
+        self._last: _Snapshot | None = None
 
     async def run(self) -> None:
-        self._last = await self._mark()
+        """Run the session until the server stops it."""
+        self._last = await self._take_snapshot()
         async with tutti.connect(
             self._server.url,
             language=self._plan.language,
@@ -174,7 +198,7 @@ class _Soak:
             stop_timeout_s=STOP_TIMEOUT_S,
         ) as session:
             pace = tutti.Pace(self._plan.pace, session.started.limits.max_ahead_s)
-            async for event in session.stream(tutti.paced(self._chunks(), PLAIN, pace)):
+            async for event in session.stream(tutti.paced(self._chunks(), PCM_16K, pace)):
                 match event:
                     case tutti.Interim():
                         self._n_interims += 1
@@ -186,7 +210,7 @@ class _Soak:
         await self._end_row()
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
-        data = encode(self._plan.samples, PLAIN)
+        data = encode(self._plan.samples, PCM_16K)
         size = 2 * CHUNK_SAMPLES
         next_s = self._plan.period_s
         for begin in itertools.cycle(range(0, len(data), size)):
@@ -201,29 +225,29 @@ class _Soak:
                 await self._end_row()
 
     async def _end_row(self) -> None:
-        before, after = self._last, await self._mark()
+        before, after = self._last, await self._take_snapshot()
         assert before
         self._last = after
         self.rows.append(row(before, after))
-        self._tell(self.rows[-1])
+        self._on_row(self.rows[-1])
 
-    async def _mark(self) -> _Mark:
+    async def _take_snapshot(self) -> _Snapshot:
         metrics = await asyncio.to_thread(self._server.fetch, "/metrics")
-        return _Mark(
-            time.monotonic(),
-            self._sent_s,
-            Counters.parse(metrics),
-            machine.Usage.of(self._server.pid) if self._server.pid else None,
-            machine.busy_s(),
-            self._n_interims,
-            self._n_utterances,
-            self._n_words,
+        return _Snapshot(
+            taken_at=time.monotonic(),
+            sent_s=self._sent_s,
+            counters=Counters.parse(metrics),
+            server=machine.Usage.of(self._server.pid) if self._server.pid else None,
+            busy_s=machine.busy_s(),
+            n_interims=self._n_interims,
+            n_utterances=self._n_utterances,
+            n_words=self._n_words,
         )
 
 
-def row(before: _Mark, after: _Mark) -> dict[str, Any]:
-    """What happened between two moments."""
-    audio_s, wall_s = after.sent_s - before.sent_s, after.at - before.at
+def row(before: _Snapshot, after: _Snapshot) -> dict[str, Any]:
+    """The figures of the period between two snapshots."""
+    audio_s, wall_s = after.sent_s - before.sent_s, after.taken_at - before.taken_at
     counters = after.counters - before.counters
     cpu_s = after.server.cpu_s - before.server.cpu_s if before.server and after.server else None
     return {
@@ -254,7 +278,7 @@ def row(before: _Mark, after: _Mark) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """A column for each period, so that what is flat is seen to be."""
+    """The table: one column for each period, so that constant figures are easy to see."""
     rows = result["rows"]
     return Table(
         f"One session of {result['hours']:g} h at {result['pace']:g} times the pace of speech",
@@ -289,7 +313,7 @@ ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def _tell(each: dict[str, Any]) -> None:
+def _print_row(each: dict[str, Any]) -> None:
     figures = (f"{name} {read(each)}" for name, read in itertools.islice(ROWS.items(), 6))
     print(f"{_clock(each['until_s'])}: {', '.join(figures)}", file=sys.stderr, flush=True)
 

@@ -1,10 +1,10 @@
-"""Which policy makes text stable soonest and best: live sessions in audio time, with an engine that takes no time.
+"""Compares the policies of `--stability`: live sessions in audio time, with an engine that takes no time.
 
     python -m benchmarks.stability --audio FOLDER
     python -m benchmarks.stability --audio FOLDER --audio-contexts full,interims
 
-Every reading is answered before the next sample comes, so that what is measured is the policy alone, whatever else
-the machine does: the same run gives the same figures.
+Every hypothesis is complete before the next sample arrives. So only the policy is measured, and a repeated run gives
+the same figures whatever else the machine does.
 """
 
 import asyncio
@@ -26,8 +26,16 @@ from app.session.effects import Effect, Send, Submit
 from app.session.session import Session, SessionConfig
 from app.session.stabilizer import Agreement, Attention, MakePolicy
 from benchmarks import machine, report
-from benchmarks.live.captions import Caption, WordDelays, measure_words, spoken_words
-from benchmarks.recordings import Recording, cut, load_bundled, load_folder, with_silence
+from benchmarks.live.captions import Caption, WordLatencies, measure_words, spoken_words
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    audio_option,
+    json_option,
+    kind_option,
+    markdown_option,
+    match_option,
+)
+from benchmarks.recordings import Recording, load_recordings, with_silence
 from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, word_errors, word_summary
 from engine.api import SAMPLE_RATE, Transcriber
@@ -36,29 +44,33 @@ from engine.config import AudioContext, EngineConfig
 from engine.process_environment import limit_openmp_spinning
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
+"""Audio is fed in chunks of 100 ms."""
 TAIL_S = 2.0
+"""Seconds of silence after each recording, so that its last utterance ends."""
 START = commands.Start(audio=AudioFormat("pcm_f32le"), language="en")
 
 
 @dataclass(slots=True)
-class Found:
-    """What a policy did. Seconds of audio."""
+class PolicyResult:
+    """What a policy achieved on one recording, or on several together. Latencies are in seconds of audio."""
 
-    delays: WordDelays = field(default_factory=WordDelays)
+    latencies: WordLatencies = field(default_factory=WordLatencies)
     errors: WordErrors = field(default_factory=WordErrors)
-    n_readings: int = 0
+    n_hypotheses: int = 0
+    """Windows given to the engine."""
 
 
-class Captions:
-    """The text of a session as its events make it grow."""
+class CaptionBuilder:
+    """Builds the text that a reader sees from the events of a session."""
 
     def __init__(self) -> None:
         self.seen: list[Caption] = []
         self._ended: dict[int, str] = {}
         self._open: dict[int, tuple[str, str]] = {}
-        """Segments so far, and what an interim shows behind them: what is stable of it, and all."""
+        """By utterance: its final segments with the stable text after them, and with all text after them."""
 
-    def take(self, at_s: float, event: events.Event) -> None:
+    def apply(self, at_s: float, event: events.Event) -> None:
+        """Update the text with an event that arrived at `at_s` seconds of audio."""
         match event:
             case events.Interim():
                 said = self._ended.get(event.utterance, "")
@@ -66,7 +78,7 @@ class Captions:
             case events.Segment():
                 said = self._ended[event.utterance] = self._ended.get(event.utterance, "") + event.text
                 before = self._open.get(event.utterance, ("", ""))
-                # What was shown behind it stays there until a reader is told otherwise.
+                # Text shown after the segment stays until the next interim replaces it.
                 stable, shown = (text if text.startswith(said) else said for text in before)
                 self._open[event.utterance] = (stable, shown)
             case events.Utterance():
@@ -81,21 +93,22 @@ class Captions:
 
     @property
     def text(self) -> str:
+        """The final text of all utterances."""
         return " ".join(text for _, text in sorted(self._ended.items()))
 
 
-async def listen(engine: Transcriber, recording: Recording, config: SessionConfig) -> Found:
-    """One session, whose readings are answered at once."""
-    session, captions, found = Session("bench", engine.info, config), Captions(), Found()
+async def run_session(engine: Transcriber, recording: Recording, config: SessionConfig) -> PolicyResult:
+    """Run one session in which the engine answers every window at once."""
+    session, captions, found = Session("bench", engine.info, config), CaptionBuilder(), PolicyResult()
     waiting: deque[Effect] = deque(session.receive(START))
 
     async def perform() -> None:
         while waiting:
             match waiting.popleft():
                 case Send(event):
-                    captions.take(session.now_s, event)
+                    captions.apply(session.now_s, event)
                 case Submit(job, window):
-                    found.n_readings += 1
+                    found.n_hypotheses += 1
                     async with engine.submit(window) as answers:
                         async for answer in answers:
                             waiting.extend(session.engine_event(job, answer))
@@ -103,12 +116,12 @@ async def listen(engine: Transcriber, recording: Recording, config: SessionConfi
                     pass
 
     samples = recording.samples.astype("<f4")
-    for at in range(0, len(samples), CHUNK_SAMPLES):
-        waiting.extend(session.receive(commands.Audio(samples[at : at + CHUNK_SAMPLES].tobytes())))
+    for begin in range(0, len(samples), CHUNK_SAMPLES):
+        waiting.extend(session.receive(commands.Audio(samples[begin : begin + CHUNK_SAMPLES].tobytes())))
         await perform()
     waiting.extend(session.receive(commands.Stop()))
     await perform()
-    found.delays = measure_words(captions.seen, spoken_words(recording.said), 0.0)
+    found.latencies = measure_words(captions.seen, spoken_words(recording.utterances), 0.0)
     found.errors = word_errors(recording.text, captions.text)
     return found
 
@@ -120,7 +133,7 @@ async def compare(
     model: str,
     context: AudioContext = "auto",
 ) -> list[dict[str, Any]]:
-    """The same recordings under each policy, side by side."""
+    """Run the same recordings under each policy and return one row of figures for each."""
     from engine.engine import Engine
 
     rows = []
@@ -128,18 +141,18 @@ async def compare(
     async with Engine.start(config) as engine:
         for name, make_policy in policies.items():
             session_config = SessionConfig(interim_interval_ms=interval_ms, make_policy=make_policy)
-            total = Found()
-            for found in [await listen(engine, recording, session_config) for recording in recordings]:
-                total.delays.add(found.delays)
+            total = PolicyResult()
+            for found in [await run_session(engine, recording, session_config) for recording in recordings]:
+                total.latencies.add(found.latencies)
                 total.errors += found.errors
-                total.n_readings += found.n_readings
+                total.n_hypotheses += found.n_hypotheses
             audio_s = sum(each.audio_s for each in recordings)
             rows.append(row(name, total, audio_s, context))
     return rows
 
 
-def taken_for_untrained(model: str, folder: Path) -> str:
-    """A checkpoint of the same weights that does not say it was trained on short windows, made in `folder`.
+def copy_as_untrained(model: str, folder: Path) -> str:
+    """Copy a checkpoint into `folder` without the note that it was trained on short windows, and return its path.
 
     Raises:
         CheckpointError: there is no such model.
@@ -154,7 +167,8 @@ def taken_for_untrained(model: str, folder: Path) -> str:
     return str(copy)
 
 
-def row(name: str, found: Found, audio_s: float, context: AudioContext = "auto") -> dict[str, Any]:
+def row(name: str, found: PolicyResult, audio_s: float, context: AudioContext = "auto") -> dict[str, Any]:
+    """The figures of one policy, as the result file holds them."""
     return {
         "policy": name,
         "audio_context": context,
@@ -162,15 +176,16 @@ def row(name: str, found: Found, audio_s: float, context: AudioContext = "auto")
         "words": found.errors.words,
         "wer": found.errors.rate,
         "missing": found.errors.missing_rate,
-        "word_shown_s": word_summary(found.delays.shown_s),
-        "word_stable_s": word_summary(found.delays.stable_s),
-        "revised_per_word": found.delays.n_revised / found.errors.words,
-        "taken_back": found.delays.n_taken_back,
-        "readings_per_s": found.n_readings / audio_s,
+        "word_shown_s": word_summary(found.latencies.shown_s),
+        "word_stable_s": word_summary(found.latencies.stable_s),
+        "revised_per_word": found.latencies.n_revised / found.errors.words,
+        "taken_back": found.latencies.n_taken_back,
+        "readings_per_s": found.n_hypotheses / audio_s,
     }
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
+    """The table: one row for each policy and audio context."""
     heading = (
         "policy",
         "context",
@@ -179,7 +194,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
         "WER %",
         "missing %",
         "revised %",
-        "readings per s",
+        "hypotheses\nper s",
     )
     return Table(
         "Stable text, in audio time",
@@ -204,38 +219,36 @@ def _both(seconds: dict[str, Any]) -> str:
     return f"{number(seconds['p50'])}/{number(seconds['p95'])}"
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--audio", "folder", type=click.Path(path_type=Path), help="Folder with a manifest.jsonl.")
-@click.option("--kind", default="synth-dialogue", show_default=True, help="Lines of the manifest to use.")
-@click.option("--match", default="", help="Use only files with this in their name.")
-@click.option("--seconds", default=60.0, show_default=True, help="Length of a recording.")
-@click.option("--recordings", "most", default=8, show_default=True, help="How many.")
+@click.command(context_settings=CONTEXT_SETTINGS)
+@audio_option
+@kind_option
+@match_option
+@click.option("--seconds", default=60.0, show_default=True, help="Length of a recording, in seconds.")
+@click.option("--recordings", "n_recordings", default=8, show_default=True, help="Number of recordings.")
 @click.option(
     "--distances",
     default="0.2,0.3,0.5",
     show_default=True,
-    help="Distances from the end of the audio, in seconds, for the attention policy.",
+    help="Distances from the end of the audio for the attention policy, in seconds.",
 )
-@click.option("--interval-ms", default=350, show_default=True, help="Least audio between two readings.")
+@click.option("--interval-ms", default=350, show_default=True, help="Least audio between two hypotheses, in ms.")
 @click.option("--model", default="tutti-demo", show_default=True)
 @click.option(
     "--audio-contexts",
     "contexts",
     default="auto",
     show_default=True,
-    help="Settings of --audio-context, separated by commas. With interims among them the model is taken for one that "
-    "was trained on full windows.",
+    help="Values of --audio-context, separated by commas. If interims is among them, the model is treated as one that "
+    "was trained on full windows only.",
 )
-@click.option(
-    "--json", "path", type=click.Path(path_type=Path), default=Path("build/bench/stability.json"), show_default=True
-)
-@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+@json_option("stability")
+@markdown_option
 def main(
     folder: Path | None,
     kind: str,
     match: str,
     seconds: float,
-    most: int,
+    n_recordings: int,
     distances: str,
     interval_ms: int,
     model: str,
@@ -245,11 +258,8 @@ def main(
 ) -> None:
     """Compare the policies of `--stability` on the same recordings."""
     limit_openmp_spinning()
-    if folder:
-        recordings = [piece for each in load_folder(folder, kind, match) for piece in cut(each, seconds)]
-    else:
-        recordings = load_bundled(seconds, most)
-    recordings = [with_silence(each, TAIL_S) for each in recordings[:most]]
+    recordings = load_recordings(folder, kind, match, seconds=seconds, n=n_recordings)
+    recordings = [with_silence(each, TAIL_S) for each in recordings[:n_recordings]]
     policies: dict[str, MakePolicy] = {"agreement": Agreement}
     for distance in distances.split(","):
         policies[f"attention, {distance} s"] = partial(Attention, float(distance))
@@ -258,7 +268,7 @@ def main(
         raise click.BadParameter(f"expected some of {', '.join(get_args(AudioContext))}, got {', '.join(unknown)}")
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        taken = taken_for_untrained(model, Path(scratch)) if "interims" in chosen else model
+        taken = copy_as_untrained(model, Path(scratch)) if "interims" in chosen else model
         for context in cast(list[AudioContext], chosen):
             rows += asyncio.run(compare(recordings, policies, interval_ms, taken, context))
     result = {

@@ -1,10 +1,13 @@
-"""Teaches a trained decoder to read what stands before `<|startoftranscript|>`: names, terms, text that came before.
+"""Teaches a trained decoder to use the text before `<|startoftranscript|>`: names, terms and previous text.
 
-The encoder stays as it is. A model that was trained on prompts that say nothing about the audio has learnt to look away
-from them, and lists of names alone do not turn it back. So the schedule begins without audio: sentences are copied out
-of the prompt until attention finds them there. Then there is speech, of which some words, or all, are cut out and stand
-in the prompt alone. In the end nothing is cut, and what helps is a list of words hard to spell among others that nobody
-says. Beside all this the decoder is held to what it wrote before on ordinary windows, so that it loses nothing.
+The encoder is not trained. A model trained on prompts that say nothing about the audio has learnt to ignore them, and
+lists of names alone do not change that. So the schedule has three phases:
+
+1. Without audio: the decoder copies sentences out of the prompt, until its attention finds them there.
+2. With speech from which some words, or all, are cut out. These words stand only in the prompt.
+3. With whole speech. A list of words that are hard to spell helps, among other words that are not spoken.
+
+In all phases, the decoder's output on ordinary windows is held to what it was before, so that it loses nothing.
 """
 
 import argparse
@@ -20,40 +23,48 @@ from torch import Tensor
 
 from training.model.frontend import Frontend
 from training.model.prompts import KeptPlanner, PromptPlanner, SilentPlanner
-from training.model.windows import Plan
+from training.model.windows import BatchPlan
 from training.speech.bank import Bank
 from training.speech.bank_index import SAMPLE_RATE
 from training.train import Trainer, main
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 10
-"""Batches between two looks at what the prompts are worth."""
+PROBE_EVERY = 10
+"""Batches with prompts between two measurements of the effect of prompts."""
 
 
 class PromptTrainer(Trainer):
+    """Trains the decoder alone, on prompts that help and on windows that must stay as they were."""
+
     planners = (PromptPlanner, KeptPlanner, SilentPlanner) * 2
     frozen = ("model.encoder.", "ctc.")
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--held-to", type=Path, help="weights that ordinary windows are held to, if not --weights")
-        parser.add_argument("--skip", type=float, default=0.0, help="share of the schedule that is left out")
+        """Add the arguments of this training."""
+        parser.add_argument(
+            "--held-to", type=Path, help="weights whose output ordinary windows are held to; default: --weights"
+        )
+        parser.add_argument("--skip", type=float, default=0.0, help="share of the schedule to skip at its beginning")
 
     def _restore(self) -> None:
-        self._load_weights(self.args.held_to or self.args.weights)
-        self.before = copy.deepcopy(self.model.model.decoder).requires_grad_(False)
-        self._load_weights(self.args.weights)
-        self.elapsed_before = self.args.skip * self.args.seconds
-        self.looks = 0
-        self.look: dict[str, Tensor] = {}
+        self.load_weights(self.args.held_to or self.args.weights)
+        self.reference = copy.deepcopy(self.model.model.decoder).requires_grad_(False)
+        self.load_weights(self.args.weights)
+        self.record.elapsed_before_s = self.args.skip * self.args.seconds
+        self.n_prompted = 0
+        self.listed_loss: dict[str, Tensor] = {}
         super()._restore()
 
-    def _gradients(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> dict[str, Tensor]:
+    def compute_gradients(
+        self, plan: BatchPlan, bank: Bank, frontend: Frontend, loss_function: Any
+    ) -> dict[str, Tensor]:
+        """As in `Trainer`; on windows without helpful prompts the loss is the divergence from the reference decoder."""
         body = self.model.model
         has_audio = bool(plan.ends.any())
-        mel = self._mel(plan, bank, frontend) if has_audio else self._silence(plan.seconds, frontend)
-        tokens, targets = self._moved(plan.inputs), self._moved(plan.targets)
+        mel = self.make_mel(plan, bank, frontend) if has_audio else self._silence(plan.seconds, frontend)
+        tokens, targets = self.to_device(plan.inputs), self.to_device(plan.targets)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_cuda):
             with torch.no_grad():
                 states = body.encoder(mel).expand(len(tokens), -1, -1)
@@ -61,27 +72,27 @@ class PromptTrainer(Trainer):
             loss, shown = loss_function(hidden, embedding, targets, self.ids.first_timestamp)
             if not plan.is_prompted:
                 with torch.no_grad():
-                    before = self.before(tokens, states)
-                loss = _divergence(hidden, embedding, before, self.before.embed_tokens.weight, targets)
-        loss.backward()
+                    reference = self.reference(tokens, states)
+                loss = _divergence(hidden, embedding, reference, self.reference.embed_tokens.weight, targets)
+        torch.autograd.backward(loss)
         if not has_audio:
-            # Silence teaches nothing about listening, and Muon would make full steps of the smallest gradients.
+            # Silence teaches nothing about audio, and Muon makes full steps of even the smallest gradients.
             for name, parameter in body.decoder.named_parameters():
                 if "encoder_attn" in name or "embed_tokens" in name:
                     assert parameter.grad is not None
                     parameter.grad.zero_()
         if plan.is_prompted and plan.has_speech.any():
-            self.looks += 1
-            if self.looks % LOOK_EVERY == 1:
-                self._look(plan, states, hidden.detach())
+            self.n_prompted += 1
+            if self.n_prompted % PROBE_EVERY == 1:
+                self._probe(plan, states, hidden.detach())
         return {"loss": loss.detach(), "shown": shown, "ctc": torch.zeros_like(loss)}
 
     def _silence(self, seconds: float, frontend: Frontend) -> Tensor:
         return frontend.log_mel(torch.zeros(1, int(seconds * SAMPLE_RATE), device=self.device))
 
     @torch.no_grad()
-    def _look(self, plan: Plan, states: Tensor, hidden: Tensor) -> None:
-        """What the tokens that stand in the prompt cost, with it and without it."""
+    def _probe(self, plan: BatchPlan, states: Tensor, hidden: Tensor) -> None:
+        """Measure the loss of the tokens that stand in the prompt, with the prompt and without it."""
         decoder, start = self.model.model.decoder, self.ids.start
         n_before = (plan.inputs == start).argmax(1)
         prompts = [row[:n] for row, n in zip(plan.inputs, n_before.tolist(), strict=True)]
@@ -94,25 +105,26 @@ class PromptTrainer(Trainer):
             np.take_along_axis(array, index, 1) for array in (plan.inputs, plan.targets, is_listed)
         )
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_cuda):
-            alone = decoder(self._moved(bare), states)
+            alone = decoder(self.to_device(bare), states)
         for name, found, wanted, mask in (
             ("with", hidden, plan.targets, is_listed),
             ("without", alone, targets, listed & inside),
         ):
-            chosen = self._moved(mask)
+            chosen = self.to_device(mask)
             logits = F.linear(found[chosen].float(), decoder.embed_tokens.weight)
-            self.look[name] = F.cross_entropy(logits, self._moved(wanted)[chosen])
+            self.listed_loss[name] = F.cross_entropy(logits, self.to_device(wanted)[chosen])
 
-    def _log(self, *shown: Any) -> None:
-        super()._log(*shown)
-        logger.info("listed tokens: %s", {name: round(float(value), 3) for name, value in self.look.items()})
+    def log(self, figures: dict[str, Tensor], plan: BatchPlan, bank: Bank, period: Any) -> None:
+        """As in `Trainer`, and the loss of the tokens that stand in the prompt."""
+        super().log(figures, plan, bank, period)
+        logger.info("listed tokens: %s", {name: round(float(value), 3) for name, value in self.listed_loss.items()})
 
 
-def _divergence(hidden: Tensor, embedding: Tensor, before: Tensor, old_embedding: Tensor, targets: Tensor) -> Tensor:
-    """Kullback and Leibler's, of what the decoder writes from what it wrote before."""
+def _divergence(hidden: Tensor, embedding: Tensor, reference: Tensor, old_embedding: Tensor, targets: Tensor) -> Tensor:
+    """The Kullback-Leibler divergence of the decoder's output from its earlier output."""
     counted = targets >= 0
     new = F.linear(hidden[counted], embedding.to(hidden.dtype)).float().log_softmax(-1)
-    old = F.linear(before[counted], old_embedding.to(before.dtype)).float().log_softmax(-1)
+    old = F.linear(reference[counted], old_embedding.to(reference.dtype)).float().log_softmax(-1)
     return F.kl_div(new, old, reduction="batchmean", log_target=True)
 
 

@@ -1,4 +1,4 @@
-"""Trains the byte-level BPE and writes the tokenizer files, every special token of Whisper in its order after it."""
+"""Trains the byte-level BPE and writes the tokenizer files, with Whisper's special tokens in their order after it."""
 
 import argparse
 import json
@@ -12,13 +12,17 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 logger = logging.getLogger(__name__)
 
 VOCAB_SIZE = 3072
-"""Byte-level pieces; with the specials 4681 tokens."""
+"""Number of byte-level pieces. With the special tokens there are 4681 tokens."""
 N_TIMESTAMPS = 1501
+"""Timestamp tokens from 0.00 s to 30.00 s, 0.02 s apart."""
 N_POSITIONS = 448
-"""Tokens that a decoder takes, its prompt among them."""
+"""Tokens that a decoder accepts, including its prompt."""
+MARKS = (",", ".", "?")
+"""The punctuation of the training text. The comma comes first: it separates the words of a glossary prompt."""
 
 
 def special_tokens() -> list[str]:
+    """Whisper's special tokens without the timestamps, in the order of their ids."""
     from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
     languages = [f"<|{language}|>" for language in LANGUAGES]
@@ -53,11 +57,12 @@ def train(sentences: Iterable[str], folder: Path, vocab_size: int = VOCAB_SIZE) 
     tokenizer.save_pretrained(folder)
     (folder / "vocab.json").write_text(json.dumps(vocab))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(" ".join(merge) + "\n" for merge in merges))
-    WhisperFeatureExtractor(feature_size=80).save_pretrained(folder)
+    extractor = WhisperFeatureExtractor(feature_size=80)  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    extractor.save_pretrained(folder)
 
 
 class Ids:
-    """The token ids that training needs by name."""
+    """The ids of the special tokens, by name."""
 
     def __init__(self, file: Path) -> None:
         added = {entry["content"]: entry["id"] for entry in json.loads(file.read_text())["added_tokens"]}
@@ -71,15 +76,22 @@ class Ids:
         assert self.vocab_size == self.first_timestamp + N_TIMESTAMPS
 
 
+def mark_ids(tokenizer: Tokenizer) -> list[int]:
+    """The ids of `MARKS`."""
+    found = [tokenizer.token_to_id(mark) for mark in MARKS]
+    return [each for each in found if each is not None]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Train the tokenizer on a text file."""
+    parser = argparse.ArgumentParser(prog="python -m training.tokenizer", description=__doc__)
     parser.add_argument("--text", type=Path, required=True, help="train.tsv of training.text")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--vocab", type=int, default=VOCAB_SIZE)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tokenizer files")
+    parser.add_argument("--vocab", type=int, default=VOCAB_SIZE, help="number of byte-level pieces")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     rows = [line.split("\t") for line in args.text.read_text().splitlines()]
-    # Nonsense would spend pieces on rare words, and names that nobody has on nothing.
+    # Nonsense sentences would spend pieces on rare words, and made-up names would spend them on nothing.
     train((sentence for source, sentence in rows if source not in ("salad", "rare")), args.out, args.vocab)
     encoded = Tokenizer.from_file(str(args.out / "tokenizer.json")).encode_batch([" " + row[1] for row in rows[:3000]])
     pieces = sum(len(e.ids) for e in encoded)

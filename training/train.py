@@ -1,9 +1,9 @@
-"""Trains on the speech that `training.speech` makes meanwhile, by the clock, over as many calls as it takes.
+"""Trains on speech that `training.speech` makes at the same time, for a given time and over one call or several.
 
-The schedule covers `--seconds` of training altogether. The whole state is saved to `--state` every minute, so that a
-run that was ended goes on where it was; where only exported weights are left (`--weights`), it goes on with fresh
-optimisers. A file `snapshot` in `--state` asks for a checkpoint and a test while the training waits; `snapshot.done`
-answers.
+The schedule takes `--seconds` of training in total. The whole state is saved to `--state` every minute, so that a run
+that was ended continues where it was. If only exported weights are left (`--weights`), it continues with new
+optimisers. A file `snapshot` in `--state` requests a checkpoint and a test. The training waits for them, and the file
+`snapshot.done` reports that they are ready.
 """
 
 import argparse
@@ -17,213 +17,159 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training.model.batch_plans import SHORT_PHASE, Plans
+from training.model.batch_plans import SHORT_PHASE, PlannerPool
+from training.model.clip_test import ClipTest
 from training.model.frontend import Frontend
-from training.model.network import Muon, Sizes, Whisper
-from training.model.windows import Plan, Planner
+from training.model.losses import character_loss, decoder_loss
+from training.model.network import Sizes, Whisper
+from training.model.optimisers import Optimisers
+from training.model.run_record import RunRecord
+from training.model.windows import BatchPlan, Planner
 from training.speech import sounds
-from training.speech.bank import Bank, resample
+from training.speech.bank import Bank
 from training.speech.bank_index import SAMPLE_RATE
 from training.speech.production import CTC_ALPHABET, KINDS
-from training.tokenizer import Ids
+from training.tokenizer import Ids, mark_ids
 
 logger = logging.getLogger(__name__)
 
 PART_BYTES = 14 << 20
-"""Weights are written in files no larger."""
+"""Largest size of a file of exported weights, in bytes."""
 CTC_UNTIL = 0.6
-"""Share of the time after which the encoder no longer needs a loss of its own."""
-MOST_PLANS = 96
-"""Of cuFFT, each with a workspace on the device."""
-FLAT_UNTIL = 0.45
-"""The learning rate is constant until then, then falls to zero."""
-WARM_UP_STEPS = 250
+"""Share of the schedule after which the encoder no longer needs a loss of its own."""
+MAX_CUFFT_PLANS = 96
+"""Plans that cuFFT keeps; each has a workspace on the device."""
 EMA = 0.9985
-STAMP_SMOOTHING = ((-2, 0.08), (-1, 0.2), (0, 0.44), (1, 0.2), (2, 0.08))
-"""A timestamp's neighbours (20 ms each) are nearly right."""
+"""Decay of the moving average of the weights in each step."""
+SAVE_EVERY_S = 60
+"""Seconds between two saved states."""
 
 
 def parse_arguments(kind: type["Trainer"], arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line of a kind of training."""
     parser = argparse.ArgumentParser(description=sys.modules[kind.__module__].__doc__)
     kind.add_arguments(parser)
-    parser.add_argument("--bank", type=Path, required=True, help="folder that training.speech writes to")
-    parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--state", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="exported weights, history and test results")
-    parser.add_argument("--tests", type=Path, help="folder of the test clips of training.speech")
-    parser.add_argument("--weights", type=Path, help="exported weights to go on from if there is no state")
-    parser.add_argument("--history", type=Path, help="train.json that came with them")
-    parser.add_argument("--seconds", type=float, default=1440)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--d-model", type=int, default=256)
+    parser.add_argument("--bank", type=Path, required=True, help="folder into which training.speech writes speech")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json of training.tokenizer")
+    parser.add_argument("--state", type=Path, required=True, help="folder for the saved state and for requests")
+    parser.add_argument("--out", type=Path, required=True, help="folder for exported weights, history and test results")
+    parser.add_argument("--tests", type=Path, help="folder with the test clips of training.speech")
+    parser.add_argument("--weights", type=Path, help="exported weights to continue from if there is no saved state")
+    parser.add_argument("--history", type=Path, help="train.json of these weights")
+    parser.add_argument("--seconds", type=float, default=1440, help="length of the whole schedule")
+    parser.add_argument("--device", default="cuda", help="device of PyTorch")
+    parser.add_argument("--d-model", type=int, default=256, help="width of the network")
     parser.add_argument("--encoder-layers", type=int, default=6)
     parser.add_argument("--decoder-layers", type=int, default=4)
-    parser.add_argument("--batch-seconds", type=float, default=1920)
-    parser.add_argument("--most-rows", type=int, default=256)
-    parser.add_argument("--hours", type=float, default=600, help="room for speech on the device")
-    parser.add_argument("--keep-hours", type=float, default=60, help="speech whose files are kept for a restart")
-    parser.add_argument("--first-hours", type=float, default=1.0, help="speech to wait for before the first step")
-    parser.add_argument("--sounds", type=int, default=800)
-    parser.add_argument("--compile", type=int, default=1)
-    parser.add_argument("--most-steps", type=int, default=10**9)
-    parser.add_argument("--log-seconds", type=float, default=10)
-    parser.add_argument("--muon-rate", type=float, default=0.015)
-    parser.add_argument("--adam-rate", type=float, default=1.5e-3)
+    parser.add_argument("--batch-seconds", type=float, default=1920, help="seconds of audio in a batch")
+    parser.add_argument("--most-rows", type=int, default=256, help="most windows in a batch")
+    parser.add_argument("--hours", type=float, default=600, help="hours of speech that fit on the device")
+    parser.add_argument(
+        "--keep-hours", type=float, default=60, help="hours of speech whose files are kept for a restart"
+    )
+    parser.add_argument(
+        "--first-hours", type=float, default=1.0, help="hours of speech to wait for before the first step"
+    )
+    parser.add_argument("--sounds", type=int, default=800, help="number of sounds without speech")
+    parser.add_argument("--compile", type=int, default=1, help="0: do not compile the network")
+    parser.add_argument("--most-steps", type=int, default=10**9, help="end after this step")
+    parser.add_argument("--log-seconds", type=float, default=10, help="seconds between two lines of the log")
+    parser.add_argument("--muon-rate", type=float, default=0.015, help="learning rate of Muon")
+    parser.add_argument("--adam-rate", type=float, default=1.5e-3, help="learning rate of AdamW")
     return parser.parse_args(arguments)
 
 
 def mel_filters() -> Tensor:
+    """The mel filterbank of the engine with 80 bands."""
     from engine.model.log_mel import mel_filters as filters
 
     return filters(80)
 
 
-def loss_of(hidden: Tensor, embedding: Tensor, targets: Tensor, first_timestamp: int) -> tuple[Tensor, Tensor]:
-    """Cross-entropy, smoothed; and, for the log: text NLL, share of text tokens right, timestamp error in ms."""
-    logits = F.linear(hidden, embedding.to(hidden.dtype)).float()
-    log_sum = logits.logsumexp(-1)
-    counts = targets >= 0
-    wanted = targets.clamp_min(0)
-    nll = log_sum - logits.gather(-1, wanted[..., None])[..., 0]
-    is_stamp = wanted >= first_timestamp
-    last = logits.shape[-1] - 1
-    stamp_loss = torch.zeros_like(nll)
-    for offset, weight in STAMP_SMOOTHING:
-        near = (wanted + offset).clamp(first_timestamp, last)
-        stamp_loss = stamp_loss + weight * (log_sum - logits.gather(-1, near[..., None])[..., 0])
-    # Over text alone: any chance of a timestamp inside a doubtful word would end the sentence there, as the rule that
-    # weighs all timestamps against the likeliest token has it.
-    uniform = log_sum - logits[..., :first_timestamp].mean(-1)
-    each = torch.where(is_stamp, stamp_loss, 0.95 * nll + 0.05 * uniform)
-    is_text, is_stamp = (counts & ~is_stamp).float(), (counts & is_stamp).float()
-    n_text, n_stamps = is_text.sum().clamp_min(1), is_stamp.sum().clamp_min(1)
-    right = ((logits.argmax(-1) == wanted).float() * is_text).sum() / n_text
-    off = (logits[..., first_timestamp:].argmax(-1) - (wanted - first_timestamp)).abs().clamp(max=50).float()
-    shown = torch.stack([(nll * is_text).sum() / n_text, right, (off * is_stamp).sum() / n_stamps * 20])
-    return (each * counts.float()).sum() / counts.float().sum().clamp_min(1), shown.detach()
-
-
 class Trainer:
+    """One training run: a network, its optimisers, its record, and the planners of its batches."""
+
     planners: tuple[type[Planner], ...] = (Planner, Planner)
-    """A process for each."""
+    """The planner of each planning process."""
     frozen: tuple[str, ...] = ()
-    """How the names of parameters begin that stay as they are."""
+    """Prefixes of the names of parameters that are not trained."""
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """What a kind of training is told besides."""
+        """Add the command-line arguments of this kind of training."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.device = torch.device(args.device)
-        self.is_cuda = self.device.type == "cuda"
         self.ids = Ids(args.tokenizer)
         self.tokenizer = Tokenizer.from_file(str(args.tokenizer))
-        self.marks = [self.tokenizer.token_to_id(mark) for mark in (",", ".", "?")]
-        self.sizes = Sizes(
-            self.ids.vocab_size, len(CTC_ALPHABET) + 1, args.d_model, args.encoder_layers, args.decoder_layers
+        self.marks = mark_ids(self.tokenizer)
+        sizes = Sizes(
+            vocab_size=self.ids.vocab_size,
+            n_classes=len(CTC_ALPHABET) + 1,
+            d_model=args.d_model,
+            encoder_layers=args.encoder_layers,
+            decoder_layers=args.decoder_layers,
         )
-        self.model = Whisper(self.sizes).to(self.device)
+        self.model = Whisper(sizes).to(self.device)
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and not name.startswith(self.frozen))
-        named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
-        self.trained = [p for _, p in named]
-        matrices = [p for name, p in named if ".layers." in name and p.dim() == 2]
-        tokens = [p for name, p in named if "embed_tokens" in name]
-        rest = [p for name, p in named if not (".layers." in name and p.dim() == 2) and "embed_tokens" not in name]
-        self.muon = Muon(matrices)
-        groups = [{"params": rest, "factor": 1.0}, {"params": tokens, "factor": 0.7}]
-        self.adam = torch.optim.AdamW(
-            groups, lr=args.adam_rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, fused=self.is_cuda
+        self.optimisers = Optimisers(
+            ((name, p) for name, p in self.model.named_parameters() if p.requires_grad),
+            muon_rate=args.muon_rate,
+            adam_rate=args.adam_rate,
+            is_cuda=self.is_cuda,
         )
-        self.parameters = list(self.model.parameters())
-        self.ema = [p.detach().clone() for p in self.parameters]
-        self.step, self.elapsed_before, self.steps_since_fresh = 0, 0.0, 0
-        self.seen_h = 0.0
-        self.history: list[dict[str, Any]] = []
-        self.tests: list[dict[str, Any]] = []
+        self.ema = [p.detach().clone() for p in self.model.parameters()]
+        self.record = RunRecord(args.seconds)
         self._restore()
-        self.seconds = args.seconds
-        self.began = time.monotonic()
-
-    def _warm_up(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> None:
-        """Compile in a step without effect, before the clock starts."""
-        began = time.monotonic()
-        self._gradients(plan, bank, frontend, loss_function)
-        for parameter in self.trained:
-            parameter.grad = None
-        logger.info("the first step took %.0f s", time.monotonic() - began)
-        self.began = time.monotonic()
+        self.record.start_clock()
 
     @property
-    def elapsed_s(self) -> float:
-        return self.elapsed_before + time.monotonic() - self.began
+    def is_cuda(self) -> bool:
+        """Whether the training runs on an NVIDIA GPU."""
+        return self.device.type == "cuda"
 
-    @property
-    def progress(self) -> float:
-        """Share of the schedule's time; the file `seconds` in the state's folder may change that time."""
-        return self.elapsed_s / self.seconds
-
-    # Saving and going on
+    # Saving and restoring
 
     def _restore(self) -> None:
-        file = self.args.state / "state.pt"
+        """Continue from the saved state or, without one, from exported weights."""
+        file, record = self.args.state / "state.pt", self.record
         if file.exists():
             state = torch.load(file, map_location=self.device, weights_only=False)
             self.model.load_state_dict(state["model"])
             for average, saved in zip(self.ema, state["ema"], strict=True):
                 average.copy_(saved)
-            self.adam.load_state_dict(state["adam"])
-            for shape, saved in state["muon"].items():
-                self.muon.averages[shape].copy_(saved)
-            self.steps_since_fresh = state["step"]
-            self._read_history(state)
-            logger.info("going on from the state at step %d, %.0f s", self.step, self.elapsed_before)
+            self.optimisers.restore(state, state["step"])
+            record.restore(state)
+            logger.info("continuing from the state at step %d, %.0f s", record.step, record.elapsed_before_s)
         elif self.args.weights is not None and self.args.history is not None and self.args.history.exists():
-            self._load_weights(self.args.weights)
-            self._read_history(json.loads(self.args.history.read_text()))
-            logger.info("going on from weights at step %d, %.0f s", self.step, self.elapsed_before)
+            self.load_weights(self.args.weights)
+            record.restore(json.loads(self.args.history.read_text()))
+            logger.info("continuing from weights at step %d, %.0f s", record.step, record.elapsed_before_s)
 
-    def _load_weights(self, file: Path) -> None:
+    def load_weights(self, file: Path) -> None:
+        """Load exported weights into the network and into their moving average."""
         weights = load_file(file)
         missing, extra = self.model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=False)
         assert set(missing) <= {"ctc.weight", "ctc.bias", "proj_out.weight"}, missing
         assert set(extra) <= {"proj_out.weight"}, extra
-        for average, parameter in zip(self.ema, self.parameters, strict=True):
+        for average, parameter in zip(self.ema, self.model.parameters(), strict=True):
             average.copy_(parameter)
 
-    def _read_history(self, state: dict[str, Any]) -> None:
-        self.step, self.elapsed_before = state["step"], state["elapsed_s"]
-        self.seen_h, self.history, self.tests = state["seen_h"], state["history"], state["tests"]
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "elapsed_s": round(self.elapsed_s, 1),
-            "seen_h": round(self.seen_h, 1),
-            "history": self.history,
-            "tests": self.tests,
-        }
-
     def save_state(self) -> None:
-        state = self._facts() | {
-            "model": self.model.state_dict(),
-            "ema": self.ema,
-            "adam": self.adam.state_dict(),
-            "muon": self.muon.averages,
-        }
+        """Save everything that a later call needs to continue."""
+        state = self.record.to_json() | {"model": self.model.state_dict(), "ema": self.ema} | self.optimisers.state()
         partial = self.args.state / "state.tmp"
         torch.save(state, partial)
         partial.rename(self.args.state / "state.pt")
 
     def save_weights(self, bank: Bank) -> None:
-        """The averaged weights in float16 under the names of transformers, in parts, and `train.json`."""
+        """Write the averaged weights in float16 under the names of transformers, in parts, and `train.json`."""
         out = self.args.out
         out.mkdir(parents=True, exist_ok=True)
         parts: list[dict[str, Tensor]] = [{}]
@@ -240,82 +186,100 @@ class Trainer:
         for index, part in enumerate(parts):
             save_file(part, out / f"weights-{index}.safetensors")
         hours = {kind: round(float(h), 1) for kind, h in zip(KINDS, bank.hours_by_kind, strict=True)}
-        sizes = {
-            "d_model": self.sizes.d_model,
-            "encoder_layers": self.sizes.encoder_layers,
-            "decoder_layers": self.sizes.decoder_layers,
-            "vocab_size": self.sizes.vocab_size,
-        }
-        facts = self._facts() | {"sizes": sizes, "hours": hours, "sentences": bank.n_sentences}
+        names = ("d_model", "encoder_layers", "decoder_layers", "vocab_size")
+        sizes = {name: getattr(self.model.sizes, name) for name in names}
+        facts = self.record.to_json() | {"sizes": sizes, "hours": hours, "sentences": bank.n_sentences}
         (out / "train.json").write_text(json.dumps(facts, indent=1))
 
     # Training
 
     def run(self) -> None:
-        args = self.args
-        plans = Plans(args, self.planners, self.ids, os.getpid() % 1000 * 100, self.marks, self.progress)
-        bank = Bank(args.bank, args.hours, self.device, args.keep_hours, plans.add)
+        """Train until the schedule or `--most-steps` ends, and leave the final weights in `--out`."""
+        args, record = self.args, self.record
+        pool = PlannerPool(args, self.planners, self.ids, os.getpid() % 1000 * 100, self.marks, record.progress)
+        bank = Bank(args.bank, args.hours, self.device, args.keep_hours, pool.add)
         while bank.hours < args.first_hours:
             bank.poll()
             time.sleep(0.2)
-        logger.info("%.1f h of speech to begin with", bank.hours)
+        logger.info("%.1f h of speech at the start", bank.hours)
         bank.start()
-        window = int(30 * SAMPLE_RATE)
-        frontend = Frontend(
-            self.device, mel_filters(), sounds.make_all(args.sounds, window + 2 * SAMPLE_RATE, self.device)
-        )
-        logger.info("%d sounds after %.0f s", args.sounds, time.monotonic() - self.began)
-        loss_function = loss_of
-        if args.compile:
-            torch._dynamo.config.recompile_limit = 64
-            torch._dynamo.config.suppress_errors = True  # slower without, but not lost
-            for layer in [*self.model.model.encoder.layers, *self.model.model.decoder.layers]:
-                layer.compile(dynamic=True)
-            loss_function = torch.compile(loss_of, dynamic=True)
-        self._warm_up(plans.next(self.progress), bank, frontend, loss_function)
-        saved_at, waited_s, logged_at, logged_step, rows_seen = time.monotonic(), 0.0, time.monotonic(), self.step, 0
-        while self.progress < 1 and self.step < args.most_steps:
+        frontend = self._make_frontend()
+        loss_function = self._compile() if args.compile else decoder_loss
+        self._warm_up(pool.next(record.progress), bank, frontend, loss_function)
+        period = _Period(record.step)
+        saved_at = time.monotonic()
+        while record.progress < 1 and record.step < args.most_steps:
             asked_at = time.monotonic()
-            plan = plans.next(self.progress)
-            waited_s += time.monotonic() - asked_at
-            shown = self._step(plan, bank, frontend, loss_function)
-            rows_seen += len(plan.inputs)
+            plan = pool.next(record.progress)
+            period.waited_s += time.monotonic() - asked_at
+            figures = self._step(plan, bank, frontend, loss_function)
+            period.n_windows += len(plan.inputs)
             now = time.monotonic()
-            if now - logged_at >= args.log_seconds or self.step <= 3:
-                self._log(shown, plan, bank, now - logged_at, self.step - logged_step, waited_s, rows_seen)
-                waited_s, logged_at, logged_step, rows_seen = 0.0, now, self.step, 0
-                told = self.args.state / "seconds"
-                self.seconds = float(told.read_text()) if told.exists() else self.seconds
-            if now - saved_at >= 60:
+            if now - period.started_at >= args.log_seconds or record.step <= 3:
+                self.log(figures, plan, bank, period)
+                period = _Period(record.step)
+                self._read_seconds()
+            if now - saved_at >= SAVE_EVERY_S:
                 self.save_state()
                 saved_at = now
             if (args.state / "snapshot").exists():
                 self.snapshot(bank, frontend)
-                logged_at = saved_at = time.monotonic()
+                period.started_at = saved_at = time.monotonic()
         bank.stopping = True
-        plans.stop()
+        pool.stop()
         self.save_state()
         self.snapshot(bank, frontend)
         (args.state / "finished").touch()
-        logger.info("finished: %d steps, %.0f s", self.step, self.elapsed_s)
+        logger.info("finished: %d steps, %.0f s", record.step, record.elapsed_s)
 
-    def _moved(self, array: Any) -> Tensor:
+    def _make_frontend(self) -> Frontend:
+        n_samples = int(30 * SAMPLE_RATE) + 2 * SAMPLE_RATE
+        frontend = Frontend(self.device, mel_filters(), sounds.make_all(self.args.sounds, n_samples, self.device))
+        logger.info("made %d sounds", self.args.sounds)
+        return frontend
+
+    def _compile(self) -> Any:
+        """Compile the layers, and return the compiled loss function."""
+        torch._dynamo.config.recompile_limit = 64
+        torch._dynamo.config.suppress_errors = True  # a step that cannot be compiled is slower, but still runs
+        for layer in [*self.model.model.encoder.layers, *self.model.model.decoder.layers]:
+            layer.compile(dynamic=True)
+        return torch.compile(decoder_loss, dynamic=True)
+
+    def _warm_up(self, plan: BatchPlan, bank: Bank, frontend: Frontend, loss_function: Any) -> None:
+        """Compile by a step without effect, before the clock starts."""
+        started_at = time.monotonic()
+        self.compute_gradients(plan, bank, frontend, loss_function)
+        self.optimisers.drop_gradients()
+        logger.info("the first step took %.0f s", time.monotonic() - started_at)
+        self.record.start_clock()
+
+    def _read_seconds(self) -> None:
+        """Take the length of the schedule from the file `seconds` in the state's folder, if it is there."""
+        file = self.args.state / "seconds"
+        if file.exists():
+            self.record.seconds = float(file.read_text())
+
+    def to_device(self, array: Any) -> Tensor:
+        """Copy a numpy array to the device without waiting."""
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.is_cuda else tensor
 
     @torch.no_grad()
-    def _mel(self, plan: Plan, bank: Bank, frontend: Frontend) -> Tensor:
-        """What is heard in the planned windows: `(rows, n_mels, frames)`."""
-        moved, progress = self._moved, self.progress
+    def make_mel(self, plan: BatchPlan, bank: Bank, frontend: Frontend) -> Tensor:
+        """The augmented log-mel spectrograms of the planned windows: `(rows, n_mels, frames)`."""
+        moved, progress = self.to_device, self.record.progress
         rows, total = len(plan.inputs), int(plan.places[:, 3].sum())
         audio = frontend.mix(bank, rows, int(plan.seconds * SAMPLE_RATE), total, moved(plan.places), moved(plan.speeds))
         audio = frontend.augment(audio, moved(plan.has_speech), moved(plan.ends), min(1.0, 0.3 + 4 * progress))
         return frontend.mask(frontend.log_mel(audio), 0.5 if progress < 0.75 else 0.25)
 
-    def _gradients(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> dict[str, Tensor]:
-        """Of a batch, left in the parameters; what the log shows."""
-        moved, progress = self._moved, self.progress
-        mel = self._mel(plan, bank, frontend)
+    def compute_gradients(
+        self, plan: BatchPlan, bank: Bank, frontend: Frontend, loss_function: Any
+    ) -> dict[str, Tensor]:
+        """Leave the gradients of a batch in the parameters. Returns the figures for the log."""
+        moved, progress = self.to_device, self.record.progress
+        mel = self.make_mel(plan, bank, frontend)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_cuda):
             states = self.model.model.encoder(mel)
             hidden = self.model.model.decoder(moved(plan.inputs), states)
@@ -324,175 +288,89 @@ class Trainer:
             classes = self.model.ctc(states) if progress < CTC_UNTIL else None
         ctc = torch.zeros_like(loss)
         if classes is not None:
-            ctc = self._ctc(classes, moved(plan.classes), plan.class_counts)
+            ctc = character_loss(classes, moved(plan.classes), plan.class_counts)
         ctc_weight = 0.5 if progress < SHORT_PHASE else 0.25 * (1 - progress)
-        (loss + ctc_weight * ctc).backward()
+        torch.autograd.backward(loss + ctc_weight * ctc)
         return {"loss": loss.detach(), "shown": shown, "ctc": ctc.detach()}
 
-    def _step(self, plan: Plan, bank: Bank, frontend: Frontend, loss_function: Any) -> dict[str, Tensor]:
-        progress = self.progress
-        found = self._gradients(plan, bank, frontend, loss_function)
-        norm = torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
-        self.steps_since_fresh += 1
-        rate = self.rate(progress)
-        for group in self.adam.param_groups:
-            group["lr"] = self.args.adam_rate * group["factor"] * rate
-        self.adam.step()
-        self.muon.step(self.args.muon_rate * rate)
-        for parameter in self.trained:
-            parameter.grad = None
-        self.step += 1
+    def _step(self, plan: BatchPlan, bank: Bank, frontend: Frontend, loss_function: Any) -> dict[str, Tensor]:
+        record, progress = self.record, self.record.progress
+        figures = self.compute_gradients(plan, bank, frontend, loss_function)
+        norm = self.optimisers.step(progress)
+        record.step += 1
         with torch.no_grad():
-            torch._foreach_lerp_(self.ema, self.parameters, 1 - min(EMA, self.step / (self.step + 20)))
-        self.seen_h += len(plan.inputs) * plan.seconds / 3600
-        return found | {"norm": norm}
+            weight = 1 - min(EMA, record.step / (record.step + 20))
+            torch._foreach_lerp_(self.ema, tuple(self.model.parameters()), weight)
+        record.seen_h += len(plan.inputs) * plan.seconds / 3600
+        return figures | {"norm": norm}
 
-    def _ctc(self, classes: Tensor, wanted: Tensor, counts: NDArray[np.int64]) -> Tensor:
-        """Loss per character, of the window's encoder states `(rows, states, classes)`."""
-        rows, n_states, _ = classes.shape
-        losses = F.ctc_loss(
-            classes.float().log_softmax(-1).transpose(0, 1),
-            wanted,
-            torch.full((rows,), n_states, dtype=torch.long),
-            torch.from_numpy(counts),
-            reduction="none",
-            zero_infinity=True,
-        )
-        # By frames where little or nothing is said, or empty windows would swamp the gradient.
-        return (losses / torch.from_numpy(np.maximum(counts, n_states // 10)).to(self.device)).mean()
+    def log(self, figures: dict[str, Tensor], plan: BatchPlan, bank: Bank, period: "_Period") -> None:
+        """Log the last step and the speed since the last log.
 
-    def rate(self, progress: float) -> float:
-        """Learning rate as a share of the full one."""
-        warm_up = min(1.0, (self.steps_since_fresh + 1) / WARM_UP_STEPS)
-        return warm_up * min(1.0, max(0.0, (1 - progress) / (1 - FLAT_UNTIL))) + 0.003
-
-    def _log(
-        self, shown: dict[str, Tensor], plan: Plan, bank: Bank, took_s: float, steps: int, waited_s: float, rows: int
-    ) -> None:
-        nll, right, stamp_ms = shown["shown"].tolist()
+        Raises:
+            FloatingPointError: the loss is not finite.
+        """
+        record, took_s = self.record, time.monotonic() - period.started_at
+        nll, right, stamp_ms = figures["shown"].tolist()
         row = {
-            "step": self.step,
-            "s": round(self.elapsed_s, 1),
+            "step": record.step,
+            "s": round(record.elapsed_s, 1),
             "window_s": plan.seconds,
-            "loss": round(float(shown["loss"]), 3),
+            "loss": round(float(figures["loss"]), 3),
             "nll": round(nll, 3),
-            "ctc": round(float(shown["ctc"]), 3),
+            "ctc": round(float(figures["ctc"]), 3),
             "token_acc": round(right, 4),
             "stamp_ms": round(stamp_ms, 1),
-            "norm": round(float(shown["norm"]), 2),
-            "rate": round(self.rate(self.progress), 3),
+            "norm": round(float(figures["norm"]), 2),
+            "rate": round(self.optimisers.rate(record.progress), 3),
             "bank_h": round(bank.hours, 1),
-            "seen_h": round(self.seen_h, 1),
-            "step_ms": round(took_s / max(1, steps) * 1e3, 1),
-            "windows_per_s": round(rows / max(took_s, 1e-9), 1),
-            "waited_s": round(waited_s, 2),
+            "seen_h": round(record.seen_h, 1),
+            "step_ms": round(took_s / max(1, record.step - period.first_step) * 1e3, 1),
+            "windows_per_s": round(period.n_windows / max(took_s, 1e-9), 1),
+            "waited_s": round(period.waited_s, 2),
         }
-        self.history.append(row)
+        record.history.append(row)
         logger.info("%s", json.dumps(row))
         if not np.isfinite(row["loss"]):
-            raise FloatingPointError(f"expected a finite loss, got {row['loss']} at step {self.step}")
+            raise FloatingPointError(f"expected a finite loss, got {row['loss']} at step {record.step}")
 
-    # Looking
+    # Testing
 
     def snapshot(self, bank: Bank, frontend: Frontend) -> None:
-        """Write the averaged weights, test them, and say so."""
-        began = time.monotonic()
+        """Write the averaged weights, test them, and report both with `snapshot.done`."""
+        started_at = time.monotonic()
         self.save_weights(bank)
         if self.args.tests is not None:
             try:
-                self.tests.append({"step": self.step, **self._test(frontend)})
+                self.record.tests.append({"step": self.record.step, **self._test(frontend)})
                 self.save_weights(bank)
             except Exception:
                 logger.exception("the test failed")
         (self.args.state / "snapshot").unlink(missing_ok=True)
         (self.args.state / "snapshot.done").touch()
-        logger.info("snapshot at step %d took %.1f s", self.step, time.monotonic() - began)
+        logger.info("snapshot at step %d took %.1f s", self.record.step, time.monotonic() - started_at)
 
     @torch.no_grad()
     def _test(self, frontend: Frontend) -> dict[str, Any]:
-        """WER on clean single sentences by voice, each in a short window, and one voice in full windows as well."""
-        network = Whisper(self.sizes).to(self.device)
+        network = Whisper(self.model.sizes).to(self.device)
         for parameter, average in zip(network.parameters(), self.ema, strict=True):
             parameter.copy_(average)
-        results: dict[str, Any] = {}
-        assert self.args.tests is not None
-        for file in sorted(self.args.tests.glob("*.npz")):
-            arrays = np.load(file)
-            for seconds in (10.0, 30.0) if file.stem == "espeak-seen" else (10.0,):
-                clips, texts = self._clips(arrays, seconds)
-                if not clips:
-                    continue
-                heard = self._transcribe(network, frontend, clips, seconds)
-                name = f"{file.stem}@{seconds:.0f}s"
-                results[name] = round(word_error_rate(texts, heard), 4)
-                logger.info("%-24s WER %.3f of %d clips", name, results[name], len(clips))
-                for text, words in list(zip(texts, heard, strict=True))[:3]:
-                    logger.info("    %s\n    %s", text, words)
-        for kind in sounds.KINDS:
-            random_ = sounds.Random(self.device, 7)
-            clips = [sounds.make(kind, 6 * SAMPLE_RATE, random_) * 0.2 for _ in range(6)]
-            heard = [words for words in self._transcribe(network, frontend, clips, 10.0) if words]
-            results[f"sound-{kind}"] = len(heard)
-            logger.info("%-24s words on %d of %d %s", f"sound-{kind}", len(heard), len(clips), heard[:2])
-        return results
-
-    def _clips(self, arrays: Any, seconds: float) -> tuple[list[Tensor], list[str]]:
-        rate, position = int(arrays["sample_rate"]), 0
-        clips, texts = [], []
-        for n_samples, text in zip(arrays["n_samples"].tolist(), arrays["texts"].tolist(), strict=True):
-            clip = torch.from_numpy(arrays["audio"][position : position + n_samples]).to(self.device).float() / 32768
-            position += n_samples
-            clip = clip if rate == SAMPLE_RATE else resample(clip, rate)
-            if len(clip) < (seconds - 0.5) * SAMPLE_RATE:
-                clips.append(F.pad(clip, (4000, 0)))
-                texts.append(str(text))
-        return clips, texts
-
-    def _transcribe(self, network: Whisper, frontend: Frontend, clips: list[Tensor], seconds: float) -> list[str]:
-        prefix = [self.ids.start, self.ids.english, self.ids.transcribe, self.ids.no_timestamps]
-        heard: list[str] = []
-        for start in range(0, len(clips), 64):
-            some = clips[start : start + 64]
-            n_samples = int(seconds * SAMPLE_RATE)
-            audio = torch.stack([F.pad(clip, (0, n_samples - len(clip))) for clip in some])
-            mel = frontend.log_mel(audio)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_cuda):
-                states = network.model.encoder(mel)
-                tokens = torch.tensor([prefix] * len(some), device=self.device)
-                ended = torch.zeros(len(some), dtype=torch.bool, device=self.device)
-                for _ in range(80):
-                    logits = network.logits(network.model.decoder(tokens, states)[:, -1]).float()
-                    logits[:, self.ids.first_timestamp :] = -1e9
-                    best = logits.argmax(-1).masked_fill(ended, self.ids.end)
-                    ended |= best == self.ids.end
-                    tokens = torch.cat([tokens, best[:, None]], 1)
-                    if bool(ended.all()):
-                        break
-            pieces = ([token for token in row if token < self.ids.end] for row in tokens[:, len(prefix) :].tolist())
-            heard += [self.tokenizer.decode(row).strip() for row in pieces]
-        return heard
+        return ClipTest(self.device, self.ids, self.tokenizer).run(network, frontend, self.args.tests)
 
 
-def word_error_rate(references: list[str], hypotheses: list[str]) -> float:
-    errors = words = 0
-    for reference, hypothesis in zip(references, hypotheses, strict=True):
-        wanted, heard = _words(reference), _words(hypothesis)
-        distances = list(range(len(heard) + 1))
-        for i, word in enumerate(wanted, 1):
-            diagonal, distances[0] = distances[0], i
-            for j, other in enumerate(heard, 1):
-                best = min(distances[j] + 1, distances[j - 1] + 1, diagonal + (word != other))
-                diagonal, distances[j] = distances[j], best
-        errors += distances[-1]
-        words += len(wanted)
-    return errors / max(1, words)
+class _Period:
+    """What happened since the last log."""
 
-
-def _words(text: str) -> list[str]:
-    return "".join(letter if letter.isalnum() or letter == "'" else " " for letter in text.lower()).split()
+    def __init__(self, first_step: int) -> None:
+        self.first_step = first_step
+        self.started_at = time.monotonic()
+        self.waited_s = 0.0
+        """Seconds that the training waited for planners."""
+        self.n_windows = 0
 
 
 def main(kind: type[Trainer] = Trainer) -> None:
+    """Run a kind of training as its command line says."""
     args = parse_arguments(kind)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     args.state.mkdir(parents=True, exist_ok=True)
@@ -500,7 +378,7 @@ def main(kind: type[Trainer] = Trainer) -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     if args.device == "cuda":
-        torch.backends.cuda.cufft_plan_cache.max_size = MOST_PLANS
+        torch.backends.cuda.cufft_plan_cache.max_size = MAX_CUFFT_PLANS
     trainer = kind(args)
     n_parameters = sum(p.numel() for name, p in trainer.model.named_parameters() if not name.startswith("ctc."))
     logger.info("%.2f M parameters, torch %s", n_parameters / 1e6, torch.__version__)

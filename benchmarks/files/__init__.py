@@ -1,1 +1,1 @@
-"""Whole recordings: clips with transcripts, engines and endpoints that transcribe them, scoring."""
+"""Whole recordings: clips with transcripts, the engines and endpoints that transcribe them, and a word normaliser."""

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible transcription endpoint, asked over HTTP. Nothing is asked twice."""
+"""A client of OpenAI-compatible transcription endpoints. It never repeats a request."""
 
 import asyncio
 import time
@@ -10,45 +10,48 @@ import httpx
 
 PATH = "/v1/audio/transcriptions"
 MAX_ERROR_CHARS = 300
+"""Characters of an error response that are kept."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one request."""
+    """The result of one request."""
 
     text: str
     latency_s: float
-    """From the first byte sent to the last one read."""
+    """Seconds from the first byte sent to the last byte received."""
     n_tokens: int | None = None
-    """Output tokens by the endpoint's own account; `None` if it gives none."""
+    """Output tokens as the endpoint reports them; `None` if it does not."""
     failure: str | None = None
     """Why there is no text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
+    """An endpoint and what every request to it contains."""
+
     client: httpx.AsyncClient
     model: str
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Sent with every request."""
+    """Form fields that every request contains."""
 
     async def transcribe(self, audio: bytes, filename: str, language: str | None) -> Answer:
-        """Ask once. Whatever goes wrong is in the answer, nothing is raised."""
+        """Send one request. Errors are returned in the answer, not raised."""
         data = {"model": self.model, "response_format": "json", **self.fields}
         if language:
             data["language"] = language
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             response = await self.client.post(PATH, data=data, files={"file": (filename, audio)})
         except httpx.HTTPError as error:
-            return Answer("", time.perf_counter() - begun, failure=f"{type(error).__name__}: {error}")
-        return _read(response, time.perf_counter() - begun)
+            return Answer("", time.perf_counter() - started_at, failure=f"{type(error).__name__}: {error}")
+        return _read(response, time.perf_counter() - started_at)
 
 
 def open_client(url: str, *, api_key: str | None, n_at_once: int, timeout_s: float) -> httpx.AsyncClient:
-    """Straight to the endpoint, through no proxy, with a connection for each request that may be under way."""
+    """An HTTP client with one connection for each concurrent request, which ignores proxy settings."""
     return httpx.AsyncClient(
         base_url=url.rstrip("/").removesuffix("/v1"),
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
@@ -59,16 +62,16 @@ def open_client(url: str, *, api_key: str | None, n_at_once: int, timeout_s: flo
 
 
 async def side_by_side(items: Iterable[T], n_at_once: int, work: Callable[[T], Awaitable[None]]) -> None:
-    """Do the work for every item, so many at a time; the next begins as soon as one has ended."""
+    """Do the work for every item with `n_at_once` items at a time. The next one starts as soon as one has ended."""
     waiting = iter(items)
 
-    async def take() -> None:
+    async def work_off() -> None:
         for item in waiting:
             await work(item)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(n_at_once):
-            tasks.create_task(take())
+            tasks.create_task(work_off())
 
 
 def _read(response: httpx.Response, latency_s: float) -> Answer:
@@ -85,7 +88,7 @@ def _read(response: httpx.Response, latency_s: float) -> Answer:
 
 
 def _output_tokens(usage: Any) -> int | None:
-    """OpenAI's name for it, or the one of chat completions."""
+    """The number of output tokens, under OpenAI's name or under that of chat completions."""
     for name in ("output_tokens", "completion_tokens"):
         if isinstance(usage, dict) and isinstance(usage.get(name), int):
             return int(usage[name])

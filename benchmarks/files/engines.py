@@ -1,7 +1,7 @@
 """The engines that `benchmarks.offline` compares, each as a function from recordings to texts.
 
-Run as a program, it is one engine in a process of its own: `offline` starts it with its thread settings in the
-environment, and every line it reads is one measured pass over the recordings.
+Run as a program, it is one engine in its own process: `offline` starts it with its thread settings in the environment,
+and every line that it reads starts one measured pass over the recordings.
 """
 
 import asyncio
@@ -27,33 +27,36 @@ from engine.checkpoint.checkpoint import read_checkpoint
 from engine.process_environment import limit_openmp_spinning
 
 Transcribe = Callable[[list[Samples]], list[str]]
+"""Returns the text of each recording."""
 
 BATCH = 8
-"""Windows in a batch of faster-whisper and transformers; tutti's own default for its encoder."""
+"""Windows in a batch of faster-whisper and transformers: tutti's default for its encoder."""
 AT_ONCE = 16
-"""Requests that tutti is given at the same time."""
+"""Concurrent files or windows where several run at once."""
 PIECE_SAMPLES = 10 * api.SAMPLE_RATE
+"""Samples in the pieces in which a file reaches tutti: 10 s."""
 WARM_UP_SAMPLES = 40 * api.SAMPLE_RATE
+"""Samples of the recording that warms an engine up: 40 s, more than one window."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one process is to measure."""
+    """What one process measures."""
 
     engine: str
     n_threads: int
     folder: str
-    """The checkpoint as transformers has it."""
+    """The checkpoint folder in the layout of transformers."""
     ct2_folder: str
-    """The same checkpoint, converted for CTranslate2; empty where faster-whisper is not installed."""
+    """The same checkpoint, converted for CTranslate2. Empty if faster-whisper is not installed."""
     audio: str
-    """An `.npz` of recordings."""
+    """An `.npz` file of recordings."""
     language: str
 
 
 @contextmanager
 def tutti_files(job: Job, at_once: int = 1) -> Iterator[Transcribe]:
-    """So many files at a time, as `tutti transcribe` and uploads are: with the detector, sessions and windows."""
+    """Tutti with whole files, `at_once` of them concurrently, through detector, session and windows like uploads."""
     from app.files.transcript import Transcript
     from app.files.transcription import TranscriptionOptions, transcribe
     from app.session.session import SessionConfig
@@ -82,7 +85,7 @@ def tutti_files(job: Job, at_once: int = 1) -> Iterator[Transcribe]:
 
 @contextmanager
 def tutti_windows(job: Job) -> Iterator[Transcribe]:
-    """Windows straight to the engine, `AT_ONCE` at a time, without timestamps like faster-whisper's batches."""
+    """Tutti's engine with `AT_ONCE` concurrent windows, without timestamps like the batches of faster-whisper."""
     with _tutti(job) as (engine, run):
         options = api.DecodeOptions(language=job.language, timestamps=False)
 
@@ -108,8 +111,10 @@ def tutti_windows(job: Job) -> Iterator[Transcribe]:
 
 @contextmanager
 def faster_whisper(job: Job, compute_type: str, *, is_batched: bool, at_once: int = 1) -> Iterator[Transcribe]:
-    """Greedy, with its voice detector, and without what makes it lose speech or sample: text before the window, and
-    temperature fallback. Several files at a time are shared by as many workers as there are threads.
+    """faster-whisper, greedy and with its voice detector.
+
+    Previous text and temperature fallback are off, because they make it lose speech or sample. With several files at a
+    time there are as many workers as threads.
     """
     from faster_whisper import BatchedInferencePipeline, WhisperModel
 
@@ -138,18 +143,24 @@ def faster_whisper(job: Job, compute_type: str, *, is_batched: bool, at_once: in
 
 @contextmanager
 def transformers_generate(job: Job) -> Iterator[Transcribe]:
-    """`generate` on batches of the windows of `tutti_windows`, without timestamps as there: the same text comes out."""
+    """`generate` of transformers on batches of the windows of `tutti_windows`. It returns the same text as tutti."""
     import torch
     from transformers import WhisperForConditionalGeneration, WhisperProcessor
 
     torch.set_num_threads(job.n_threads)
-    processor = WhisperProcessor.from_pretrained(job.folder)
-    model = WhisperForConditionalGeneration.from_pretrained(job.folder, dtype=torch.float32).eval()
-    told = {"language": job.language, "task": "transcribe"} if model.generation_config.is_multilingual else {}
+    # transformers leaves these classes partly untyped.
+    processor: Any = WhisperProcessor.from_pretrained(job.folder)
+    model: Any = WhisperForConditionalGeneration.from_pretrained(job.folder, dtype=torch.float32)
+    model.eval()
+    language_options: dict[str, Any] = {}
+    if model.generation_config.is_multilingual:
+        language_options = {"language": job.language, "task": "transcribe"}
 
     def batch_texts(batch: list[Samples]) -> list[str]:
         features = processor.feature_extractor(batch, sampling_rate=api.SAMPLE_RATE, return_tensors="pt")
-        tokens = model.generate(features.input_features, return_timestamps=False, do_sample=False, num_beams=1, **told)
+        tokens = model.generate(
+            features.input_features, return_timestamps=False, do_sample=False, num_beams=1, **language_options
+        )
         return [text.strip() for text in processor.batch_decode(tokens, skip_special_tokens=True)]
 
     def every(clips: list[Samples]) -> list[str]:
@@ -162,58 +173,58 @@ def transformers_generate(job: Job) -> Iterator[Transcribe]:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class OfflineEngine:
     """An engine in the comparison."""
 
     title: str
     open: Callable[[Job], AbstractContextManager[Transcribe]]
     needs: str = "torch"
-    """The module without which it is left out."""
+    """The Python module without which the engine is left out."""
 
 
-CONTENDERS = {
-    "tutti": Contender("tutti, file by file", tutti_files),
-    "tutti-16-files": Contender(f"tutti, {AT_ONCE} files at once", partial(tutti_files, at_once=AT_ONCE)),
-    "tutti-16": Contender(f"tutti, {AT_ONCE} windows at once", tutti_windows),
-    "fw-float32": Contender(
+OFFLINE_ENGINES = {
+    "tutti": OfflineEngine("tutti, file by file", tutti_files),
+    "tutti-16-files": OfflineEngine(f"tutti, {AT_ONCE} files at once", partial(tutti_files, at_once=AT_ONCE)),
+    "tutti-16": OfflineEngine(f"tutti, {AT_ONCE} windows at once", tutti_windows),
+    "fw-float32": OfflineEngine(
         "faster-whisper float32, sequential",
         partial(faster_whisper, compute_type="float32", is_batched=False),
         "faster_whisper",
     ),
-    "fw-int8": Contender(
+    "fw-int8": OfflineEngine(
         "faster-whisper int8, sequential",
         partial(faster_whisper, compute_type="int8", is_batched=False),
         "faster_whisper",
     ),
-    "fw-batched-float32": Contender(
+    "fw-batched-float32": OfflineEngine(
         f"faster-whisper float32, batched {BATCH}",
         partial(faster_whisper, compute_type="float32", is_batched=True),
         "faster_whisper",
     ),
-    "fw-batched-int8": Contender(
+    "fw-batched-int8": OfflineEngine(
         f"faster-whisper int8, batched {BATCH}",
         partial(faster_whisper, compute_type="int8", is_batched=True),
         "faster_whisper",
     ),
-    "fw-batched-float32-16": Contender(
+    "fw-batched-float32-16": OfflineEngine(
         f"faster-whisper float32, batched {BATCH}, {AT_ONCE} files at once",
         partial(faster_whisper, compute_type="float32", is_batched=True, at_once=AT_ONCE),
         "faster_whisper",
     ),
-    "fw-batched-int8-16": Contender(
+    "fw-batched-int8-16": OfflineEngine(
         f"faster-whisper int8, batched {BATCH}, {AT_ONCE} files at once",
         partial(faster_whisper, compute_type="int8", is_batched=True, at_once=AT_ONCE),
         "faster_whisper",
     ),
-    "transformers": Contender(f"transformers generate, batch {BATCH}", transformers_generate, "transformers"),
+    "transformers": OfflineEngine(f"transformers generate, batch {BATCH}", transformers_generate, "transformers"),
 }
 
 
 class _Multilingual:
-    """A model of CTranslate2 that says so.
+    """A CTranslate2 model that reports that it is multilingual.
 
-    It knows multilingual checkpoints by the size of OpenAI's vocabulary. With others faster-whisper leaves language and
-    task out of the prompt, and the embedded model then loses most of what it hears.
+    CTranslate2 recognises multilingual checkpoints by the size of OpenAI's vocabulary. For other checkpoints
+    faster-whisper leaves language and task out of the prompt, and the embedded model then loses most of the speech.
     """
 
     is_multilingual = True
@@ -246,15 +257,15 @@ async def _in_pieces(samples: Samples) -> AsyncIterator[Samples]:
 
 
 def main() -> None:
-    """Answer every line of the input with the figures of one pass; the first answer says that the engine is ready."""
+    """Answer every input line with the figures of one pass. The first answer reports that the engine is ready."""
     limit_openmp_spinning()
     job = Job(**json.loads(sys.argv[1]))
-    # Whatever libraries print must not get between the answers.
+    # Standard output carries the answers alone: what libraries print goes to standard error.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     with np.load(job.audio) as archive:
         clips: list[Samples] = [archive[name] for name in archive.files]
-    with CONTENDERS[job.engine].open(job) as transcribe:
+    with OFFLINE_ENGINES[job.engine].open(job) as transcribe:
         transcribe([clips[0][:WARM_UP_SAMPLES]])
         print(json.dumps({"ready": asdict(job)}), file=answers)
         for _ in sys.stdin:
@@ -262,11 +273,12 @@ def main() -> None:
 
 
 def measure(transcribe: Transcribe, clips: list[Samples]) -> dict[str, Any]:
-    begun, cpu_begun = time.perf_counter(), time.process_time()
+    """Run one pass over the recordings and return its figures."""
+    started_at, cpu_before_s = time.perf_counter(), time.process_time()
     texts = transcribe(clips)
     return {
-        "wall_s": time.perf_counter() - begun,
-        "cpu_s": time.process_time() - cpu_begun,
+        "wall_s": time.perf_counter() - started_at,
+        "cpu_s": time.process_time() - cpu_before_s,
         "rss_max_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "texts": texts,
     }

@@ -1,4 +1,4 @@
-"""Clips with what is said in them, by kind and by channel: those that a manifest lists, or the bundled ones."""
+"""Clips with a transcript for each channel, grouped by kind: from a manifest, or the bundled ones."""
 
 import io
 import json
@@ -19,37 +19,40 @@ from engine.api import SAMPLE_RATE
 Pcm = NDArray[np.int16]
 BUNDLED_KIND = "synth-bundled"
 BUNDLED_ROW_S = 30.0
+"""Length of a row of bundled clips, in seconds."""
 N_BUNDLED = 4
-"""Rows of the bundled clips, each of which begins with another one."""
-APART = ("human-nonnative", "human-multilingual")
-"""Left out where human kinds are added up: transcripts without the hesitations, and other languages than English."""
+"""Number of such rows. Each begins with a different clip."""
+NOT_SUMMED = ("human-nonnative", "human-multilingual")
+"""Human kinds that are not part of the sum: their transcripts leave hesitations out, or are not English."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Clip:
-    """Audio at 16 kHz, in 16 bits so that every engine is given the very same samples."""
+    """Audio at 16 kHz with its transcript. It has 16 bits so that every engine receives identical samples."""
 
     name: str
     kind: str
     channels: tuple[Pcm, ...]
     texts: tuple[str, ...]
-    """What is said on each channel; empty where nobody speaks."""
+    """The transcript of each channel; empty for a channel without speech."""
     language: str = "en"
 
     @property
     def audio_s(self) -> float:
+        """Length in seconds."""
         return len(self.channels[0]) / SAMPLE_RATE
 
     @property
     def has_speech(self) -> bool:
+        """Whether any channel holds speech."""
         return any(self.texts)
 
 
 def read_manifest(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSON Lines file that name a `file` and have its `text`, be it an empty one.
+    """The lines of a JSON Lines file that have a transcript, which may be empty.
 
     Raises:
-        ClickException: it cannot be read, or a line lacks one of the two.
+        ClickException: the file cannot be read, or a line lacks `file` or `text`.
     """
     lines = []
     try:
@@ -62,15 +65,15 @@ def read_manifest(path: Path) -> list[dict[str, Any]]:
         raise click.ClickException(f"expected a manifest at {path}: {error.strerror}") from error
     except ValueError as error:
         raise click.ClickException(f"{path}:{number}: expected JSON: {error}") from error
-    # Audio that nobody has written down has the text null.
+    # Audio without a transcript has the text null.
     return [line for line in lines if line["text"] is not None]
 
 
-def chosen(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """The lines of these kinds; all of them if none is named.
+def select_kinds(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """The lines of these kinds, or all lines if no kind is named.
 
     Raises:
-        ClickException: no line is of one of them.
+        ClickException: no line has one of the kinds.
     """
     present = {line.get("kind", "") for line in lines}
     if unknown := [kind for kind in kinds if kind not in present]:
@@ -80,13 +83,13 @@ def chosen(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict[str, 
 
 
 def load_clips(folder: Path, kinds: Sequence[str] = (), limit: int | None = None) -> list[Clip]:
-    """The clips that `manifest.jsonl` lists, at most `limit` of each kind.
+    """The clips in `manifest.jsonl`, at most `limit` of each kind.
 
-    A file with a text for each channel keeps its channels; others are mixed down.
+    A file with a transcript for each channel keeps its channels. Other files are mixed down to mono.
     """
     counts: dict[str, int] = {}
     clips = []
-    for line in chosen(read_manifest(folder / "manifest.jsonl"), kinds):
+    for line in select_kinds(read_manifest(folder / "manifest.jsonl"), kinds):
         kind = line.get("kind", "")
         counts[kind] = counts.get(kind, 0) + 1
         if limit is not None and counts[kind] > limit:
@@ -95,17 +98,23 @@ def load_clips(folder: Path, kinds: Sequence[str] = (), limit: int | None = None
         channels = read_pcm(folder / line["file"], is_mixed=len(texts) == 1)
         if len(channels) != len(texts):
             raise click.ClickException(f"{line['file']}: {len(texts)} texts for {len(channels)} channels")
-        clips.append(Clip(line["file"], kind, channels, texts, line.get("lang", "en")))
+        language = line.get("lang", "en")
+        clips.append(Clip(name=line["file"], kind=kind, channels=channels, texts=texts, language=language))
     return clips
 
 
 def bundled_clips(limit: int | None = None) -> list[Clip]:
+    """The first `limit` rows of bundled clips, each as one clip."""
     rows = load_bundled(BUNDLED_ROW_S, N_BUNDLED)[:limit]
-    return [Clip(row.name, BUNDLED_KIND, (_to_pcm(row.samples),), (row.text,)) for row in rows]
+    return [Clip(name=row.name, kind=BUNDLED_KIND, channels=(_to_pcm(row.samples),), texts=(row.text,)) for row in rows]
 
 
 def read_pcm(file: Path, *, is_mixed: bool) -> tuple[Pcm, ...]:
-    """The channels of a file at 16 kHz, or their mix alone."""
+    """The channels of a file at 16 kHz, or only their mix.
+
+    Raises:
+        ClickException: the file holds no audio.
+    """
     try:
         with av.open(str(file)) as container:
             stream = container.streams.audio[0]
@@ -120,6 +129,7 @@ def read_pcm(file: Path, *, is_mixed: bool) -> tuple[Pcm, ...]:
 
 
 def to_wav(channel: Pcm) -> bytes:
+    """The content of a mono WAV file."""
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setnchannels(1)
@@ -130,7 +140,7 @@ def to_wav(channel: Pcm) -> bytes:
 
 
 def interleaved(channels: Sequence[Pcm]) -> bytes:
-    """As a session with so many channels is sent."""
+    """The bytes of a multi-channel stream, one sample of each channel after the other."""
     return np.stack(channels, axis=1).astype("<i2").tobytes()
 
 

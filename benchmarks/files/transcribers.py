@@ -1,4 +1,4 @@
-"""Ways to have a clip transcribed: through the service's two doors, and by its peers, on the same checkpoint."""
+"""Ways to transcribe clips: with the service over REST, with the service live, and with its peers."""
 
 import asyncio
 import json
@@ -19,99 +19,126 @@ from benchmarks.peers.file_engines import Task
 from engine.api import SAMPLE_RATE
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
+"""Samples in a chunk of a live session: 100 ms."""
 GRACE_S = 300.0
-"""A session that takes so much longer than its audio was sent for has failed."""
+"""A session that takes this many seconds longer than sending its audio has failed."""
 REQUEST_TIMEOUT_S = 600.0
+"""Timeout of a REST request, in seconds."""
 ANSWER_TIMEOUT_S = 600.0
-"""For loading and one clip; a peer that takes longer has failed."""
+"""Longest time that a peer may take for loading and one clip, in seconds."""
 MAX_LINE_BYTES = 2**24
+"""The longest answer of a peer, in bytes: asyncio's own limit of 64 KiB is too small for long clips."""
 
 
 class PeerDied(Exception):
     """A peer's process ended, or did not answer in time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What all of them are given."""
+    """What every transcriber receives."""
 
     url: str
-    """A running tutti; empty if it is not asked."""
+    """A running tutti server. Empty if no transcriber uses it."""
     folder: str
-    """The checkpoint as transformers has it."""
+    """The checkpoint folder in the layout of transformers."""
     ct2_folder: str
-    """Converted for CTranslate2; empty if faster-whisper is not asked."""
+    """The same checkpoint, converted for CTranslate2. Empty if faster-whisper does not run."""
     scratch: Path
+    """A folder for temporary files."""
     n_threads: int = 2
     n_sessions: int = 4
-    """Live sessions or uploads at the same time."""
+    """Concurrent live sessions or uploads."""
     speed: float = 4.0
-    """How fast live audio is sent, in times real time."""
+    """Speed of live audio, as a multiple of real time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Heard:
+class ClipResult:
+    """The transcript of a clip."""
+
     clip: Clip
     texts: tuple[str, ...]
-    """One for each channel; what came until then of a clip that failed."""
+    """One text for each channel. For a clip that failed, the text received until then."""
     n_interims: int = 0
     failure: str | None = None
+    """Why the transcript is not complete."""
 
 
-Listen = Callable[[Setup, Sequence[Clip], Callable[[Heard], None]], Coroutine[None, None, None]]
-"""Transcribe all clips, and hand each one over as soon as it is done, in any order."""
+TranscribeClips = Callable[[Setup, Sequence[Clip], Callable[[ClipResult], None]], Coroutine[None, None, None]]
+"""Transcribes all clips and passes each result to the callback as soon as it is ready, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ClipTranscriber:
+    """A way to transcribe clips, as `benchmarks.accuracy` compares it with others."""
+
     title: str
-    listen: Listen
+    transcribe: TranscribeClips
     needs: str
-    """The module without which it is left out."""
+    """The Python module without which it is left out."""
     is_service: bool = field(default=False, kw_only=True)
-    """Whether it asks the server at `Setup.url`."""
+    """Whether it uses the server at `Setup.url`."""
 
 
-async def listen_by_rest(
-    setup: Setup, clips: Sequence[Clip], note: Callable[[Heard], None], *, falls_back: bool = True
+async def transcribe_over_rest(
+    setup: Setup, clips: Sequence[Clip], on_result: Callable[[ClipResult], None], *, falls_back: bool = True
 ) -> None:
-    """Uploads; of a clip with several channels each one by itself, as REST mixes them down."""
+    """Upload clips to tutti. The channels of a clip are uploaded separately, because REST mixes channels down.
+
+    Args:
+        setup: the server and the number of concurrent uploads.
+        clips: the clips to transcribe.
+        on_result: receives each result.
+        falls_back: whether temperature fallback is on. Without it decoding is greedy.
+    """
     fields = {} if falls_back else {"temperature_fallback": "false"}
     async with open_client(setup.url, api_key=None, n_at_once=setup.n_sessions, timeout_s=REQUEST_TIMEOUT_S) as client:
         endpoint = Endpoint(client, "whisper-1", fields)
 
-        async def hear(clip: Clip) -> None:
+        async def upload(clip: Clip) -> None:
             answers = [await endpoint.transcribe(to_wav(each), "clip.wav", clip.language) for each in clip.channels]
             failure = next((answer.failure for answer in answers if answer.failure), None)
-            note(Heard(clip, tuple(answer.text for answer in answers), failure=failure))
+            on_result(ClipResult(clip, tuple(answer.text for answer in answers), failure=failure))
 
-        await side_by_side(clips, setup.n_sessions, hear)
-
-
-async def listen_live(setup: Setup, clips: Sequence[Clip], note: Callable[[Heard], None]) -> None:
-    """Sessions of the Python client with interims, the longest clips first. What is heard is the finals, joined."""
-
-    async def hear(clip: Clip) -> None:
-        note(await _live(setup, clip))
-
-    await side_by_side(sorted(clips, key=lambda clip: -clip.audio_s), setup.n_sessions, hear)
+        await side_by_side(clips, setup.n_sessions, upload)
 
 
-async def listen_by_peer(setup: Setup, clips: Sequence[Clip], note: Callable[[Heard], None], *, peer: str) -> None:
-    """A process of its own, one channel after the other. A clip that it ends at has failed, and all behind it."""
-    audio, described = setup.scratch / f"{peer}.npz", setup.scratch / f"{peer}.json"
+async def transcribe_live(setup: Setup, clips: Sequence[Clip], on_result: Callable[[ClipResult], None]) -> None:
+    """Stream clips to tutti with the Python client and interims, the longest clips first. The finals are joined."""
+
+    async def stream(clip: Clip) -> None:
+        on_result(await _stream(setup, clip))
+
+    await side_by_side(sorted(clips, key=lambda clip: -clip.audio_s), setup.n_sessions, stream)
+
+
+async def transcribe_with_peer(
+    setup: Setup, clips: Sequence[Clip], on_result: Callable[[ClipResult], None], *, peer: str
+) -> None:
+    """Transcribe clips with a peer in its own process, one channel after the other.
+
+    If the process ends early, the clip that it was working on and all clips after it have failed.
+    """
+    audio, task_file = setup.scratch / f"{peer}.npz", setup.scratch / f"{peer}.json"
     channels: dict[str, Pcm] = {}
     rows: list[tuple[Clip, list[str]]] = []
     for i, clip in enumerate(sorted(clips, key=lambda clip: clip.language)):
         names = [f"{i}.{j}" for j in range(len(clip.channels))]
         channels |= zip(names, clip.channels, strict=True)
         rows.append((clip, names))
-    # numpy's stubs take the names of arrays for options.
-    np.savez(audio, **channels)  # type: ignore[arg-type]
-    asked = tuple((name, clip.language) for clip, names in rows for name in names)
-    task = Task(peer, setup.n_threads, setup.folder, setup.ct2_folder, str(audio), asked)
-    described.write_text(json.dumps(asdict(task)))
-    process = await _start_peer(described, setup.n_threads)
+    np.savez(audio, **channels)  # type: ignore[arg-type]  # numpy's stubs take the names of arrays for options
+    listed = tuple((name, clip.language) for clip, names in rows for name in names)
+    task = Task(
+        peer=peer,
+        n_threads=setup.n_threads,
+        folder=setup.folder,
+        ct2_folder=setup.ct2_folder,
+        audio=str(audio),
+        clips=listed,
+    )
+    task_file.write_text(json.dumps(asdict(task)))
+    process = await _start_peer(task_file, setup.n_threads)
     assert process.stdout
     try:
         failure: str | None = None
@@ -119,10 +146,10 @@ async def listen_by_peer(setup: Setup, clips: Sequence[Clip], note: Callable[[He
             texts = [""] * len(names)
             if failure is None:
                 try:
-                    texts = [await _answer(process.stdout) for _ in names]
-                except PeerDied as died:
-                    failure = str(died)
-            note(Heard(clip, tuple(texts), failure=failure))
+                    texts = [await _receive_text(process.stdout) for _ in names]
+                except PeerDied as error:
+                    failure = str(error)
+            on_result(ClipResult(clip, tuple(texts), failure=failure))
     finally:
         if process.returncode is None:
             process.terminate()
@@ -130,23 +157,27 @@ async def listen_by_peer(setup: Setup, clips: Sequence[Clip], note: Callable[[He
         audio.unlink()
 
 
-LISTENERS = {
-    "rest": Listener("tutti REST", listen_by_rest, "httpx", is_service=True),
-    "rest-greedy": Listener("tutti REST, greedy", partial(listen_by_rest, falls_back=False), "httpx", is_service=True),
-    "live": Listener("tutti live", listen_live, "tutti", is_service=True),
-    "transformers-chunked": Listener(
-        "transformers chunked", partial(listen_by_peer, peer="transformers-chunked"), "transformers"
+TRANSCRIBERS = {
+    "rest": ClipTranscriber("tutti REST", transcribe_over_rest, "httpx", is_service=True),
+    "rest-greedy": ClipTranscriber(
+        "tutti REST, greedy", partial(transcribe_over_rest, falls_back=False), "httpx", is_service=True
     ),
-    "transformers-long": Listener(
-        "transformers long-form", partial(listen_by_peer, peer="transformers-long"), "transformers"
+    "live": ClipTranscriber("tutti live", transcribe_live, "tutti", is_service=True),
+    "transformers-chunked": ClipTranscriber(
+        "transformers chunked", partial(transcribe_with_peer, peer="transformers-chunked"), "transformers"
     ),
-    "fw": Listener("faster-whisper", partial(listen_by_peer, peer="fw"), "faster_whisper"),
-    "fw-batched": Listener("faster-whisper batched", partial(listen_by_peer, peer="fw-batched"), "faster_whisper"),
+    "transformers-long": ClipTranscriber(
+        "transformers long-form", partial(transcribe_with_peer, peer="transformers-long"), "transformers"
+    ),
+    "fw": ClipTranscriber("faster-whisper", partial(transcribe_with_peer, peer="fw"), "faster_whisper"),
+    "fw-batched": ClipTranscriber(
+        "faster-whisper batched", partial(transcribe_with_peer, peer="fw-batched"), "faster_whisper"
+    ),
 }
 
 
-async def _live(setup: Setup, clip: Clip) -> Heard:
-    said: list[list[str]] = [[] for _ in clip.channels]
+async def _stream(setup: Setup, clip: Clip) -> ClipResult:
+    texts: list[list[str]] = [[] for _ in clip.channels]
     n_interims = 0
     failure: str | None = None
     format = tutti.AudioFormat("pcm_s16le", SAMPLE_RATE, len(clip.channels))
@@ -165,12 +196,12 @@ async def _live(setup: Setup, clip: Clip) -> Heard:
                     case tutti.Interim():
                         n_interims += 1
                     case tutti.Utterance():
-                        said[event.channel] += [event.text] if event.text else []
+                        texts[event.channel] += [event.text] if event.text else []
                     case tutti.ErrorEvent():
                         failure = f"{event.code}: {event.message}"
     except (tutti.TuttiError, TimeoutError) as error:
         failure = f"{type(error).__name__}: {error}"
-    return Heard(clip, tuple(" ".join(each) for each in said), n_interims, failure)
+    return ClipResult(clip, tuple(" ".join(each) for each in texts), n_interims, failure)
 
 
 async def _chunks(clip: Clip) -> AsyncGenerator[bytes, None]:
@@ -178,13 +209,13 @@ async def _chunks(clip: Clip) -> AsyncGenerator[bytes, None]:
         yield interleaved([channel[begin : begin + CHUNK_SAMPLES] for channel in clip.channels])
 
 
-async def _start_peer(task: Path, n_threads: int) -> asyncio.subprocess.Process:
+async def _start_peer(task_file: Path, n_threads: int) -> asyncio.subprocess.Process:
     n = str(n_threads)
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "benchmarks.peers.file_engines",
-        str(task),
+        str(task_file),
         stdout=asyncio.subprocess.PIPE,
         limit=MAX_LINE_BYTES,
         env={
@@ -198,7 +229,7 @@ async def _start_peer(task: Path, n_threads: int) -> asyncio.subprocess.Process:
     )
 
 
-async def _answer(output: asyncio.StreamReader) -> str:
+async def _receive_text(output: asyncio.StreamReader) -> str:
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             line = await output.readline()

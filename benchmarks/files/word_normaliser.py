@@ -1,4 +1,4 @@
-"""Word errors for texts that are written as they are spoken: the Whisper paper's normaliser, with codes joined."""
+"""Word errors for spoken-style texts: the normaliser of the Whisper paper, with spelled codes joined."""
 
 import re
 
@@ -32,7 +32,7 @@ AMERICAN = {
     "traveller": "traveler",
     "travelling": "traveling",
 }
-"""British spellings that everyday English holds; the paper's own table has 1,700."""
+"""American spellings by British spelling, for words of everyday English. The table of the paper has 1,700."""
 
 _CLOCK = re.compile(r"\b(\d{1,2}):(\d\d)\b")
 _MINUS = re.compile(r"(?<![\w.,])[-\u2212](?=\d)")
@@ -44,16 +44,16 @@ _HALF_DAY = re.compile(r"(\d) ([ap]) m\b")
 _LETTER_OR_NUMBER = re.compile(r"[a-z]|\d+")
 _MIXED = re.compile(r"(?=.*\d)(?=.*[a-z])(?!\d+(?:st|nd|rd|th|s)$)[a-z\d]{2,8}")
 PHONE_DIGITS = 7
-"""From so many digits on, groups of them are one number."""
+"""Groups of digits with at least this many digits in total are one telephone number."""
 
 
 def normalise(text: str, language: str = "en") -> list[str]:
-    """The words that are compared.
+    """The words of a text as they are compared.
 
-    English: what the normaliser of the Whisper paper leaves; before it clock times, telephone numbers, addresses and
-    codes are written as they are spoken, behind it single letters and digits in a row are joined ("x r 7" to "xr7").
-    Other languages: lower case without punctuation. Scores differ from those of the package whisper-normalizer only
-    where a text holds a British spelling that `AMERICAN` lacks.
+    English: clock times, telephone numbers, addresses and codes are written as they are spoken, then the normaliser of
+    the Whisper paper is applied, then single letters and digits in a row are joined ("x r 7" to "xr7"). Other
+    languages: lower case without punctuation. Scores differ from those of the package whisper-normalizer only where a
+    text holds a British spelling that `AMERICAN` lacks.
     """
     text = text.replace("\u2019", "'").replace("\u2018", "'")
     if language != "en":
@@ -63,6 +63,7 @@ def normalise(text: str, language: str = "en") -> list[str]:
 
 
 def word_errors(reference: str, text: str, language: str = "en") -> WordErrors:
+    """Count the word errors of a text after normalising both texts."""
     return count_errors(normalise(reference, language), normalise(text, language))
 
 
@@ -78,7 +79,7 @@ def _phone(match: re.Match[str]) -> str:
 
 
 def _spelled(match: re.Match[str]) -> str:
-    """Letters apart, digits in groups; ordinals and the like stay."""
+    """A code with its letters apart and its digits in groups. Ordinals and similar words stay as they are."""
     parts = re.findall(r"[A-Za-z]+|\d+", match[0])
     if len(parts) == 2 and not match[0].isupper():
         return match[0]

@@ -1,1 +1,1 @@
-"""Live sessions against a server: `python -m benchmarks.live`, and what the other live benchmarks share."""
+"""Live sessions against a server: the command `python -m benchmarks.live`, and parts that other live benchmarks use."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.live`."""
+"""Runs the command `python -m benchmarks.live`."""
 
 from benchmarks.live.streams import main
 

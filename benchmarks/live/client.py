@@ -1,23 +1,24 @@
-"""One client that streams a recording at the pace of speech and notes what came back, and when."""
+"""A client that streams a recording at the pace of speech and records which events arrive, and when."""
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import tutti
 from app.media.pcm import Samples
-from benchmarks.live.encodings import PLAIN, encode
-from benchmarks.live.faulty_proxy import Relay, relay
+from benchmarks.live.encodings import PCM_16K, encode
+from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
 from benchmarks.live.network import Network
 from benchmarks.recordings import Recording
 from engine.api import SAMPLE_RATE
 
 CHUNK_S = 0.1
+"""Length of the chunks that clients send, in seconds."""
 CHUNK_SAMPLES = round(CHUNK_S * SAMPLE_RATE)
 GRACE_S = 90.0
-"""A session that takes so much longer than its audio has failed."""
+"""A session that takes this many seconds longer than its audio has failed."""
 
 
 @dataclass(slots=True)
@@ -25,46 +26,52 @@ class ClientLog:
     """What one client did. Times are those of `time.monotonic`."""
 
     recording: Recording
-    begun: float = 0.0
-    """When the first sample was spoken; a sample at `t` seconds is spoken at `begun + t`, whatever the server does."""
+    _: KW_ONLY
+    started_at: float = 0.0
+    """When the first sample was spoken.
+
+    The sample at `t` seconds is spoken at `started_at + t`, whatever the server does.
+    """
     late_s: list[float] = field(default_factory=list)
-    """How late each chunk left for reasons of this generator's own."""
+    """By how much each chunk was late because of this load generator, in seconds."""
     blocked_s: list[float] = field(default_factory=list)
-    """How long each chunk waited for a server that did not read."""
+    """How long each chunk waited because the server did not read, in seconds."""
     failure: str | None = None
-    """Why there is no complete session."""
-    spoken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Why the session is not complete."""
+    all_sent: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the last sample has been sent."""
 
 
 @dataclass(slots=True)
 class StreamLog(ClientLog):
-    """And what it saw of tutti."""
+    """What one client of tutti did, and the events it received."""
 
     events: list[tuple[float, tutti.Event]] = field(default_factory=list)
+    """Each event with its arrival time."""
     resumed: list[tuple[int, float]] = field(default_factory=list)
-    """For every connection but the first: how many events there were before it, and from when on it was resumed."""
+    """For every connection but the first: the number of events before it, and the audio time it resumed from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a client talks to the server."""
+class ClientProfile:
+    """The encoding and the network of a client."""
 
-    format: tutti.AudioFormat = PLAIN
-    network: Network = Network()
+    format: tutti.AudioFormat = PCM_16K
+    network: Network = field(default_factory=Network)
     seed: int = 0
-    """For what the network does by chance."""
+    """Seed of the random faults of the network."""
 
 
 async def stream(
-    url: str, log: StreamLog, *, language: str | None, delay_s: float = 0.0, manner: Manner | None = None
+    url: str, log: StreamLog, *, language: str | None, delay_s: float = 0.0, profile: ClientProfile | None = None
 ) -> None:
-    """Open a session after `delay_s` and fill in `log`. A session that fails is noted there, not raised.
+    """Open a session after `delay_s` seconds and fill in `log`. A failure is recorded there, not raised.
 
-    Connections that `manner` loses are resumed as the SDK describes it: from the audio that is not final yet.
+    A connection that the network of `profile` loses is resumed as the SDK documents it: from the first audio that is
+    not final yet.
     """
     await asyncio.sleep(delay_s)
-    client = _Client(log, manner or Manner(), language)
+    client = _Client(log, profile or ClientProfile(), language)
     try:
         async with asyncio.timeout(log.recording.audio_s + GRACE_S):
             if client.losses_s:
@@ -72,34 +79,39 @@ async def stream(
             else:
                 await client.run(url, None)
     except* (tutti.TuttiError, TimeoutError) as group:
-        log.failure = described(group)
+        log.failure = describe_error(group)
 
 
-async def speak(log: ClientLog, send: Callable[[Samples], Awaitable[None]]) -> None:
-    """Hand over the recording in chunks, each as soon as its last sample has been spoken, and note how that went."""
-    async with aclosing(spoken_chunks(log)) as chunks:
+async def send_paced(log: ClientLog, send: Callable[[Samples], Awaitable[None]]) -> None:
+    """Send the recording in chunks, each as soon as its last sample has been spoken, and log the delays."""
+    async with aclosing(paced_chunks(log)) as chunks:
         async for begin, end in chunks:
             await send(log.recording.samples[begin:end])
 
 
-async def spoken_chunks(
+async def paced_chunks(
     log: ClientLog, network: Network | None = None, *, seed: int = 0, first: int = 0
 ) -> AsyncGenerator[tuple[int, int], None]:
-    """From which sample to which a chunk goes, when it is to be sent: what was spoken meanwhile, at once.
+    """Yield the first and last sample of each chunk at the moment at which it must be sent.
+
+    Audio that was spoken in the meantime is yielded at once.
 
     Args:
-        first: the sample to begin with; the clock runs from the first time that it was the very first.
+        log: the log of the client. Its clock starts at the first call for this log.
+        network: delays the chunks.
+        seed: seed of these delays.
+        first: the sample to begin with.
     """
     n_samples = len(log.recording.samples)
     ends = [min(end, n_samples) for end in range(CHUNK_SAMPLES, n_samples + CHUNK_SAMPLES, CHUNK_SAMPLES)]
     delays_s = (network or Network()).delays([end / SAMPLE_RATE for end in ends], seed)
     ready = time.monotonic()
-    log.begun = log.begun or ready
+    log.started_at = log.started_at or ready
     begin = first
     for end, delay_s in zip(ends, delays_s, strict=True):
         if end <= first:
             continue
-        due = log.begun + end / SAMPLE_RATE + delay_s
+        due = log.started_at + end / SAMPLE_RATE + delay_s
         await asyncio.sleep(due - time.monotonic())
         sent = time.monotonic()
         log.late_s.append(sent - max(due, ready))
@@ -107,31 +119,33 @@ async def spoken_chunks(
         ready = time.monotonic()
         log.blocked_s.append(ready - sent)
         begin = end
-    log.spoken.set()
+    log.all_sent.set()
 
 
-def described(error: BaseException) -> str:
-    """The first error of a group, in a line."""
+def describe_error(error: BaseException) -> str:
+    """One line for an error, or for the first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
 
 
 class _Client:
-    def __init__(self, log: StreamLog, manner: Manner, language: str | None) -> None:
+    """The connections of one client session."""
+
+    def __init__(self, log: StreamLog, profile: ClientProfile, language: str | None) -> None:
         self._log = log
-        self._manner = manner
+        self._profile = profile
         self._language = language
-        self._audio = encode(log.recording.samples, manner.format)
-        self.losses_s = manner.network.losses(log.recording.audio_s, manner.seed)
-        # Where the next connection takes up, if this one is lost.
+        self._audio = encode(log.recording.samples, profile.format)
+        self.losses_s = profile.network.losses(log.recording.audio_s, profile.seed)
+        # Where the next connection resumes if this one is lost, by channel.
         self._from_s: tuple[float, ...] | None = None
 
     async def run(self, url: str, from_s: tuple[float, ...] | None) -> None:
-        """One connection, up to `stopped`."""
-        format = self._manner.format
+        """Run one connection until the `stopped` event, from the beginning or from where a lost one left off."""
+        format = self._profile.format
         async with (
-            # Closed behind the session, which reads from it up to its own end.
+            # Closed after the session, which reads from it until the session ends.
             aclosing(self._chunks(0.0 if from_s is None else min(from_s))) as audio,
             tutti.connect(
                 url,
@@ -151,31 +165,32 @@ class _Client:
                 self._from_s = session.resume_from_s
 
     async def run_with_losses(self, url: str) -> None:
-        async with relay(url) as between:
-            cutting = asyncio.create_task(self._cut(between))
+        """Run through a proxy that drops connections, and resume after each loss."""
+        async with faulty_proxy(url) as proxy:
+            dropping = asyncio.create_task(self._drop_connections(proxy))
             try:
                 while True:
-                    n_cuts = between.n_cuts
+                    n_drops = proxy.n_drops
                     try:
-                        return await self.run(between.url, self._from_s)
+                        return await self.run(proxy.url, self._from_s)
                     except tutti.TuttiError:
-                        # What fails by itself has failed.
-                        if between.n_cuts == n_cuts:
+                        # A session that fails without a dropped connection has failed.
+                        if proxy.n_drops == n_drops:
                             raise
             finally:
-                cutting.cancel()
+                dropping.cancel()
 
-    async def _cut(self, between: Relay) -> None:
-        begun = time.monotonic()
+    async def _drop_connections(self, proxy: FaultyProxy) -> None:
+        started_at = time.monotonic()
         for loss_s in self.losses_s:
-            await asyncio.sleep(begun + loss_s - time.monotonic())
-            between.cut()
+            await asyncio.sleep(started_at + loss_s - time.monotonic())
+            proxy.drop_connections()
 
     async def _chunks(self, from_s: float) -> AsyncGenerator[bytes, None]:
         first = round(from_s * SAMPLE_RATE)
-        per_sample = self._manner.format.sample_rate / SAMPLE_RATE
-        width = self._manner.format.bytes_per_s // self._manner.format.sample_rate
-        chunks = spoken_chunks(self._log, self._manner.network, seed=self._manner.seed, first=first)
+        ratio = self._profile.format.sample_rate / SAMPLE_RATE
+        width = self._profile.format.bytes_per_s // self._profile.format.sample_rate
+        chunks = paced_chunks(self._log, self._profile.network, seed=self._profile.seed, first=first)
         async with aclosing(chunks):
             async for begin, end in chunks:
-                yield self._audio[width * round(begin * per_sample) : width * round(end * per_sample)]
+                yield self._audio[width * round(begin * ratio) : width * round(end * ratio)]

@@ -1,4 +1,4 @@
-"""Recordings as clients of different kinds send them: telephones, browsers, phones."""
+"""Encodes recordings as different kinds of clients send them: telephones, browsers, phones."""
 
 from typing import get_args
 
@@ -11,24 +11,27 @@ from app.media.pcm import Samples, decode_samples
 from engine.api import SAMPLE_RATE
 
 USUAL_RATES: dict[tutti.Encoding, int] = {"pcm_s16le": SAMPLE_RATE, "pcm_f32le": 48_000, "mulaw": 8_000, "alaw": 8_000}
-PLAIN = tutti.AudioFormat("pcm_s16le", SAMPLE_RATE, 1)
+"""The sample rate of an encoding that is given without one, in Hz."""
+PCM_16K = tutti.AudioFormat("pcm_s16le", SAMPLE_RATE, 1)
+"""16-bit mono PCM at 16 kHz."""
 
 
 def parse_formats(text: str) -> list[tutti.AudioFormat]:
-    """Formats from a list such as "pcm_s16le,mulaw,pcm_f32le@44100"; without a rate, each at its usual one.
+    """Parse a list of formats such as "pcm_s16le,mulaw,pcm_f32le@44100". Without a rate, `USUAL_RATES` applies.
 
     Raises:
-        BadParameter: it is not one.
+        BadParameter: the text is not such a list.
     """
     return [_parse_format(each) for each in text.split(",")]
 
 
 def format_name(format: tutti.AudioFormat) -> str:
+    """The name of a format, such as "mulaw@8000"."""
     return f"{format.encoding}@{format.sample_rate}"
 
 
 def encode(samples: Samples, format: tutti.AudioFormat) -> bytes:
-    """Mono audio at 16 kHz, resampled and encoded."""
+    """Resample mono audio from 16 kHz and encode it."""
     if format.sample_rate != SAMPLE_RATE:
         samples = soxr.resample(samples, SAMPLE_RATE, format.sample_rate)
     samples = np.clip(samples, -1, 1)
@@ -51,7 +54,7 @@ def _parse_format(text: str) -> tutti.AudioFormat:
 
 
 def _nearest_codes(samples: Samples, values: Samples) -> bytes:
-    """For each sample the byte whose value is nearest."""
+    """For each sample, the byte whose value is nearest."""
     order = np.argsort(values, kind="stable")
     edges = (values[order][1:] + values[order][:-1]) / 2
     return order[np.searchsorted(edges, samples)].astype(np.uint8).tobytes()

@@ -1,4 +1,4 @@
-"""A stretch of network of one's own: passes bytes on to a server, and can lose its connections without a word."""
+"""A TCP proxy that forwards bytes to a server and can drop its connections without notice."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,31 +8,31 @@ from urllib.parse import urlsplit
 READ_BYTES = 65_536
 
 
-class Relay:
-    """An address that leads to a server, until `cut`."""
+class FaultyProxy:
+    """Forwards connections to a server until `drop_connections` is called."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.url = ""
-        self.n_cuts = 0
+        self.n_drops = 0
 
-    def cut(self) -> None:
-        """Lose all connections, as when a phone changes networks: neither side is told. New ones may be opened."""
-        self.n_cuts += 1
+    def drop_connections(self) -> None:
+        """Drop all connections as when a phone changes networks: neither side gets a close. New ones may be opened."""
+        self.n_drops += 1
         for writer in self._writers:
             writer.transport.abort()
         for task in self._tasks:
             task.cancel()
 
-    def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A client has connected."""
-        task = asyncio.create_task(self._pass_on(reader, writer))
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward the connection of a client, in a task of its own."""
+        task = asyncio.create_task(self._forward(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
         try:
             server_reader, server_writer = await asyncio.open_connection(self._host, self._port)
@@ -48,7 +48,7 @@ class Relay:
                 for pump in pumps:
                     pump.cancel()
         except OSError:
-            # The server is not there: the client finds the connection closed, as it would without the relay.
+            # The server is not there. The client finds the connection closed, as it would without the proxy.
             pass
         finally:
             self._writers.difference_update(writers)
@@ -57,16 +57,16 @@ class Relay:
 
 
 @asynccontextmanager
-async def relay(url: str) -> AsyncIterator[Relay]:
-    """In front of the server at `url`, on a loopback port, until the block is left."""
+async def faulty_proxy(url: str) -> AsyncIterator[FaultyProxy]:
+    """Run a proxy for the server at `url` on a free loopback port until the block is left."""
     parts = urlsplit(url)
-    between = Relay(parts.hostname or "", parts.port or 80)
-    async with await asyncio.start_server(between.take, "127.0.0.1", 0) as server:
-        between.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    proxy = FaultyProxy(parts.hostname or "", parts.port or 80)
+    async with await asyncio.start_server(proxy.accept, "127.0.0.1", 0) as server:
+        proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
-            yield between
+            yield proxy
         finally:
-            between.cut()
+            proxy.drop_connections()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -75,5 +75,5 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     except OSError:
-        # Either side has gone, which ends this direction and with it the other.
+        # One side has closed. That ends this direction, and then the other one.
         pass

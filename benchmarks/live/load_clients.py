@@ -1,14 +1,15 @@
-"""Many paced WebSocket clients in one process, for `benchmarks.live_capacity`: what they send was prepared before, and
-of what comes back only times are kept.
+"""Many WebSocket clients in one process for `benchmarks.live_capacity`, with as little work per client as possible.
 
-A caller speaks in utterances and says so: soon after one ends comes a flush, unless the server is to find out by
-itself. Times are those of `time.monotonic`, which all processes of a machine share.
+What they send is prepared in advance, and of what they receive only times are kept. A client speaks in utterances. Soon
+after each utterance it sends a flush, unless the server shall detect the end of speech by itself. All times are those
+of `time.monotonic`, which all processes of a machine share.
 """
 
 import asyncio
 import json
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,167 +20,189 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from benchmarks.live.client import described
+from app.media.pcm import Samples
+from benchmarks.live.client import describe_error
+from benchmarks.recordings import ReferenceUtterance
 from engine.api import SAMPLE_RATE
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
+"""Samples in a chunk: 100 ms."""
 CONNECT_AHEAD_S = 2.0
-"""A caller connects so long before it speaks."""
+"""A client connects this many seconds before it starts to speak."""
 FLUSH_AFTER_S = 0.15
-"""From the end of speech to its flush: what comes sooner leaves a rest of sound behind it that begins anew."""
+"""Seconds from the end of speech to the flush. After an earlier flush the rest of the sound starts a new utterance."""
 GRACE_S = 60.0
-"""A session that takes so much longer than its audio has failed."""
+"""A session that takes this many seconds longer than its audio has failed."""
 SUBPROTOCOL = Subprotocol("tutti.v1")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PreparedCall:
     """One side of a call, ready to be sent."""
 
     file: Path
     """Samples as .npy, int16."""
     spans: tuple[tuple[float, float], ...]
-    """Where there is speech, in seconds."""
+    """Start and end of each stretch of speech, in seconds."""
     ends: tuple[float, ...]
-    """Where an utterance ends."""
+    """Where each utterance ends, in seconds."""
 
     def speech_end_s(self, end_s: float) -> float:
-        """Where the speech ended of an utterance that ends at `end_s`, as the server has it; itself inside speech."""
+        """Where the speech ended in an utterance that the server ends at `end_s`; `end_s` itself inside speech."""
         before = [(start, end) for start, end in self.spans if start < end_s]
         return min(before[-1][1], end_s) if before else end_s
 
 
 @dataclass(frozen=True, slots=True)
-class Callers:
-    """What one process is to do."""
+class ClientGroup:
+    """The clients of one process."""
 
     url: str
-    """ws://host:port/v1/stream"""
+    """`ws://host:port/v1/stream`"""
     start: dict[str, Any]
-    """The message of this type."""
-    calls: tuple[tuple[Call, float], ...]
-    """And when each begins to speak."""
+    """The `start` message that every client sends."""
+    calls: tuple[tuple[PreparedCall, float], ...]
+    """The call of each client, and when it starts to speak."""
     flushes: bool
+    """Whether clients flush after each utterance."""
 
 
-@dataclass(slots=True)
-class Noted:
-    """What all callers of a process saw. Adds up."""
+@dataclass(slots=True, kw_only=True)
+class LoadLog:
+    """What the clients of a process recorded, or the clients of several processes together."""
 
     interims: list[tuple[float, float]] = field(default_factory=list)
-    """When its newest sample was spoken, and how long after that each interim came."""
+    """For each interim: when its newest sample was spoken, and how many seconds later it arrived."""
     finals: list[tuple[float, float]] = field(default_factory=list)
-    """When the speech of an utterance ended, and how long after that it was final: the answer to its flush, or else
-    its own event."""
+    """For each utterance: when its speech ended, and how many seconds later it was final.
+
+    It is final with the answer to its flush or, without flushes, with its `utterance` event.
+    """
     late_s: list[float] = field(default_factory=list)
-    """How late each chunk left, for whatever reason."""
+    """How late each chunk was sent, for any reason, in seconds."""
     n_refused: int = 0
-    """The server had no room."""
+    """Sessions that the server refused because it was full."""
     n_announced: int = 0
+    """`speech_started` events."""
     n_ended: int = 0
-    """Utterances."""
+    """`utterance` events."""
     n_flushes: int = 0
+    """Flushes sent."""
     n_flushed: int = 0
+    """Flushes answered."""
     n_empty: int = 0
-    """Of these, without text."""
+    """`utterance` events without text."""
     failures: list[str] = field(default_factory=list)
-    """Sessions that came to no good end, and errors that were sent."""
+    """Sessions that did not end as they should, and error events."""
     cpu_s: float = 0.0
+    """CPU seconds of the client processes."""
 
-    def add(self, other: "Noted") -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-def run_callers(callers: Callers) -> Noted:
-    """All of them, on one loop. To be called in a process of its own."""
-    return uvloop.run(_run(callers))
+    def add(self, other: "LoadLog") -> None:
+        """Add the log of another process."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
-async def _run(callers: Callers) -> Noted:
-    noted, begun_s = Noted(), time.process_time()
-    pcm = {call.file: np.load(call.file) for call, _ in callers.calls}
+def run_clients(group: ClientGroup) -> LoadLog:
+    """Run all clients of a group on one event loop. Call it in a process of its own."""
+    return uvloop.run(_run(group))
+
+
+async def _run(group: ClientGroup) -> LoadLog:
+    log, cpu_before_s = LoadLog(), time.process_time()
+    pcm = {call.file: np.load(call.file) for call, _ in group.calls}
     async with asyncio.TaskGroup() as tasks:
-        for call, begin in callers.calls:
-            tasks.create_task(_call(callers, call, memoryview(pcm[call.file]).cast("B"), begin, noted))
-    noted.cpu_s = time.process_time() - begun_s
-    return noted
+        for call, speaks_at in group.calls:
+            client = _Client(group, call, memoryview(pcm[call.file]).cast("B"), speaks_at, log)
+            tasks.create_task(client.run())
+    log.cpu_s = time.process_time() - cpu_before_s
+    return log
 
 
-async def _call(callers: Callers, call: Call, pcm: memoryview, begin: float, noted: Noted) -> None:
-    """One session. What fails is noted, not raised."""
-    await asyncio.sleep(begin - CONNECT_AHEAD_S - time.monotonic())
-    is_stopped = False
-    try:
-        async with (
-            asyncio.timeout_at(asyncio.get_running_loop().time() + len(pcm) / 2 / SAMPLE_RATE + GRACE_S),
-            connect(callers.url, subprotocols=[SUBPROTOCOL], compression=None, proxy=None) as socket,
-        ):
-            await socket.send(json.dumps(callers.start))
-            async with asyncio.TaskGroup() as tasks:
-                speaking = tasks.create_task(_speak(socket, call, pcm, begin, callers.flushes, noted))
-                async for message in socket:
-                    at = time.monotonic()
-                    is_stopped |= _note(json.loads(message), at, callers, call, begin, noted)
-                speaking.cancel()
-        if not is_stopped:
-            noted.failures.append(f"the connection was closed: {socket.close_code} {socket.close_reason}")
-    except* InvalidStatus as group:
-        status = next(each.response.status_code for each in group.exceptions if isinstance(each, InvalidStatus))
-        if status == 503:
-            noted.n_refused += 1
-        else:
-            noted.failures.append(f"HTTP {status}")
-    except* (WebSocketException, OSError) as group:
-        noted.failures.append(described(group))
+class _Client:
+    """One session. It records failures in the log and does not raise them."""
+
+    def __init__(self, group: ClientGroup, call: PreparedCall, pcm: memoryview, speaks_at: float, log: LoadLog) -> None:
+        self._group = group
+        self._call = call
+        self._pcm = pcm
+        self._speaks_at = speaks_at
+        self._log = log
+
+    async def run(self) -> None:
+        """Connect, send the call at the pace of speech, and record the answers until the server stops."""
+        await asyncio.sleep(self._speaks_at - CONNECT_AHEAD_S - time.monotonic())
+        is_stopped = False
+        timeout_s = len(self._pcm) / 2 / SAMPLE_RATE + GRACE_S
+        try:
+            async with (
+                asyncio.timeout_at(asyncio.get_running_loop().time() + timeout_s),
+                connect(self._group.url, subprotocols=[SUBPROTOCOL], compression=None, proxy=None) as socket,
+            ):
+                await socket.send(json.dumps(self._group.start))
+                async with asyncio.TaskGroup() as tasks:
+                    sending = tasks.create_task(self._send(socket))
+                    async for message in socket:
+                        arrived_at = time.monotonic()
+                        is_stopped |= self._record(json.loads(message), arrived_at)
+                    sending.cancel()
+            if not is_stopped:
+                self._log.failures.append(f"the connection was closed: {socket.close_code} {socket.close_reason}")
+        except* InvalidStatus as errors:
+            status = next(each.response.status_code for each in errors.exceptions if isinstance(each, InvalidStatus))
+            if status == 503:
+                self._log.n_refused += 1
+            else:
+                self._log.failures.append(f"HTTP {status}")
+        except* (WebSocketException, OSError) as errors:
+            self._log.failures.append(describe_error(errors))
+
+    async def _send(self, socket: ClientConnection) -> None:
+        """Send every chunk as soon as its last sample is spoken. A flush also ends a chunk."""
+        n_samples = len(self._pcm) // 2
+        flushes: dict[int, float] = {}
+        if self._group.flushes:
+            flushes = {round((end_s + FLUSH_AFTER_S) * SAMPLE_RATE): end_s for end_s in self._call.ends}
+        begin = 0
+        for end in sorted({*range(CHUNK_SAMPLES, n_samples, CHUNK_SAMPLES), *flushes, n_samples}):
+            due = self._speaks_at + end / SAMPLE_RATE
+            await asyncio.sleep(due - time.monotonic())
+            self._log.late_s.append(time.monotonic() - due)
+            await socket.send(self._pcm[2 * begin : 2 * end])
+            if end in flushes:
+                self._log.n_flushes += 1
+                await socket.send(json.dumps({"type": "flush", "id": str(flushes[end])}))
+            begin = end
+        await socket.send('{"type": "stop"}')
+
+    def _record(self, message: dict[str, Any], arrived_at: float) -> bool:
+        """Record a message. Returns whether it is the last one."""
+        log = self._log
+        match message["type"]:
+            case "interim":
+                spoken_at = self._speaks_at + message["end_s"]
+                log.interims.append((spoken_at, arrived_at - spoken_at))
+            case "utterance":
+                log.n_ended += 1
+                log.n_empty += not message["text"]
+                if not self._group.flushes:
+                    spoken_at = self._speaks_at + self._call.speech_end_s(message["end_s"])
+                    log.finals.append((spoken_at, arrived_at - spoken_at))
+            case "flushed":
+                log.n_flushed += 1
+                spoken_at = self._speaks_at + float(message["id"])
+                log.finals.append((spoken_at, arrived_at - spoken_at))
+            case "speech_started":
+                log.n_announced += 1
+            case "error":
+                log.failures.append(f"{message['code']}: {message['message']}")
+            case "stopped":
+                return True
+        return False
 
 
-async def _speak(
-    socket: ClientConnection, call: Call, pcm: memoryview, begin: float, flushes: bool, noted: Noted
-) -> None:
-    """Every chunk as soon as its last sample is spoken; an utterance's end ends a chunk."""
-    n_samples = len(pcm) // 2
-    flush_at = {round((end + FLUSH_AFTER_S) * SAMPLE_RATE): end for end in call.ends} if flushes else {}
-    at = 0
-    for end in sorted({*range(CHUNK_SAMPLES, n_samples, CHUNK_SAMPLES), *flush_at, n_samples}):
-        due = begin + end / SAMPLE_RATE
-        await asyncio.sleep(due - time.monotonic())
-        noted.late_s.append(time.monotonic() - due)
-        await socket.send(pcm[2 * at : 2 * end])
-        if end in flush_at:
-            noted.n_flushes += 1
-            await socket.send(json.dumps({"type": "flush", "id": str(flush_at[end])}))
-        at = end
-    await socket.send('{"type": "stop"}')
-
-
-def _note(message: dict[str, Any], at: float, callers: Callers, call: Call, begin: float, noted: Noted) -> bool:
-    """Whether it is the last."""
-    match message["type"]:
-        case "interim":
-            spoken = begin + message["end_s"]
-            noted.interims.append((spoken, at - spoken))
-        case "utterance":
-            noted.n_ended += 1
-            noted.n_empty += not message["text"]
-            if not callers.flushes:
-                spoken = begin + call.speech_end_s(message["end_s"])
-                noted.finals.append((spoken, at - spoken))
-        case "flushed":
-            noted.n_flushed += 1
-            spoken = begin + float(message["id"])
-            noted.finals.append((spoken, at - spoken))
-        case "speech_started":
-            noted.n_announced += 1
-        case "error":
-            noted.failures.append(f"{message['code']}: {message['message']}")
-        case "stopped":
-            return True
-    return False
-
-
-def write_call(file: Path, samples: "np.ndarray[Any, np.dtype[np.float32]]", said: Any) -> Call:
-    """Store a recording's samples, and say where there is speech in it."""
+def write_call(file: Path, samples: Samples, utterances: Sequence[ReferenceUtterance]) -> PreparedCall:
+    """Store the samples of a recording, and return the call with its speech times."""
     np.save(file, np.round(np.clip(samples, -1, 1) * 32_767).astype("<i2"))
-    spans = tuple(chain.from_iterable(each.spans for each in said))
-    return Call(file, spans, tuple(each.end_s for each in said))
+    spans = tuple(chain.from_iterable(each.spans for each in utterances))
+    return PreparedCall(file, spans, tuple(each.end_s for each in utterances))

@@ -1,6 +1,6 @@
-"""What lies between a client and its server: delays that vary, audio held back, connections lost. No I/O.
+"""Simulates a network between a client and its server: jitter, bursts of audio and lost connections. No I/O.
 
-Everything is drawn from a seed: the same command makes the same trouble.
+Everything is drawn from a seed, so that the same command gives the same faults.
 """
 
 from dataclasses import dataclass
@@ -8,30 +8,36 @@ from dataclasses import dataclass
 import numpy as np
 
 BURST_EVERY_S = 10.0
-"""On average, from the end of one time in which the network holds audio back to the next."""
+"""Mean time in seconds between two periods in which the network holds audio back."""
 BURST_S = (0.5, 2.0)
-"""How long it does so: at least and at most."""
+"""Shortest and longest time for which the network holds audio back, in seconds."""
 QUIET_EDGE_S = 1.0
-"""No connection is lost in so much of a recording's beginning, or of its end."""
+"""No connection is lost in this many seconds at the beginning and at the end of a recording."""
 APART_S = 2.0
-"""Between two losses, where there is room for it."""
+"""Least seconds between two losses, if the recording is long enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
+    """The faults of a network."""
+
     jitter_s: float = 0.0
-    """The most by which a chunk is delayed."""
+    """Longest delay of a chunk, in seconds."""
     has_bursts: bool = False
-    """Now and then all audio of some time arrives at its end, at once."""
+    """Whether the network now and then holds audio back and then delivers it at once."""
     losses_per_min: float = 0.0
-    """Connections lost per minute of audio; at least one in every recording if above 0."""
+    """Connections lost per minute of audio. Above 0, every recording loses at least one."""
 
     @property
     def is_plain(self) -> bool:
+        """Whether the network has no faults."""
         return self == Network()
 
     def delays(self, spoken_s: list[float], seed: int) -> list[float]:
-        """By how much chunks that were spoken up to these times leave late. None overtakes the one before it."""
+        """The delay in seconds of each chunk, given when its last sample is spoken.
+
+        No chunk overtakes the one before it.
+        """
         random = np.random.default_rng((seed, 0))
         leave_s = np.array(spoken_s) + random.uniform(0.0, self.jitter_s, len(spoken_s))
         if self.has_bursts and spoken_s:
@@ -41,11 +47,11 @@ class Network:
         return late_s
 
     def losses(self, audio_s: float, seed: int) -> list[float]:
-        """When connections are lost, in seconds of the recording."""
+        """The times at which connections are lost, in seconds of the recording."""
         if not self.losses_per_min:
             return []
         n = max(round(self.losses_per_min * audio_s / 60), 1)
-        # Anywhere, but apart: drawn from what is left when the time between them is taken out.
+        # Anywhere but `apart_s` apart: they are drawn from the time without these gaps, which are then added back.
         room_s = max(audio_s - 2 * QUIET_EDGE_S, 0.0)
         apart_s = min(APART_S, room_s / n)
         drawn = np.sort(np.random.default_rng((seed, 1)).uniform(0.0, room_s - (n - 1) * apart_s, n))

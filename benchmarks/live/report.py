@@ -1,4 +1,4 @@
-"""What `benchmarks.live` shows of its figures: the table, and what makes them doubtful."""
+"""The table of `benchmarks.live`, and warnings about figures that are not reliable."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,11 @@ from benchmarks import report
 from benchmarks.report import Table, number, percent, spread
 
 LATE_S = 0.1
-"""A generator later than one chunk has made the figures worse than they are."""
+"""A load generator that is later than this (one chunk, in seconds) makes the figures worse than the server's."""
 
 
 def table(result: dict[str, Any]) -> Table:
-    """A column for each number of clients."""
+    """The table: one column for each number of clients."""
     levels = result["levels"]
     n_streams = (f"{level['streams']} stream{'s' if level['streams'] > 1 else ''}" for level in levels)
     return Table(
@@ -22,7 +22,7 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def _encoding_rows(levels: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Word errors of each encoding, if there are several."""
+    """Rows with the word errors of each encoding, if there are several."""
     names = dict.fromkeys(name for level in levels for name in level["by_encoding"])
     if len(names) < 2:
         return []
@@ -32,6 +32,26 @@ def _encoding_rows(levels: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 def _wer(level: dict[str, Any], encoding: str) -> float | None:
     found: float | None = level["by_encoding"].get(encoding, {}).get("wer")
     return found
+
+
+def _steps(level: dict[str, Any], *, with_drafts: bool = True) -> str:
+    """Decode steps of all sequences per second of audio.
+
+    The first token of a window and the accepted draft tokens take no step of their own.
+    """
+    engine = level["engine"]
+    if engine["tokens"] is None:
+        return report.NO_VALUE
+    n_steps = engine["tokens"] - engine["windows_done"] - with_drafts * engine["draft_tokens"]["accepted"]
+    return number(n_steps / level["audio_s"], 1)
+
+
+def _queue(wait: dict[str, float | None]) -> str:
+    return f"{number(wait['mean'], 3)}/{number(wait['p95'], 3)}"
+
+
+def _late(late_s: dict[str, Any]) -> str:
+    return f"{1000 * late_s['p99']:.0f}/{1000 * late_s['max']:.0f}" if late_s["n"] else report.NO_VALUE
 
 
 ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -53,7 +73,7 @@ ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "server RSS MiB": lambda level: number(level["server"]["rss_mib"], 0),
     "windows per encoder call": lambda level: number(level["engine"]["encode_batch"]),
     "sequences per decode step": lambda level: number(level["engine"]["decode_batch"]),
-    "decode steps per audio s": lambda level: _steps(level),
+    "decode steps per audio s": _steps,
     "the same without drafts": lambda level: _steps(level, with_drafts=False),
     "queue of finals, mean/p95": lambda level: _queue(level["engine"]["final_queue_s"]),
     "queue of interims, mean/p95": lambda level: _queue(level["engine"]["interim_queue_s"]),
@@ -63,25 +83,8 @@ ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def _steps(level: dict[str, Any], *, with_drafts: bool = True) -> str:
-    """Of each sequence; the first token of a window and the right ones of a draft take no step of their own."""
-    engine = level["engine"]
-    if engine["tokens"] is None:
-        return report.NOTHING
-    n_steps = engine["tokens"] - engine["windows_done"] - with_drafts * engine["draft_tokens"]["accepted"]
-    return number(n_steps / level["audio_s"], 1)
-
-
-def _queue(wait: dict[str, float | None]) -> str:
-    return f"{number(wait['mean'], 3)}/{number(wait['p95'], 3)}"
-
-
-def _late(late_s: dict[str, Any]) -> str:
-    return f"{1000 * late_s['p99']:.0f}/{1000 * late_s['max']:.0f}" if late_s["n"] else report.NOTHING
-
-
 def complain(result: dict[str, Any]) -> list[str]:
-    """What makes the figures of a run doubtful, and sessions that failed."""
+    """Warnings about sessions that failed and about figures that are not reliable."""
     found = [result["ended_early"]] if result["ended_early"] else []
     for level in result["levels"]:
         mark = f"{level['streams']} streams: "
@@ -90,7 +93,7 @@ def complain(result: dict[str, Any]) -> list[str]:
 
 
 def late_text(late_max_s: float | None) -> list[str]:
-    """A complaint about this generator, if there is reason for one."""
+    """A warning if the load generator was late."""
     if (late_max_s or 0.0) <= LATE_S:
         return []
-    return [f"the generator was up to {late_max_s:.2f} s late; its figures are worse than the server's"]
+    return [f"the load generator was up to {late_max_s:.2f} s late; the figures are worse than the server's"]

@@ -1,4 +1,4 @@
-"""What libraries that take every checkpoint for one of OpenAI's have to be told of another one."""
+"""Adapts libraries that support only OpenAI's checkpoints to other checkpoints."""
 
 import base64
 import gzip
@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def pad_windows_with_silence() -> None:
-    """Let faster-whisper pad short windows as Whisper's own code does. Call it before the peer imports its parts.
+    """Make faster-whisper pad short windows as Whisper's own code does.
 
-    It pads spectrograms with zeros, which is louder than silence: this checkpoint was never shown that.
+    Call this before the peer imports faster-whisper.
+
+    faster-whisper pads spectrograms with zeros, which is louder than silence. This checkpoint was not trained on that.
     """
     import faster_whisper.audio
     import faster_whisper.transcribe
@@ -21,7 +24,7 @@ def pad_windows_with_silence() -> None:
 
 
 def make_multilingual(model_class: Any) -> None:
-    """Let models of faster-whisper take language and task: it knows them by the size of OpenAI's vocabulary."""
+    """Make models of faster-whisper multilingual: it recognises such models by the size of OpenAI's vocabulary."""
     build = model_class.__init__
 
     def init(self: Any, *arguments: Any, **options: Any) -> None:
@@ -31,8 +34,8 @@ def make_multilingual(model_class: Any) -> None:
     model_class.__init__ = init
 
 
-def pad_with_silence(array: Any, length: int = 3000, *, axis: int = -1) -> Any:
-    """A spectrogram of `length` frames; what is missing is as quiet as its quietest place."""
+def pad_with_silence(array: NDArray[np.float32], length: int = 3000, *, axis: int = -1) -> NDArray[np.float32]:
+    """Cut or pad a spectrogram to `length` frames. The padding is as quiet as the quietest value."""
     array = array.take(indices=range(min(length, array.shape[axis])), axis=axis)
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, length - array.shape[axis])
@@ -40,7 +43,7 @@ def pad_with_silence(array: Any, length: int = 3000, *, axis: int = -1) -> Any:
 
 
 def read_vocabulary(folder: Path) -> tuple[dict[bytes, int], dict[str, int]]:
-    """The byte pairs by rank, and the special tokens, from `tokenizer.json`."""
+    """The ranks of the byte pairs and the ids of the special tokens in `tokenizer.json`."""
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     special = {each["content"]: each["id"] for each in tokenizer["added_tokens"]}
     bytes_of = {letter: byte for byte, letter in _letters().items()}
@@ -53,7 +56,7 @@ def read_vocabulary(folder: Path) -> tuple[dict[bytes, int], dict[str, int]]:
 
 
 def alignment_heads(folder: Path) -> str:
-    """Those of `generation_config.json`, as openai-whisper writes them down."""
+    """The alignment heads of `generation_config.json` in the encoding of openai-whisper."""
     config = json.loads((folder / "config.json").read_text())
     mask = np.zeros((config["decoder_layers"], config["decoder_attention_heads"]), bool)
     for layer, head in json.loads((folder / "generation_config.json").read_text())["alignment_heads"]:
@@ -62,7 +65,7 @@ def alignment_heads(folder: Path) -> str:
 
 
 class _Multilingual:
-    """A model of CTranslate2 that says that it is."""
+    """A CTranslate2 model that reports that it is multilingual."""
 
     is_multilingual = True
 
@@ -74,7 +77,7 @@ class _Multilingual:
 
 
 def _letters() -> dict[int, str]:
-    """The letter that stands for each byte in byte-level vocabularies: itself if it can be printed, else one behind."""
+    """The letter for each byte in byte-level vocabularies: itself if it is printable, otherwise one above U+00FF."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in set(plain)]
     return {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}

@@ -1,4 +1,7 @@
-"""WhisperLive on loopback: `python whisperlive_server.py PORT CT2_FOLDER MAX_CLIENTS [batch]`, in its environment."""
+"""Starts WhisperLive on loopback, in its environment.
+
+python whisperlive_server.py PORT CT2_FOLDER MAX_CLIENTS [batch]
+"""
 
 import sys
 
@@ -6,6 +9,7 @@ from checkpoint import make_multilingual, pad_windows_with_silence
 
 
 def main() -> None:
+    """Adapt its libraries and run its server."""
     port, ct2_folder, max_clients, *mode = sys.argv[1:]
     pad_windows_with_silence()
     from whisper_live.server import TranscriptionServer
@@ -13,7 +17,7 @@ def main() -> None:
 
     make_multilingual(WhisperModel)
 
-    # Its own command line binds every interface; the rest is as that has it for a model of one's own.
+    # Its own command line binds every interface. The other arguments are those that it uses for a custom model.
     TranscriptionServer().run(
         "127.0.0.1",
         port=int(port),

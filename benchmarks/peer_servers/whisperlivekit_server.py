@@ -1,6 +1,6 @@
-"""WhisperLiveKit on loopback: `python whisperlivekit_server.py FOLDER ARGUMENTS`, in its environment.
+"""Starts WhisperLiveKit: `python whisperlivekit_server.py FOLDER ARGUMENTS`, in its environment.
 
-What follows the folder of the checkpoint goes to `whisperlivekit-server`.
+FOLDER is the checkpoint. ARGUMENTS go to `whisperlivekit-server`.
 """
 
 import sys
@@ -10,20 +10,24 @@ from checkpoint import alignment_heads, make_multilingual, pad_windows_with_sile
 
 
 def main() -> None:
+    """Adapt its libraries and run its server."""
     folder = Path(sys.argv[1])
     sys.argv[1:] = [*sys.argv[2:], "--custom-alignment-heads", alignment_heads(folder)]
     pad_windows_with_silence()
     from faster_whisper import WhisperModel
 
     make_multilingual(WhisperModel)
-    tell_whisper(folder)
+    install_vocabulary(folder)
     from whisperlivekit.basic_server import main as serve
 
     serve()
 
 
-def tell_whisper(folder: Path) -> None:
-    """Give its copy of openai-whisper the checkpoint's vocabulary: it brings OpenAI's, and counts languages by size."""
+def install_vocabulary(folder: Path) -> None:
+    """Install the checkpoint's vocabulary in its copy of openai-whisper.
+
+    The copy has OpenAI's vocabulary, and derives the number of languages from its size.
+    """
     import tiktoken
     from whisperlivekit.whisper import tokenizer
     from whisperlivekit.whisper.model import Whisper

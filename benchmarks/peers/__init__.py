@@ -1,1 +1,1 @@
-"""Other live and offline engines, and how they are started and spoken to."""
+"""Other transcription engines and servers: how they are started, and clients of their protocols."""

@@ -1,6 +1,6 @@
-"""Clients of tutti and of its peers that all keep the same log: what a reader saw, and when.
+"""Clients of tutti and of its peers that keep the same log: the captions that a reader sees, and when.
 
-Each one speaks its server's own protocol at the pace of speech, and translates what comes back into captions.
+Each client speaks the protocol of its server, sends audio at the pace of speech, and turns messages into captions.
 """
 
 import asyncio
@@ -18,19 +18,28 @@ from websockets.exceptions import WebSocketException
 
 from app.media.pcm import Samples
 from benchmarks.live.captions import Caption
-from benchmarks.live.client import CHUNK_S, CHUNK_SAMPLES, GRACE_S, ClientLog, StreamLog, described, speak, stream
-from benchmarks.live.encodings import PLAIN, encode
+from benchmarks.live.client import (
+    CHUNK_S,
+    CHUNK_SAMPLES,
+    GRACE_S,
+    ClientLog,
+    StreamLog,
+    describe_error,
+    send_paced,
+    stream,
+)
+from benchmarks.live.encodings import PCM_16K, encode
 from benchmarks.live.latencies import captions, problems
 
 QUIET_S = 12.0
-"""A server without a last message has said all when it has said nothing new for so long behind the audio.
+"""A server without a last message is taken to be done after this many seconds without new text after the audio.
 
-WhisperLive completes its last segment after eleven equal readings of it: 7 s on a machine that had other work too.
+WhisperLive completes its last segment after eleven equal hypotheses: 7 s on a machine that was also doing other work.
 """
 DRAIN_S = 20.0
-"""A server that still has something new to say by then is not waited for any longer."""
+"""Longest time that a client waits for text after the audio, in seconds."""
 READY_TIMEOUT_S = 120.0
-"""For a peer that loads its model when the first client comes."""
+"""Seconds added to the timeout of a session, for a peer that loads its model when the first client connects."""
 
 
 class PeerFailed(Exception):
@@ -39,104 +48,110 @@ class PeerFailed(Exception):
 
 @dataclass(slots=True)
 class CaptionLog(ClientLog):
-    """What one client of any server did, and what it saw."""
+    """What one client of any server did, and the captions it received."""
 
     captions: list[Caption] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """Promises that were not kept, where the server makes any."""
+    """Guarantees of the protocol that were broken, if the server gives any."""
 
-    def note(self, shown: str, stable: str) -> None:
-        """Keep what is new of a text that has just come."""
+    def add_caption(self, shown: str, stable: str) -> None:
+        """Record a text that has just arrived, unless it is the same as the last one."""
         last = self.captions[-1] if self.captions else None
         if not last or (last.shown, last.stable) != (shown, stable):
             self.captions.append(Caption(time.monotonic(), shown, stable))
 
 
-Converse = Callable[[str, CaptionLog, str], Awaitable[None]]
-"""Stream a recording to the server at a URL, in a language, and fill in the log up to the last text."""
+PeerClient = Callable[[str, CaptionLog, str], Awaitable[None]]
+"""Streams the recording of a log to the server at a URL, in a language, and fills in the log until the last text."""
 
 
-async def listen(converse: Converse, url: str, log: CaptionLog, *, language: str, delay_s: float) -> None:
-    """One client, `delay_s` from now. A session that fails is noted in the log, not raised."""
+async def run_client(client: PeerClient, url: str, log: CaptionLog, *, language: str, delay_s: float) -> None:
+    """Run one client after `delay_s` seconds. A failure is recorded in the log, not raised."""
     await asyncio.sleep(delay_s)
     try:
         async with asyncio.timeout(READY_TIMEOUT_S + log.recording.audio_s + GRACE_S):
-            await converse(url, log, language)
+            await client(url, log, language)
     except* (OSError, PeerFailed, WebSocketException) as group:
-        log.failure = described(group)
+        log.failure = describe_error(group)
     finally:
-        log.spoken.set()
+        log.all_sent.set()
 
 
-async def converse_tutti(url: str, log: CaptionLog, language: str) -> None:
-    seen = StreamLog(log.recording, spoken=log.spoken)
+async def tutti_client(url: str, log: CaptionLog, language: str) -> None:
+    """The Python client of tutti."""
+    seen = StreamLog(log.recording, all_sent=log.all_sent)
     try:
         await stream(url, seen, language=language)
     finally:
-        log.begun, log.late_s, log.blocked_s, log.failure = seen.begun, seen.late_s, seen.blocked_s, seen.failure
+        log.started_at, log.late_s, log.blocked_s = seen.started_at, seen.late_s, seen.blocked_s
+        log.failure = seen.failure
         log.captions, log.problems = captions(seen), problems(seen)
 
 
-async def converse_whisperlive(url: str, log: CaptionLog, language: str) -> None:
-    """With the voice detection that its own client asks for. It has no flush and no last message."""
+async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
+    """A client of WhisperLive, with the voice detection that WhisperLive's own client enables.
+
+    The protocol has no flush and no last message.
+    """
     async with _connected(url) as socket:
-        asked = {"uid": str(id(log)), "language": language, "task": "transcribe", "model": "custom", "use_vad": True}
-        await socket.send(json.dumps(asked))
+        options = {"uid": str(id(log)), "language": language, "task": "transcribe", "model": "custom", "use_vad": True}
+        await socket.send(json.dumps(options))
         while (message := await _receive(socket)).get("message") != "SERVER_READY":
             if message.get("status") in ("WAIT", "ERROR"):
                 raise PeerFailed(str(message))
         text = WhisperLiveText()
 
-        async def read() -> None:
+        async def receive() -> None:
             async for frame in socket:
-                log.note(*text.take(json.loads(frame)))
+                log.add_caption(*text.apply(json.loads(frame)))
 
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(read())
-            await speak(log, lambda samples: socket.send(samples.astype(np.float32).tobytes()))
+            receiving = tasks.create_task(receive())
+            await send_paced(log, lambda samples: socket.send(samples.astype(np.float32).tobytes()))
             await _until_quiet(log)
-            reading.cancel()
+            receiving.cancel()
         await socket.send(b"END_OF_AUDIO")
 
 
-async def converse_whisperlivekit(url: str, log: CaptionLog, language: str) -> None:
+async def whisperlivekit_client(url: str, log: CaptionLog, language: str) -> None:
+    """A client of WhisperLiveKit. An empty message ends the audio, and `ready_to_stop` ends the session."""
     async with _connected(f"{url}/asr?language={language}") as socket:
 
-        async def read() -> None:
+        async def receive() -> None:
             while (message := await _receive(socket)).get("type") != "ready_to_stop":
                 if message.get("error"):
                     raise PeerFailed(str(message["error"]))
                 if "lines" in message:
-                    log.note(*whisperlivekit_text(message))
+                    log.add_caption(*whisperlivekit_text(message))
 
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(read())
-            await speak(log, lambda samples: socket.send(encode(samples, PLAIN)))
+            receiving = tasks.create_task(receive())
+            await send_paced(log, lambda samples: socket.send(encode(samples, PCM_16K)))
             await socket.send(b"")
-            await asyncio.wait([reading], timeout=DRAIN_S)
-            reading.cancel()
+            await asyncio.wait([receiving], timeout=DRAIN_S)
+            receiving.cancel()
 
 
-async def converse_whisper_streaming(url: str, log: CaptionLog, language: str) -> None:
-    """Over bare TCP; the language was told when the server was started.
+async def whisper_streaming_client(url: str, log: CaptionLog, language: str) -> None:
+    """A client of whisper_streaming over plain TCP. The server has its language since its start.
 
-    It reads again only when more audio comes, and a word stands once two readings agree: so silence is sent behind the
-    recording, as from a microphone that stays open, as long as it brings anything new.
+    The server decodes only when more audio arrives, and a word is final once two hypotheses agree. So the client sends
+    silence after the recording, like a microphone that stays open, for as long as new text arrives.
     """
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
 
     async def send(samples: Samples) -> None:
-        writer.write(encode(samples, PLAIN))
+        writer.write(encode(samples, PCM_16K))
         await writer.drain()
 
-    async def read() -> None:
+    async def receive() -> None:
         text = ""
         async for line in reader:
-            # Begin and end in ms, then words that bring their own spaces.
+            # Begin and end in ms, then words with their own leading spaces.
             _begin, _end, words = line.decode().rstrip("\n").split(" ", 2)
             text += words
-            log.note(text.strip(), text.strip())
+            log.add_caption(text.strip(), text.strip())
 
     async def keep_silent() -> None:
         silence = np.zeros(CHUNK_SAMPLES, np.float32)
@@ -146,28 +161,28 @@ async def converse_whisper_streaming(url: str, log: CaptionLog, language: str) -
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(read())
-            await speak(log, send)
+            receiving = tasks.create_task(receive())
+            await send_paced(log, send)
             silent = tasks.create_task(keep_silent())
             await _until_quiet(log)
             silent.cancel()
-            if reading.done():
+            if receiving.done():
                 raise PeerFailed("the server closed the connection")
-            # It dies of clients that leave before it has read all, and closes then.
+            # The server crashes when a client leaves before everything is read. After EOF it closes by itself.
             writer.write_eof()
     finally:
         writer.close()
 
 
 class WhisperLiveText:
-    """The text of a session. Its messages hold the last ten segments; those that are completed stay as they are."""
+    """The text of a WhisperLive session. Messages hold the last ten segments. A completed segment does not change."""
 
     def __init__(self) -> None:
         self._completed: dict[float, str] = {}
         self._open = ""
 
-    def take(self, message: dict[str, Any]) -> tuple[str, str]:
-        """All text, and the part of it that is completed."""
+    def apply(self, message: dict[str, Any]) -> tuple[str, str]:
+        """Update the text with a message. Returns all text, and the completed part of it."""
         if "segments" in message:
             segments = message["segments"]
             self._completed |= {float(each["start"]): each["text"].strip() for each in segments if each["completed"]}
@@ -177,7 +192,7 @@ class WhisperLiveText:
 
 
 def whisperlivekit_text(message: dict[str, Any]) -> tuple[str, str]:
-    """All text of a message, which holds the whole session, and the part of it that is in lines."""
+    """All text of a WhisperLiveKit session from one message, and the part of it that is in lines."""
     stable = " ".join(line["text"].strip() for line in message["lines"] if line["text"])
     return f"{stable} {message['buffer_transcription'].strip()}".strip(), stable
 
@@ -194,10 +209,11 @@ async def _receive(socket: ClientConnection) -> dict[str, Any]:
 
 
 async def _until_quiet(log: CaptionLog) -> None:
-    ended = time.monotonic()
+    """Wait until no new text has arrived for `QUIET_S`, but no longer than `DRAIN_S`."""
+    sent_at = time.monotonic()
     while True:
-        last = max(log.captions[-1].at if log.captions else 0.0, ended)
-        wait_s = min(last + QUIET_S, ended + DRAIN_S) - time.monotonic()
+        last = max(log.captions[-1].arrived_at if log.captions else 0.0, sent_at)
+        wait_s = min(last + QUIET_S, sent_at + DRAIN_S) - time.monotonic()
         if wait_s <= 0:
             return
         await asyncio.sleep(wait_s)

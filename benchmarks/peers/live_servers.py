@@ -1,4 +1,4 @@
-"""The live servers that `benchmarks.live_peers` compares: how each is started and spoken to."""
+"""The live servers that `benchmarks.live_peers` compares: how each is started, and its client."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -8,128 +8,138 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.peers.live_clients import (
-    Converse,
-    converse_tutti,
-    converse_whisper_streaming,
-    converse_whisperlive,
-    converse_whisperlivekit,
+    PeerClient,
+    tutti_client,
+    whisper_streaming_client,
+    whisperlive_client,
+    whisperlivekit_client,
 )
 from benchmarks.server import RunningServer, free_port, running_process, running_server
 
 ENVIRONMENTS = Path("build/peers")
-"""Where `benchmarks/peers.sh` installs them."""
+"""The folder into which `benchmarks/peers.sh` installs the peers."""
 PROGRAMS = Path(__file__).parents[1] / "peer_servers"
+"""The programs that start the peers inside their own environments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What all of them are given."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSetup:
+    """The setup that every server receives."""
 
     folder: str
-    """The checkpoint as transformers has it."""
+    """The checkpoint folder in the layout of transformers."""
     ct2_folder: str
-    """Converted for CTranslate2."""
+    """The same checkpoint, converted for CTranslate2."""
     language: str
     n_threads: int
     n_streams: int
-    """The most clients at a time."""
+    """The largest number of simultaneous clients."""
 
     @property
     def environment(self) -> dict[str, str]:
+        """Environment variables of the server's process."""
         n = str(self.n_threads)
         return {"OMP_NUM_THREADS": n, "MKL_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n, "HF_HUB_OFFLINE": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class PeerKind:
+class PeerServer:
+    """A server in the comparison."""
+
     title: str
-    start: Callable[[Setting], AbstractContextManager[list[RunningServer]]]
-    """One server for all clients, or as many as there may be clients where it takes one at a time."""
-    converse: Converse
+    start: Callable[[ServerSetup], AbstractContextManager[list[RunningServer]]]
+    """Starts one server for all clients, or one for each client if it serves only one at a time."""
+    client: PeerClient
     environment: str = ""
-    """Its folder in `ENVIRONMENTS`; empty for what runs in this one."""
+    """Its folder in `ENVIRONMENTS`. Empty if it runs in the environment of this process."""
 
     @property
     def python(self) -> Path:
+        """The Python interpreter that runs the server."""
         return ENVIRONMENTS / self.environment / "bin" / "python" if self.environment else Path(sys.executable)
 
 
 @contextmanager
-def tutti(setting: Setting) -> Iterator[list[RunningServer]]:
-    arguments = ["--threads", str(setting.n_threads), "--max-sessions", str(setting.n_streams + 1)]
-    with running_server(["--model", setting.folder, *arguments]) as server:
+def tutti(setup: ServerSetup) -> Iterator[list[RunningServer]]:
+    """`tutti serve`."""
+    arguments = ["--threads", str(setup.n_threads), "--max-sessions", str(setup.n_streams + 1)]
+    with running_server(["--model", setup.folder, *arguments]) as server:
         yield [server]
 
 
 @contextmanager
-def whisperlive(setting: Setting, *mode: str) -> Iterator[list[RunningServer]]:
+def whisperlive(setup: ServerSetup, *mode: str) -> Iterator[list[RunningServer]]:
+    """WhisperLive with one model for all clients; with the mode "batch" it also batches their windows."""
     port = free_port()
     program = str(PROGRAMS / "whisperlive_server.py")
-    command = [_python("whisperlive"), program, str(port), setting.ct2_folder, str(setting.n_streams + 1), *mode]
-    with running_process(command, port, ready_path="", environment=setting.environment) as server:
+    command = [_python("whisperlive"), program, str(port), setup.ct2_folder, str(setup.n_streams + 1), *mode]
+    with running_process(command, port, ready_path="", environment=setup.environment) as server:
         yield [server]
 
 
 @contextmanager
-def whisperlivekit(setting: Setting, *, policy: Callable[[Setting], Sequence[str]]) -> Iterator[list[RunningServer]]:
-    """On raw PCM, without the warm-up file that it would download."""
+def whisperlivekit(
+    setup: ServerSetup, *, policy: Callable[[ServerSetup], Sequence[str]]
+) -> Iterator[list[RunningServer]]:
+    """WhisperLiveKit on raw PCM, without the warm-up file that it would download."""
     port = free_port()
-    command = [_python("whisperlivekit"), str(PROGRAMS / "whisperlivekit_server.py"), setting.folder]
+    command = [_python("whisperlivekit"), str(PROGRAMS / "whisperlivekit_server.py"), setup.folder]
     command += ["--host", "127.0.0.1", "--port", str(port), "--pcm-input", "--warmup-file", ""]
-    command += ["--language", setting.language, *policy(setting)]
-    with running_process(command, port, ready_path="/health", environment=setting.environment) as server:
+    command += ["--language", setup.language, *policy(setup)]
+    with running_process(command, port, ready_path="/health", environment=setup.environment) as server:
         yield [server]
 
 
 @contextmanager
-def whisper_streaming(setting: Setting) -> Iterator[list[RunningServer]]:
-    """A process for each client, as it serves one at a time.
+def whisper_streaming(setup: ServerSetup) -> Iterator[list[RunningServer]]:
+    """whisper_streaming: one process for each client, because it serves one client at a time.
 
-    Its voice detection is asked for, as without it this checkpoint repeats itself in pauses.
+    Its voice detection is on, because without it this checkpoint repeats text in pauses.
     """
     command = [_python("whisper_streaming"), str(PROGRAMS / "whisper_streaming_server.py")]
-    command += [str(ENVIRONMENTS / "whisper_streaming" / "source"), "--model_dir", setting.ct2_folder]
-    command += ["--language", setting.language, "--host", "127.0.0.1", "--log-level", "WARNING", "--vad"]
+    command += [str(ENVIRONMENTS / "whisper_streaming" / "source"), "--model_dir", setup.ct2_folder]
+    command += ["--language", setup.language, "--host", "127.0.0.1", "--log-level", "WARNING", "--vad"]
     with ExitStack() as stack:
         servers = []
-        for _ in range(setting.n_streams):
+        for _ in range(setup.n_streams):
             port = free_port()
             running = running_process(
-                [*command, "--port", str(port)], port, ready_path="", environment=setting.environment
+                [*command, "--port", str(port)], port, ready_path="", environment=setup.environment
             )
             servers.append(stack.enter_context(running))
         yield servers
 
 
-def _local_agreement(setting: Setting) -> list[str]:
-    return ["--backend-policy", "localagreement", "--backend", "faster-whisper", "--model_dir", setting.ct2_folder]
+def _local_agreement(setup: ServerSetup) -> list[str]:
+    """Arguments for the LocalAgreement policy."""
+    return ["--backend-policy", "localagreement", "--backend", "faster-whisper", "--model_dir", setup.ct2_folder]
 
 
-def _simul_streaming(setting: Setting) -> list[str]:
-    """The fast encoder, which it takes by itself when it can; its decoder is PyTorch's in any case."""
-    return ["--model-path", setting.folder, "--encoder-model-path", setting.ct2_folder, "--backend", "faster-whisper"]
+def _simul_streaming(setup: ServerSetup) -> list[str]:
+    """Arguments for the SimulStreaming policy, with the encoder of faster-whisper. The decoder is always PyTorch's."""
+    return ["--model-path", setup.folder, "--encoder-model-path", setup.ct2_folder, "--backend", "faster-whisper"]
 
 
-KINDS = {
-    "tutti": PeerKind("tutti", tutti, converse_tutti),
-    "whisperlive": PeerKind("WhisperLive", whisperlive, converse_whisperlive, "whisperlive"),
-    "whisperlive-batch": PeerKind(
-        "WhisperLive, batched", lambda setting: whisperlive(setting, "batch"), converse_whisperlive, "whisperlive"
+PEER_SERVERS = {
+    "tutti": PeerServer("tutti", tutti, tutti_client),
+    "whisperlive": PeerServer("WhisperLive", whisperlive, whisperlive_client, "whisperlive"),
+    "whisperlive-batch": PeerServer(
+        "WhisperLive, batched", lambda setup: whisperlive(setup, "batch"), whisperlive_client, "whisperlive"
     ),
-    "simulstreaming": PeerKind(
+    "simulstreaming": PeerServer(
         "WhisperLiveKit, SimulStreaming",
         partial(whisperlivekit, policy=_simul_streaming),
-        converse_whisperlivekit,
+        whisperlivekit_client,
         "whisperlivekit",
     ),
-    "localagreement": PeerKind(
+    "localagreement": PeerServer(
         "WhisperLiveKit, LocalAgreement",
         partial(whisperlivekit, policy=_local_agreement),
-        converse_whisperlivekit,
+        whisperlivekit_client,
         "whisperlivekit",
     ),
-    "whisper_streaming": PeerKind(
-        "whisper_streaming", whisper_streaming, converse_whisper_streaming, "whisper_streaming"
+    "whisper_streaming": PeerServer(
+        "whisper_streaming", whisper_streaming, whisper_streaming_client, "whisper_streaming"
     ),
 }
 

@@ -8,6 +8,7 @@ import wave
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -18,10 +19,18 @@ from hypothesis import strategies as st
 
 from app.service.settings import Settings
 from benchmarks import accuracy
-from benchmarks.accuracy import ALL_HUMAN, ALL_SYNTHETIC, NOBODY
+from benchmarks.accuracy import ALL_HUMAN, ALL_SYNTHETIC, NO_SPEECH
 from benchmarks.files.labelled_clips import Clip, load_clips, to_wav
-from benchmarks.files.transcribers import Heard, Listener, Setup, listen_by_peer, listen_by_rest, listen_live
-from benchmarks.live.faulty_proxy import relay
+from benchmarks.files.transcribers import (
+    ClipResult,
+    ClipTranscriber,
+    Setup,
+    TranscribeClips,
+    transcribe_live,
+    transcribe_over_rest,
+    transcribe_with_peer,
+)
+from benchmarks.live.faulty_proxy import faulty_proxy
 from benchmarks.recordings import REPOSITORY
 from benchmarks.scoring import WordErrors, align, edit_distance
 from tests.app.conftest import running
@@ -32,7 +41,7 @@ LETTERS = st.text("ab c", max_size=12)
 
 
 def clip(name: str, kind: str, *texts: str, language: str = "en") -> Clip:
-    return Clip(name, kind, tuple(QUIET for _ in texts), texts, language)
+    return Clip(name=name, kind=kind, channels=tuple(QUIET for _ in texts), texts=texts, language=language)
 
 
 CLIPS = [
@@ -47,23 +56,23 @@ CLIPS = [
 
 def fake(
     title: str, texts: dict[str, tuple[str, ...]], *, needs: str = "json", failures: Sequence[str] = ()
-) -> Listener:
-    """Hears what is said in a clip, unless told otherwise; the last clip first."""
+) -> ClipTranscriber:
+    """Returns the reference of each clip or the text given for it, the last clip first."""
 
-    async def listen(setup: Setup, clips: Sequence[Clip], note: Callable[[Heard], None]) -> None:
+    async def transcribe(setup: Setup, clips: Sequence[Clip], on_result: Callable[[ClipResult], None]) -> None:
         for each in reversed(clips):
             failure = "lost" if each.name in failures else None
-            note(Heard(each, texts.get(each.name, each.texts), failure=failure))
+            on_result(ClipResult(each, texts.get(each.name, each.texts), failure=failure))
 
-    return Listener(title, listen, needs)
+    return ClipTranscriber(title, transcribe, needs)
 
 
 def run(
-    listeners: dict[str, Listener], monkeypatch: pytest.MonkeyPatch, path: Path, *arguments: str
-) -> tuple[Result, dict]:
-    monkeypatch.setattr(accuracy, "LISTENERS", listeners)
+    transcribers: dict[str, ClipTranscriber], monkeypatch: pytest.MonkeyPatch, path: Path, *arguments: str
+) -> tuple[Result, dict[str, Any]]:
+    monkeypatch.setattr(accuracy, "TRANSCRIBERS", transcribers)
     monkeypatch.setattr(accuracy, "bundled_clips", lambda limit: CLIPS)
-    engines = ",".join(listeners)
+    engines = ",".join(transcribers)
     ran = CliRunner().invoke(accuracy.main, ["--engines", engines, "--json", str(path), "--markdown", *arguments])
     return ran, json.loads(path.read_text())
 
@@ -75,8 +84,8 @@ def test_an_edit_distance_is_the_cost_of_the_best_alignment(a: str, b: str) -> N
 
 
 def test_channels_are_scored_by_themselves() -> None:
-    """A word that was heard on the other channel is missing on one and too much on the other."""
-    score = accuracy.score(Heard(clip("a", "call", "red green", "blue"), ("red", "green blue")))
+    """A word that was results on the other channel is missing on one and too much on the other."""
+    score = accuracy.score(ClipResult(clip("a", "call", "red green", "blue"), ("red", "green blue")))
     assert (score.files, score.audio_s, score.words) == (1, 1.0, WordErrors(0, 1, 1, 3))
     # "red green" is 9 characters, "blue" 4.
     assert (score.character_errors, score.characters) == (6 + 6, 13)
@@ -84,15 +93,15 @@ def test_channels_are_scored_by_themselves() -> None:
 
 def test_words_where_nobody_speaks_are_made_up() -> None:
     """They are no part of the error rates."""
-    score = accuracy.score(Heard(clip("a", "noise", ""), ("thank you",)))
+    score = accuracy.score(ClipResult(clip("a", "noise", ""), ("thank you",)))
     assert (score.made_up_files, score.made_up_words) == (1, 2)
     assert score.words.rate is None
-    assert accuracy.score(Heard(clip("a", "noise", ""), (" ... ",))).made_up_files == 0
+    assert accuracy.score(ClipResult(clip("a", "noise", ""), (" ... ",))).made_up_files == 0
 
 
 def test_languages_are_scored_by_their_own_rules() -> None:
-    heard = Heard(clip("a", "human", "Am one-Tag!", language="de"), ("am one tag",))
-    assert accuracy.score(heard).words == WordErrors(0, 0, 0, 3)
+    result = ClipResult(clip("a", "human", "Am one-Tag!", language="de"), ("am one tag",))
+    assert accuracy.score(result).words == WordErrors(0, 0, 0, 3)
 
 
 def test_kinds_are_added_up_by_who_speaks() -> None:
@@ -104,23 +113,23 @@ def test_kinds_are_added_up_by_who_speaks() -> None:
         "human-read": ["b"],
         "human-nonnative": ["c"],
         ALL_HUMAN: ["b"],
-        NOBODY: ["d", "f"],
+        NO_SPEECH: ["d", "f"],
     }
 
 
 def test_engines_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Errors by kind, words where nobody speaks, and how far live is from a file."""
-    listeners = {
+    transcribers = {
         "rest": fake("tutti REST", {"a": ("red green blue",)}),
         "live": fake("tutti live", {"a": ("red",), "d": ("thank you",)}),
         "else": fake("else", {}, needs="no_such_module"),
     }
-    ran, result = run(listeners, monkeypatch, tmp_path / "a.json")
+    ran, result = run(transcribers, monkeypatch, tmp_path / "a.json")
     assert ran.exit_code == 0, ran.output
     assert result["live_minus_rest_points"][ALL_SYNTHETIC] == pytest.approx(100 * 2 / 9)
     assert "| synth-call | 2 | 9 | 11.1/15.4 | 33.3/43.6 | not installed | +22.2 |" in ran.output
     assert "| human-read | 1 | 3 | 0.0/0.0 | 0.0/0.0 | not installed | +0.0 |" in ran.output
-    assert f"| {NOBODY}, 2 files, 0.0 min: words made up | 0 | 2 | not installed |" in ran.output
+    assert f"| {NO_SPEECH}, 2 files, 0.0 min: words made up | 0 | 2 | not installed |" in ran.output
     assert f"| {ALL_SYNTHETIC}: missing of 9 words | 1 | 3 | not installed |" in ran.output
     assert f"{ALL_SYNTHETIC}: live differs from REST by +22.22 points, not within 0.3" in ran.output
     assert f"{ALL_HUMAN}: live differs from REST by +0.00 points, within 0.3" in ran.output
@@ -131,12 +140,12 @@ def test_engines_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_live_is_compared_with_the_same_decoding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Live is greedy, and so is the REST it is held against where both were asked."""
-    listeners = {
+    transcribers = {
         "rest": fake("tutti REST", {}),
         "rest-greedy": fake("tutti REST, greedy", {"a": ("red",)}),
         "live": fake("tutti live", {"a": ("red",)}),
     }
-    ran, result = run(listeners, monkeypatch, tmp_path / "a.json")
+    ran, result = run(transcribers, monkeypatch, tmp_path / "a.json")
     assert result["live_minus_rest_points"][ALL_SYNTHETIC] == 0.0
     assert f"{ALL_SYNTHETIC}: live differs from REST, greedy by +0.00 points, within 0.3" in ran.output
 
@@ -159,7 +168,7 @@ def test_what_makes_no_sense_is_told(arguments: tuple[str, ...], expected: str) 
     assert expected in ran.output
 
 
-def write_manifest(folder: Path, *lines: dict) -> None:
+def write_manifest(folder: Path, *lines: dict[str, Any]) -> None:
     """With files of a tenth of a second, 8 kHz; the left channel is louder."""
     for line in lines:
         with wave.open(str(folder / line["file"]), "wb") as file:
@@ -216,63 +225,65 @@ def made_up(name: str, *spoken: Sequence[int]) -> Clip:
     channels = [np.concatenate((silence(0.2), speech(words), silence(0.7))) for words in spoken]
     longest = max(map(len, channels))
     pcm = tuple(np.rint(np.pad(each, (0, longest - len(each))) * 32768).astype(np.int16) for each in channels)
-    return Clip(name, "synth-made-up", pcm, tuple(said(words) for words in spoken))
+    return Clip(name=name, kind="synth-made-up", channels=pcm, texts=tuple(said(words) for words in spoken))
 
 
-@pytest.mark.parametrize("listen", [listen_by_rest, listen_live])
-async def test_both_doors_of_the_service_hear_every_channel(listen: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transcribe", [transcribe_over_rest, transcribe_live])
+async def test_both_doors_of_the_service_hear_every_channel(transcribe: TranscribeClips, tmp_path: Path) -> None:
     """Each clip once, with its text on its own channel; live there are interims on the way."""
     clips = [made_up("a", [1, 2, 3]), made_up("b", [4, 5, 6], [7, 8]), made_up("c", [9, 10])]
-    heard: list[Heard] = []
+    results: list[ClipResult] = []
     async with asyncio.timeout(30), running(Settings(port=0, max_ahead_s=600.0), FakeTranscriber()) as server:
-        setup = Setup(server.http, "", "", tmp_path, n_sessions=2, speed=20.0)
-        await listen(setup, clips, heard.append)
-    assert {each.clip.name: each.texts for each in heard} == {each.name: each.texts for each in clips}
-    assert len(heard) == len(clips)
-    assert [each.failure for each in heard] == [None] * 3
-    if listen is listen_live:
-        assert sum(each.n_interims for each in heard) > 0
+        setup = Setup(url=server.http, folder="", ct2_folder="", scratch=tmp_path, n_sessions=2, speed=20.0)
+        await transcribe(setup, clips, results.append)
+    assert {each.clip.name: each.texts for each in results} == {each.name: each.texts for each in clips}
+    assert len(results) == len(clips)
+    assert [each.failure for each in results] == [None] * 3
+    if transcribe is transcribe_live:
+        assert sum(each.n_interims for each in results) > 0
 
 
-@pytest.mark.parametrize("listen", [listen_by_rest, listen_live])
-async def test_a_clip_that_the_service_refuses_has_failed(listen: Callable, tmp_path: Path) -> None:
-    """The others are heard."""
+@pytest.mark.parametrize("transcribe", [transcribe_over_rest, transcribe_live])
+async def test_a_clip_that_the_service_refuses_has_failed(transcribe: TranscribeClips, tmp_path: Path) -> None:
+    """The others are results."""
     clips = [made_up("a", [1, 2, 3]), replace(made_up("b", [4]), language="xx")]
-    heard: list[Heard] = []
+    results: list[ClipResult] = []
     async with asyncio.timeout(30), running(Settings(port=0, max_ahead_s=600.0), FakeTranscriber()) as server:
-        setup = Setup(server.http, "", "", tmp_path, n_sessions=1, speed=20.0)
-        await listen(setup, clips, heard.append)
-    outcome = {each.clip.name: each.failure for each in heard}
+        setup = Setup(url=server.http, folder="", ct2_folder="", scratch=tmp_path, n_sessions=1, speed=20.0)
+        await transcribe(setup, clips, results.append)
+    outcome = {each.clip.name: each.failure for each in results}
     assert outcome["a"] is None
     assert "language" in str(outcome["b"])
 
 
 async def test_a_clip_whose_connection_is_lost_has_failed(tmp_path: Path) -> None:
     """It is said what was lost, though the clip is still being sent."""
-    heard: list[Heard] = []
+    results: list[ClipResult] = []
     clip = made_up("a", [1, 2, 3] * 20)
     async with (
         asyncio.timeout(30),
         running(Settings(port=0), FakeTranscriber()) as server,
-        relay(server.http) as between,
+        faulty_proxy(server.http) as proxy,
     ):
         listening = asyncio.create_task(
-            listen_live(Setup(between.url, "", "", tmp_path, speed=1.0), [clip], heard.append)
+            transcribe_live(
+                Setup(url=proxy.url, folder="", ct2_folder="", scratch=tmp_path, speed=1.0), [clip], results.append
+            )
         )
         await server.transcriber.opened.wait()
-        between.cut()
+        proxy.drop_connections()
         await listening
-    assert str(heard[0].failure).startswith("ConnectionLost")
+    assert str(results[0].failure).startswith("ConnectionLost")
 
 
 async def test_a_peer_whose_process_ends_has_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Here for want of a checkpoint: every clip is reported, and nothing is left behind."""
-    heard: list[Heard] = []
-    setup = Setup("", str(tmp_path / "nowhere"), "nowhere", tmp_path)
+    results: list[ClipResult] = []
+    setup = Setup(url="", folder=str(tmp_path / "nowhere"), ct2_folder="nowhere", scratch=tmp_path)
     clips = [made_up("a", [1]), made_up("b", [2], [3])]
-    await listen_by_peer(setup, clips, heard.append, peer="fw")
-    assert {each.clip.name: each.texts for each in heard} == {"a": ("",), "b": ("", "")}
-    assert all("its process ended" in str(each.failure) for each in heard)
+    await transcribe_with_peer(setup, clips, results.append, peer="fw")
+    assert {each.clip.name: each.texts for each in results} == {"a": ("",), "b": ("", "")}
+    assert all("its process ended" in str(each.failure) for each in results)
     assert not (tmp_path / "fw.npz").exists()
 
 

@@ -6,9 +6,11 @@ import socket
 import sys
 import wave
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import uvicorn
@@ -20,8 +22,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from benchmarks import asr
+from benchmarks.files.audio_files import AudioFile
 from benchmarks.files.endpoint import Answer
-from benchmarks.files.samples import Sample
 
 TEXTS = ("red green blue white", "left and right", "the end of the line", "over and out")
 HALF_SECOND = 8000
@@ -98,7 +100,7 @@ def manifest(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: str, path: Path) -> tuple[Result, dict]:
+def run(*arguments: str, path: Path) -> tuple[Result, dict[str, Any]]:
     ran = CliRunner().invoke(asr.main, ["--concurrency", "1", "--json", str(path), *arguments])
     return ran, json.loads(path.read_text()) if path.exists() else {}
 
@@ -199,8 +201,8 @@ def answers(latencies_s: Sequence[float], text: str = "one two", n_tokens: int |
     return [Answer(text, latency_s, n_tokens) for latency_s in latencies_s]
 
 
-def sample(text: str = "one two") -> Sample:
-    return Sample("a.wav", b"", text, 3.0)
+def sample(text: str = "one two") -> AudioFile:
+    return AudioFile("a.wav", b"", text, 3.0)
 
 
 def test_figures_are_exact() -> None:
@@ -254,7 +256,7 @@ def test_output_is_counted_by_whoever_knows(
 def test_tokens_are_read_from_usage(endpoint: FakeEndpoint, manifest: Path, tmp_path: Path) -> None:
     for i, text in enumerate(TEXTS):
         body = {"text": text, "usage": {"type": "tokens", "output_tokens": 10}}
-        endpoint.answers[f"{i}.wav"] = lambda body=body: JSONResponse(body)
+        endpoint.answers[f"{i}.wav"] = partial(JSONResponse, body)
     ran, result = run("--url", endpoint.url, "--manifest", str(manifest), path=tmp_path / "a.json")
     (level,) = result["levels"]
     assert level["output_unit"] == "tokens"
@@ -270,7 +272,7 @@ class FakeDataset:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def cast_column(self, column: str, feature: object) -> list[dict]:
+    def cast_column(self, column: str, feature: object) -> list[dict[str, Any]]:
         assert (column, feature) == ("audio", "undecoded")
         first = (self.folder / "0.wav").read_bytes()
         return [

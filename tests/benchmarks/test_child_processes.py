@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -38,9 +39,8 @@ def is_gone(pid: int) -> bool:
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)
-            with open(f"/proc/{pid}/stat") as stat:
-                if stat.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
         except (ProcessLookupError, FileNotFoundError):
             return True
     return False

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import engine_throughput
-from benchmarks.engine_throughput import Work, floor_s, main, shares
+from benchmarks.engine_throughput import Work, lower_bound_s, main, shares
 from engine.config import EngineConfig
 from engine.model.random_weights import random_checkpoint
 from engine.runner import load_runner
@@ -17,8 +17,8 @@ SMALLEST = ["--models", "random:tiny", "--concurrency", "2", "--requests", "1", 
 
 @pytest.fixture(autouse=True)
 def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_throughput, "LEAST_REQUESTS", 4)
-    monkeypatch.setattr(engine_throughput, "WARM_S", 0.1)
+    monkeypatch.setattr(engine_throughput, "MIN_REQUESTS", 4)
+    monkeypatch.setattr(engine_throughput, "WARM_UP_S", 0.1)
 
 
 def test_every_request_gets_its_tokens(tmp_path: Path) -> None:
@@ -48,7 +48,10 @@ def test_what_a_machine_cannot_do_is_left_out(tmp_path: Path, monkeypatch: pytes
     options = ["--audio-s", "0.5", "--tokens", "2", "--ablation", "--json", str(tmp_path / "a.json")]
     ran = CliRunner().invoke(main, [*SMALLEST, *options])
     assert ran.exit_code == 0, ran.output
-    assert "random:tiny with FlashInfer for steps too: not here: kernels flashinfer: expected 16 bits" in ran.output
+    assert (
+        "random:tiny with FlashInfer for steps too: not available here: kernels flashinfer: expected 16 bits"
+        in ran.output
+    )
 
 
 def test_other_numbers_of_tokens_fail_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,13 +59,13 @@ def test_other_numbers_of_tokens_fail_it(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(engine_throughput.Work, "window", lambda self, index: Work(0.5, 2).window_of(index, 2))
     ran = CliRunner().invoke(main, [*SMALLEST, "--tokens", "3", "--json", str(tmp_path / "a.json")])
     assert ran.exit_code == 1
-    assert "4 requests got other numbers of tokens than 3" in ran.output
+    assert "4 requests got a number of tokens other than 3" in ran.output
 
 
 def test_the_floor_is_that_of_the_published_arithmetic() -> None:
     """large-v3, of which one window is 2.59 TFLOP: 3.75 ms, and 24 steps that read weights, keys and values."""
     runner = load_runner(EngineConfig(model="random:tiny", device="cpu", n_slots=1))
-    small = floor_s(runner, 1, Work(7.0, 24))
+    small = lower_bound_s(runner, 1, Work(7.0, 24))
     runner.checkpoint = random_checkpoint("random:large-v3")
-    assert 1 / floor_s(runner, 64, Work(7.0, 24)) == pytest.approx(190, rel=0.02)
-    assert small < floor_s(runner, 1, Work(7.0, 24))
+    assert 1 / lower_bound_s(runner, 64, Work(7.0, 24)) == pytest.approx(190, rel=0.02)
+    assert small < lower_bound_s(runner, 1, Work(7.0, 24))

@@ -1,39 +1,42 @@
-"""The most live sessions a server holds: callers of their own process against a real server, and the verdict."""
+"""The most live sessions a server holds: load clients in their own process against a real server, and the verdict."""
 
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from app.service.settings import Settings
 from benchmarks import live_capacity, machine
-from benchmarks.live.load_clients import Call, write_call
-from benchmarks.live_capacity import complain, holds, run_level, table
-from benchmarks.recordings import Said
+from benchmarks.live.load_clients import PreparedCall, write_call
+from benchmarks.live_capacity import Load, complain, holds, run_level, table
+from benchmarks.recordings import ReferenceUtterance
 from benchmarks.server import RunningServer
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
 
 WORDS = [1, 2, 3]
-SPOKEN = Said(said(WORDS), ((0.2, 1.04),))
+SPOKEN = ReferenceUtterance(said(WORDS), ((0.2, 1.04),))
 AUDIO = np.concatenate((silence(0.2), speech(WORDS), silence(0.7)))
 
 
 @pytest.fixture
-def call(tmp_path: Path) -> Call:
+def call(tmp_path: Path) -> PreparedCall:
     return write_call(tmp_path / "call.npy", AUDIO, [SPOKEN])
 
 
 @pytest.mark.parametrize("flushes", [True, False])
-async def test_callers_are_served_and_measured(call: Call, flushes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_are_served_and_measured(
+    call: PreparedCall, flushes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two sessions, each with one utterance that is final, and nothing lost."""
     monkeypatch.setattr(live_capacity, "START_S", 1.0)
     start = {"type": "start", "language": "en"}
     async with asyncio.timeout(60), running(Settings(port=0), FakeTranscriber()) as server:
         level = await asyncio.to_thread(
-            run_level, RunningServer(server.http, None), [call], 2, 1, start, 1.7, 0.0, flushes=flushes
+            run_level, RunningServer(server.http, None), [call], Load(start, 1.7, 0.0, flushes), 2, 1
         )
     assert level["failures"] == []
     assert (level["refused"], level["failed"], level["finals_missing"], level["finals_empty"]) == (0, 0, 0, 0)
@@ -44,21 +47,21 @@ async def test_callers_are_served_and_measured(call: Call, flushes: bool, monkey
     assert level["generator"]["late_s"]["n"] == 2 * (18 + flushes)
 
 
-async def test_callers_that_are_refused_are_counted(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_that_are_refused_are_counted(call: PreparedCall, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_capacity, "START_S", 1.0)
     async with asyncio.timeout(60), running(Settings(port=0, max_sessions=1), FakeTranscriber()) as server:
         level = await asyncio.to_thread(
-            run_level, RunningServer(server.http, None), [call], 2, 1, {"type": "start"}, 1.7, 0.0, flushes=True
+            run_level, RunningServer(server.http, None), [call], Load({"type": "start"}, 1.7, 0.0, True), 2, 1
         )
     assert (level["refused"], level["failed"], level["final_s"]["n"]) == (1, 0, 1)
 
 
 def test_an_utterance_ends_with_its_speech_or_where_it_was_cut(tmp_path: Path) -> None:
-    call = Call(tmp_path, ((1.0, 2.0), (3.0, 5.0)), (2.0, 5.0))
+    call = PreparedCall(tmp_path, ((1.0, 2.0), (3.0, 5.0)), (2.0, 5.0))
     assert [call.speech_end_s(end) for end in (0.5, 2.2, 4.0, 5.1)] == [0.5, 2.0, 4.0, 5.0]
 
 
-def level(**changes: object) -> dict:
+def level(**changes: object) -> dict[str, Any]:
     plain = {
         "streams": 10,
         "interim_lag_s": {"n": 9, "p50": 0.1, "p95": 1.0, "p99": 2.0},
@@ -75,7 +78,7 @@ def level(**changes: object) -> dict:
     return {**plain, **changes}
 
 
-def late(p95: float | None) -> dict:
+def late(p95: float | None) -> dict[str, Any]:
     return {"n": 9, "p50": 0.1, "p95": p95, "p99": 2.0}
 
 
@@ -96,11 +99,11 @@ def test_a_number_is_held_up_to_the_limits() -> None:
         {"generator": {"late_s": {"n": 9, "p99": 0.2}, "was_late": True}},
     ],
 )
-def test_a_number_is_not_held_beyond_them(changes: dict) -> None:
+def test_a_number_is_not_held_beyond_them(changes: dict[str, Any]) -> None:
     assert not holds(level(**changes))
 
 
-def test_late_callers_lost_finals_and_too_few_sessions_fail_the_run() -> None:
+def test_late_clients_lost_finals_and_too_few_sessions_fail_the_run() -> None:
     was_late = {"late_s": {"n": 9, "p99": 0.2}, "was_late": True}
     result = {
         "title": "tutti",
@@ -111,7 +114,7 @@ def test_late_callers_lost_finals_and_too_few_sessions_fail_the_run() -> None:
         "levels": [level(generator=was_late, finals_missing=2, failed=1, failures=["HTTP 500"], holds=False)],
     }
     assert complain(result, 5) == [
-        "10 sessions: the callers were late (p99 0.200 s): its figures mean nothing",
+        "10 sessions: the clients were late (p99 0.200 s), so these figures are not valid",
         "10 sessions: 2 utterances have no final",
         "10 sessions: HTTP 500",
         "expected 5 sessions to be held, got 0",

@@ -1,10 +1,11 @@
-"""The race of live servers: who takes part, who gives up, and what is written."""
+"""The comparison of live servers: which run, which stop early, and what is written."""
 
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,26 +15,28 @@ from benchmarks import live_peers
 from benchmarks.live.captions import Caption
 from benchmarks.peer_servers.checkpoint import alignment_heads, pad_with_silence, read_vocabulary
 from benchmarks.peers import live_servers
-from benchmarks.peers.live_clients import CaptionLog, converse_tutti
-from benchmarks.peers.live_servers import PeerKind, Setting
-from benchmarks.recordings import Recording, Said
+from benchmarks.peers.live_clients import CaptionLog, tutti_client
+from benchmarks.peers.live_servers import PeerServer, ServerSetup
+from benchmarks.recordings import Recording, ReferenceUtterance
 from benchmarks.server import RunningServer
 from engine.checkpoint.checkpoint import find_checkpoint
 from engine.checkpoint.tokenizer import Tokenizer
 
-RECORDING = Recording("test", np.zeros(48_000, np.float32), "left down", (Said("left down", ((0.0, 2.0),)),))
+RECORDING = Recording(
+    "test", np.zeros(48_000, np.float32), "left down", (ReferenceUtterance("left down", ((0.0, 2.0),)),)
+)
 
 
 @contextmanager
-def nowhere(setting: Setting) -> Iterator[list[RunningServer]]:
+def nowhere(setup: ServerSetup) -> Iterator[list[RunningServer]]:
     yield [RunningServer("http://nowhere", None)]
 
 
-def late_run(delay_s: float) -> dict:
+def late_run(delay_s: float) -> dict[str, Any]:
     """A level of one client that sees both words so late."""
-    log = CaptionLog(RECORDING, begun=100.0, captions=[Caption(102.0 + delay_s, "left town", "left")])
+    log = CaptionLog(RECORDING, started_at=100.0, captions=[Caption(102.0 + delay_s, "left town", "left")])
     servers = [RunningServer("", None)]
-    return live_peers.level_result([log], live_peers._Taken(servers), live_peers._Taken(servers))
+    return live_peers.level_result([log], live_peers._Snapshot(servers), live_peers._Snapshot(servers))
 
 
 def test_words_that_never_come_stand_beside_the_delays() -> None:
@@ -43,20 +46,20 @@ def test_words_that_never_come_stand_beside_the_delays() -> None:
     assert run["wer"] == 0.5
 
 
-def test_the_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is too late gets no more clients, one that is not installed is told, and all of it is written."""
-    delays = {"fast": 0.5, "slow": 9.0}
-    kinds = {name: PeerKind(name, nowhere, converse_tutti) for name in delays}
-    kinds["absent"] = PeerKind("absent", nowhere, converse_tutti, "no-such-environment")
-    racing = iter(["fast"] * 3 + ["slow"] * 2)
+def test_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late server gets no more clients, one that is not installed is reported, and the result holds all of it."""
+    delays_s = {"fast": 0.5, "slow": 9.0}
+    kinds = {name: PeerServer(name, nowhere, tutti_client) for name in delays_s}
+    kinds["absent"] = PeerServer("absent", nowhere, tutti_client, "no-such-environment")
+    runs = iter(["fast"] * 3 + ["slow"] * 2)
 
-    async def run_level(*arguments: object) -> dict:
-        return late_run(delays[next(racing)])
+    async def run_level(*arguments: object) -> dict[str, Any]:
+        return late_run(delays_s[next(runs)])
 
-    monkeypatch.setattr(live_peers, "KINDS", kinds)
+    monkeypatch.setattr(live_peers, "PEER_SERVERS", kinds)
     monkeypatch.setattr(live_peers, "run_level", run_level)
     monkeypatch.setattr(live_peers, "convert_for_ctranslate2", lambda folder, target: str(target))
-    path = tmp_path / "race.json"
+    path = tmp_path / "peers.json"
     ran = CliRunner().invoke(
         live_peers.main, ["--streams", "1,2", "--peers", ",".join(kinds), "--markdown", "--json", str(path)]
     )
@@ -72,21 +75,21 @@ async def test_servers_of_one_client_are_used_in_turn(monkeypatch: pytest.Monkey
     """Each client has a server of its own while there are enough."""
     heard: list[str] = []
 
-    async def converse(url: str, log: CaptionLog, language: str) -> None:
+    async def client(url: str, log: CaptionLog, language: str) -> None:
         heard.append(url)
 
     monkeypatch.setattr(live_peers, "STAGGER_S", 0.0)
     servers = [RunningServer(f"http://{name}", None) for name in ("a", "b", "c")]
     for n, expected in ((2, ["http://a", "http://b"]), (4, ["http://a", "http://b", "http://c", "http://a"])):
         heard.clear()
-        run = await live_peers.run_level(servers, converse, [RECORDING] * n, "en")
+        run = await live_peers.run_level(servers, client, [RECORDING] * n, "en")
         assert (heard, run["failed"]) == (expected, 0)
 
 
-def test_what_servers_take_is_added_up() -> None:
-    one, two = (live_peers._Taken([RunningServer("", os.getpid())] * n) for n in (1, 2))
+def test_usage_of_servers_is_added_up() -> None:
+    one, two = (live_peers._Snapshot([RunningServer("", os.getpid())] * n) for n in (1, 2))
     assert one.rss_mib and two.rss_mib and two.rss_mib == pytest.approx(2 * one.rss_mib, rel=0.2)
-    assert live_peers._Taken([RunningServer("", os.getpid()), RunningServer("", None)]).server_s is None
+    assert live_peers._Snapshot([RunningServer("", os.getpid()), RunningServer("", None)]).server_s is None
 
 
 def test_unknown_peers_are_told() -> None:
@@ -96,8 +99,8 @@ def test_unknown_peers_are_told() -> None:
 
 
 def test_every_kind_has_a_list_of_packages() -> None:
-    """`peers.sh` installs what the race asks for, all of it pinned."""
-    for kind in live_servers.KINDS.values():
+    """`peers.sh` installs what the comparison needs, all of it pinned."""
+    for kind in live_servers.PEER_SERVERS.values():
         if kind.environment:
             lines = (live_servers.PROGRAMS / f"{kind.environment}.txt").read_text().splitlines()
             assert all("==" in line for line in lines if not line.startswith("#"))

@@ -1,21 +1,27 @@
 """The offline comparison: its arithmetic, its turns, and an engine that is missing or fails."""
 
+import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import offline
-from benchmarks.files.engines import CONTENDERS, Job
+from benchmarks.files.engines import OFFLINE_ENGINES, Job
 from benchmarks.recordings import Recording
 from engine.api import SAMPLE_RATE
 
 RECORDINGS = [Recording("a", np.zeros(8 * SAMPLE_RATE, np.float32), "red green blue white")]
 
 
-def a_pass(wall_s: float, text: str = "red green white") -> dict:
+def make_job(engine: str, folder: str, audio: str) -> Job:
+    return Job(engine=engine, n_threads=1, folder=folder, ct2_folder="", audio=audio, language="en")
+
+
+def a_pass(wall_s: float, text: str = "red green white") -> dict[str, Any]:
     return {"wall_s": wall_s, "cpu_s": 2 * wall_s, "rss_max_mib": 100.0, "texts": [text]}
 
 
@@ -35,14 +41,16 @@ def test_ratios_are_to_the_faster_batched_run_at_the_same_threads() -> None:
         offline.row("fw-batched-float32", 2, [], RECORDINGS),
         offline.row("tutti", 1, [a_pass(0.5)], RECORDINGS),
     ]
-    assert offline.anchor_speed(rows, 1) == 8.0
-    assert offline.anchor_speed(rows, 2) is None
+    assert offline.baseline_speed(rows, 1) == 8.0
+    assert offline.baseline_speed(rows, 2) is None
     table = offline.table({"rows": rows, "audio_s": 8.0, "repeats": 1, "model": "m"})
     assert [row[4] for row in table.rows] == ["1.00", "0.50", "–", "2.00"]
     assert table.rows[2][2] == "failed"
 
 
-def run_with(passes: dict, monkeypatch: pytest.MonkeyPatch, path: Path, *arguments: str) -> tuple[int, str, dict]:
+def run_with(
+    passes: dict[str, Any], monkeypatch: pytest.MonkeyPatch, path: Path, *arguments: str
+) -> tuple[int, str, dict[str, Any]]:
     monkeypatch.setattr(offline, "run_interleaved", lambda jobs, repeats: passes)
     ran = CliRunner().invoke(offline.main, ["--threads", "1", "--seconds", "5", "--json", str(path), *arguments])
     return ran.exit_code, ran.output, json.loads(path.read_text())
@@ -50,7 +58,7 @@ def run_with(passes: dict, monkeypatch: pytest.MonkeyPatch, path: Path, *argumen
 
 def test_an_engine_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The table and a line say so, and the others are measured."""
-    monkeypatch.setattr(offline.importlib.util, "find_spec", lambda name: None if name == "faster_whisper" else name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faster_whisper" else name)
     code, output, result = run_with(
         {"tutti": [a_pass(1.0)]}, monkeypatch, tmp_path / "o.json", "--engines", "tutti,fw-int8"
     )
@@ -73,7 +81,7 @@ def test_unknown_engines_are_told() -> None:
 
 def test_an_engine_whose_process_ends_has_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Here for want of its audio; the others would go on."""
-    job = Job("tutti", 1, "nowhere", "", str(tmp_path / "missing.npz"), "en")
+    job = make_job("tutti", "nowhere", str(tmp_path / "missing.npz"))
     assert offline.run_interleaved([job], repeats=1) == {"tutti": []}
     assert "tutti failed" in capfd.readouterr().err
 
@@ -88,8 +96,8 @@ def test_tutti_hears_a_clip_through_its_own_process(tmp_path: Path) -> None:
     np.savez(audio, clip.samples)
     folder = str(find_checkpoint("tutti-demo"))
     names = ("tutti", "tutti-16")
-    passes = offline.run_interleaved([Job(name, 1, folder, "", audio, "en") for name in names], repeats=1)
+    passes = offline.run_interleaved([make_job(name, folder, audio) for name in names], repeats=1)
     for name in names:
         row = offline.row(name, 1, passes[name], [clip])
         assert (row["state"], row["wer"]) == ("measured", 0.0), row
-    assert set(names) <= set(CONTENDERS)
+    assert set(names) <= set(OFFLINE_ENGINES)

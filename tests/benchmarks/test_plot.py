@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -11,7 +12,7 @@ from benchmarks import plot
 from benchmarks.plot import Curve, curves
 
 
-def level(streams: int, p95: float | None) -> dict:
+def level(streams: int, p95: float | None) -> dict[str, Any]:
     late = {"n": 0 if p95 is None else 9, "p50": p95 and p95 / 2, "p95": p95}
     return {"streams": streams, "word_shown_s": late, "word_stable_s": late}
 
@@ -46,7 +47,7 @@ def test_other_results_are_refused() -> None:
 
 
 @pytest.mark.parametrize("result", [LIVE, RACE, CAPACITY])
-def test_a_picture_is_drawn_from_a_result(result: dict, tmp_path: Path) -> None:
+def test_a_picture_is_drawn_from_a_result(result: dict[str, Any], tmp_path: Path) -> None:
     """The same result gives the same file."""
     pytest.importorskip("matplotlib")
     path = tmp_path / "live.json"

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from pathlib import Path
 
 import click
 import numpy as np
@@ -17,19 +18,19 @@ from benchmarks.recordings import (
     PAUSE_S,
     REPOSITORY,
     Recording,
-    Said,
+    ReferenceUtterance,
     as_call,
     cut,
+    first_seconds,
     load_bundled,
     load_folder,
-    take,
     windows,
 )
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 
 def recording(*spans: tuple[float, float], seconds: float) -> Recording:
-    said = tuple(Said(f"number {i}", (span,)) for i, span in enumerate(spans))
+    said = tuple(ReferenceUtterance(f"number {i}", (span,)) for i, span in enumerate(spans))
     return Recording("test", np.zeros(round(seconds * SAMPLE_RATE), np.float32), "", said)
 
 
@@ -42,10 +43,10 @@ def test_the_bundled_texts_are_those_of_the_readmes() -> None:
 
 
 def test_the_bundled_times_are_those_of_the_clips() -> None:
-    """Every utterance begins and ends with sound, and there is none between them."""
+    """Every utterance begins and ends with sound, and there is none proxy them."""
     for each in load_bundled(1.0, 4) + load_bundled(60.0, 1):
         is_said = np.zeros(len(each.samples), bool)
-        for said in each.said:
+        for said in each.utterances:
             span = slice(round(said.start_s * SAMPLE_RATE), round(said.end_s * SAMPLE_RATE))
             is_said[span] = True
             tenth = SAMPLE_RATE // 10
@@ -63,7 +64,7 @@ def test_a_cut_lies_halfway_between_utterances() -> None:
     """Pieces take whole utterances while they fit; times in a piece count from its beginning."""
     pieces = cut(recording((1, 4), (6, 9), (11, 14), seconds=15), 12)
     assert [piece.audio_s for piece in pieces] == [10.0, 5.0]
-    assert [[(s.start_s, s.end_s) for s in piece.said] for piece in pieces] == [[(1, 4), (6, 9)], [(1, 4)]]
+    assert [[(s.start_s, s.end_s) for s in piece.utterances] for piece in pieces] == [[(1, 4), (6, 9)], [(1, 4)]]
     assert [piece.text for piece in pieces] == ["number 0 number 1", "number 2"]
 
 
@@ -74,24 +75,26 @@ def test_an_utterance_longer_than_a_piece_stays_whole() -> None:
 
 
 def test_recordings_are_taken_up_to_a_length() -> None:
-    """The last one is cut between utterances."""
+    """The last one is cut proxy utterances."""
     both = [recording((1, 4), (6, 9), seconds=10), recording((1, 4), (6, 9), seconds=10)]
-    assert [each.audio_s for each in take(both, 15.5)] == [10.0, 5.0]
-    assert [each.audio_s for each in take(both, 100)] == [10.0, 10.0]
+    assert [each.audio_s for each in first_seconds(both, 15.5)] == [10.0, 5.0]
+    assert [each.audio_s for each in first_seconds(both, 100)] == [10.0, 10.0]
 
 
 @pytest.mark.parametrize("talk", [0.2, 0.5])
 def test_a_call_has_as_much_speech_as_asked(talk: float) -> None:
-    """Utterances keep their order and, but for the noise, their sound; between them lies a pause that ends one."""
+    """Utterances keep their order and, but for the noise, their sound; proxy them lies a pause that ends one."""
     source = load_bundled(30.0, 1)[0]
     call = as_call(source, talk, 60.0, 7)
-    speech_s = sum(end - start for said in call.said for start, end in said.spans)
+    speech_s = sum(end - start for said in call.utterances for start, end in said.spans)
     assert speech_s / call.audio_s == pytest.approx(talk, abs=0.001)
     assert call.audio_s <= 60.0
-    assert [each.text for each in call.said] == [source.said[i % len(source.said)].text for i in range(len(call.said))]
-    for a, b in itertools.pairwise(call.said):
+    assert [each.text for each in call.utterances] == [
+        source.utterances[i % len(source.utterances)].text for i in range(len(call.utterances))
+    ]
+    for a, b in itertools.pairwise(call.utterances):
         assert b.start_s - a.end_s >= PAUSE_S
-    for there, here in zip(source.said, call.said, strict=False):
+    for there, here in zip(source.utterances, call.utterances, strict=False):
         inside = [round(each.start_s * SAMPLE_RATE) for each in (there, here)]
         assert np.allclose(source.samples[inside[0] :][:8000], call.samples[inside[1] :][:8000], atol=6 * NOISE)
     assert np.array_equal(call.samples, as_call(source, talk, 60.0, 7).samples)
@@ -103,7 +106,7 @@ def test_what_is_no_speech_in_a_call_is_not_taken_for_any() -> None:
         call, detector = as_call(source, 0.5, 60.0, seed), WebRtcDetector()
         n_frames = len(call.samples) // FRAME_SAMPLES
         heard = [detector.is_speech(frame) for frame in np.split(call.samples[: n_frames * FRAME_SAMPLES], n_frames)]
-        for said in call.said:
+        for said in call.utterances:
             behind = round((said.end_s + FLUSH_AFTER_S) * SAMPLE_RATE) // FRAME_SAMPLES
             assert sum(heard[behind : behind + ONSET_WINDOW]) < ONSET_VOICED
 
@@ -111,7 +114,7 @@ def test_what_is_no_speech_in_a_call_is_not_taken_for_any() -> None:
 def test_a_call_cannot_have_more_speech_than_there_is() -> None:
     with pytest.raises(click.ClickException, match="allows no more than 0"):
         as_call(load_bundled(30.0, 1)[0], 0.99, 60.0, 7)
-    with pytest.raises(click.ClickException, match="not known when"):
+    with pytest.raises(click.ClickException, match="are not known"):
         as_call(recording(seconds=3), 0.5, 60.0, 7)
 
 
@@ -124,6 +127,6 @@ def test_windows_are_cut_at_the_quietest_moment() -> None:
     assert sum(map(len, cut_windows)) == len(samples)
 
 
-def test_a_folder_without_a_manifest_is_told(tmp_path) -> None:
+def test_a_folder_without_a_manifest_is_reported(tmp_path: Path) -> None:
     with pytest.raises(click.ClickException, match=r"manifest\.jsonl"):
         list(load_folder(tmp_path, "synth-dialogue"))

@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ async def test_every_request_is_answered_and_counted(monkeypatch: pytest.MonkeyP
     assert 0 < found["p50_s"] <= found["p95_s"]
 
 
-GOOD = {
+GOOD: dict[str, Any] = {
     "model": "random:tiny",
     "concurrency": 2,
     "ratio": 0.9,
@@ -71,11 +72,11 @@ def test_a_good_run_has_nothing_to_complain_of() -> None:
     ("changes", "complaint"),
     [
         ({"windows": 9.0}, "expected a window for each request, got 9 for 8"),
-        ({"tokens_per_request": 35.0}, "tokens: 35.00 of a request of the service, 30 of the engine's"),
+        ({"tokens_per_request": 35.0}, "tokens per request: 35.00 in the service, 30 in the engine"),
         ({"failures": ["HTTP 429"]}, "failed: HTTP 429"),
     ],
 )
-def test_other_work_and_failures_fail_the_run(changes: dict, complaint: str) -> None:
+def test_other_work_and_failures_fail_the_run(changes: dict[str, Any], complaint: str) -> None:
     assert complain({**GOOD, "service": {**GOOD["service"], **changes}}, None) == [complaint]
 
 

@@ -4,11 +4,13 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import tutti
 from app.service.settings import Settings
 from benchmarks import soak
 from benchmarks.server import RunningServer
@@ -21,21 +23,23 @@ AUDIO = np.concatenate((silence(0.3), speech(WORDS), silence(0.7)))
 LOOP_S = len(AUDIO) / 16_000
 
 
-async def soaked(n_loops: int, period_s: float, transcriber: FakeTranscriber, endpointing="vad") -> tuple[dict, list]:
-    """So many rounds of the same words, a hundred times as fast as they are spoken; what was told meanwhile."""
-    plan = soak.Plan(AUDIO, n_loops * LOOP_S, 100.0, period_s, endpointing=endpointing)
-    told: list[dict] = []
+async def soaked(
+    n_loops: int, period_s: float, transcriber: FakeTranscriber, endpointing: tutti.EndpointingMode = "vad"
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Repeat the same words, 100 times as fast as real time. Returns the result and the rows reported meanwhile."""
+    plan = soak.Plan(samples=AUDIO, audio_s=n_loops * LOOP_S, pace=100.0, period_s=period_s, endpointing=endpointing)
+    reported: list[dict[str, Any]] = []
     async with asyncio.timeout(30), running(Settings(port=0, max_ahead_s=600.0), transcriber) as server:
-        return await soak.soak(RunningServer(server.http, os.getpid()), plan, told.append), told
+        return await soak.soak(RunningServer(server.http, os.getpid()), plan, reported.append), reported
 
 
 @pytest.mark.parametrize("endpointing", ["vad", "manual"])
-async def test_every_period_has_a_row(endpointing) -> None:
+async def test_every_period_has_a_row(endpointing: tutti.EndpointingMode) -> None:
     """Each with what it took; together they hold all of the audio and all of its words."""
-    result, told = await soaked(24, 6 * LOOP_S, FakeTranscriber(), endpointing=endpointing)
+    result, reported = await soaked(24, 6 * LOOP_S, FakeTranscriber(), endpointing=endpointing)
     assert result["failure"] is None
     rows = result["rows"]
-    assert rows == told and len(rows) == 4
+    assert rows == reported and len(rows) == 4
     assert [each["until_s"] for each in rows] == pytest.approx([6 * LOOP_S * (i + 1) for i in range(4)], abs=0.11)
     assert sum(each["audio_s"] for each in rows) == pytest.approx(24 * LOOP_S, abs=0.01)
     assert sum(each["words"] for each in rows) == 24 * len(said(WORDS).split())
@@ -58,7 +62,7 @@ def test_the_command_fails_when_its_session_did(
 ) -> None:
     """The result is written in any case, with what it was measured with."""
 
-    async def run(server: RunningServer, plan: soak.Plan, tell: object) -> dict:
+    async def run(server: RunningServer, plan: soak.Plan, on_row: object) -> dict[str, Any]:
         assert plan.audio_s == 1800 and plan.pace == 30
         return {"rows": [], "failure": failure}
 

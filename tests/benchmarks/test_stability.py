@@ -9,37 +9,41 @@ import numpy as np
 from app.session import events
 from app.session.session import SessionConfig
 from app.session.stabilizer import Agreement
-from benchmarks.recordings import Recording, Said
-from benchmarks.stability import Captions, listen, row, table, taken_for_untrained
+from benchmarks.recordings import Recording, ReferenceUtterance
+from benchmarks.stability import CaptionBuilder, copy_as_untrained, row, run_session, table
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.checkpoint.checkpoint import read_checkpoint
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 
 AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4, 5, 6]), silence(1.0)))
-MADE_UP = Recording("made up", AUDIO, said([1, 2, 3, 4, 5, 6]), (Said(said([1, 2, 3, 4, 5, 6]), ((0.3, 1.98),)),))
+MADE_UP = Recording(
+    "made up", AUDIO, said([1, 2, 3, 4, 5, 6]), (ReferenceUtterance(said([1, 2, 3, 4, 5, 6]), ((0.3, 1.98),)),)
+)
 
 
 async def test_words_are_timed_in_audio_time() -> None:
-    """Every run gives the same; the last word waits for the endpoint, the others for a second reading."""
+    """Every run gives the same; the last word waits for the endpoint, the others for a second hypothesis."""
     config = SessionConfig(make_detector=LevelDetector, make_policy=Agreement)
-    first, again = [await listen(FakeTranscriber(), MADE_UP, config) for _ in range(2)]
+    first, again = [await run_session(FakeTranscriber(), MADE_UP, config) for _ in range(2)]
     assert first == again
     # "w1" is two words to the normaliser.
-    assert (first.errors.words, first.errors.rate, first.delays.n_taken_back) == (12, 0.0, 0)
-    assert all(seen <= stable < 1.0 for seen, stable in zip(first.delays.seen_s, first.delays.stable_s, strict=True))
-    assert first.n_readings > 4
+    assert (first.errors.words, first.errors.rate, first.latencies.n_taken_back) == (12, 0.0, 0)
+    assert all(
+        seen <= stable < 1.0 for seen, stable in zip(first.latencies.seen_s, first.latencies.stable_s, strict=True)
+    )
+    assert first.n_hypotheses > 4
 
 
 def test_captions_grow_with_the_events() -> None:
     """A segment does not hide what an interim showed behind it; utterances stand in their order."""
-    captions = Captions()
+    captions = CaptionBuilder()
     segment = api.Segment(0.0, 1.0, "one two", (), 0.0, 1.0, 0.0)
-    captions.take(1.0, events.Interim(0, 0, 0.0, 1.0, "one", " two three"))
-    captions.take(2.0, events.Segment(0, 0, 0, 0.0, 1.0, "one two", "en", segment, 0.0))
-    captions.take(3.0, events.Interim(1, 0, 2.0, 3.0, "", "four"))
-    captions.take(4.0, events.Utterance(0, 0, 0.0, 1.0, "one two five", (), 1.0, (1.0,)))
-    shown = [(each.at, each.stable.strip(), each.shown.strip()) for each in captions.seen]
+    captions.apply(1.0, events.Interim(0, 0, 0.0, 1.0, "one", " two three"))
+    captions.apply(2.0, events.Segment(0, 0, 0, 0.0, 1.0, "one two", "en", segment, 0.0))
+    captions.apply(3.0, events.Interim(1, 0, 2.0, 3.0, "", "four"))
+    captions.apply(4.0, events.Utterance(0, 0, 0.0, 1.0, "one two five", (), 1.0, (1.0,)))
+    shown = [(each.arrived_at, each.stable.strip(), each.shown.strip()) for each in captions.seen]
     assert shown == [
         (1.0, "one", "one two three"),
         (2.0, "one two", "one two three"),
@@ -49,13 +53,15 @@ def test_captions_grow_with_the_events() -> None:
     assert captions.text == "one two five"
 
 
-async def test_words_that_never_came_stand_in_no_percentile() -> None:
-    """They are told beside them."""
+async def test_words_that_never_arrived_stand_in_no_percentile() -> None:
+    """They are counted beside the percentiles."""
     audio_s = len(AUDIO) / SAMPLE_RATE
     config = SessionConfig(make_detector=LevelDetector)
-    longer = Recording("more", AUDIO, MADE_UP.text + " w9", (*MADE_UP.said, Said("w9", ((2.0, 2.2),))))
-    found = await listen(FakeTranscriber(), longer, config)
-    assert found.delays.shown_s[-1] == math.inf
+    longer = Recording(
+        "more", AUDIO, MADE_UP.text + " w9", (*MADE_UP.utterances, ReferenceUtterance("w9", ((2.0, 2.2),)))
+    )
+    found = await run_session(FakeTranscriber(), longer, config)
+    assert found.latencies.shown_s[-1] == math.inf
     assert found.errors.missing_rate == 1 / 7
     shown = row("agreement", found, audio_s)
     assert shown["word_shown_s"]["never"] == 1
@@ -63,6 +69,6 @@ async def test_words_that_never_came_stand_in_no_percentile() -> None:
 
 
 def test_a_checkpoint_can_be_taken_for_one_trained_on_full_windows(tmp_path: Path) -> None:
-    taken, embedded = read_checkpoint(taken_for_untrained("tutti-demo", tmp_path)), read_checkpoint("tutti-demo")
+    taken, embedded = read_checkpoint(copy_as_untrained("tutti-demo", tmp_path)), read_checkpoint("tutti-demo")
     assert embedded.generation.audio_context and not taken.generation.audio_context
     assert replace(taken.generation, audio_context=embedded.generation.audio_context) == embedded.generation

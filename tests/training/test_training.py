@@ -1,6 +1,7 @@
 """The training scripts run on a CPU: text, windows, audio, two steps of a tiny network, export."""
 
 import argparse
+import itertools
 import json
 import random
 import re
@@ -12,14 +13,14 @@ import torch
 from tokenizers import Tokenizer
 
 from training import calibration, export, tokenizer, train
-from training.model import batch_plans
+from training.model import batch_plans, losses
 from training.model.frontend import Frontend, mu_law_8k
 from training.model.prompts import KeptPlanner, PromptPlanner, SilentPlanner
 from training.model.windows import IGNORED, Planner, Window
 from training.prompting import PromptTrainer
 from training.speech import production, sounds, voices
 from training.speech.bank import Bank
-from training.speech.bank_index import SAMPLE_RATE, Chunk, Said
+from training.speech.bank_index import SAMPLE_RATE, BankSentence, Chunk
 from training.text import made_up_names, numbers
 from training.text.corpus import Kept, normal
 from training.text.templates import Grammar
@@ -30,7 +31,7 @@ SECONDS = 3.0
 class Tones:
     """Stands in for the synthesisers: 0.3 s of tone a word, the words timed."""
 
-    def say(
+    def speak(
         self, r: random.Random, kind: str, texts: list[str], held_out: bool = False
     ) -> list[voices.Utterance | None]:
         return [self.utterance(text) for text in texts]
@@ -58,30 +59,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def told() -> list[Chunk]:
+def loaded() -> list[Chunk]:
     return []
 
 
 @pytest.fixture
-def bank(folder: Path, told: list[Chunk]) -> Bank:
-    bank = Bank(folder / "chunks", 0.2, torch.device("cpu"), keep_hours=1, tell=told.append)
+def bank(folder: Path, loaded: list[Chunk]) -> Bank:
+    bank = Bank(folder / "chunks", 0.2, torch.device("cpu"), keep_hours=1, on_chunk=loaded.append)
     bank.poll()
     return bank
 
 
 @pytest.fixture
-def chunks(bank: Bank, told: list[Chunk]) -> list[list[Said]]:
-    return [chunk.sentences() for chunk in told]
+def chunks(bank: Bank, loaded: list[Chunk]) -> list[list[BankSentence]]:
+    return [chunk.sentences() for chunk in loaded]
 
 
-def planner_of(kind: type[Planner], folder: Path, chunks: list[list[Said]]) -> Planner:
+def planner_of(kind: type[Planner], folder: Path, chunks: list[list[BankSentence]]) -> Planner:
     encoder = Tokenizer.from_file(str(folder / "tokenizer/tokenizer.json"))
-    marks = [encoder.token_to_id(mark) for mark in (",", ".", "?")]
+    marks = tokenizer.mark_ids(encoder)
     return kind(chunks, tokenizer.Ids(folder / "tokenizer/tokenizer.json"), 3, marks)
 
 
 @pytest.fixture
-def planner(folder: Path, chunks: list[list[Said]]) -> Planner:
+def planner(folder: Path, chunks: list[list[BankSentence]]) -> Planner:
     return planner_of(Planner, folder, chunks)
 
 
@@ -96,10 +97,10 @@ def test_numbers_are_written_in_words(n: int, said: str) -> None:
 def test_close_sentences_are_left_out() -> None:
     """An evaluation sentence, or one with a word changed, is not taken; another is, once."""
     kept = Kept(["The ship sailed on a Monday morning."])
-    assert not kept.take("The ship sailed on a Monday morning?")
-    assert not kept.take("The ship sailed on a Tuesday morning.")
-    assert kept.take("The ship came on Tuesday.")
-    assert not kept.take("the ship came on tuesday")
+    assert not kept.add("The ship sailed on a Monday morning?")
+    assert not kept.add("The ship sailed on a Tuesday morning.")
+    assert kept.add("The ship came on Tuesday.")
+    assert not kept.add("the ship came on tuesday")
     assert normal("It's one.") == ("it's", "one")
 
 
@@ -126,7 +127,7 @@ def test_windows_hold_what_their_tokens_say(planner: Planner, folder: Path) -> N
 
 
 def prompt_of(window: Window, ids: tokenizer.Ids) -> list[int]:
-    """The tokens behind `<|startofprev|>`."""
+    """The tokens after `<|startofprev|>`."""
     return window.inputs[1 : window.inputs.index(ids.start)] if window.inputs[0] == ids.previous else []
 
 
@@ -138,7 +139,7 @@ def holds(tokens: list[int], part: list[int]) -> bool:
     return any(tokens[at : at + len(part)] == part for at in range(len(tokens) - len(part) + 1))
 
 
-def test_prompts_say_how_rare_words_are_written(folder: Path, chunks: list[list[Said]]) -> None:
+def test_prompts_say_how_rare_words_are_written(folder: Path, chunks: list[list[BankSentence]]) -> None:
     """Many lists hold a word of the text, most hold others too, and nothing is cut out of the audio in the end."""
     planner = planner_of(PromptPlanner, folder, chunks)
     planner.progress = 0.9
@@ -159,11 +160,13 @@ def test_prompts_say_how_rare_words_are_written(folder: Path, chunks: list[list[
     assert n_others > 150
 
 
-def test_words_that_stand_in_the_prompt_are_cut_out_of_the_audio(folder: Path, chunks: list[list[Said]]) -> None:
+def test_words_that_stand_in_the_prompt_are_cut_out_of_the_audio(
+    folder: Path, chunks: list[list[BankSentence]]
+) -> None:
     """Early in the schedule the prompt has the whole text, and the audio only some of it, where and when it was."""
     planner = planner_of(PromptPlanner, folder, chunks)
     planner.progress = 0.08
-    by_start = {said.start: said for chunk in chunks for said in chunk}
+    by_start = {sentence.start: sentence for chunk in chunks for sentence in chunk}
     starts = sorted(by_start)
     n_copied = n_cut = 0
     for _ in range(100):
@@ -172,12 +175,14 @@ def test_words_that_stand_in_the_prompt_are_cut_out_of_the_audio(folder: Path, c
             continue
         whole = prompt_of(window, planner.ids)
         sentences = [by_start[start] for start in starts if holds(whole, by_start[start].tokens.tolist())]
-        n_copied += any(holds(whole, said.tokens.tolist()) for said in sentences) and bool(text_of(window, planner.ids))
+        n_copied += any(holds(whole, sentence.tokens.tolist()) for sentence in sentences) and bool(
+            text_of(window, planner.ids)
+        )
         assert all(
             place.n_samples > 0 and place.at + place.n_samples <= SECONDS * SAMPLE_RATE for place in window.placed
         )
         by_time = sorted(window.placed)
-        pairs = list(zip(by_time, by_time[1:], strict=False))
+        pairs = list(itertools.pairwise(by_time))
         assert all(first.at + first.n_samples <= second.at for first, second in pairs)
         # What is left of a sentence stands as far apart as it was said.
         for first, second in pairs:
@@ -190,7 +195,7 @@ def test_words_that_stand_in_the_prompt_are_cut_out_of_the_audio(folder: Path, c
     assert n_cut > 20
 
 
-def test_the_schedule_begins_with_text_alone(folder: Path, chunks: list[list[Said]]) -> None:
+def test_the_schedule_begins_with_text_alone(folder: Path, chunks: list[list[BankSentence]]) -> None:
     """The wanted text stands in the prompt, and no audio is placed."""
     planner = planner_of(PromptPlanner, folder, chunks)
     plan = planner.batch(4, SECONDS, 100)
@@ -204,7 +209,7 @@ def test_the_schedule_begins_with_text_alone(folder: Path, chunks: list[list[Sai
     assert n_held > 0.8 * len(plan.inputs)
 
 
-def test_ordinary_windows_have_prompts_that_say_nothing(folder: Path, chunks: list[list[Said]]) -> None:
+def test_ordinary_windows_have_prompts_that_say_nothing(folder: Path, chunks: list[list[BankSentence]]) -> None:
     """Lists hold other words than the text does."""
     planner = planner_of(KeptPlanner, folder, chunks)
     planner.progress = 0.5
@@ -221,7 +226,7 @@ def test_ordinary_windows_have_prompts_that_say_nothing(folder: Path, chunks: li
     assert not planner.batch(4, SECONDS, 144).is_prompted
 
 
-def test_a_prompt_is_nothing_to_read_out_in_silence(folder: Path, chunks: list[list[Said]]) -> None:
+def test_a_prompt_is_nothing_to_read_out_in_silence(folder: Path, chunks: list[list[BankSentence]]) -> None:
     """Late in the schedule nobody speaks in some windows; most of these have a prompt."""
     planner = planner_of(SilentPlanner, folder, chunks)
     planner.progress = 0.6
@@ -235,7 +240,7 @@ def test_a_prompt_is_nothing_to_read_out_in_silence(folder: Path, chunks: list[l
     assert len(silent) / 4 < sum(window.inputs[0] == planner.ids.previous for window in silent) < len(silent)
 
 
-def test_coined_names_are_words_that_start_with_a_capital() -> None:
+def test_made_up_names_are_words_that_start_with_a_capital() -> None:
     """Many different ones, of letters alone."""
     r = random.Random(1)
     names = [made_up_names.name(r) for _ in range(500)]
@@ -272,8 +277,8 @@ def test_nothing_draws_timestamps_into_text() -> None:
     logits = torch.full((1, 2, vocabulary), 0.0)
     logits[..., first:] = -12.0
     logits.requires_grad_(True)
-    loss, _ = train.loss_of(logits, torch.eye(vocabulary), torch.tensor([[3, 7]]), first)
-    loss.backward()
+    loss, _ = losses.decoder_loss(logits, torch.eye(vocabulary), torch.tensor([[3, 7]]), first)
+    torch.autograd.backward(loss)
     assert logits.grad is not None
     assert (logits.grad[..., first:] > 0).all()
 
@@ -308,26 +313,26 @@ def test_training_goes_on_from_its_state_and_exports(folder: Path, tmp_path: Pat
     """Two steps, two more after a restart, and a checkpoint on which transformers and the engine agree."""
     train.Trainer(arguments(folder, tmp_path, 2)).run()
     trainer = train.Trainer(arguments(folder, tmp_path, 4))
-    assert trainer.step == 2 and trainer.elapsed_before > 0
+    assert trainer.record.step == 2 and trainer.record.elapsed_before_s > 0
     trainer.run()
     assert json.loads((tmp_path / "out/train.json").read_text())["step"] == 4
     export.export(tmp_path / "out", folder / "tokenizer", tmp_path / "model")
     export.check(tmp_path / "model")
 
 
-def test_a_dead_planner_ends_the_training(folder: Path, tmp_path: Path, told: list[Chunk], bank: Bank) -> None:
-    """With an error that names it, though the others still plan."""
+def test_a_dead_planner_ends_the_training(folder: Path, tmp_path: Path, loaded: list[Chunk], bank: Bank) -> None:
+    """The error names it, though the others still plan."""
     trainer = train.Trainer(arguments(folder, tmp_path, 1))
-    ahead = batch_plans.Plans(trainer.args, (Planner, Planner), trainer.ids, 1, trainer.marks, 0.0)
+    pool = batch_plans.PlannerPool(trainer.args, (Planner, Planner), trainer.ids, 1, trainer.marks, 0.0)
     try:
-        ahead.add(told[0])
-        assert len(ahead.next(0.0).inputs)
-        ahead._processes[0].kill()
-        ahead._processes[0].join()
-        with pytest.raises(RuntimeError, match=ahead._processes[0].name):
-            ahead.next(0.0)
+        pool.add(loaded[0])
+        assert len(pool.next(0.0).inputs)
+        pool._processes[0].kill()
+        pool._processes[0].join()
+        with pytest.raises(RuntimeError, match=pool._processes[0].name):
+            pool.next(0.0)
     finally:
-        ahead.stop()
+        pool.stop()
 
 
 @pytest.fixture
@@ -352,7 +357,7 @@ def test_prompts_are_taught_to_the_decoder_alone(prompt_trainer: PromptTrainer, 
 
 
 def test_ordinary_windows_hold_the_decoder_to_what_it_wrote(
-    prompt_trainer: PromptTrainer, folder: Path, bank: Bank, chunks: list[list[Said]]
+    prompt_trainer: PromptTrainer, folder: Path, bank: Bank, chunks: list[list[BankSentence]]
 ) -> None:
     """Nothing is lost before the first step, and something once the decoder has changed; prompted windows teach."""
     beds = sounds.make_all(8, 4 * SAMPLE_RATE, torch.device("cpu"))
@@ -362,11 +367,12 @@ def test_ordinary_windows_hold_the_decoder_to_what_it_wrote(
         planner = planner_of(kind, folder, chunks)
         planner.progress = 0.9
         plan = planner.batch(4, SECONDS, 144)
-        found = prompt_trainer._gradients(plan, bank, frontend, train.loss_of)
+        found = prompt_trainer.compute_gradients(plan, bank, frontend, losses.decoder_loss)
         return float(found["loss"])
 
     assert loss(KeptPlanner) == pytest.approx(0, abs=1e-5)
     assert loss(PromptPlanner) > 1
     with torch.no_grad():
-        prompt_trainer.model.model.decoder.layers[0].fc1.weight.mul_(2)
+        parameters = dict(prompt_trainer.model.named_parameters())
+        parameters["model.decoder.layers.0.fc1.weight"].mul_(2)
     assert loss(KeptPlanner) > 1e-3

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.report import NOTHING
+from benchmarks.report import NO_VALUE
 
 BEGIN = "<!-- evaluation: begin -->"
 END = "<!-- evaluation: end -->"
@@ -51,7 +51,7 @@ class CardError(Exception):
 
 def shown(value: float | None, unit: Unit) -> str:
     if value is None:
-        return NOTHING
+        return NO_VALUE
     match unit:
         case "%":
             return f"{100 * value:.1f} %"

@@ -1,6 +1,6 @@
-"""Whisper's network with the parameter names of transformers, for windows of any length, and the optimiser Muon.
+"""Whisper's network with the parameter names of transformers, for windows of any length.
 
-Source: openai/whisper, whisper/model.py; Muon: Keller Jordan, https://kellerjordan.github.io/posts/muon/.
+Source: openai/whisper, whisper/model.py.
 """
 
 import math
@@ -13,14 +13,18 @@ from torch import Tensor, nn
 from training.tokenizer import N_POSITIONS, N_TIMESTAMPS
 
 N_STATES = 1500
+"""Encoder states of a full window, 20 ms each."""
 HEAD_DIM = 64
+"""Width of an attention head."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
+    """The sizes of a network."""
+
     vocab_size: int
     n_classes: int
-    """Of the CTC head, which is left out of the exported model."""
+    """Classes of the CTC head, which is not exported."""
     d_model: int = 256
     encoder_layers: int = 6
     decoder_layers: int = 4
@@ -28,20 +32,25 @@ class Sizes:
 
     @property
     def ffn_dim(self) -> int:
+        """Width of the feed-forward layers."""
         return 4 * self.d_model
 
     @property
     def first_timestamp(self) -> int:
+        """The id of the timestamp token for 0 s."""
         return self.vocab_size - N_TIMESTAMPS
 
 
 def sinusoids(length: int, channels: int) -> Tensor:
+    """Sinusoidal position embeddings `(length, channels)`."""
     increment = math.log(10_000) / (channels // 2 - 1)
     angles = torch.arange(length)[:, None] * torch.exp(-increment * torch.arange(channels // 2))[None]
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 class Attention(nn.Module):
+    """Multi-head attention: over `x` itself, or over encoder states."""
+
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.n_heads = max(1, d_model // HEAD_DIM)
@@ -51,10 +60,12 @@ class Attention(nn.Module):
         self.out_proj = nn.Linear(d_model, d_model)
 
     def forward(self, x: Tensor, states: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        """`x`: `(batch, tokens, d_model)`; `states`: `(batch, states, d_model)`."""
         source = x if states is None else states
 
         def heads(projected: Tensor) -> Tensor:
-            return projected.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            batch, length, width = projected.shape
+            return projected.view(batch, length, self.n_heads, width // self.n_heads).transpose(1, 2)
 
         query, key, value = heads(self.q_proj(x)), heads(self.k_proj(source)), heads(self.v_proj(source))
         attended = F.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
@@ -63,6 +74,8 @@ class Attention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward layer, each after a layer norm."""
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         d_model = sizes.d_model
@@ -73,11 +86,15 @@ class EncoderLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(d_model)
 
     def forward(self, x: Tensor) -> Tensor:
+        """`(batch, states, d_model)` to the same shape."""
         x = x + self.self_attn(self.self_attn_layer_norm(x))
-        return x + self.fc2(F.gelu(self.fc1(self.final_layer_norm(x))))
+        out: Tensor = x + self.fc2(F.gelu(self.fc1(self.final_layer_norm(x))))
+        return out
 
 
 class DecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention and a feed-forward layer, each after a layer norm."""
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         d_model = sizes.d_model
@@ -90,12 +107,16 @@ class DecoderLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(d_model)
 
     def forward(self, x: Tensor, states: Tensor) -> Tensor:
+        """`x`: `(batch, tokens, d_model)`; `states`: `(batch, states, d_model)`."""
         x = x + self.self_attn(self.self_attn_layer_norm(x), is_causal=True)
         x = x + self.encoder_attn(self.encoder_attn_layer_norm(x), states)
-        return x + self.fc2(F.gelu(self.fc1(self.final_layer_norm(x))))
+        out: Tensor = x + self.fc2(F.gelu(self.fc1(self.final_layer_norm(x))))
+        return out
 
 
 class Encoder(nn.Module):
+    """Two convolutions, position embeddings and layers of self-attention."""
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         d_model = sizes.d_model
@@ -116,6 +137,8 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
+    """Token and position embeddings, and layers of self- and cross-attention."""
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(sizes.vocab_size, sizes.d_model)
@@ -124,6 +147,7 @@ class Decoder(nn.Module):
         self.layer_norm = nn.LayerNorm(sizes.d_model)
 
     def forward(self, tokens: Tensor, states: Tensor) -> Tensor:
+        """Token ids `(batch, tokens)` and encoder states to hidden states `(batch, tokens, d_model)`."""
         x = self.embed_tokens(tokens) + self.embed_positions.weight[: tokens.shape[1]]
         for layer in self.layers:
             x = layer(x, states)
@@ -132,14 +156,19 @@ class Decoder(nn.Module):
 
 
 class Body(nn.Module):
+    """Encoder and decoder, under the names of transformers."""
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.encoder, self.decoder = Encoder(sizes), Decoder(sizes)
 
 
 class Whisper(nn.Module):
+    """The network with its CTC head."""
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
+        self.sizes = sizes
         self.model = Body(sizes)
         self.ctc = nn.Linear(sizes.d_model, sizes.n_classes)
         self._initialise(sizes)
@@ -158,42 +187,10 @@ class Whisper(nn.Module):
         decoder.embed_positions.weight.copy_(0.03 * sinusoids(N_POSITIONS, sizes.d_model))
         tokens = decoder.embed_tokens.weight
         tokens.normal_(0, 0.04)
-        # Timestamps start out ordered along the axis of time.
+        # At the start, timestamps are already ordered along the axis of time.
         stamps = 0.05 * sinusoids(N_TIMESTAMPS, sizes.d_model)
         tokens[sizes.first_timestamp :] = stamps + 0.005 * torch.randn(N_TIMESTAMPS, sizes.d_model)
 
     def logits(self, hidden: Tensor) -> Tensor:
+        """The logits of the tokens for hidden states of the decoder."""
         return F.linear(hidden, self.model.decoder.embed_tokens.weight.to(hidden.dtype))
-
-
-class Muon:
-    """Momentum made orthogonal by Newton-Schulz iterations, for matrices, batched by shape."""
-
-    def __init__(self, parameters: list[nn.Parameter], momentum: float = 0.95, weight_decay: float = 0.01) -> None:
-        self.groups: dict[tuple[int, ...], list[nn.Parameter]] = {}
-        for parameter in parameters:
-            self.groups.setdefault(tuple(parameter.shape), []).append(parameter)
-        self.averages = {
-            shape: torch.zeros(len(group), *shape, device=group[0].device) for shape, group in self.groups.items()
-        }
-        self.momentum, self.weight_decay = momentum, weight_decay
-
-    @torch.no_grad()
-    def step(self, rate: float) -> None:
-        for shape, group in self.groups.items():
-            gradient = torch.stack([parameter.grad for parameter in group if parameter.grad is not None])
-            average = self.averages[shape]
-            average.lerp_(gradient, 1 - self.momentum)
-            update = gradient.lerp(average, self.momentum).bfloat16()
-            is_tall = shape[0] > shape[1]
-            if is_tall:
-                update = update.mT
-            update = update / (update.norm(dim=(1, 2), keepdim=True) + 1e-7)
-            for _ in range(5):
-                product = update @ update.mT
-                update = 3.4445 * update + (-4.7750 * product + 2.0315 * (product @ product)) @ update
-            if is_tall:
-                update = update.mT
-            scaled = update.float() * (rate * max(1, shape[0] / shape[1]) ** 0.5)
-            torch._foreach_mul_(group, 1 - rate * self.weight_decay)
-            torch._foreach_sub_(group, list(scaled.unbind(0)))

@@ -1,4 +1,4 @@
-"""All speech made so far: the audio as one int16 tensor on the device, and what is said in it."""
+"""Holds all speech made so far as one int16 tensor on the device, and reports the sentences in it."""
 
 import logging
 import math
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def resample(audio: Tensor, sample_rate: int) -> Tensor:
-    """To 16 kHz, all at once in the frequency domain, at few different lengths: every one keeps a workspace."""
+    """Resample to 16 kHz in the frequency domain, padded to few different lengths, since each length keeps a workspace."""
     divisor = math.gcd(sample_rate, SAMPLE_RATE)
     up, down = SAMPLE_RATE // divisor, sample_rate // divisor
     blocks = 1024 << (-(-len(audio) // (down * 1024)) - 1).bit_length()
@@ -26,11 +26,12 @@ def resample(audio: Tensor, sample_rate: int) -> Tensor:
     n_bins = blocks * up // 2 + 1
     if len(spectrum) < n_bins:
         spectrum = torch.nn.functional.pad(spectrum, (0, n_bins - len(spectrum)))
-    return torch.fft.irfft(spectrum[:n_bins], blocks * up)[: len(audio) * SAMPLE_RATE // sample_rate] * (up / down)
+    resampled: Tensor = torch.fft.irfft(spectrum[:n_bins], blocks * up)
+    return resampled[: len(audio) * SAMPLE_RATE // sample_rate] * (up / down)
 
 
 class Bank:
-    """Loads chunk files as they come, in a thread of its own."""
+    """Loads chunk files in a thread of its own as they appear."""
 
     def __init__(
         self,
@@ -38,10 +39,10 @@ class Bank:
         hours: float,
         device: torch.device,
         keep_hours: float = 0.0,
-        tell: Callable[[Chunk], None] = lambda chunk: None,
+        on_chunk: Callable[[Chunk], None] = lambda chunk: None,
     ) -> None:
-        """`tell` is called, in the thread that loads, with what each chunk holds."""
-        self.tell = tell
+        """`on_chunk` receives the sentences of each chunk, in the thread that loads it."""
+        self.on_chunk = on_chunk
         self.folder, self.device, self.keep_hours = folder, device, keep_hours
         self.audio = torch.empty(int(hours * 3600 * SAMPLE_RATE), dtype=torch.int16, device=device)
         self.position = 0
@@ -50,13 +51,16 @@ class Bank:
         self.stopping = False
         self.is_full = False
         self._loaded: set[Path] = set()
-        self._stream = torch.cuda.Stream() if device.type == "cuda" else None
+        # The class is untyped in PyTorch.
+        self._stream = torch.cuda.Stream() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     @property
     def hours(self) -> float:
+        """Hours of speech loaded so far."""
         return float(self.hours_by_kind.sum())
 
     def load(self, file: Path) -> None:
+        """Load a chunk file, or mark the bank as full."""
         arrays = np.load(file)
         rate, rows = int(arrays["sample_rate"]), arrays["rows"]
         audio = torch.from_numpy(arrays["audio"]).to(self.device)
@@ -78,9 +82,10 @@ class Bank:
         self.position += len(audio)
         self.hours_by_kind[int(arrays["kind"])] += lengths.sum() / SAMPLE_RATE / 3600
         self.n_sentences += len(rows)
-        self.tell(chunk)
+        self.on_chunk(chunk)
 
     def poll(self) -> None:
+        """Load the chunk files that have appeared since the last call, and delete those not kept for a restart."""
         for file in sorted(self.folder.glob("*.npz"), key=lambda file: file.stat().st_mtime):
             if self.stopping or self.is_full:
                 return
@@ -96,6 +101,7 @@ class Bank:
                 file.unlink()
 
     def start(self) -> None:
+        """Start the thread that loads."""
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
@@ -104,4 +110,4 @@ class Bank:
                 self.poll()
                 time.sleep(0.5)
         except Exception:
-            logger.exception("the bank no longer grows")
+            logger.exception("the bank stopped loading speech")

@@ -30,7 +30,7 @@ def test_errors_are_counted_by_kind() -> None:
 
 
 def test_a_word_beside_a_number_is_not_spelled() -> None:
-    """ "a 5" stays two words, "b 5" is a code."""
+    """The text "a 5" stays two words, and "b 5" is a code."""
     assert normalise("a five") == ["a", "5"]
     assert normalise("b five") == ["b5"]
 

@@ -1,4 +1,4 @@
-"""Word delays of captions: every number of small made-up sessions is known."""
+"""Word latencies of captions: every number of small made-up sessions is known."""
 
 import math
 
@@ -6,51 +6,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.live.captions import Caption, PrefixAligner, SpokenWord, WordDelays, measure_words, spoken_words
-from benchmarks.recordings import Said
+from benchmarks.live.captions import Caption, PrefixAligner, SpokenWord, WordLatencies, measure_words, spoken_words
+from benchmarks.recordings import ReferenceUtterance
 from benchmarks.scoring import matches
 
-BEGUN = 100.0
+STARTED_AT = 100.0
 SPOKEN = [SpokenWord("a", 0.0, 1.0), SpokenWord("b", 1.0, 2.0), SpokenWord("the", 2.0, 3.0), SpokenWord("c", 3.0, 4.0)]
 LETTERS = st.lists(st.sampled_from("abc"), max_size=8)
 
 
 def captions(*texts: tuple[float, str, str]) -> list[Caption]:
-    return [Caption(BEGUN + at, shown, stable) for at, shown, stable in texts]
+    return [Caption(STARTED_AT + at, shown, stable) for at, shown, stable in texts]
 
 
 def test_a_word_is_seen_shown_for_good_and_stable() -> None:
-    """It is shown for good only behind its last loss, and stable once the server says so."""
+    """It is shown for good only after its last loss, and stable once the server says so."""
     seen = captions((1.5, "A", ""), (2.0, "", ""), (2.5, "A b", "A"), (5.0, "a b the c", "a b the c"))
-    delays = measure_words(seen, SPOKEN, BEGUN)
-    assert delays.seen_s == pytest.approx([0.5, 0.5, 2.0, 1.0])
-    assert delays.shown_s == pytest.approx([1.5, 0.5, 2.0, 1.0])
-    assert delays.stable_s == pytest.approx([1.5, 3.0, 2.0, 1.0])
-    assert (delays.n_revised, delays.n_taken_back) == (1, 0)
+    latencies = measure_words(seen, SPOKEN, STARTED_AT)
+    assert latencies.seen_s == pytest.approx([0.5, 0.5, 2.0, 1.0])
+    assert latencies.shown_s == pytest.approx([1.5, 0.5, 2.0, 1.0])
+    assert latencies.stable_s == pytest.approx([1.5, 3.0, 2.0, 1.0])
+    assert (latencies.n_revised, latencies.n_taken_back) == (1, 0)
 
 
-def test_a_word_that_never_comes_is_infinitely_late() -> None:
+def test_a_word_that_never_arrives_is_infinitely_late() -> None:
     """It is not left out of the figures."""
-    delays = measure_words(captions((5.0, "a b c", "a")), SPOKEN, BEGUN)
-    assert delays.shown_s == [4.0, 3.0, math.inf, 1.0]
-    assert delays.stable_s == [4.0, math.inf, math.inf, math.inf]
+    latencies = measure_words(captions((5.0, "a b c", "a")), SPOKEN, STARTED_AT)
+    assert latencies.shown_s == [4.0, 3.0, math.inf, 1.0]
+    assert latencies.stable_s == [4.0, math.inf, math.inf, math.inf]
 
 
 def test_a_word_that_has_not_begun_is_not_there() -> None:
     """A stray "c" at the beginning does not stand for the one at the end."""
-    delays = measure_words(captions((0.8, "c", ""), (5.0, "a b the c", "")), SPOKEN, BEGUN)
-    assert delays.seen_s[3] == 1.0
+    latencies = measure_words(captions((0.8, "c", ""), (5.0, "a b the c", "")), SPOKEN, STARTED_AT)
+    assert latencies.seen_s[3] == 1.0
 
 
 def test_stable_text_taken_back_is_counted() -> None:
-    delays = measure_words(captions((3.0, "a be", "a be"), (4.0, "a bee", "a bee")), SPOKEN, BEGUN)
-    assert delays.n_taken_back == 1
+    latencies = measure_words(captions((3.0, "a be", "a be"), (4.0, "a bee", "a bee")), SPOKEN, STARTED_AT)
+    assert latencies.n_taken_back == 1
 
 
-def test_delays_add_up() -> None:
-    total = WordDelays([1.0], [2.0], [3.0], 1, 0)
-    total.add(WordDelays([4.0], [5.0], [6.0], 2, 1))
-    assert total == WordDelays([1.0, 4.0], [2.0, 5.0], [3.0, 6.0], 3, 1)
+def latencies_of(
+    seen_s: list[float], shown_s: list[float], stable_s: list[float], n_revised: int, n_taken_back: int
+) -> WordLatencies:
+    return WordLatencies(
+        seen_s=seen_s, shown_s=shown_s, stable_s=stable_s, n_revised=n_revised, n_taken_back=n_taken_back
+    )
+
+
+def test_latencies_add_up() -> None:
+    total = latencies_of([1.0], [2.0], [3.0], 1, 0)
+    total.add(latencies_of([4.0], [5.0], [6.0], 2, 1))
+    assert total == latencies_of([1.0, 4.0], [2.0, 5.0], [3.0, 6.0], 3, 1)
 
 
 def test_of_equal_places_the_earlier_is_taken() -> None:
@@ -76,9 +84,8 @@ def test_texts_are_aligned_whatever_came_before(reference: list[str], texts: lis
 
 def test_words_lie_in_the_spans_of_speech() -> None:
     """Letters are spread over the spans only; a word begins where the one before it ends."""
-    said = (Said("aa bb cccc", ((0.0, 1.0), (5.0, 6.0))),)
-    assert spoken_words(said) == [
-        SpokenWord("aa", 0.0, 0.5),
-        SpokenWord("bb", 0.5, 1.0),
-        SpokenWord("cccc", 1.0, pytest.approx(6.0)),
-    ]
+    utterances = (ReferenceUtterance("aa bb cccc", ((0.0, 1.0), (5.0, 6.0))),)
+    found = spoken_words(utterances)
+    assert [each.word for each in found] == ["aa", "bb", "cccc"]
+    assert [each.start_s for each in found] == pytest.approx([0.0, 0.5, 1.0])
+    assert [each.end_s for each in found] == pytest.approx([0.5, 1.0, 6.0])

@@ -6,11 +6,11 @@ import numpy as np
 
 import tutti
 from app.service.settings import Settings
-from benchmarks.live.client import Manner, StreamLog, stream
+from benchmarks.live.client import ClientProfile, StreamLog, stream
 from benchmarks.live.encodings import parse_formats
 from benchmarks.live.latencies import captions, measure, problems
 from benchmarks.live.network import Network
-from benchmarks.recordings import Recording, Said
+from benchmarks.recordings import Recording, ReferenceUtterance
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
 
@@ -22,40 +22,40 @@ def three_turns() -> Recording:
     parts, spoken, at_s = [silence(0.2)], [], 0.2
     for words in TURNS:
         samples = speech(words)
-        spoken.append(Said(said(words), ((at_s, at_s + len(samples) / 16_000 - 0.08),)))
+        spoken.append(ReferenceUtterance(said(words), ((at_s, at_s + len(samples) / 16_000 - 0.08),)))
         parts += [samples, silence(0.9)]
         at_s += len(samples) / 16_000 + 0.9
     samples = np.concatenate(parts)
     return Recording("made-up", samples, " ".join(each.text for each in spoken), tuple(spoken))
 
 
-async def streamed(*manners: Manner) -> list[StreamLog]:
+async def streamed(*profiles: ClientProfile) -> list[StreamLog]:
     """A client for each, all at once."""
-    logs = [StreamLog(three_turns()) for _ in manners]
+    logs = [StreamLog(three_turns()) for _ in profiles]
     async with (
         asyncio.timeout(60),
         running(Settings(port=0), FakeTranscriber()) as server,
         asyncio.TaskGroup() as tasks,
     ):
-        for log, manner in zip(logs, manners, strict=True):
-            tasks.create_task(stream(server.http, log, language="en", manner=manner))
+        for log, profile in zip(logs, profiles, strict=True):
+            tasks.create_task(stream(server.http, log, language="en", profile=profile))
     return logs
 
 
 async def test_lost_connections_cost_no_word_and_repeat_none() -> None:
     """The session is resumed each time, and its promises hold over all connections."""
-    for log in await streamed(*(Manner(network=Network(losses_per_min=36), seed=seed) for seed in range(4))):
+    for log in await streamed(*(ClientProfile(network=Network(losses_per_min=36), seed=seed) for seed in range(4))):
         assert problems(log) == []
         assert len(log.resumed) == 3
         assert [event for _, event in log.events if isinstance(event, tutti.Stopped)]
-        delays = measure(log)
-        assert delays.errors.rate == 0.0
+        latencies = measure(log)
+        assert latencies.errors.rate == 0.0
         assert captions(log)[-1].shown.split() == log.recording.text.split()
 
 
 async def test_audio_that_was_held_back_is_late() -> None:
     """What the network costs counts as latency: the words were spoken when they were."""
-    plain, late = await streamed(Manner(), Manner(network=Network(jitter_s=0.8), seed=1))
+    plain, late = await streamed(ClientProfile(), ClientProfile(network=Network(jitter_s=0.8), seed=1))
     assert problems(late) == []
     assert sum(measure(late).words.seen_s) > sum(measure(plain).words.seen_s)
     # The network is no fault of the generator's.
@@ -64,7 +64,7 @@ async def test_audio_that_was_held_back_is_late() -> None:
 
 async def test_every_encoding_is_heard() -> None:
     formats = parse_formats("mulaw,pcm_s16le@48000,pcm_f32le")
-    for log in await streamed(*(Manner(format=format) for format in formats)):
+    for log in await streamed(*(ClientProfile(format=format) for format in formats)):
         assert problems(log) == []
         assert measure(log).errors.missing == 0
 
@@ -73,5 +73,5 @@ async def test_a_server_that_goes_away_is_not_a_lost_connection() -> None:
     """It is told as a failure, not tried again for ever."""
     log = StreamLog(three_turns())
     async with asyncio.timeout(30):
-        await stream("http://127.0.0.1:9", log, language="en", manner=Manner(network=Network(losses_per_min=6)))
+        await stream("http://127.0.0.1:9", log, language="en", profile=ClientProfile(network=Network(losses_per_min=6)))
     assert log.failure

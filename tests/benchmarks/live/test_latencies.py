@@ -6,16 +6,18 @@ import pytest
 import tutti
 from benchmarks.live.client import StreamLog
 from benchmarks.live.latencies import captions, measure, problems
-from benchmarks.recordings import Recording, Said
+from benchmarks.recordings import Recording, ReferenceUtterance
 from engine.api import SAMPLE_RATE
 
-BEGUN = 100.0
+STARTED_AT = 100.0
 
 
-def log(*events: tuple[float, tutti.Event], said: tuple[Said, ...] = (), audio_s: float = 4.0) -> StreamLog:
+def log(
+    *events: tuple[float, tutti.Event], reference: tuple[ReferenceUtterance, ...] = (), audio_s: float = 4.0
+) -> StreamLog:
     samples = np.zeros(round(audio_s * SAMPLE_RATE), np.float32)
-    recording = Recording("test", samples, " ".join(each.text for each in said), said)
-    return StreamLog(recording, BEGUN, events=[(BEGUN + at, event) for at, event in events])
+    recording = Recording("test", samples, " ".join(each.text for each in reference), reference)
+    return StreamLog(recording, started_at=STARTED_AT, events=[(STARTED_AT + at, event) for at, event in events])
 
 
 def interim(end_s: float, stable: str, tail: str) -> tutti.Interim:
@@ -34,52 +36,56 @@ SESSION = (
     (3.9, utterance("Ab cd!")),
     (4.1, tutti.Stopped(4.0, 2.2, 2)),
 )
-SAID = (Said("Ab cd", ((1.0, 3.0),)),)
+REFERENCE = (ReferenceUtterance("Ab cd", ((1.0, 3.0),)),)
 
 
 def test_the_figures_of_a_session() -> None:
     """Each is counted from the moment at which the audio in question was spoken."""
-    delays = measure(log(*SESSION, said=SAID))
-    assert delays.first_text_s == pytest.approx([0.8])
-    assert delays.interim_lag_s == pytest.approx([0.3, 0.5, 0.5])
-    assert delays.final_s == pytest.approx([0.8])
-    assert delays.final_true_s == pytest.approx([0.9])
+    latencies = measure(log(*SESSION, reference=REFERENCE))
+    assert latencies.first_text_s == pytest.approx([0.8])
+    assert latencies.interim_lag_s == pytest.approx([0.3, 0.5, 0.5])
+    assert latencies.final_s == pytest.approx([0.8])
+    assert latencies.final_true_s == pytest.approx([0.9])
     # "ab" ends at 2.0 s and is shown before that, as it is half of the letters; "cd" ends at 3.0 s.
-    assert delays.words.shown_s == pytest.approx([-0.2, 0.0])
-    assert delays.words.stable_s == pytest.approx([0.5, 0.9])
-    assert delays.words.n_revised == 1
-    assert delays.errors.rate == 0.0
-    assert problems(log(*SESSION, said=SAID)) == []
+    assert latencies.words.shown_s == pytest.approx([-0.2, 0.0])
+    assert latencies.words.stable_s == pytest.approx([0.5, 0.9])
+    assert latencies.words.n_revised == 1
+    assert latencies.errors.rate == 0.0
+    assert problems(log(*SESSION, reference=REFERENCE)) == []
 
 
 def test_a_segment_is_final_text() -> None:
-    """Words of a segment are stable before the utterance ends, and the next interim goes on behind them."""
+    """Words of a segment are stable before the utterance ends, and the next interim goes on after them."""
     events = (
         (1.2, tutti.SpeechStarted(0, 0, 0.9)),
         (2.2, tutti.Segment(0, 0, 0, 0.9, 2.0, "Ab", (), 1.0, "en")),
         (3.0, interim(2.5, "", " cd")),
         (3.9, utterance("Ab cd")),
     )
-    delays = measure(log(*events, said=SAID))
-    assert delays.words.stable_s == pytest.approx([0.2, 0.9])
-    assert delays.words.shown_s == pytest.approx([0.2, 0.0])
-    assert delays.first_text_s == pytest.approx([1.2])
+    latencies = measure(log(*events, reference=REFERENCE))
+    assert latencies.words.stable_s == pytest.approx([0.2, 0.9])
+    assert latencies.words.shown_s == pytest.approx([0.2, 0.0])
+    assert latencies.first_text_s == pytest.approx([1.2])
 
 
 def test_the_text_of_a_session_is_that_of_its_utterances() -> None:
-    """An utterance that begins while another is open stands behind it."""
+    """An utterance that begins while another is open stands after it."""
     events = (
         (1.2, tutti.SpeechStarted(0, 0, 0.9)),
         (1.8, interim(1.5, "Ab", " zz")),
         (2.5, tutti.Interim(1, 0, 2.0, 2.4, "", "cd")),
         (3.0, utterance("Ab x.", 0, 0.9, 2.0)),
     )
-    seen = [(caption.at - BEGUN, caption.shown, caption.stable) for caption in captions(log(*events, said=SAID))]
-    assert seen == [
-        (pytest.approx(1.8), "Ab zz ", "Ab "),
-        (pytest.approx(2.5), "Ab zz cd", "Ab "),
-        (pytest.approx(3.0), "Ab x. cd", "Ab x. "),
+    seen = [
+        (caption.arrived_at - STARTED_AT, caption.shown, caption.stable)
+        for caption in captions(log(*events, reference=REFERENCE))
     ]
+    assert [(shown, stable) for _, shown, stable in seen] == [
+        ("Ab zz ", "Ab "),
+        ("Ab zz cd", "Ab "),
+        ("Ab x. cd", "Ab x. "),
+    ]
+    assert [arrived_at for arrived_at, _, _ in seen] == pytest.approx([1.8, 2.5, 3.0])
 
 
 def resumed(*second: tuple[float, tutti.Event]) -> StreamLog:
@@ -89,7 +95,7 @@ def resumed(*second: tuple[float, tutti.Event]) -> StreamLog:
         (2.4, utterance("Ab", 0, 0.9, 2.0)),
         (3.0, tutti.Interim(1, 0, 2.2, 2.9, "cd", "")),
     )
-    session = log(*first, *second, said=SAID)
+    session = log(*first, *second, reference=REFERENCE)
     session.resumed = [(len(first), 2.0)]
     return session
 
@@ -102,13 +108,13 @@ def test_what_was_not_final_comes_again_on_the_next_connection() -> None:
         (4.2, utterance("cd.", 0, 2.2, 3.1)),
         (4.3, tutti.Stopped(2.0, 2.2, 2)),
     )
-    shown = [(round(caption.at - BEGUN, 1), caption.shown.split()) for caption in captions(session)]
+    shown = [(round(caption.arrived_at - STARTED_AT, 1), caption.shown.split()) for caption in captions(session)]
     assert shown == [(2.4, ["Ab"]), (3.0, ["Ab", "cd"]), (3.8, ["Ab", "cd", "ef"]), (4.2, ["Ab", "cd."])]
-    delays = measure(session)
-    assert (delays.errors.rate, delays.errors.words, len(delays.final_s)) == (0.0, 2, 2)
-    assert delays.first_text_s == pytest.approx([1.4, 1.3])
-    assert delays.words.shown_s == pytest.approx([0.4, 0.0])
-    assert delays.words.stable_s == pytest.approx([0.4, 1.2])
+    latencies = measure(session)
+    assert (latencies.errors.rate, latencies.errors.words, len(latencies.final_s)) == (0.0, 2, 2)
+    assert latencies.first_text_s == pytest.approx([1.4, 1.3])
+    assert latencies.words.shown_s == pytest.approx([0.4, 0.0])
+    assert latencies.words.stable_s == pytest.approx([0.4, 1.2])
     assert problems(session) == []
 
 
@@ -130,7 +136,7 @@ def test_what_was_final_must_not_come_again() -> None:
         (((2.0, utterance("a")), (3.0, utterance("b", 1, 2.0, 3.0))), "before the last one's end"),
     ],
 )
-def test_broken_promises_are_found(events: tuple[tuple[float, tutti.Event], ...], complaint: str) -> None:
+def test_broken_guarantees_are_found(events: tuple[tuple[float, tutti.Event], ...], complaint: str) -> None:
     """Whatever a session does against docs/protocol.md counts as a failure."""
     assert complaint in " ".join(problems(log(*events)))
 

@@ -38,7 +38,7 @@ def test_a_plain_network_delays_nothing() -> None:
 
 @pytest.mark.parametrize(("audio_s", "n"), [(60.0, 6), (120.0, 12), (5.0, 1), (1.0, 1)])
 def test_connections_are_lost_as_often_as_asked(audio_s: float, n: int) -> None:
-    """Not at the edges, and with time between them to come back."""
+    """Not at the edges, and with time proxy them to come back."""
     for seed in range(20):
         at_s = Network(losses_per_min=6).losses(audio_s, seed)
         assert len(at_s) == n

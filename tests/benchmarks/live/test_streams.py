@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ from click.testing import CliRunner
 
 from app.service.settings import Settings
 from benchmarks.live import streams
-from benchmarks.live.client import Manner
+from benchmarks.live.client import ClientProfile
+from benchmarks.live.level import run_level
 from benchmarks.live.network import Network
 from benchmarks.live.report import table
-from benchmarks.recordings import Recording, Said
+from benchmarks.recordings import Recording, ReferenceUtterance
 from benchmarks.server import RunningServer, running_server
 from engine.api import SAMPLE_RATE
 from tests.app.conftest import running
@@ -22,17 +25,17 @@ from tutti import AudioFormat
 
 WORDS = [1, 2, 3]
 AUDIO = np.concatenate((silence(0.2), speech(WORDS), silence(0.7)))
-SPOKEN = Said(said(WORDS), ((0.2, 1.04),))
+SPOKEN = ReferenceUtterance(said(WORDS), ((0.2, 1.04),))
 MADE_UP = Recording("made-up", AUDIO, SPOKEN.text, (SPOKEN,))
 
 
-async def measured(manners: list[Manner] | None = None, **settings: object) -> dict:
+async def measured(profiles: list[ClientProfile] | None = None, max_sessions: int = 10) -> dict[str, Any]:
     """One level of two clients."""
     async with (
         asyncio.timeout(30),
-        running(Settings(**{"port": 0, **settings}), FakeTranscriber()) as server,
+        running(replace(Settings(port=0), max_sessions=max_sessions), FakeTranscriber()) as server,
     ):
-        return await streams.run_level(RunningServer(server.http, None), [MADE_UP, MADE_UP], "en", manners)
+        return await run_level(RunningServer(server.http, None), [MADE_UP, MADE_UP], "en", profiles)
 
 
 async def test_a_level_is_measured() -> None:
@@ -51,12 +54,12 @@ async def test_a_level_is_measured() -> None:
 
 async def test_errors_are_told_by_encoding() -> None:
     """In the result and, where there are several, in the table."""
-    level = await measured([Manner(AudioFormat("mulaw", 8_000)), Manner()])
+    level = await measured([ClientProfile(AudioFormat("mulaw", 8_000)), ClientProfile()])
     assert {name: each["words"] for name, each in level["by_encoding"].items()} == {
         "mulaw@8000": 6,
         "pcm_s16le@16000": 6,
     }
-    rows = dict(table({"levels": [level]}).rows)
+    rows = {row[0]: row[1] for row in table({"levels": [level]}).rows}
     assert rows["WER % of pcm_s16le@16000"] == "0.0"
     assert "WER % of mulaw@8000" in rows
 
@@ -76,10 +79,11 @@ def test_the_command_fails_when_a_session_failed(
     level = asyncio.run(measured())
     level["failed"], level["problems"] = failed, ["stream 0: lost"] * failed
 
-    async def run_level(*arguments: object) -> dict:
+    async def fake_run_level(*arguments: object) -> dict[str, Any]:
         return level
 
-    monkeypatch.setattr(streams, "run_level", run_level)
+    monkeypatch.setattr(streams, "run_level", fake_run_level)
+    monkeypatch.setattr(streams, "warm_up", lambda server, language: None)
     path = tmp_path / "live.json"
     ran = CliRunner().invoke(
         streams.main, ["--url", "http://nowhere", "--streams", "2", "--seconds", "5", "--markdown", "--json", str(path)]
@@ -96,13 +100,15 @@ def test_the_command_fails_when_a_session_failed(
 def test_clients_are_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Encodings in turn, each client with chances of its own, and all of it in the result."""
     level = asyncio.run(measured())
-    given: list[tuple] = []
+    given: list[tuple[list[Recording], list[ClientProfile]]] = []
 
-    async def run_level(server: object, recordings: list, language: object, manners: list) -> dict:
-        given.append((recordings, manners))
+    async def fake_run_level(
+        server: object, recordings: list[Recording], language: object, profiles: list[ClientProfile]
+    ) -> dict[str, Any]:
+        given.append((recordings, profiles))
         return level
 
-    monkeypatch.setattr(streams, "run_level", run_level)
+    monkeypatch.setattr(streams, "run_level", fake_run_level)
     monkeypatch.setattr(streams, "warm_up", lambda server, language: None)
     asked = (
         "--streams 3 --seconds 20 --talk 0.4 --jitter 50 --bursts --disconnects 2 --encodings mulaw,pcm_s16le --seed 5"
@@ -110,10 +116,14 @@ def test_clients_are_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path = tmp_path / "live.json"
     ran = CliRunner().invoke(streams.main, ["--url", "http://nowhere", "--json", str(path), *asked.split()])
     assert ran.exit_code == 0, ran.output
-    ((recordings, manners),) = given
+    ((recordings, profiles),) = given
     network = Network(0.05, True, 2.0)
     mulaw, pcm = AudioFormat("mulaw", 8_000), AudioFormat()
-    assert manners == [Manner(mulaw, network, 5), Manner(pcm, network, 6), Manner(mulaw, network, 7)]
+    assert profiles == [
+        ClientProfile(mulaw, network, 5),
+        ClientProfile(pcm, network, 6),
+        ClientProfile(mulaw, network, 7),
+    ]
     assert len({recording.samples.tobytes() for recording in recordings}) == 3
     result = json.loads(path.read_text())
     assert (result["talk"], result["encodings"], result["seed"]) == (0.4, ["mulaw@8000", "pcm_s16le@16000"], 5)
@@ -123,11 +133,11 @@ def test_clients_are_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_server_that_dies_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured before is written, and the command fails."""
 
-    async def run_level(*arguments: object) -> dict:
+    async def fake_run_level(*arguments: object) -> dict[str, Any]:
         raise ConnectionRefusedError("gone")
 
     path = tmp_path / "live.json"
-    monkeypatch.setattr(streams, "run_level", run_level)
+    monkeypatch.setattr(streams, "run_level", fake_run_level)
     monkeypatch.setattr(streams, "warm_up", lambda server, language: None)
     ran = CliRunner().invoke(streams.main, ["--url", "http://nowhere", "--streams", "1,2", "--json", str(path)])
     assert ran.exit_code == 1

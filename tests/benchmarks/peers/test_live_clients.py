@@ -13,23 +13,25 @@ from app.service.settings import Settings
 from benchmarks.peers import live_clients
 from benchmarks.peers.live_clients import (
     CaptionLog,
-    Converse,
+    PeerClient,
     WhisperLiveText,
-    converse_tutti,
-    converse_whisper_streaming,
-    converse_whisperlive,
-    converse_whisperlivekit,
-    listen,
+    run_client,
+    tutti_client,
+    whisper_streaming_client,
+    whisperlive_client,
+    whisperlivekit_client,
     whisperlivekit_text,
 )
-from benchmarks.recordings import Recording, Said
+from benchmarks.recordings import Recording, ReferenceUtterance
 from engine.api import SAMPLE_RATE
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
 
 Serve = Callable[[ServerConnection], Awaitable[None]]
 HandleTcp = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-SHORT = Recording("short", np.zeros(SAMPLE_RATE // 4, np.float32), "one two", (Said("one two", ((0.0, 0.2),)),))
+SHORT = Recording(
+    "short", np.zeros(SAMPLE_RATE // 4, np.float32), "one two", (ReferenceUtterance("one two", ((0.0, 0.2),)),)
+)
 
 
 @asynccontextmanager
@@ -38,10 +40,15 @@ async def fake_server(handle: Serve) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
 
 
-async def heard(converse: Converse, url: str, recording: Recording = SHORT) -> CaptionLog:
+def audio_of(message: str | bytes) -> bytes:
+    assert isinstance(message, bytes)
+    return message
+
+
+async def log_of(client: PeerClient, url: str, recording: Recording = SHORT) -> CaptionLog:
     log = CaptionLog(recording)
     async with asyncio.timeout(30):
-        await listen(converse, url, log, language="en", delay_s=0.0)
+        await run_client(client, url, log, language="en", delay_s=0.0)
     return log
 
 
@@ -58,30 +65,30 @@ async def test_whisperlive_is_heard_to_its_last_word(monkeypatch: pytest.MonkeyP
         asked = json.loads(await socket.recv())
         assert (asked["language"], asked["use_vad"]) == ("en", True)
         await socket.send(json.dumps({"uid": asked["uid"], "message": "SERVER_READY"}))
-        received.extend(await socket.recv())
+        received.extend(audio_of(await socket.recv()))
         await socket.send(json.dumps({"segments": [segment(0, " one", completed=False)]}))
         async for message in socket:
             if message == b"END_OF_AUDIO":
                 return
-            received.extend(message)
+            received.extend(audio_of(message))
             await socket.send(
                 json.dumps({"segments": [segment(0, " one", completed=True), segment(1, " two", completed=False)]})
             )
 
     async with fake_server(handle) as url:
-        log = await heard(converse_whisperlive, url)
+        log = await log_of(whisperlive_client, url)
     assert log.failure is None
     assert [(each.shown, each.stable) for each in log.captions] == [("one", ""), ("one two", "one")]
     assert len(received) == 4 * len(SHORT.samples)
-    assert log.captions[0].at > log.begun
+    assert log.captions[0].arrived_at > log.started_at
 
 
 def test_whisperlive_forgets_segments_that_the_client_keeps() -> None:
     """Only the last ones are sent again; a text that was open and is not sent any more is gone."""
     text = WhisperLiveText()
-    assert text.take({"segments": [segment(0, "a", completed=True), segment(2, "b", completed=False)]}) == ("a b", "a")
-    assert text.take({"segments": [segment(2, "B.", completed=True)]}) == ("a B.", "a B.")
-    assert text.take({"language": "en"}) == ("a B.", "a B.")
+    assert text.apply({"segments": [segment(0, "a", completed=True), segment(2, "b", completed=False)]}) == ("a b", "a")
+    assert text.apply({"segments": [segment(2, "B.", completed=True)]}) == ("a B.", "a B.")
+    assert text.apply({"language": "en"}) == ("a B.", "a B.")
 
 
 async def test_a_full_server_has_failed_the_session() -> None:
@@ -90,9 +97,9 @@ async def test_a_full_server_has_failed_the_session() -> None:
         await socket.wait_closed()
 
     async with fake_server(handle) as url:
-        log = await heard(converse_whisperlive, url)
+        log = await log_of(whisperlive_client, url)
     assert log.failure and "WAIT" in log.failure
-    assert log.spoken.is_set()
+    assert log.all_sent.is_set()
 
 
 async def test_whisperlivekit_is_heard_until_it_is_ready_to_stop() -> None:
@@ -102,14 +109,14 @@ async def test_whisperlivekit_is_heard_until_it_is_ready_to_stop() -> None:
     async def handle(socket: ServerConnection) -> None:
         await socket.send(json.dumps({"type": "config", "mode": "full"}))
         while message := await socket.recv():
-            received.extend(message)
+            received.extend(audio_of(message))
         state = {"lines": [{"text": " One."}, {"text": None}], "buffer_transcription": " two"}
         await socket.send(json.dumps(state))
         await socket.send(json.dumps(state))
         await socket.send(json.dumps({"type": "ready_to_stop"}))
 
     async with fake_server(handle) as url:
-        log = await heard(converse_whisperlivekit, url)
+        log = await log_of(whisperlivekit_client, url)
     assert log.failure is None
     assert [(each.shown, each.stable) for each in log.captions] == [("One. two", "One.")]
     assert len(received) == 2 * len(SHORT.samples)
@@ -146,7 +153,7 @@ async def test_whisper_streaming_hears_silence_until_it_says_nothing_new(monkeyp
         writer.write(b"400 600 -three\n")
 
     async with fake_tcp_server(handle) as url:
-        log = await heard(converse_whisper_streaming, url)
+        log = await log_of(whisper_streaming_client, url)
     assert log.failure is None
     assert [each.shown for each in log.captions] == ["one", "one two", "one two-three"]
     assert all(each.shown == each.stable for each in log.captions)
@@ -160,17 +167,17 @@ async def test_whisper_streaming_that_hangs_up_has_failed_the_session(monkeypatc
         await reader.readexactly(2)
 
     async with fake_tcp_server(handle) as url:
-        log = await heard(converse_whisper_streaming, url)
+        log = await log_of(whisper_streaming_client, url)
     assert log.failure
 
 
-@pytest.mark.parametrize("converse", [converse_whisperlive, converse_whisperlivekit])
-async def test_a_server_that_goes_away_has_failed_the_session(converse: Converse) -> None:
+@pytest.mark.parametrize("client", [whisperlive_client, whisperlivekit_client])
+async def test_a_server_that_goes_away_has_failed_the_session(client: PeerClient) -> None:
     async def handle(socket: ServerConnection) -> None:
         await socket.close(1011, "gone")
 
     async with fake_server(handle) as url:
-        log = await heard(converse, url)
+        log = await log_of(client, url)
     assert log.failure and "ConnectionClosed" in log.failure
 
 
@@ -179,7 +186,7 @@ async def test_tutti_keeps_the_same_log() -> None:
     words = [1, 2, 3]
     samples = np.concatenate((silence(0.2), speech(words), silence(0.7)))
     async with running(Settings(port=0), FakeTranscriber()) as server:
-        log = await heard(converse_tutti, server.http, Recording("made-up", samples, said(words)))
+        log = await log_of(tutti_client, server.http, Recording("made-up", samples, said(words)))
     assert (log.failure, log.problems) == (None, [])
     assert log.captions[-1].shown == log.captions[-1].stable == said(words)
-    assert log.begun > 0 and log.spoken.is_set()
+    assert log.started_at > 0 and log.all_sent.is_set()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.stability import taken_for_untrained
+from benchmarks.stability import copy_as_untrained
 from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
 from engine.config import AudioContext, Dtype, EngineConfig, Kernels
 from engine.engine import Engine
@@ -116,7 +116,7 @@ async def test_graphs_decode_as_the_kernels_alone() -> None:
 
 async def test_short_interims_have_the_same_words_with_and_without_graphs(tmp_path: Path) -> None:
     """The model is used as if it had been trained on full windows. Finals have the same words too."""
-    config = replace(HALF, model=taken_for_untrained("tutti-demo", tmp_path), audio_context="interims")
+    config = replace(HALF, model=copy_as_untrained("tutti-demo", tmp_path), audio_context="interims")
     finals = await transcribe(config, NAMES)
     names = [NAMES[index % 3] for index in range(24)]
     replayed = await transcribe(config, names, Priority.INTERIM)
@@ -174,7 +174,7 @@ async def test_cancelling_at_any_stage_frees_the_slot() -> None:
 
         async def cancel(index: int) -> None:
             async with engine.submit(replace(window, session=f"cancelled {index}")) as events:
-                for _ in range(index % 6):
+                if index % 6:
                     await anext(events)
                     n_tokens = engine.stats().tokens_decoded + 3 * (index % 6 - 1)
                     while engine.stats().tokens_decoded < n_tokens:

@@ -1,4 +1,4 @@
-"""Recordings as they are sent to an endpoint: whole files with their transcripts, from a manifest or a data set."""
+"""Audio files with transcripts, as they are sent to an endpoint: from a manifest or from a data set."""
 
 import io
 import itertools
@@ -9,38 +9,40 @@ from pathlib import Path
 import av
 import click
 
-from benchmarks.files.labelled_clips import chosen, read_manifest
+from benchmarks.files.labelled_clips import read_manifest, select_kinds
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class AudioFile:
+    """An encoded audio file and its transcript."""
+
     name: str
-    """Its ending says what the format is, to endpoints that go by that."""
+    """The file name. Some endpoints take the format from its ending."""
     audio: bytes
-    """The file as it is."""
+    """The content of the file."""
     text: str
     audio_s: float
 
 
-def from_manifest(path: Path, kinds: Sequence[str] = ()) -> Iterator[Sample]:
-    """The files that a JSON Lines manifest lists, each with `file` and `text`; paths are relative to it.
+def from_manifest(path: Path, kinds: Sequence[str] = ()) -> Iterator[AudioFile]:
+    """The files in a JSON Lines manifest, whose lines hold `file` (a path relative to the manifest) and `text`.
 
-    Files in which nobody speaks are left out: there is nothing to be right about.
+    Files without speech are left out, because a word error rate needs a reference.
     """
-    for line in chosen(read_manifest(path), kinds):
+    for line in select_kinds(read_manifest(path), kinds):
         if line["text"].strip():
             try:
                 audio = (path.parent / line["file"]).read_bytes()
             except OSError as error:
                 raise click.ClickException(f"{line['file']}: {error.strerror}") from error
-            yield Sample(Path(line["file"]).name, audio, line["text"], audio_seconds(line["file"], audio))
+            yield AudioFile(Path(line["file"]).name, audio, line["text"], audio_seconds(line["file"], audio))
 
 
-def from_dataset(name: str, config: str | None, split: str, audio_column: str, text_column: str) -> Iterator[Sample]:
-    """The rows of a data set of the Hugging Face hub, or of a local folder of that layout; its files are not decoded.
+def from_dataset(name: str, config: str | None, split: str, audio_column: str, text_column: str) -> Iterator[AudioFile]:
+    """The files of a data set on the Hugging Face hub, or in a local folder of that layout. They are not decoded.
 
     Raises:
-        ClickException: the package `datasets` is not installed, or the data set or a column is not there.
+        ClickException: the package `datasets` is not installed, or the data set or a column does not exist.
     """
     try:
         import datasets
@@ -56,27 +58,27 @@ def from_dataset(name: str, config: str | None, split: str, audio_column: str, t
         file, text = row[audio_column], row[text_column]
         if text.strip():
             audio = file["bytes"] or Path(file["path"]).read_bytes()
-            sample_name = Path(file["path"] or f"{i}.wav").name
-            yield Sample(sample_name, audio, text, audio_seconds(sample_name, audio))
+            file_name = Path(file["path"] or f"{i}.wav").name
+            yield AudioFile(file_name, audio, text, audio_seconds(file_name, audio))
 
 
-def take(samples: Iterable[Sample], *, max_seconds: float | None, limit: int | None) -> list[Sample]:
-    """The first `limit` samples shorter than `max_seconds`.
+def select_files(files: Iterable[AudioFile], *, max_seconds: float | None, limit: int | None) -> list[AudioFile]:
+    """The first `limit` files that are shorter than `max_seconds`.
 
     Raises:
         ClickException: there is none.
     """
-    short = (sample for sample in samples if max_seconds is None or sample.audio_s < max_seconds)
-    if not (taken := list(itertools.islice(short, limit))):
+    short = (each for each in files if max_seconds is None or each.audio_s < max_seconds)
+    if not (selected := list(itertools.islice(short, limit))):
         raise click.ClickException("there is no recording with a transcript, or none that is short enough")
-    return taken
+    return selected
 
 
 def audio_seconds(name: str, audio: bytes) -> float:
-    """By decoding it: not every container says how long it is, and not every one is right.
+    """The length of an audio file. It is decoded, because containers may give no length or a wrong one.
 
     Raises:
-        ClickException: it holds no audio.
+        ClickException: the file holds no audio.
     """
     try:
         with av.open(io.BytesIO(audio), mode="r") as container:

@@ -1,0 +1,54 @@
+"""Command-line options that several benchmarks share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+audio_option = click.option(
+    "--audio",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Folder with recordings and a manifest.jsonl. Default: the bundled clips.",
+)
+kind_option = click.option(
+    "--kind", default="synth-dialogue", show_default=True, help="Kind of the manifest's recordings to use."
+)
+match_option = click.option("--match", default="", help="Use only recordings whose file name contains this.")
+markdown_option = click.option("--markdown", is_flag=True, help="Print tables in Markdown.")
+plot_option = click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), help="Also draw latencies, to FILE.svg, FILE.png or FILE.pdf."
+)
+serve_arguments_argument = click.argument("serve_arguments", nargs=-1, type=click.UNPROCESSED)
+"""Everything after `--`, for `tutti serve`."""
+
+
+def json_option(name: str) -> Callable[[Command], Command]:
+    """The option for the file that receives the result; Markdown tables are written beside it."""
+    return click.option(
+        "--json",
+        "path",
+        type=click.Path(path_type=Path),
+        default=Path(f"build/bench/{name}.json"),
+        show_default=True,
+        help="File for the result. Its tables are written beside it in Markdown.",
+    )
+
+
+def parse_numbers(option: str, text: str) -> list[int]:
+    """Parse a list of positive numbers such as "1,2,4".
+
+    Raises:
+        BadParameter: the text is not such a list.
+    """
+    try:
+        numbers = [int(each) for each in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter(f"expected numbers such as 1,2,4, got {text!r}", param_hint=option)
+    return numbers
