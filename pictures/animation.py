@@ -44,9 +44,10 @@ class Span:
 
 def spans(shown: Sequence[Shown], end_s: float) -> list[Span]:
     """For each row, the lines that it shows one after another. Empty lines are left out."""
-    found = []
+    found: list[Span] = []
     for row in range(max(len(screen.lines) for screen in shown)):
-        line, since_s = (), 0.0
+        line: Line = ()
+        since_s = 0.0
         for screen in shown:
             now = screen.lines[row] if row < len(screen.lines) else ()
             if now != line:

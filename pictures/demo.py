@@ -33,11 +33,10 @@ def main(out: Path) -> None:
     try:
         shown = screens(asyncio.run(run([str(program), "demo"], COLUMNS, ROWS)))
         # Loading the model takes some seconds in which nothing happens.
-        picture = animated(
-            with_prompt(starting_with(shown, "Streaming")), title="tutti", columns=COLUMNS, hold_s=HOLD_S
-        )
+        shown = with_prompt(starting_with(shown, "Streaming"))
     except RecordingError as error:
         raise click.ClickException(str(error)) from error
+    picture = animated(shown, title="tutti", columns=COLUMNS, hold_s=HOLD_S)
     if len(picture.encode()) > MAX_BYTES:
         raise click.ClickException(f"expected at most {MAX_BYTES} bytes, got {len(picture.encode())}")
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -186,7 +186,7 @@ async def run(command: Sequence[str], columns: int, rows: int) -> list[Output]:
 
 def _read(terminal: int, started_s: float) -> list[Output]:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    written = []
+    written: list[Output] = []
     while True:
         try:
             data = os.read(terminal, 65536)
