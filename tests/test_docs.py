@@ -86,7 +86,8 @@ def test_the_site_fetches_nothing_from_elsewhere() -> None:
     """No web fonts, no analytics, no further scripts; diagrams are pictures, as Mermaid would be fetched."""
     project = tomllib.loads((REPOSITORY / "zensical.toml").read_text())["project"]
     assert project["theme"]["font"] is False
-    assert not {"analytics", "extra_javascript", "extra_css"} & {*project, *project["extra"]}
+    assert not {"analytics", "extra_javascript"} & {*project, *project["extra"]}
+    assert [style for style in project["extra_css"] if not (DOCS / style).exists()] == []
     assert [name_of(path) for path in PAGES if "```mermaid" in path.read_text()] == []
 
 
