@@ -28,7 +28,7 @@ from app.delivery.webhook import (
     signature,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "telephony.md"
+PAGE = Path(__file__).parents[3] / "docs" / "integrations" / "twilio.md"
 
 
 @pytest.fixture(autouse=True)
