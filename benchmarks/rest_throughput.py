@@ -58,7 +58,7 @@ class Speech(Work):
     clips: Sequence[Samples] = ()
 
     def window(self, index: int) -> Window:
-        return Window(self.clips[index % len(self.clips)], "", options=OPTIONS)
+        return Window(samples=self.clips[index % len(self.clips)], session="", options=OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def sampling(temperature: float, best_of: int, falls_back: bool = True) -> api.S
     it is not to fall back; the steps are those of openai/whisper, whisper/transcribe.py.
     """
     rises = temperature == 0 and falls_back
-    return api.Sampling(RISING_TEMPERATURES if rises else (temperature,), best_of)
+    return api.Sampling(temperatures=RISING_TEMPERATURES if rises else (temperature,), best_of=best_of)
 
 
 async def transcribe(

@@ -214,8 +214,8 @@ class Finals:
     ) -> api.DecodeOptions:
         """How a window of this utterance is to be decoded."""
         return api.DecodeOptions(
-            utterance.asked.language,
-            utterance.asked.task,
+            language=utterance.asked.language,
+            task=utterance.asked.task,
             previous_text=self._text_before(utterance) or utterance.prompt,
             prefix=prefix,
             draft=draft,
@@ -343,8 +343,8 @@ class Finals:
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         asked = window.utterance.asked
         options = api.DecodeOptions(
-            asked.language or language,
-            asked.task,
+            language=asked.language or language,
+            task=asked.task,
             hotwords=asked.hotwords,
             word_times=asked.words,
         )
@@ -402,7 +402,15 @@ class Finals:
     def _send_stable(self, window: FinalWindow) -> None:
         """Hand out what was shown as stable, for want of a final reading of it."""
         end_s = (window.stable_until - window.start) / SAMPLE_RATE
-        segment = api.Segment(0.0, end_s, window.unsent_stable, (), 0.0, 1.0, 0.0)
+        segment = api.Segment(
+            start_s=0.0,
+            end_s=end_s,
+            text=window.unsent_stable,
+            tokens=(),
+            avg_logprob=0.0,
+            compression_ratio=1.0,
+            no_speech_prob=0.0,
+        )
         self._send_segment(window, segment, window.utterance.asked.language, (window.start, window.end))
 
     def _words(self, segment: api.Segment, heard: Span, sent: Span) -> tuple[events.Word, ...]:

@@ -429,7 +429,11 @@ class Session:
         job = self._n_jobs
         self._n_jobs += 1
         self._job_channel[job] = self._channels[channel]
-        self._effects.append(Submit(job, api.Window(samples, self.id, channel, priority, options)))
+        self._effects.append(
+            Submit(
+                job, api.Window(samples=samples, session=self.id, channel=channel, priority=priority, options=options)
+            )
+        )
         return job
 
     def cancel(self, job: int) -> None:

@@ -95,7 +95,13 @@ class EngineHost:
         # in has other audio then, for a text that nobody reads.
         samples = self._arenas[arena_number(key[0])].look(request.place)
         # Sessions of different gateways have names of their own.
-        window = Window(samples, request.session, request.channel, request.priority, request.options)
+        window = Window(
+            samples=samples,
+            session=request.session,
+            channel=request.channel,
+            priority=request.priority,
+            options=request.options,
+        )
         try:
             async with self._transcriber.submit(window) as events:
                 self._answer(key, Mark.ACCEPTED)

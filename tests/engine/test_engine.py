@@ -61,7 +61,9 @@ def endless_runner(demo: Checkpoint) -> FakeRunner:
 
 def window(session: str = "", priority: Priority = Priority.FINAL, channel: int = 0, **options: object) -> Window:
     samples = np.full(N_SAMPLES, 0.1, np.float32)
-    return Window(samples, session, channel, priority, DecodeOptions(**options))  # type: ignore[arg-type]
+    return Window(
+        samples=samples, session=session, channel=channel, priority=priority, options=DecodeOptions(**options)
+    )  # type: ignore[arg-type]
 
 
 def kinds(events: list[EngineEvent]) -> list[type]:
@@ -397,7 +399,7 @@ async def test_samples_that_cannot_be_heard_are_refused(runner: FakeRunner, samp
     """The error names the field and what was expected."""
     async with start_engine(runner) as engine:
         with pytest.raises(InvalidWindow) as refused:
-            await collect(engine, Window(samples, ""))  # type: ignore[arg-type]
+            await collect(engine, Window(samples=samples, session=""))  # type: ignore[arg-type]
         assert refused.value.field == field
         assert engine.is_alive
 
@@ -523,7 +525,7 @@ async def test_doubtful_readings_are_judged_by_their_log_probability(runner: Fak
     """All are doubtful: every temperature is tried, best_of times above 0."""
     runner.logprob = -3.0
     async with start_engine(runner) as engine:
-        done = (await collect(engine, window(sampling=Sampling((0.0, 0.5, 1.0), best_of=2))))[-1]
+        done = (await collect(engine, window(sampling=Sampling(temperatures=(0.0, 0.5, 1.0), best_of=2))))[-1]
     assert [draw.temperature for _, draw in runner.prefilled] == [0.0, 0.5, 0.5, 1.0, 1.0]
     assert isinstance(done, DoneEvent) and done.avg_logprob == -3.0
 
@@ -553,10 +555,10 @@ async def test_detected_languages_come_with_their_probabilities(runner: FakeRunn
 @pytest.mark.parametrize(
     ("sampling", "field"),
     [
-        (Sampling(()), "temperatures"),
-        (Sampling((0.0, -0.1)), "temperatures"),
-        (Sampling((float("nan"),)), "temperatures"),
-        (Sampling((0.1,) * 9), "temperatures"),
+        (Sampling(temperatures=()), "temperatures"),
+        (Sampling(temperatures=(0.0, -0.1)), "temperatures"),
+        (Sampling(temperatures=(float("nan"),)), "temperatures"),
+        (Sampling(temperatures=(0.1,) * 9), "temperatures"),
         (Sampling(best_of=0), "best_of"),
         (Sampling(best_of=11), "best_of"),
     ],

@@ -26,7 +26,7 @@ async def decode(runner: Runner, *windows: tuple[Samples, DecodeOptions]) -> lis
     """Decode windows in one encoder call, one session each."""
     async with start_engine(runner, max_encode_batch=len(windows), max_wait_ms=60_000) as engine:
         submitted = [
-            collect(engine, Window(samples, f"session {index}", options=options))
+            collect(engine, Window(samples=samples, session=f"session {index}", options=options))
             for index, (samples, options) in enumerate(windows)
         ]
         ended = [events[-1] for events in await asyncio.gather(*submitted)]
@@ -38,7 +38,10 @@ async def decode(runner: Runner, *windows: tuple[Samples, DecodeOptions]) -> lis
 async def decode_alone(runner: Runner, *windows: tuple[Samples, DecodeOptions]) -> list[DoneEvent]:
     """Decode one window after the other."""
     async with start_engine(runner) as engine:
-        ended = [(await collect(engine, Window(samples, "", options=options)))[-1] for samples, options in windows]
+        ended = [
+            (await collect(engine, Window(samples=samples, session="", options=options)))[-1]
+            for samples, options in windows
+        ]
     return ended  # type: ignore[return-value]
 
 

@@ -98,7 +98,7 @@ def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner
 def test_reused_slot_remembers_nothing(random_runner: Runner):
     """A window in a slot where a longer one was decodes as in a fresh slot, with holes between the rows."""
     runner = random_runner
-    prompt = Prompt((runner.checkpoint.tokenizer.sot,), 0, 0)
+    prompt = Prompt(tokens=(runner.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
 
     def decode(slot: int, seed: int, n_steps: int) -> list[int]:
         runner.encode([noise(seed)], [slot])
@@ -124,7 +124,7 @@ def test_reused_slot_remembers_nothing(random_runner: Runner):
 def test_rows_that_nobody_uses_do_no_harm(random_runner: Runner):
     """Steps go on past the end of their positions."""
     runner = random_runner
-    prompt = Prompt((runner.checkpoint.tokenizer.sot,), 0, 0)
+    prompt = Prompt(tokens=(runner.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
     idle, used = runner.slots.allocate(), runner.slots.allocate()
     runner.encode([noise(0), noise(1)], [idle, used])
     runner.prefill([idle, used], [prompt] * 2, [True] * 2, [Draw()] * 2)
@@ -149,7 +149,11 @@ def test_bfloat16_hears_the_same_words(demo, demo_runner: Runner):
     from tests.engine.conftest import read_clip
 
     audio, tokenizer = read_clip("hello"), demo.tokenizer
-    prompt = Prompt((tokenizer.sot, tokenizer.languages["en"], tokenizer.transcribe, tokenizer.no_timestamps), 0, 0)
+    prompt = Prompt(
+        tokens=(tokenizer.sot, tokenizer.languages["en"], tokenizer.transcribe, tokenizer.no_timestamps),
+        sot_index=0,
+        n_prefix=0,
+    )
     texts = []
     for runner in (demo_runner, Runner(demo, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
         slot = runner.slots.allocate()

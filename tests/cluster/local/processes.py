@@ -41,7 +41,7 @@ async def serve(transcriber: Transcriber, seat: GatewaySlot, on_started: Callabl
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         numbers = json.loads(await reader.readline())
-        async with transcriber.submit(Window(speech(numbers), "s")) as events:
+        async with transcriber.submit(Window(samples=speech(numbers), session="s")) as events:
             text = [event.text async for event in events if isinstance(event, DoneEvent)]
         said = {
             "pid": os.getpid(),

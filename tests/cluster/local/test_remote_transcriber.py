@@ -31,7 +31,13 @@ from tests.fakes import FakeTranscriber, decode, speech
 
 def window(numbers: Iterator[int] | range = range(3), priority: Priority = Priority.FINAL, **options: object) -> Window:
     # Pauses so long that every word is a segment.
-    return Window(speech(numbers, gap_samples=8000), "s", 0, priority, DecodeOptions(**options))  # type: ignore[arg-type]
+    return Window(
+        samples=speech(numbers, gap_samples=8000),
+        session="s",
+        channel=0,
+        priority=priority,
+        options=DecodeOptions(**options),
+    )  # type: ignore[arg-type]
 
 
 async def collect(transcriber: Transcriber, window: Window) -> list[EngineEvent]:
@@ -93,7 +99,7 @@ async def test_what_cannot_be_decoded_is_refused_on_entry(pair: Pair, runner: Fa
     """Samples here, options by the engine, with the same error as there."""
     async with start_engine(runner) as engine:
         pair.start(engine)
-        for bad in (Window(np.zeros(0, np.float32), "s"), window(language="xx"), window(prefix=(-1,))):
+        for bad in (Window(samples=np.zeros(0, np.float32), session="s"), window(language="xx"), window(prefix=(-1,))):
             with pytest.raises(InvalidWindow) as near:
                 async with engine.submit(bad):
                     pytest.fail("taken")
@@ -117,7 +123,7 @@ async def test_a_full_queue_and_a_full_arena_refuse_on_entry(pair: Pair, runner:
             await collect(pair.remote, window())
         n_free = N_BLOCKS - pair.arena.n_taken
         with pytest.raises(ArenaFull):
-            await collect(pair.remote, Window(np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32), "s"))
+            await collect(pair.remote, Window(samples=np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32), session="s"))
         gate.open()
         await asyncio.gather(first, second)
         await pair.until_free()

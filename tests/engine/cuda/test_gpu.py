@@ -30,7 +30,9 @@ async def transcribe(config: EngineConfig, names: list[str], priority: Priority 
     """The last event of each recording, all submitted at once."""
 
     async def one(engine: Engine, index: int, name: str) -> DoneEvent:
-        window = Window(read(name), f"s{index}", priority=priority, options=DecodeOptions(language="en"))
+        window = Window(
+            samples=read(name), session=f"s{index}", priority=priority, options=DecodeOptions(language="en")
+        )
         async with engine.submit(window) as events:
             return [event async for event in events][-1]
 
@@ -69,7 +71,7 @@ async def test_alone_is_as_among_many_on_the_gpu() -> None:
 async def test_options_mix_on_the_gpu():
     """Drafts, draws, hotwords, word times, looks and detected languages in one batch give what each gives alone."""
     config = EngineConfig(device="cuda", dtype="float32", n_slots=16, max_encode_batch=16, max_wait_ms=50)
-    drawn = Sampling((0.8,), best_of=2, seed=3)
+    drawn = Sampling(temperatures=(0.8,), best_of=2, seed=3)
     options = [
         DecodeOptions(language="en"),
         DecodeOptions(),
@@ -77,11 +79,11 @@ async def test_options_mix_on_the_gpu():
         DecodeOptions(language="en", word_times=True),
         DecodeOptions(language="en", attention_times=True, previous_text="We are at the station."),
         DecodeOptions(language="en", sampling=drawn),
-        DecodeOptions(language="en", sampling=Sampling((0.0, 0.4), logprob_threshold=0.0)),
+        DecodeOptions(language="en", sampling=Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)),
     ]
 
     async def decode(engine: Engine, name: str, own: DecodeOptions) -> DoneEvent:
-        async with engine.submit(Window(read(name), f"{name} {own}", options=own)) as events:
+        async with engine.submit(Window(samples=read(name), session=f"{name} {own}", options=own)) as events:
             return [event async for event in events][-1]  # type: ignore[return-value]
 
     async with Engine.start(config) as engine:
@@ -155,7 +157,7 @@ async def test_drafts_change_nothing_in_half_precision() -> None:
     """Right up to a wrong token: as many steps fewer, and the same pieces."""
     async with Engine.start(EngineConfig(**HALF)) as engine:
         for name in NAMES:
-            window = Window(read(name), name, options=DecodeOptions(language="en"))
+            window = Window(samples=read(name), session=name, options=DecodeOptions(language="en"))
             done = await last(engine, window)
             tokens = tuple(token for piece in done.pieces for token in piece.tokens)
             draft = DecodeOptions(language="en", draft=(*tokens[:6], 300, *tokens[6:]))
@@ -167,7 +169,7 @@ async def test_drafts_change_nothing_in_half_precision() -> None:
 async def test_leaving_at_any_stage_frees_the_slot() -> None:
     """Windows are left in the queue, at the start, and after a few decoded tokens; what stays is decoded as ever."""
     async with Engine.start(EngineConfig(**HALF)) as engine:
-        window = Window(read("train"), "stays", options=DecodeOptions(language="en"))
+        window = Window(samples=read("train"), session="stays", options=DecodeOptions(language="en"))
         expected = (await last(engine, window)).pieces
 
         async def leave(index: int) -> None:
@@ -188,7 +190,7 @@ async def test_leaving_at_any_stage_frees_the_slot() -> None:
 
 async def test_ten_thousand_requests_leave_nothing_behind() -> None:
     async with Engine.start(EngineConfig(**HALF)) as engine:
-        window = Window(read("hello"), "", options=DecodeOptions(language="en", max_tokens=8))
+        window = Window(samples=read("hello"), session="", options=DecodeOptions(language="en", max_tokens=8))
 
         async def many(number: int, count: int) -> None:
             for _ in range(count):

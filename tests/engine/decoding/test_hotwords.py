@@ -106,7 +106,9 @@ async def test_hotwords_out_of_bounds_are_refused(short_runner: Runner, hotwords
     """Clearly, before they reach the queue; the engine goes on."""
     async with start_engine(short_runner) as engine:
         with pytest.raises(InvalidWindow, match="hotwords: expected"):
-            await collect(engine, Window(read_clip("hello"), "", options=DecodeOptions(hotwords=hotwords)))
+            await collect(
+                engine, Window(samples=read_clip("hello"), session="", options=DecodeOptions(hotwords=hotwords))
+            )
         longest = DecodeOptions(language="en", hotwords=("\u00fc" * (MAX_HOTWORD_BYTES // 2),))
-        done = (await collect(engine, Window(read_clip("hello"), "", options=longest)))[-1]
+        done = (await collect(engine, Window(samples=read_clip("hello"), session="", options=longest)))[-1]
     assert isinstance(done, DoneEvent) and done.text

@@ -11,7 +11,7 @@ NAMES = ("Vandermeer", "Bratislava")
 
 async def read(runner: Runner, samples: Samples, options: DecodeOptions) -> DoneEvent:
     async with start_engine(runner) as engine:
-        done = (await collect(engine, Window(samples, "w", options=options)))[-1]
+        done = (await collect(engine, Window(samples=samples, session="w", options=options)))[-1]
     assert isinstance(done, DoneEvent)
     return done
 

@@ -123,8 +123,8 @@ async def test_a_forced_prefix_has_word_times_too(short_runner: Runner):
 async def test_segments_with_words_come_at_the_end(short_runner: Runner):
     """The segments of a window follow one another, right before its last event; cancelling others does no harm."""
     async with start_engine(short_runner) as engine:
-        other = asyncio.create_task(collect(engine, Window(read_clip("call"), "other", options=TIMED)))
-        events: list[EngineEvent] = await collect(engine, Window(read_clip("call"), "", options=TIMED))
+        other = asyncio.create_task(collect(engine, Window(samples=read_clip("call"), session="other", options=TIMED)))
+        events: list[EngineEvent] = await collect(engine, Window(samples=read_clip("call"), session="", options=TIMED))
         other.cancel()
         await asyncio.gather(other, return_exceptions=True)
     kinds = [type(event) for event in events]
@@ -144,7 +144,9 @@ async def test_attention_tells_roughly_when_a_word_begins(short_runner: Runner):
     async with start_engine(short_runner, max_encode_batch=4, max_wait_ms=60_000) as engine:
 
         async def read(options: DecodeOptions, n_samples: int = len(samples)) -> DoneEvent:
-            done = (await collect(engine, Window(samples[:n_samples], str(options), options=options)))[-1]
+            done = (await collect(engine, Window(samples=samples[:n_samples], session=str(options), options=options)))[
+                -1
+            ]
             assert isinstance(done, DoneEvent)
             return done
 

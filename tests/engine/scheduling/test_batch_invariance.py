@@ -183,7 +183,9 @@ class Play:
 
     def _submit(self, index: int) -> None:
         ask = self.asks[index]
-        window = Window(ask.audio.samples, f"session {index}", priority=ask.priority, options=ask.options)
+        window = Window(
+            samples=ask.audio.samples, session=f"session {index}", priority=ask.priority, options=ask.options
+        )
 
         def put(item: Item) -> None:
             if isinstance(item, Exception):

@@ -29,7 +29,7 @@ def say(demo: Checkpoint) -> Script:
 
 
 def window(session: str, **options: object) -> Window:
-    return Window(np.full(16_000, 0.1, np.float32), session, options=DecodeOptions(**options))  # type: ignore[arg-type]
+    return Window(samples=np.full(16_000, 0.1, np.float32), session=session, options=DecodeOptions(**options))  # type: ignore[arg-type]
 
 
 async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
@@ -65,7 +65,7 @@ async def test_no_step_is_launched_that_the_limit_makes_useless(demo: Checkpoint
 
 async def test_a_reading_that_begins_anew_takes_nothing_of_the_one_before(demo: Checkpoint, say: Script) -> None:
     """The step under way as the first reading ended is not counted to the second."""
-    options = {"sampling": Sampling((0.0, 0.4), logprob_threshold=0.0)}
+    options = {"sampling": Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)}
     (behind,) = await done(FakeRunner(demo, say), window("a", **options))
     (ahead,) = await done(FakeRunner(demo, say, n_ahead=1), window("a", **options))
     assert ahead.pieces == behind.pieces
