@@ -29,7 +29,8 @@ def read_clip(name: str) -> Samples:
     """A clip of `tests/audio`, float32 at 16 kHz."""
     with av.open(str(AUDIO / f"{name}.flac")) as container:
         frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-    return np.concatenate(frames).astype(np.float32) / 32_768
+    samples: Samples = np.concatenate(frames).astype(np.float32) / np.float32(32_768)
+    return samples
 
 
 def noise(seed: int, n_samples: int = 48_000) -> Samples:

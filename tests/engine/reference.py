@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,13 +13,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from transformers.convert_slow_tokenizer import bytes_to_unicode
-from transformers.generation import GenerateEncoderDecoderOutput
 from transformers.generation.logits_process import (
     LogitsProcessor,
     SuppressTokensAtBeginLogitsProcessor,
     SuppressTokensLogitsProcessor,
     WhisperTimeStampLogitsProcessor,
 )
+from transformers.generation.utils import GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _median_filter
 
@@ -64,10 +65,12 @@ class Reference:
     """A checkpoint loaded by transformers."""
 
     def __init__(self, folder: Path) -> None:
-        self.model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-        self._extractor = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
+        # Of any type: its configuration has fields that transformers does not declare.
+        self.model: Any = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+        self.model.train(False)
+        self._extractor = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)  # type: ignore[no-untyped-call]
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}
+        self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}  # type: ignore[no-untyped-call]
 
     @property
     def languages(self) -> dict[str, int]:
@@ -236,7 +239,7 @@ class Reference:
         cross_attentions = self._cross_attentions(states or self.states(samples), [*control, *tokens])
         generated = GenerateEncoderDecoderOutput(
             sequences=torch.tensor([[*control, *tokens, 0]]),  # type: ignore[arg-type]
-            cross_attentions=(cross_attentions,),
+            cross_attentions=(cross_attentions,),  # type: ignore[arg-type]
         )
         n_frames = torch.tensor([len(samples) // 160])
         found = self.model._extract_token_timestamps(generated, heads, num_frames=n_frames, num_input_ids=len(control))

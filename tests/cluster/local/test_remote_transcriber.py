@@ -77,13 +77,13 @@ async def test_it_says_what_the_engine_says(pair: Pair) -> None:
 async def test_the_events_of_a_step_travel_together(pair: Pair, runner: FakeRunner) -> None:
     """Three windows of one batch end in one message, and no step needs two."""
     async with start_engine(runner) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         pair.start(engine)
         busy = asyncio.create_task(collect(pair.remote, window()))
-        await gate.reached()
+        await pause.reached()
         three = [asyncio.create_task(collect(pair.remote, window())) for _ in range(3)]
         await pair.until(lambda: engine.stats().waiting_finals == 3)
-        gate.open()
+        pause.end()
         heard = await asyncio.gather(busy, *three)
         assert all(isinstance(events[-1], DoneEvent) for events in heard)
         assert pair.host
@@ -113,10 +113,10 @@ async def test_what_cannot_be_decoded_is_refused_on_entry(pair: Pair, runner: Fa
 
 async def test_a_full_queue_and_a_full_arena_refuse_on_entry(pair: Pair, runner: FakeRunner) -> None:
     async with start_engine(runner, max_waiting=1) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         pair.start(engine)
         first = asyncio.create_task(collect(pair.remote, window()))
-        await gate.reached()
+        await pause.reached()
         second = asyncio.create_task(collect(pair.remote, window()))
         await pair.until(lambda: engine.stats().waiting_finals == 1)
         with pytest.raises(EngineOverloaded, match="the limit is 1"):
@@ -124,7 +124,7 @@ async def test_a_full_queue_and_a_full_arena_refuse_on_entry(pair: Pair, runner:
         n_free = N_BLOCKS - pair.arena.n_taken
         with pytest.raises(ArenaFull):
             await collect(pair.remote, Window(samples=np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32), session="s"))
-        gate.open()
+        pause.end()
         await asyncio.gather(first, second)
         await pair.until_free()
         await pair.kill()
@@ -135,17 +135,17 @@ async def test_leaving_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, stag
     """The audio is given back once the engine says that it has let go."""
     runner = FakeRunner(demo, lambda _: count(300))
     async with start_engine(runner) as engine:
-        gate = runner.pause(stage)
+        pause = runner.pause(stage)
         pair.start(engine)
         task = asyncio.create_task(collect(pair.remote, window()))
-        await gate.reached()
+        await pause.reached()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert pair.arena.n_taken > 0
         await pair.until_free()
         assert pair.host and any(isinstance(reply, list) and reply[-1][1] is Mark.LEFT for reply in pair.host.replies)
-        gate.open()
+        pause.end()
         await collect(pair.remote, window(max_tokens=1))
         assert runner.slots.n_free == 4
         await pair.until_free()

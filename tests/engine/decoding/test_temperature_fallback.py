@@ -31,14 +31,14 @@ def sampling(**changes: object) -> DecodeOptions:
 
 
 @pytest.mark.parametrize("outcome", [GOOD, DOUBTFUL, REPETITIVE, LOOPING, SILENT])
-def test_a_single_greedy_reading_counts_whatever_it_is(outcome: Outcome):
+def test_a_single_greedy_reading_counts_whatever_it_is(outcome: Outcome) -> None:
     """That is the default; nothing is held back for it."""
     assert not TemperatureFallback(DecodeOptions()).must_hold_events
     assert read(DecodeOptions(), outcome) == (0, [DecodingAttempt(0.0, 0)])
 
 
 @pytest.mark.parametrize("bad", [DOUBTFUL, REPETITIVE, LOOPING])
-def test_a_bad_reading_is_followed_by_one_at_the_next_temperature(bad: Outcome):
+def test_a_bad_reading_is_followed_by_one_at_the_next_temperature(bad: Outcome) -> None:
     """Up to the first good one."""
     assert TemperatureFallback(sampling()).must_hold_events
     counting, attempts = read(sampling(), bad, bad, GOOD)
@@ -47,12 +47,12 @@ def test_a_bad_reading_is_followed_by_one_at_the_next_temperature(bad: Outcome):
 
 
 @pytest.mark.parametrize("fine", [GOOD, SILENT])
-def test_a_good_reading_ends_the_search(fine: Outcome):
+def test_a_good_reading_ends_the_search(fine: Outcome) -> None:
     """Doubts where nobody speaks are good news: reading on would make words up."""
     assert read(sampling(), fine)[0] == 0
 
 
-def test_without_a_good_reading_the_likeliest_counts_that_does_not_repeat_itself():
+def test_without_a_good_reading_the_likeliest_counts_that_does_not_repeat_itself() -> None:
     """Not the last one, which is the wildest."""
     worse = Outcome(-2.0, 1.5, 0.01, False)
     assert read(sampling(), REPETITIVE, DOUBTFUL, worse)[0] == 1
@@ -65,7 +65,7 @@ def test_a_loop_that_was_cut_is_better_than_doubtful_readings() -> None:
     assert read(sampling(), LOOPING, DOUBTFUL, GOOD)[0] == 2
 
 
-def test_best_of_takes_the_likeliest_reading_of_a_temperature():
+def test_best_of_takes_the_likeliest_reading_of_a_temperature() -> None:
     """Greedy readings are all alike, so there is only one."""
     better = Outcome(-0.1, 1.5, 0.01, False)
     counting, attempts = read(sampling(best_of=3), DOUBTFUL, GOOD, better, GOOD)
@@ -74,14 +74,14 @@ def test_best_of_takes_the_likeliest_reading_of_a_temperature():
     assert len({attempt.seed for attempt in attempts}) == 4
 
 
-def test_seeds_tell_requests_apart():
+def test_seeds_tell_requests_apart() -> None:
     """The same seed gives the same attempts."""
     first, again, other = (read(sampling(seed=seed), DOUBTFUL, GOOD)[1] for seed in (1, 1, 2))
     assert first == again
     assert not {attempt.seed for attempt in first} & {attempt.seed for attempt in other}
 
 
-def test_a_loop_is_read_once_more_without_the_previous_text():
+def test_a_loop_is_read_once_more_without_the_previous_text() -> None:
     """At the same temperature, and only where nothing was handed out."""
     options = DecodeOptions(previous_text="la la la")
     counting, attempts = read(options, LOOPING, GOOD)

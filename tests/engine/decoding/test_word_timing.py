@@ -39,7 +39,7 @@ def check(done: DoneEvent, audio_s: float) -> None:
 @pytest.mark.parametrize("clip", ["hello", "train", "call"])
 async def test_demo_model_times_words_as_the_reference(
     demo_runner: Runner, demo_reference: Reference, clip: str, timestamps: bool
-):
+) -> None:
     """Each word begins where transformers has its first token begin."""
     samples = read_clip(clip)
     options = DecodeOptions(language="en", word_times=True, timestamps=timestamps)
@@ -56,7 +56,7 @@ async def test_demo_model_times_words_as_the_reference(
     check(done, len(samples) / 16_000)
 
 
-async def test_random_models_time_tokens_as_the_reference(random_runner: Runner, random_reference: Reference):
+async def test_random_models_time_tokens_as_the_reference(random_runner: Runner, random_reference: Reference) -> None:
     """Checkpoints of other shapes, windows of several lengths in one pass."""
     language = "en" if random_runner.checkpoint.generation.is_multilingual else None
     options = DecodeOptions(language=language, max_tokens=30)
@@ -80,7 +80,7 @@ async def test_random_models_time_tokens_as_the_reference(random_runner: Runner,
         assert list(alignment.probabilities) == pytest.approx(likely, abs=1e-3)
 
 
-async def test_words_are_the_same_alone_and_among_others(short_runner: Runner):
+async def test_words_are_the_same_alone_and_among_others(short_runner: Runner) -> None:
     """Windows of other lengths, with other options, in the same batch; encoded at their own lengths."""
     windows: list[tuple[Samples, DecodeOptions]] = [
         (read_clip("hello"), TIMED),
@@ -101,7 +101,7 @@ async def test_words_are_the_same_alone_and_among_others(short_runner: Runner):
             assert all(segment.words is None for segment in one.segments)
 
 
-async def test_words_of_speech_are_where_they_are_said(short_runner: Runner):
+async def test_words_of_speech_are_where_they_are_said(short_runner: Runner) -> None:
     """Four and a half seconds of speech: words apart, likely, and in their order."""
     (done,) = await decode(short_runner, (read_clip("train"), TIMED))
     words = words_of(done)
@@ -111,7 +111,7 @@ async def test_words_of_speech_are_where_they_are_said(short_runner: Runner):
     assert all(word.probability > 0.5 for word in words)
 
 
-async def test_a_forced_prefix_has_word_times_too(short_runner: Runner):
+async def test_a_forced_prefix_has_word_times_too(short_runner: Runner) -> None:
     """What was committed before is timed with the rest."""
     samples = read_clip("train")
     (first,) = await decode(short_runner, (samples, TIMED))
@@ -120,7 +120,7 @@ async def test_a_forced_prefix_has_word_times_too(short_runner: Runner):
     assert words_of(again) == words_of(first)
 
 
-async def test_segments_with_words_come_at_the_end(short_runner: Runner):
+async def test_segments_with_words_come_at_the_end(short_runner: Runner) -> None:
     """The segments of a window follow one another, right before its last event; cancelling others does no harm."""
     async with start_engine(short_runner) as engine:
         other = asyncio.create_task(collect(engine, Window(samples=read_clip("call"), session="other", options=TIMED)))
@@ -136,7 +136,7 @@ async def test_segments_with_words_come_at_the_end(short_runner: Runner):
     assert tuple(event.segment for event in events if isinstance(event, SegmentEvent)) == done.segments
 
 
-async def test_attention_tells_roughly_when_a_word_begins(short_runner: Runner):
+async def test_attention_tells_roughly_when_a_word_begins(short_runner: Runner) -> None:
     """Alone or among others, with and without a draft; nobody else is told."""
     samples = read_clip("train")
     plain = DecodeOptions(language="en", attention_times=True)

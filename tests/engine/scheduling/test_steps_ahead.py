@@ -28,8 +28,9 @@ def say(demo: Checkpoint) -> Script:
     return lambda _: iter([first, *tokenizer.encode(" good morning"), first + 25, *repeat(tokenizer.eot, 9)])
 
 
-def window(session: str, **options: object) -> Window:
-    return Window(samples=np.full(16_000, 0.1, np.float32), session=session, options=DecodeOptions(**options))  # type: ignore[arg-type]
+def window(session: str, **options: Any) -> Window:
+    samples = np.full(16_000, 0.1, np.float32)
+    return Window(samples=samples, session=session, options=DecodeOptions(**options))
 
 
 async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
@@ -96,7 +97,7 @@ async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(d
         assert runner.prefilled == []
         await asyncio.gather(first, collect(engine, window("b")))
     assert [len(windows) for windows in runner.encoded] == [1, 1]
-    assert runner.passes == [2]
+    assert runner.prefill_sizes == [2]
 
 
 async def test_who_comes_early_waits_for_others_that_fill_the_device(demo: Checkpoint, say: Script) -> None:
@@ -114,7 +115,7 @@ async def test_who_comes_early_waits_for_others_that_fill_the_device(demo: Check
         assert engine.stats().waiting_finals == 1
         await asyncio.gather(first, second, collect(engine, window("c")))
     assert [len(windows) for windows in runner.encoded] == [1, 2]
-    assert runner.passes == [3]
+    assert runner.prefill_sizes == [3]
 
 
 async def test_a_round_whose_windows_all_left_ends(demo: Checkpoint, say: Script) -> None:
@@ -127,10 +128,10 @@ async def test_a_round_whose_windows_all_left_ends(demo: Checkpoint, say: Script
         encode(*args)
         worker.cancel(request)
 
-    runner.encode = leave  # type: ignore[method-assign]
+    runner.encode = leave  # type: ignore[method-assign,assignment]
     worker.submit(request)
     await asyncio.wait_for(asyncio.to_thread(worker._step), PATIENCE_S)
-    assert (runner.passes, runner.slots.n_free, worker.snapshot().windows_cancelled) == ([], 4, 1)
+    assert (runner.prefill_sizes, runner.slots.n_free, worker.snapshot().windows_cancelled) == ([], 4, 1)
 
 
 def test_a_short_call_is_reckoned_at_what_a_device_takes_at_least(demo: Checkpoint, say: Script) -> None:
