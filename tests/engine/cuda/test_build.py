@@ -77,7 +77,7 @@ def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     monkeypatch.setattr(fused_model, "MOST_ROWS", 0)
     shape = Shape("fused", d_model=128, heads=2, encoder_layers=1, decoder_layers=1)
     checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, shape)))
-    config = EngineConfig(device="cpu", n_slots=3, audio_context="interims", cuda_graphs=False)
+    config = EngineConfig(device="cpu", n_slots=3, audio_context="interims", cuda_graphs=False, kernels="torch")
     plain = decode(Runner(checkpoint, config))
     monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: True)
     fused = Runner(checkpoint, config)
