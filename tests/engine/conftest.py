@@ -34,7 +34,7 @@ def read_clip(name: str) -> Samples:
 
 
 def noise(seed: int, n_samples: int = 48_000) -> Samples:
-    """Noise in bands that come and go: random models hear differences in it."""
+    """Noise in bands that come and go: random models give different text for different seeds."""
     rng = np.random.default_rng(seed)
     at_s = np.arange(n_samples) / 16_000
     tones = [np.sin(2 * np.pi * (rng.uniform(100, 4000) * at_s + rng.uniform())) for _ in range(4)]

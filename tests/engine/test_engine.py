@@ -41,7 +41,7 @@ async def patience() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def say(demo: Checkpoint) -> Callable[[Samples], Iterator[int]]:
+def script(demo: Checkpoint) -> Callable[[Samples], Iterator[int]]:
     """Every window holds two words between 0 s and 0.5 s."""
     tokenizer = demo.tokenizer
     first = tokenizer.first_timestamp
@@ -50,8 +50,8 @@ def say(demo: Checkpoint) -> Callable[[Samples], Iterator[int]]:
 
 
 @pytest.fixture
-def runner(demo: Checkpoint, say: Callable[[Samples], Iterator[int]]) -> FakeRunner:
-    return FakeRunner(demo, say)
+def runner(demo: Checkpoint, script: Callable[[Samples], Iterator[int]]) -> FakeRunner:
+    return FakeRunner(demo, script)
 
 
 @pytest.fixture
@@ -122,8 +122,8 @@ async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner) -> None
     assert stats.running == stats.waiting_finals == 0
 
 
-async def test_a_loop_is_stopped_and_its_first_round_kept(demo: Checkpoint) -> None:
-    """What came before it stays; the open segment ends where its last word was said, not with the audio."""
+async def test_a_repetition_is_stopped_and_its_first_round_kept(demo: Checkpoint) -> None:
+    """The text before it stays; the open segment ends where its last word was spoken, not with the audio."""
     tokenizer = demo.tokenizer
     first, round_ = tokenizer.first_timestamp, tokenizer.encode(" thank you very much")
     script = [first, *tokenizer.encode(" good morning"), first + 10, first + 10]
@@ -142,7 +142,7 @@ async def test_a_loop_is_stopped_and_its_first_round_kept(demo: Checkpoint) -> N
     assert [word.text for word in again[-1].segments[-1].words or ()] == [" thank", " you", " very", " much"]
 
 
-async def test_a_loop_keeps_the_forced_prefix(demo: Checkpoint) -> None:
+async def test_a_repetition_keeps_the_forced_prefix(demo: Checkpoint) -> None:
     """Text that was shown as stable is not taken back, though it repeats itself."""
     (word,) = demo.tokenizer.encode(" the")
     runner = FakeRunner(demo, lambda _: repeat(word))
@@ -306,7 +306,7 @@ async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: py
     assert [record.levelno for record in caplog.records if record.name.startswith("engine")] == [logging.ERROR]
 
 
-async def test_failing_to_clear_up_keeps_nobody_waiting(runner: FakeRunner) -> None:
+async def test_a_failure_to_clean_up_keeps_no_caller_waiting(runner: FakeRunner) -> None:
     """Even freeing a slot may fail, and then again while the engine gives up."""
     fault = RuntimeError("cannot free")
     async with start_engine(runner) as engine:
@@ -334,7 +334,7 @@ async def test_closing_fails_what_is_open(endless_runner: FakeRunner, engines_be
         pause = runner.pause("encode")
         submitted = await begin(engine, window("runs"), window("waits"))
         await pause.reached()
-        # One turn of the loop behind the one in which the engine is told to close: it must not have run on meanwhile.
+        # This runs one turn of the event loop after the one that closes the engine, which must not run on until then.
         loop.call_soon(loop.call_soon, pause.end)
     results = await asyncio.gather(*submitted, return_exceptions=True)
     assert all(isinstance(result, EngineFailed) and result.__cause__ is None for result in results)
@@ -397,7 +397,7 @@ async def test_cancelled_while_loading_ends_the_thread(
         ([0.0], "samples"),
     ],
 )
-async def test_samples_that_cannot_be_heard_are_refused(runner: FakeRunner, samples: object, field: str) -> None:
+async def test_samples_that_cannot_be_decoded_are_refused(runner: FakeRunner, samples: object, field: str) -> None:
     """The error names the field and what was expected."""
     async with start_engine(runner) as engine:
         with pytest.raises(InvalidWindow) as refused:
@@ -452,7 +452,7 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
 async def test_info_names_no_more_than_the_model_was_trained_for(
     runner: FakeRunner, name: str, n_languages: int, tasks: tuple[str, ...]
 ) -> None:
-    """A vocabulary may hold languages and tasks that the weights know nothing of."""
+    """A vocabulary may hold languages and tasks that the model was not trained for."""
     runner.checkpoint = replace(runner.checkpoint, name=name)
     async with start_engine(runner) as engine:
         assert (len(engine.info.languages), engine.info.tasks) == (n_languages, tasks)
@@ -461,7 +461,7 @@ async def test_info_names_no_more_than_the_model_was_trained_for(
 async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:
     """Submit windows, in this order, and collect their events meanwhile."""
     tasks = [asyncio.create_task(collect(engine, window)) for window in windows]
-    await asyncio.sleep(0)  # each task runs up to its first event, behind the submission
+    await asyncio.sleep(0)  # each task submits its window and then waits for the first event
     return tasks
 
 
@@ -475,17 +475,17 @@ FALLBACK = Sampling(temperatures=(0.0, 0.4), compression_ratio_threshold=2.4)
 
 @pytest.fixture
 def second_time_lucky(demo: Checkpoint) -> FakeRunner:
-    """Every window is a loop when it is read first, and says good morning the second time."""
+    """Every window gives a repetition in its first attempt, and `good morning` in the second."""
     tokenizer = demo.tokenizer
     first = tokenizer.first_timestamp
     good = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
-    loop = [first, *tokenizer.encode(" la") * 40, first + 25, tokenizer.eot]
-    scripts = cycle([loop, good])
+    repetition = [first, *tokenizer.encode(" la") * 40, first + 25, tokenizer.eot]
+    scripts = cycle([repetition, good])
     return FakeRunner(demo, lambda _: iter([*next(scripts), *repeat(tokenizer.eot, 9)]))
 
 
-async def test_a_bad_reading_is_followed_by_another_in_the_same_slot(second_time_lucky: FakeRunner) -> None:
-    """Nothing of the bad one is handed out; the window is encoded once; what is told is of the reading that counts."""
+async def test_a_bad_attempt_is_followed_by_another_in_the_same_slot(second_time_lucky: FakeRunner) -> None:
+    """Nothing of the bad attempt is handed out, and the window is encoded once."""
     async with start_engine(second_time_lucky) as engine:
         events = await collect(engine, window(sampling=FALLBACK, previous_text="Before."))
         assert engine.stats().windows_done == 1
@@ -502,8 +502,8 @@ async def test_a_bad_reading_is_followed_by_another_in_the_same_slot(second_time
     assert second_time_lucky.slots.n_free == 4
 
 
-async def test_the_temperature_of_the_reading_that_counts_is_told(second_time_lucky: FakeRunner) -> None:
-    """In its segments as well."""
+async def test_the_result_names_the_temperature_of_the_attempt_that_counts(second_time_lucky: FakeRunner) -> None:
+    """Its segments name it too."""
     async with start_engine(second_time_lucky) as engine:
         events = await collect(engine, window(sampling=FALLBACK, word_times=True))
     segment, done = events[-2:]
@@ -512,8 +512,8 @@ async def test_the_temperature_of_the_reading_that_counts_is_told(second_time_lu
     assert segment.segment.words and [word.text for word in segment.segment.words] == [" good", " morning"]
 
 
-async def test_a_loop_whose_segments_are_out_is_not_read_again(demo: Checkpoint) -> None:
-    """They cannot be taken back: the loop is stopped, and that is that."""
+async def test_a_repetition_whose_segments_are_out_is_not_decoded_again(demo: Checkpoint) -> None:
+    """Segments cannot be taken back: the repetition is only cut."""
     tokenizer = demo.tokenizer
     first = tokenizer.first_timestamp
     segment = [first, *tokenizer.encode(" good morning"), first + 25, first + 25]
@@ -525,8 +525,8 @@ async def test_a_loop_whose_segments_are_out_is_not_read_again(demo: Checkpoint)
     assert isinstance(done, DoneEvent) and done.is_repetitive and done.text.startswith(" good morning")
 
 
-async def test_doubtful_readings_are_judged_by_their_log_probability(runner: FakeRunner) -> None:
-    """All are doubtful: every temperature is tried, best_of times above 0."""
+async def test_doubtful_outputs_are_judged_by_their_log_probability(runner: FakeRunner) -> None:
+    """All outputs are doubtful: every temperature is tried, `best_of` times where it is above 0."""
     runner.logprob = -3.0
     async with start_engine(runner) as engine:
         done = (await collect(engine, window(sampling=Sampling(temperatures=(0.0, 0.5, 1.0), best_of=2))))[-1]
@@ -534,7 +534,7 @@ async def test_doubtful_readings_are_judged_by_their_log_probability(runner: Fak
     assert isinstance(done, DoneEvent) and done.avg_logprob == -3.0
 
 
-async def test_a_window_can_be_cancelled_between_two_readings(second_time_lucky: FakeRunner) -> None:
+async def test_a_window_can_be_cancelled_between_two_attempts(second_time_lucky: FakeRunner) -> None:
     """Its slot is free again."""
     pause = second_time_lucky.pause("step")
     async with start_engine(second_time_lucky) as engine:
@@ -568,7 +568,7 @@ async def test_detected_languages_come_with_their_probabilities(runner: FakeRunn
     ],
 )
 async def test_sampling_that_cannot_be_done_is_refused(runner: FakeRunner, sampling: Sampling, field: str) -> None:
-    """With the field, what was expected and what came."""
+    """The message names the field and what was expected."""
     async with start_engine(runner) as engine:
         with pytest.raises(InvalidWindow, match=f"{field}: expected"):
             await collect(engine, window(sampling=sampling))

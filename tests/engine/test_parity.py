@@ -161,10 +161,10 @@ async def test_language_is_detected_as_in_the_reference(random_runner: Runner, r
     ]
 
 
-async def test_no_speech_probability_is_that_behind_start_of_transcript(
+async def test_no_speech_probability_is_that_after_start_of_transcript(
     demo_runner: Runner, demo_reference: Reference
 ) -> None:
-    """Silence is told from speech by the probability of the no-speech token, previous text or not."""
+    """The probability of the no-speech token is high for silence and low for speech, previous text or not."""
     tokenizer = demo_runner.checkpoint.tokenizer
     silence, speech = np.zeros(32_000, np.float32), read_clip("hello")
     options = DecodeOptions(language="en", previous_text="Before that.")
@@ -179,7 +179,7 @@ async def test_no_speech_probability_is_that_behind_start_of_transcript(
 
 @pytest.mark.parametrize(("timestamps", "n_forced"), [(True, 0), (False, 3)])
 async def test_drafts_change_nothing(demo_runner: Runner, timestamps: bool, n_forced: int) -> None:
-    """Whatever is drafted, the output is that without a draft; what was right saves steps."""
+    """With any draft the output is that without a draft; accepted tokens save steps."""
     samples = read_clip("train")
     plain = DecodeOptions(language="en", timestamps=timestamps)
     (free,) = await decode(demo_runner, (samples, plain))
@@ -202,7 +202,7 @@ async def test_drafts_change_nothing(demo_runner: Runner, timestamps: bool, n_fo
 
 
 @pytest.mark.parametrize("n_rounds", [12, pytest.param(250, marks=pytest.mark.thorough)])
-async def test_random_models_are_not_led_astray_by_drafts(random_runner: Runner, n_rounds: int) -> None:
+async def test_drafts_do_not_change_the_output_of_random_models(random_runner: Runner, n_rounds: int) -> None:
     """Drafts of other windows, of noise, with times that go back: each gives what no draft gives, in a mixed batch."""
     vocab_size, eot = random_runner.checkpoint.model.vocab_size, random_runner.checkpoint.tokenizer.eot
     r = random.Random(2)

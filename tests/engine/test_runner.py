@@ -40,17 +40,19 @@ def test_logits_equal_the_reference(random_runner: Runner, random_reference: Ref
     ("seconds", "n_states"), [(0.1, 150), (2.5, 150), (2.51, 160), (10.0, 530), (29.5, 1500), (30.0, 1500)]
 )
 def test_windows_are_encoded_at_the_length_of_their_audio(short_runner: Runner, seconds: float, n_states: int) -> None:
-    """With half a second behind it, in steps of 0.2 s, 3 s at least: as the embedded checkpoint was trained."""
+    """With half a second more, in steps of 0.2 s, 3 s at least: as the embedded checkpoint was trained."""
     assert short_runner.encode_share(round(seconds * 16_000), False) == n_states / 1500
 
 
-def test_only_a_checkpoint_that_says_so_is_given_less(random_runner: Runner, demo_runner: Runner) -> None:
+def test_only_a_checkpoint_that_was_trained_for_it_gets_short_windows(
+    random_runner: Runner, demo_runner: Runner
+) -> None:
     """Others, and every checkpoint when asked for full windows, get 30 s."""
     assert random_runner.encode_share(16_000, True) == demo_runner.encode_share(16_000, True) == 1.0
 
 
 def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, demo_runner: Runner) -> None:
-    """A final reads what it reads alone with full windows, an interim what it reads alone; encoded side by side."""
+    """Encoded side by side, a final gives what it gives with full windows, and an interim what it gives alone."""
     untrained = replace(demo, generation=replace(demo.generation, audio_context=None))
     runner = Runner(untrained, EngineConfig(n_slots=3, audio_context="interims"))
     samples, kinds = noise(3, 48_000), [True, False, True]

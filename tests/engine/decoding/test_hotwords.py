@@ -18,7 +18,7 @@ VOCABULARY = 12
 
 
 def plain_bonuses(hotwords: list[list[int]], written: list[int]) -> list[float]:
-    """The twin: looks at all that was written, hotword by hotword, place by place."""
+    """The twin: goes through all tokens, hotword by hotword, place by place."""
     bonuses = [0.0] * VOCABULARY
     for hotword in hotwords:
         n_written = 0
@@ -41,7 +41,7 @@ WRITTEN = st.lists(st.integers(0, VOCABULARY - 1), max_size=12)
 def test_bonuses_are_those_of_the_plain_twin(
     first: list[list[int]], second: list[list[int]], prefix: list[int], written: list[int]
 ) -> None:
-    """Slots with their own hotwords side by side, behind a forced prefix."""
+    """Slots with their own hotwords side by side, after a forced prefix."""
     hotwords = Hotwords(4, CPU)
     hotwords.begin(1, first, prefix[-3:])
     hotwords.begin(2, second, ())
@@ -56,7 +56,7 @@ def test_bonuses_are_those_of_the_plain_twin(
 
 
 def test_a_slot_forgets_its_hotwords() -> None:
-    """Whoever comes next has none."""
+    """The next window in it has none."""
     hotwords, logits = Hotwords(2, CPU), torch.zeros(1, VOCABULARY)
     hotwords.begin(0, [[3, 4]], ())
     hotwords.end(0)
@@ -79,7 +79,7 @@ async def test_hotwords_do_not_touch_the_neighbours(short_runner: Runner) -> Non
 
 
 async def test_the_bonus_reaches_what_is_sampled(short_runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were it unbounded, a hotword would be all that is heard; as it is, it does not displace clear speech."""
+    """Without a bound, the text would be the hotword; with it, the hotword does not displace clear speech."""
     window = (read_clip("train"), DecodeOptions(language="en", timestamps=False, max_tokens=8, hotwords=("Kowalski",)))
     (bounded,) = await decode(short_runner, window)
     assert bounded.text.startswith(" The next train")

@@ -34,7 +34,7 @@ def suppress_at_begin_twin(history: Sequence[int], logits: list[float], suppress
 
 
 def timestamps_twin(history: Sequence[int], logits: list[float], max_initial: int | None) -> list[float]:
-    """One row, written the way one would say it."""
+    """One row, in plain Python."""
 
     def is_allowed(id: int) -> bool:
         is_time = id >= FIRST

@@ -19,7 +19,7 @@ def test_prompt_names_language_and_task(demo: Checkpoint) -> None:
 
 
 def test_prefix_stands_at_the_end(demo: Checkpoint) -> None:
-    """Behind the token that turns timestamps off."""
+    """After the token that turns timestamps off."""
     tokenizer = demo.tokenizer
     prompt = build_prompt(demo, DecodeOptions(timestamps=False, prefix=(5, 6)), "en")
     assert prompt.tokens[2:] == (tokenizer.transcribe, tokenizer.no_timestamps, 5, 6)
@@ -27,7 +27,7 @@ def test_prefix_stands_at_the_end(demo: Checkpoint) -> None:
 
 
 def test_previous_text_keeps_its_last_tokens(demo: Checkpoint) -> None:
-    """Half of the positions less one, behind the token that announces it."""
+    """Half of the positions less one, after the token that announces it."""
     tokenizer = demo.tokenizer
     text = "one two three four five " * 100
     prompt = build_prompt(demo, DecodeOptions(previous_text=text), "en")

@@ -1,4 +1,4 @@
-"""Tokens become events: text, segments, the result."""
+"""Tokens become events: segments and the result."""
 
 import math
 from itertools import pairwise
@@ -115,13 +115,13 @@ def test_mean_log_probability_counts_what_was_sampled(tokenizer: Tokenizer) -> N
 
 
 def test_repetition_compresses() -> None:
-    """A loop lies above the limit of 2.4, plain text below."""
+    """A repetition lies above the limit of 2.4, plain text below."""
     assert compression_ratio(" and so on" * 30) > 2.4 > compression_ratio(" The next train leaves at nine.")
 
 
 @given(st.data())
 def test_nothing_is_lost_and_times_run_forward(tokenizer: Tokenizer, data: st.DataObject) -> None:
-    """Whatever tokens come: texts add up, times are ordered and inside the audio, pieces make the tokens again."""
+    """For any tokens: texts add up, times are ordered and inside the audio, pieces give the tokens again."""
     first = tokenizer.first_timestamp
     token = st.one_of(st.integers(0, tokenizer.eot - 1), st.integers(first, first + 200), st.just(tokenizer.no_speech))
     tokens = data.draw(st.lists(token, max_size=25))

@@ -23,7 +23,7 @@ from engine.scheduling.batcher import (
 
 LIMITS = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
 LATER_S = 1.0
-"""By then nothing is held back for others any more."""
+"""A time at which no window is held back any more."""
 
 
 def load_of(n_free_slots: int, n_running: int, window_encode_s: float, **more: object) -> Load:
@@ -59,8 +59,8 @@ def batcher_with(*windows: Waiting, limits: BatchLimits = LIMITS) -> Batcher:
     return batcher
 
 
-def test_empty_queue_gives_nothing() -> None:
-    """Nothing waits, nothing is taken, and there is nothing to wake up for."""
+def test_an_empty_queue_waits() -> None:
+    """The worker waits until a window is added."""
     batcher = Batcher(LIMITS)
     assert encoded(batcher, LATER_S, IDLE) == []
     assert batcher.decide(LATER_S, IDLE) == Wait(None)
@@ -75,7 +75,7 @@ def test_lone_window_is_held_back_for_others() -> None:
 
 
 def test_no_window_waits_where_no_other_is_expected() -> None:
-    """Where every session that was heard of lately has its window here or running, none is held back."""
+    """Where every recent session has a window in the queue or running, no window is held back."""
     batcher = batcher_with(final(0), final(1, "b"))
     assert encoded(batcher, LATER_S, IDLE) == [0, 1]
     later_s = 2 * RECENT_S
@@ -190,15 +190,15 @@ def test_interims_hold_up_less_than_finals() -> None:
     assert encoded(batcher_with(*interims, limits=limits), LATER_S, joining) == []
 
 
-def test_running_sequences_are_paid_back_first() -> None:
-    """While they have time coming from the last encoder call, none is begun; with nobody running it is."""
+def test_running_sequences_get_the_time_they_are_owed_first() -> None:
+    """While sequences run and are owed time since the last encoder call, none is begun; otherwise one is."""
     batcher = batcher_with(final(1))
     assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_s=0.01)) == []
     assert encoded(batcher, LATER_S, load_of(8, 0, 0.1, owed_s=0.01)) == [1]
 
 
 def test_finals_go_first() -> None:
-    """However long the interim has waited."""
+    """Also where the interims have waited longer."""
     batcher = batcher_with(interim(1), interim(2, "b"), final(3, "c"), final(4, "d"))
     assert encoded(batcher, LATER_S, IDLE) == [3, 4, 1, 2]
 
@@ -217,7 +217,7 @@ def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken
 
 
 def test_finals_may_use_what_interims_must_leave() -> None:
-    """In one batch too: the interim behind them gets no place that a final could want."""
+    """In one batch too: the interim after them gets no slot that a final could need."""
     limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=8)
     batcher = batcher_with(interim(1), final(2), final(3), interim(4, "b"), limits=limits)
     assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [2, 3]
