@@ -80,7 +80,18 @@ class Bench:
         for segment in segments:
             self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
         text = "".join(segment.text for segment in segments)
-        done = api.DoneEvent(text, (), segments, "en", no_speech_prob, -0.5, compression_ratio, False, 1, is_repetitive)
+        done = api.DoneEvent(
+            text=text,
+            pieces=(),
+            segments=segments,
+            language="en",
+            no_speech_prob=no_speech_prob,
+            avg_logprob=-0.5,
+            compression_ratio=compression_ratio,
+            is_truncated=False,
+            n_steps=1,
+            is_repetitive=is_repetitive,
+        )
         self.perform(self.session.engine_event(job, done))
 
     def answer_all(self) -> None:

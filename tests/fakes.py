@@ -152,13 +152,34 @@ def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.Eng
             tokens += piece.tokens
         elif text:
             timed = _words(text, start_s, piece.at_s) if word_times else None
-            segments.append(api.Segment(start_s, piece.at_s, text, tuple(tokens), -0.1, 1.0, 0.0, timed))
+            segments.append(
+                api.Segment(
+                    start_s=start_s,
+                    end_s=piece.at_s,
+                    text=text,
+                    tokens=tuple(tokens),
+                    avg_logprob=-0.1,
+                    compression_ratio=1.0,
+                    no_speech_prob=0.0,
+                    words=timed,
+                )
+            )
             start_s, text, tokens = piece.at_s, "", []
         else:
             start_s = piece.at_s
     assert not text
     words = "".join(piece.text for piece in pieces)
-    done = api.DoneEvent(words, tuple(pieces), tuple(segments), "en", 0.0, -0.1, 1.0, False, len(pieces))
+    done = api.DoneEvent(
+        text=words,
+        pieces=tuple(pieces),
+        segments=tuple(segments),
+        language="en",
+        no_speech_prob=0.0,
+        avg_logprob=-0.1,
+        compression_ratio=1.0,
+        is_truncated=False,
+        n_steps=len(pieces),
+    )
     return [*(api.SegmentEvent(segment, "en") for segment in segments), done]
 
 
@@ -206,4 +227,21 @@ class FakeTranscriber:
 
     def stats(self) -> api.EngineStats:
         e = EMPTY_HISTOGRAM
-        return api.EngineStats(0, 0, self.n_open, e, e, e, e, e, e, len(self.windows), 0, 0, 0, 0, 0, 0.0)
+        return api.EngineStats(
+            waiting_finals=0,
+            waiting_interims=0,
+            running=self.n_open,
+            encode_batch=e,
+            decode_batch=e,
+            final_queue_s=e,
+            interim_queue_s=e,
+            encode_s=e,
+            step_s=e,
+            windows_done=len(self.windows),
+            windows_superseded=0,
+            windows_cancelled=0,
+            tokens_decoded=0,
+            tokens_drafted=0,
+            tokens_accepted=0,
+            audio_s=0.0,
+        )

@@ -38,7 +38,9 @@ async def test_words_are_timed_in_audio_time() -> None:
 def test_captions_grow_with_the_events() -> None:
     """A segment does not hide what an interim showed behind it; utterances stand in their order."""
     captions = CaptionBuilder()
-    segment = api.Segment(0.0, 1.0, "one two", (), 0.0, 1.0, 0.0)
+    segment = api.Segment(
+        start_s=0.0, end_s=1.0, text="one two", tokens=(), avg_logprob=0.0, compression_ratio=1.0, no_speech_prob=0.0
+    )
     captions.apply(1.0, events.Interim(0, 0, 0.0, 1.0, "one", " two three"))
     captions.apply(2.0, events.Segment(0, 0, 0, 0.0, 1.0, "one two", "en", segment, 0.0))
     captions.apply(3.0, events.Interim(1, 0, 2.0, 3.0, "", "four"))

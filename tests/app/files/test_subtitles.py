@@ -11,7 +11,9 @@ from app.files.subtitles import MAX_CUE_CHARS, MAX_CUE_S, Cue, cues, srt, vtt
 from app.session import events
 from engine import api
 
-SOURCE = api.Segment(0.0, 1.0, "", (), -0.1, 1.0, 0.0)
+SOURCE = api.Segment(
+    start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
+)
 
 
 def without_spaces(text: str) -> str:

@@ -36,7 +36,15 @@ def heard(n_words: int, start: commands.Start = WITHOUT_INTERIMS) -> Bench:
 
 
 def segment(start_s: float, end_s: float, text: str, avg_logprob: float = -0.2, no_speech_prob: float = 0.0):
-    return api.Segment(start_s, end_s, text, (1,), avg_logprob, 1.0, no_speech_prob)
+    return api.Segment(
+        start_s=start_s,
+        end_s=end_s,
+        text=text,
+        tokens=(1,),
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        no_speech_prob=no_speech_prob,
+    )
 
 
 def segments(bench: Bench) -> list[str]:
@@ -79,7 +87,7 @@ def test_a_window_without_any_text_is_read_again_without_its_prompt() -> None:
     bench.answer_one(lost=range(8))
     first, again = bench.windows
     assert first.options.previous_text
-    assert again.options == api.DecodeOptions("de")
+    assert again.options == api.DecodeOptions(language="de")
     assert again.priority is api.Priority.FINAL
     bench.answer_all()
     assert bench.text() == said(range(8))
@@ -317,7 +325,15 @@ def test_more_letters_than_anybody_could_say_are_no_text() -> None:
 
 def test_a_phrase_is_not_said_more_often_than_its_time_allows() -> None:
     """However sure the model is: "in meeting" eight times in 1.4 s is a loop, three times in 3 s are not."""
-    loop = api.Segment(0.3, 1.7, " In meeting," * 8, (1,), -0.3, 3.8, 0.0)
+    loop = api.Segment(
+        start_s=0.3,
+        end_s=1.7,
+        text=" In meeting," * 8,
+        tokens=(1,),
+        avg_logprob=-0.3,
+        compression_ratio=3.8,
+        no_speech_prob=0.0,
+    )
     bench = heard(20)
     bench.answer_with(loop)
     bench.answer_with()

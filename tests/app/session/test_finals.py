@@ -23,7 +23,15 @@ def heard(*utterances: range) -> Bench:
 
 
 def segment(text: str, *, no_speech_prob: float = 0.0, avg_logprob: float = -0.1) -> api.Segment:
-    return api.Segment(0.3, 1.4, text, (1,), avg_logprob, 1.0, no_speech_prob)
+    return api.Segment(
+        start_s=0.3,
+        end_s=1.4,
+        text=text,
+        tokens=(1,),
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        no_speech_prob=no_speech_prob,
+    )
 
 
 def test_context_reaches_across_utterances() -> None:

@@ -452,7 +452,17 @@ def test_in_manual_mode_audio_is_read_though_no_speech_was_detected() -> None:
         bench.hear(silence(2.0), answer=False)
         assert len(bench.of(events.SpeechStarted)) == 1 and not bench.windows
         bench.give(commands.Flush(1))
-        bench.answer_with(api.Segment(0.2, 0.6, " Psst.", (1,), -0.9, 1.0, no_speech_prob))
+        bench.answer_with(
+            api.Segment(
+                start_s=0.2,
+                end_s=0.6,
+                text=" Psst.",
+                tokens=(1,),
+                avg_logprob=-0.9,
+                compression_ratio=1.0,
+                no_speech_prob=no_speech_prob,
+            )
+        )
         assert [(event.text, event.uncovered) for event in bench.of(events.Utterance)] == [(text, ())]
         assert bench.events[-1] == events.Flushed(1)
         assert all(len(window.samples) == 2 * SAMPLE_RATE for window in bench.windows)
@@ -579,9 +589,27 @@ def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_
     bench = Bench()
     bench.hear(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
     job, _ = bench.waiting.pop()
-    segment = api.Segment(0.0, 2.0, text, (1,), avg_logprob, 1.0, no_speech_prob)
+    segment = api.Segment(
+        start_s=0.0,
+        end_s=2.0,
+        text=text,
+        tokens=(1,),
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        no_speech_prob=no_speech_prob,
+    )
     bench.perform(bench.session.engine_event(job, api.SegmentEvent(segment)))
-    done = api.DoneEvent(text, (), (segment,), "en", no_speech_prob, avg_logprob, 1.0, False, 1)
+    done = api.DoneEvent(
+        text=text,
+        pieces=(),
+        segments=(segment,),
+        language="en",
+        no_speech_prob=no_speech_prob,
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        is_truncated=False,
+        n_steps=1,
+    )
     bench.perform(bench.session.engine_event(job, done))
     assert (bench.text() == text.strip()) is is_text
 
@@ -593,7 +621,17 @@ def test_a_blip_that_is_read_doubtfully_is_no_speech(n_words: int, avg_logprob: 
     """A bleat or a knock; speech of 0.6 s and more has the benefit of the doubt."""
     bench = Bench(replace(START, interim=False))
     bench.hear(np.concatenate((silence(0.5), speech([1] * n_words), silence(0.6))), answer=False)
-    bench.answer_with(api.Segment(0.3, 0.8, " Its", (1,), avg_logprob, 1.0, 0.0))
+    bench.answer_with(
+        api.Segment(
+            start_s=0.3,
+            end_s=0.8,
+            text=" Its",
+            tokens=(1,),
+            avg_logprob=avg_logprob,
+            compression_ratio=1.0,
+            no_speech_prob=0.0,
+        )
+    )
     bench.answer_all()
     bench.stop()
     assert bench.text() == ("Its" if is_text else "")
@@ -606,7 +644,17 @@ def test_first_words_that_the_model_does_not_trust_are_not_shown(avg_logprob: fl
     bench.hear(speech([1] * 3), answer=False)
     job, window = bench.waiting.pop()
     assert window.priority is api.Priority.INTERIM
-    done = api.DoneEvent(" In", (api.Piece((1,), " In"),), (), "en", 0.1, avg_logprob, 1.0, False, 1)
+    done = api.DoneEvent(
+        text=" In",
+        pieces=(api.Piece((1,), " In"),),
+        segments=(),
+        language="en",
+        no_speech_prob=0.1,
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        is_truncated=False,
+        n_steps=1,
+    )
     bench.perform(bench.session.engine_event(job, done))
     assert bool(bench.of(events.Interim)) is is_shown
 

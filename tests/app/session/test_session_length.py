@@ -57,10 +57,28 @@ class ShortBench(Bench):
         job, window = self.waiting.popleft()
         pieces = (api.Piece((1,), " word"),) * max(len(window.samples) // WORD_SAMPLES, 1)
         text = " word" * len(pieces)
-        segment = api.Segment(0.0, len(window.samples) / SAMPLE_RATE, text, (1,) * len(pieces), -0.1, 1.0, 0.0)
+        segment = api.Segment(
+            start_s=0.0,
+            end_s=len(window.samples) / SAMPLE_RATE,
+            text=text,
+            tokens=(1,) * len(pieces),
+            avg_logprob=-0.1,
+            compression_ratio=1.0,
+            no_speech_prob=0.0,
+        )
         if window.priority is api.Priority.FINAL:
             self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
-        done = api.DoneEvent(text, pieces, (segment,), "en", 0.0, -0.1, 1.0, False, len(pieces))
+        done = api.DoneEvent(
+            text=text,
+            pieces=pieces,
+            segments=(segment,),
+            language="en",
+            no_speech_prob=0.0,
+            avg_logprob=-0.1,
+            compression_ratio=1.0,
+            is_truncated=False,
+            n_steps=len(pieces),
+        )
         self.perform(self.session.engine_event(job, done))
 
 

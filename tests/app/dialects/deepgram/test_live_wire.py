@@ -127,7 +127,9 @@ def test_answers_that_are_waited_for_are_bounded() -> None:
 
 
 def segment(number: int, text: str, goes_on: bool) -> events.Segment:
-    source = api.Segment(0.0, 1.0, text, (), -0.1, 1.0, 0.0)
+    source = api.Segment(
+        start_s=0.0, end_s=1.0, text=text, tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
+    )
     return events.Segment(0, number, 0, number, number + 1.0, text, "en", source, 0.0, goes_on=goes_on)
 
 

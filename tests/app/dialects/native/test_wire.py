@@ -87,7 +87,9 @@ def test_every_golden_message_has_its_event() -> None:
 
 def test_segments_are_written() -> None:
     with_words, without = (c.values[0]["wire"] for c in golden("server") if c.values[0]["name"].startswith("segment"))
-    source = api.Segment(0.0, 1.0, "", (), -0.6931, 1.0, 0.0)
+    source = api.Segment(
+        start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.6931, compression_ratio=1.0, no_speech_prob=0.0
+    )
     event = events.Segment(1, 0, 0, 2.0, 3.25, " How are you?", None, source, 2.0)
     assert json.loads(wire.encode(event)) == without
     words = (events.Word("Hello", 0.12, 0.6, 0.98), events.Word("there.", 0.6, 1.5, 0.91))

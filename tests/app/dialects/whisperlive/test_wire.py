@@ -52,7 +52,16 @@ def answers(dialect: WhisperLive, *said: events.Event) -> list[dict[str, Any]]:
 
 
 def segment(text: str, start_s: float, end_s: float, language: str | None = "en", **more: Any) -> events.Segment:
-    source = api.Segment(0.0, 1.0, text, (), -0.1, 1.0, 0.0, None)
+    source = api.Segment(
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        tokens=(),
+        avg_logprob=-0.1,
+        compression_ratio=1.0,
+        no_speech_prob=0.0,
+        words=None,
+    )
     return events.Segment(0, 0, 0, start_s, end_s, text, language, source, 0.0, **more)
 
 
