@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def said(numbers: Iterable[int]) -> str:
 
 
 def pcm(samples: Samples) -> bytes:
-    return samples.astype("<f4").tobytes()
+    return bytes(samples.astype("<f4").tobytes())
 
 
 def slow_mulaw(samples: Samples) -> bytes:
@@ -65,7 +66,7 @@ def slow_mulaw(samples: Samples) -> bytes:
     table = decode_samples(bytes(range(256)), "mulaw")
     levels, places = np.unique(samples, return_inverse=True)
     codes = np.abs(table - levels[:, None]).argmin(axis=1).astype(np.uint8)
-    return codes[places].tobytes()
+    return bytes(codes[places].tobytes())
 
 
 class LevelDetector:
@@ -88,7 +89,7 @@ def _hear(samples: Samples) -> list[_Heard]:
     levels = np.round(samples * 100).astype(int)
     edges = np.flatnonzero(np.diff(np.concatenate(([0], levels, [0]))))
     heard = []
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in pairwise(edges):
         level = levels[start]
         if level == 0 or end - start < SLIVER_SAMPLES:
             continue
@@ -145,7 +146,8 @@ def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:
 
 def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.EngineEvent]:
     segments: list[api.Segment] = []
-    start_s, text, tokens = 0.0, "", []
+    start_s, text = 0.0, ""
+    tokens: list[int] = []
     for piece in pieces:
         if piece.at_s is None:
             text += piece.text
@@ -162,7 +164,7 @@ def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.Eng
     return [*(api.SegmentEvent(segment, "en") for segment in segments), done]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FakeTranscriber:
     """An engine that answers at once, or when `release` says so; counts what is open."""
 

@@ -20,6 +20,7 @@ def encode(container: str, codec: str, sample_rate: int, samples: np.ndarray = T
     file = io.BytesIO()
     with av.open(file, "w", format=container) as output:
         stream = output.add_stream(codec, rate=sample_rate)
+        assert isinstance(stream, av.AudioStream)
         frame = av.AudioFrame.from_ndarray(samples[None], "flt", "mono")
         frame.sample_rate = 16_000
         resampler = av.AudioResampler(stream.codec_context.format, "mono", sample_rate, stream.codec_context.frame_size)

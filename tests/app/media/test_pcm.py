@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.media.pcm import BYTES_PER_SAMPLE, AudioDecoder, AudioFormat, SampleBuffer, decode_samples
+from app.media.pcm import (
+    BYTES_PER_SAMPLE,
+    AudioDecoder,
+    AudioFormat,
+    Encoding,
+    SampleBuffer,
+    Samples,
+    decode_samples,
+)
 
 # Values of ITU-T G.711: both ends and the smallest steps.
 MULAW = {0x00: -32124, 0x80: 32124, 0xFF: 0, 0xFE: 8}
@@ -13,7 +21,7 @@ ALAW = {0x2A: -32256, 0xAA: 32256, 0x55: -8, 0xD5: 8, 0xD4: 24}
 
 
 @pytest.mark.parametrize(("encoding", "values"), [("mulaw", MULAW), ("alaw", ALAW)])
-def test_companded_values_are_those_of_g711(encoding, values) -> None:
+def test_companded_values_are_those_of_g711(encoding: Encoding, values: dict[int, int]) -> None:
     decoded = decode_samples(bytes(values), encoding) * 32768
     assert decoded.tolist() == list(values.values())
 
@@ -32,7 +40,9 @@ def test_floats_are_clipped_and_never_infinite() -> None:
     seed=st.integers(0, 99),
 )
 @settings(max_examples=60)
-def test_any_cutting_resamples_to_the_same_samples(encoding, sample_rate, channels, cuts, seed) -> None:
+def test_any_cutting_resamples_to_the_same_samples(
+    encoding: Encoding, sample_rate: int, channels: int, cuts: list[int], seed: int
+) -> None:
     """Bytes may be cut anywhere, inside a sample too, and channels stay apart."""
     audio = AudioFormat(encoding, sample_rate, channels)
     n_bytes = 4000 * channels * BYTES_PER_SAMPLE[encoding]
@@ -41,7 +51,8 @@ def test_any_cutting_resamples_to_the_same_samples(encoding, sample_rate, channe
         data = np.random.default_rng(seed).uniform(-1, 1, 4000 * channels).astype("<f4").tobytes()
     whole = AudioDecoder(audio)
     expected = [np.concatenate(pair) for pair in zip(whole.decode(data), whole.drain(), strict=True)]
-    pieces, decoder, at = [[] for _ in range(channels)], AudioDecoder(audio), 0
+    pieces: list[list[Samples]] = [[] for _ in range(channels)]
+    decoder, at = AudioDecoder(audio), 0
     for size in [*cuts, n_bytes]:
         for channel, samples in enumerate(decoder.decode(data[at : at + size])):
             pieces[channel].append(samples)
@@ -76,7 +87,7 @@ def test_draining_loses_no_time(sample_rate: int, parts: list[int]) -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 5000), max_size=30), keep=st.integers(0, 8000))
-def test_the_buffer_keeps_what_was_not_forgotten(sizes, keep) -> None:
+def test_the_buffer_keeps_what_was_not_forgotten(sizes: list[int], keep: int) -> None:
     """Positions stay those of the whole stream, whatever has been forgotten."""
     buffer, stream = SampleBuffer(), np.zeros(0, dtype=np.float32)
     for size in sizes:

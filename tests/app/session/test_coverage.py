@@ -1,6 +1,7 @@
 """Speech that a reading passes over: what is read again, where its text goes, and what is reported."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -31,11 +32,13 @@ WORD_S = (WORD_SAMPLES + GAP_SAMPLES) / SAMPLE_RATE
 def heard(n_words: int, start: commands.Start = WITHOUT_INTERIMS) -> Bench:
     """A session that has heard an utterance of so many words, whose window waits for its answer."""
     bench = Bench(start)
-    bench.hear(np.concatenate((silence(0.5), speech(range(n_words)), silence(0.6))), answer=False)
+    bench.feed(np.concatenate((silence(0.5), speech(range(n_words)), silence(0.6))), answer=False)
     return bench
 
 
-def segment(start_s: float, end_s: float, text: str, avg_logprob: float = -0.2, no_speech_prob: float = 0.0):
+def segment(
+    start_s: float, end_s: float, text: str, avg_logprob: float = -0.2, no_speech_prob: float = 0.0
+) -> api.Segment:
     return api.Segment(start_s, end_s, text, (1,), avg_logprob, 1.0, no_speech_prob)
 
 
@@ -141,11 +144,11 @@ def test_the_gaps_of_a_window_are_read_in_order_and_bounded_in_number() -> None:
 def test_nothing_is_put_in_front_of_text_that_was_shown_as_stable() -> None:
     """A gap inside stable text is reported; one behind it is read again."""
     bench = Bench()
-    bench.hear(np.concatenate((silence(0.5), speech(range(20)))))
+    bench.feed(np.concatenate((silence(0.5), speech(range(20)))))
     stable = bench.of(events.Interim)[-1].stable
     n_stable = len(stable.split())
     assert 8 < n_stable < 20
-    bench.hear(silence(0.6), answer=False)
+    bench.feed(silence(0.6), answer=False)
     before, behind = f" {said(range(2))}", f" {said(range(2, n_stable))}"
     bench.answer_with(segment(0.3, 0.8, before), segment(3.0, 4.0, behind))
     assert segments(bench) == [before.strip(), behind.strip()]
@@ -162,7 +165,7 @@ def test_windows_keep_their_order_while_one_is_read_again() -> None:
     """Later windows that are done already wait for the gap of an earlier one."""
     bench = Bench(WITHOUT_INTERIMS, replace(CONFIG, context="none", max_finals_in_flight=8))
     for turn in range(3):
-        bench.hear(np.concatenate((speech(range(turn * 10, turn * 10 + 10)), silence(0.6))), answer=False)
+        bench.feed(np.concatenate((speech(range(turn * 10, turn * 10 + 10)), silence(0.6))), answer=False)
     assert len(bench.waiting) == 3
     bench.answer_one(2)
     bench.answer_one(1, lost=range(6))
@@ -178,7 +181,7 @@ def test_the_next_window_is_shown_text_that_was_read_again() -> None:
     """Where windows follow one another, the second reading comes before the next window's first."""
     words = [index * 7 % 80 for index in range(120)]
     bench = Bench(WITHOUT_INTERIMS)
-    bench.hear(speech(words), answer=False)
+    bench.feed(speech(words), answer=False)
     bench.give(commands.Stop())
     bench.answer_one(lost=range(30, 120))
     bench.answer_one()
@@ -236,7 +239,7 @@ def test_an_engine_without_room_for_a_second_reading_costs_that_alone() -> None:
     assert segments(bench) == [said(range(5)), said(range(10, 15))]
     assert len(bench.of(events.Utterance)[0].uncovered) == 1
     assert bench.events[-1] == events.Flushed(1)
-    bench.hear(speech(range(20, 24)))
+    bench.feed(speech(range(20, 24)))
     bench.stop()
     check_promises(bench)
     assert bench.text() == f"{said([*range(5), *range(10, 15)])} {said(range(20, 24))}"
@@ -347,7 +350,9 @@ def test_a_reading_that_the_gate_drops_is_read_again() -> None:
 
 @given(turns=st.lists(st.integers(2, 12), min_size=1, max_size=4), pauses=st.lists(st.integers(8, 75)), data=st.data())
 @settings(max_examples=100)
-def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(turns, pauses, data) -> None:
+def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(
+    turns: list[int], pauses: list[int], data: st.DataObject
+) -> None:
     """Each word is said once, in its place, or is listed as uncovered; and the promises hold."""
     words, parts, places = 0, [silence(0.3)], []
     for turn, n_words in enumerate(turns):
@@ -365,7 +370,7 @@ def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(
         bench.answer_one(index, range(first, first + data.draw(st.integers(0, 12))) if is_final else ())
 
     for at in range(0, len(samples), 3200):
-        bench.hear(samples[at : at + 3200], answer=False)
+        bench.feed(samples[at : at + 3200], answer=False)
         while bench.waiting and data.draw(st.booleans()):
             answer_one()
     bench.give(commands.Stop())
@@ -375,7 +380,7 @@ def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(
     numbers = [int(word[1:]) for word in bench.text().split()]
     assert numbers == sorted(set(numbers)), "said twice, or out of order"
     spans = [span for utterance in bench.of(events.Utterance) for span in utterance.uncovered]
-    assert all(end_s <= after_s for (_, end_s), (after_s, _) in zip(spans, spans[1:], strict=False))
+    assert all(end_s <= after_s for (_, end_s), (after_s, _) in pairwise(spans))
     lost = set(range(words)) - set(numbers)
     for word in lost:
         # Three words in a row without text are longer than what may go unreported.

@@ -1,6 +1,7 @@
 """What a window is shown of the text before it, and which windows wait for which."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ OFFLINE = replace(START, interim=False, prompt="Names: Kowalski.")
 def heard(*utterances: range) -> Bench:
     """These utterances have been heard, and none of them is answered."""
     bench = Bench(OFFLINE, WITH_CONTEXT)
-    bench.hear(np.concatenate([part for words in utterances for part in (speech(words), silence(0.7))]), answer=False)
+    bench.feed(np.concatenate([part for words in utterances for part in (speech(words), silence(0.7))]), answer=False)
     return bench
 
 
@@ -63,7 +64,7 @@ def test_a_second_reading_comes_before_the_next_window() -> None:
 
 
 @pytest.mark.parametrize("how", [{"is_repetitive": True}, {"compression_ratio": 3.0}])
-def test_text_of_a_window_that_loops_is_not_shown_on(how: dict) -> None:
+def test_text_of_a_window_that_loops_is_not_shown_on(how: dict[str, Any]) -> None:
     """The next window begins anew, with the client's prompt alone; the one after it is shown what that one said."""
     bench = heard(range(4), range(4, 8), range(8, 12), range(12, 16))
     bench.answer_one()
@@ -91,7 +92,7 @@ def test_channels_do_not_read_each_other() -> None:
     one = np.concatenate((left, pause, left, pause))
     other = np.concatenate((right, pause, right, pause))
     bench = Bench(replace(OFFLINE, audio=AudioFormat("pcm_f32le", channels=2)), WITH_CONTEXT)
-    bench.hear(np.stack((one, other), axis=1).reshape(-1), answer=False, n_channels=2)
+    bench.feed(np.stack((one, other), axis=1).reshape(-1), answer=False, n_channels=2)
     assert len(bench.waiting) == 2
     bench.answer_all()
     shown = {window.channel: window.options.previous_text.strip() for window in bench.windows}

@@ -63,7 +63,7 @@ def test_one_slow_answer_does_not_hold_the_next_ones_up_for_long() -> None:
     """It counts for a second at most, and the interval is back after two quick answers."""
     schedule, position = InterimSchedule(INTERVAL, SILENCE), 0
     schedule.begin_utterance(0)
-    gaps = []
+    gaps: list[int] = []
     for took in (250, 3, 3, 3, 3):
         while not schedule.is_due(position, position):
             position += FRAME
@@ -100,10 +100,10 @@ def test_no_reading_at_a_pause_that_would_come_behind_the_endpoint() -> None:
 def test_the_last_words_are_shown_before_the_utterance_ends() -> None:
     """In a session: with 500 ms of silence to wait for, its text is whole after 160."""
     bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=500)))
-    bench.hear(np.concatenate((speech([1, 2, 3, 4]), silence(0.2))))
+    bench.feed(np.concatenate((speech([1, 2, 3, 4]), silence(0.2))))
     assert not bench.of(events.Utterance)
     last = bench.of(events.Interim)[-1]
     assert (last.stable + last.tail).split() == ["w1", "w2", "w3", "w4"]
     n_windows = len(bench.windows)
-    bench.hear(silence(0.4))
+    bench.feed(silence(0.4))
     assert [window.priority for window in bench.windows[n_windows:]] == [api.Priority.FINAL]

@@ -99,7 +99,7 @@ def talk() -> Samples:
 
 
 @pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), ("manual", 1)])
-def test_the_last_hour_costs_what_the_first_did(mode, n_channels: int) -> None:
+def test_the_last_hour_costs_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
     """Hours of talk with interims and flushes: what is kept, and what is done for it, are the same every hour."""
     start = replace(
         START,

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import LimitExceeded
-from app.media.pcm import AudioFormat, Samples
+from app.media.pcm import AudioFormat, Encoding, Samples
 from app.session import commands, events
+from app.session.commands import MAX_PENDING_FLUSHES
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, uncovered
 from app.session.effects import Effect
 from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.jobs import JobKind
-from app.session.commands import MAX_PENDING_FLUSHES
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.errors import EngineFailed, EngineOverloaded
@@ -34,6 +34,7 @@ MAX_UNREPORTED = 2 * MIN_UNCOVERED_SAMPLES
 COMMA = 80
 STEP_S = 0.02
 LAST_STEP = 1500
+MODES: list[commands.EndpointingMode] = ["vad", "manual"]
 MOODS = ["random", "random", "empty", "loop", "doubted", "silent", "overload", "stall"]
 
 
@@ -65,19 +66,25 @@ def read_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api.E
             pieces.append(api.Piece((token,), f" x{token}" if token % 7 and token != COMMA else " ..."))
     doubts = {"doubted": (0.0, -2.0, 1.0), "silent": (0.95, -2.0, 1.0), "loop": (0.0, -0.3, 9.0)}
     no_speech_prob, avg_logprob, ratio = doubts.get(mood, (0.0, -0.1, 1.0))
-    said: list[api.EngineEvent] = [api.StartedEvent(0.0, 1)]
+    sent: list[api.EngineEvent] = [api.StartedEvent(0.0, 1)]
     for event in as_events(pieces, window.options.word_times):
         match event:
             case api.SegmentEvent(segment):
                 segment = replace(segment, no_speech_prob=no_speech_prob, avg_logprob=avg_logprob)
-                said.append(replace(event, segment=segment))
+                sent.append(replace(event, segment=segment))
             case api.DoneEvent():
-                doubted = {"no_speech_prob": no_speech_prob, "avg_logprob": avg_logprob, "compression_ratio": ratio}
                 segments = tuple(
                     replace(each, no_speech_prob=no_speech_prob, avg_logprob=avg_logprob) for each in event.segments
                 )
-                said.append(replace(event, segments=segments, **doubted))
-    return said
+                done = replace(
+                    event,
+                    segments=segments,
+                    no_speech_prob=no_speech_prob,
+                    avg_logprob=avg_logprob,
+                    compression_ratio=ratio,
+                )
+                sent.append(done)
+    return sent
 
 
 class WildBench(Bench):
@@ -139,19 +146,17 @@ class WildBench(Bench):
 
     def check_bounds(self) -> None:
         """What a session holds, whatever came in, as long as the shell keeps to its backlog."""
-        session = self.session
-        n_channels = len(session._intake.channels)
-        assert len(session._port.jobs) <= MAX_JOBS * n_channels
+        n_channels = len(self.channels)
+        assert len(self.jobs) <= MAX_JOBS * n_channels
         assert len(self.waiting) <= MAX_JOBS * n_channels
-        assert len(session._flushes) <= MAX_PENDING_FLUSHES
-        for channel in session._intake.channels:
+        assert len(self.session._flushes) <= MAX_PENDING_FLUSHES
+        for channel in self.channels:
             assert len(channel.finals) <= 2 * channel.finals.n_to_decode
             assert channel._buffer.end - channel._buffer.start <= MAX_SAMPLES_HELD
             assert len(channel._buffer._samples) <= 4 * MAX_SAMPLES_HELD
 
     def _is_second_reading(self, window: api.Window) -> bool:
-        jobs = self.session._port.jobs
-        return any(jobs[job].kind is JobKind.REDECODE for job, each in self.waiting if each is window)
+        return any(self.jobs[job].kind is JobKind.REDECODE for job, each in self.waiting if each is window)
 
     def _forget(self, job: int) -> None:
         self.waiting = deque(each for each in self.waiting if each[0] != job)
@@ -173,7 +178,8 @@ def sound(chance: random.Random) -> Samples:
 
 def reconfigured(start: commands.Start, chance: random.Random) -> commands.Configure:
     """Other endpointing, language and words, with the same audio."""
-    mode, silence_ms, padding_ms = chance.choice(["vad", "manual"]), chance.choice([100, 500]), chance.choice([0, 900])
+    mode = chance.choice(MODES)
+    silence_ms, padding_ms = chance.choice([100, 500]), chance.choice([0, 900])
     endpointing = commands.Endpointing(mode, silence_ms, max_utterance_s=10, padding_ms=padding_ms)
     language = chance.choice([None, "de"])
     return commands.Configure(start.audio, language, endpointing, "Before.", (), chance.choice([True, False]))
@@ -309,7 +315,7 @@ def test_promises_hold_whatever_the_engine_does(
     check_promises(bench)
     check_order(bench)
     check_flushes(bench, all_of_them=not is_failure)
-    assert len(bench.closes) == 1 and not bench.session._port.jobs
+    assert len(bench.closes) == 1 and not bench.jobs
     if ending == "stop":
         assert isinstance(bench.events[-1], events.Stopped)
     # A flush may cut a word so short that what is left of it is none, and what is discarded is not looked for.
@@ -335,7 +341,9 @@ def read_by_hash(window: api.Window) -> list[api.EngineEvent]:
     cuts=st.lists(st.integers(1, 30_000), max_size=30),
 )
 @settings(max_examples=40)
-def test_finals_are_the_same_to_the_sample(seed: int, encoding, sample_rate: int, n_channels: int, cuts) -> None:
+def test_finals_are_the_same_to_the_sample(
+    seed: int, encoding: Encoding, sample_rate: int, n_channels: int, cuts: list[int]
+) -> None:
     """Every format, with the real detector: each window holds exactly the same samples however the bytes were cut."""
     noise = np.random.default_rng(seed)
     loudness = np.repeat(noise.choice([0, 0, 40, 120], size=24), sample_rate // 4)
@@ -344,7 +352,7 @@ def test_finals_are_the_same_to_the_sample(seed: int, encoding, sample_rate: int
     content = audio.astype("u1").tobytes() if encoding.endswith("law") else audio.tobytes()
     start = commands.Start(audio=AudioFormat(encoding, sample_rate, n_channels), interim=False)
     outcomes = []
-    for sizes in (cuts, []):
+    for sizes in (cuts, list[int]()):
         bench, at = Bench(start, replace(CONFIG, make_detector=WebRtcDetector)), 0
         for size in [*sizes, len(content)]:
             bench.give(commands.Audio(content[at : at + size]))

@@ -1,5 +1,7 @@
 """Stable text of a growing window."""
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +81,7 @@ def test_the_draft_is_what_the_last_hypothesis_had_behind_the_stable_text() -> N
     assert stabilizer.stable == " it is easy to tell"
 
 
-def attended(text: str, looks: list[float | None]) -> tuple[Piece, ...]:
+def attended(text: str, looks: Sequence[float | None]) -> tuple[Piece, ...]:
     return tuple(
         Piece(piece.tokens, piece.text, piece.at_s, look) for piece, look in zip(pieces(text), looks, strict=True)
     )
