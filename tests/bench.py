@@ -36,7 +36,10 @@ class Bench:
         self.perform(self.session.receive(command))
 
     def feed(self, samples: Samples, *, answer: bool = True, n_channels: int = 1) -> None:
-        """Give the session audio in pieces of 100 ms; the engine answers each before the next. Channels are interleaved."""
+        """Give the session audio in pieces of 100 ms; the engine answers each piece before the next.
+
+        Channels are interleaved.
+        """
         size = SAMPLE_RATE // 10 * n_channels
         for at in range(0, len(samples), size):
             self.give(commands.Audio(pcm(samples[at : at + size])))

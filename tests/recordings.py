@@ -23,6 +23,7 @@ def encoded(samples: np.ndarray, encoding: str, sample_rate: int) -> bytes:
     """The same sound in another encoding, by FFmpeg."""
     codec = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "mulaw": "pcm_mulaw", "alaw": "pcm_alaw"}[encoding]
     stream = av.CodecContext.create(codec, "w")
+    assert isinstance(stream, av.AudioCodecContext)
     stream.sample_rate, stream.layout = sample_rate, "mono"
     stream.format = "flt" if encoding == "pcm_f32le" else "s16"
     resampler = av.AudioResampler(stream.format, "mono", sample_rate)

@@ -371,7 +371,7 @@ def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(
 
     for at in range(0, len(samples), 3200):
         bench.feed(samples[at : at + 3200], answer=False)
-        while bench.waiting and data.draw(st.booleans()):
+        while len(bench.waiting) and data.draw(st.booleans()):
             answer_one()
     bench.give(commands.Stop())
     while bench.waiting:

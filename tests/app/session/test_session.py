@@ -72,7 +72,7 @@ def test_promises_hold_whenever_the_engine_answers(talk: tuple[list[int], Sample
     bench = Bench()
     for at in range(0, len(samples), 3200):
         bench.give(commands.Audio(pcm(samples[at : at + 3200])))
-        while bench.waiting and data.draw(st.booleans()):
+        while len(bench.waiting) and data.draw(st.booleans()):
             bench.answer_one(data.draw(st.integers(0, len(bench.waiting) - 1)))
     bench.stop()
     check_promises(bench)
@@ -160,7 +160,8 @@ def test_the_first_word_counts_from_where_it_began() -> None:
     """Times are seconds since the first sample of the session."""
     bench = Bench()
     bench.feed(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0))))
-    started, segment, utterance = (bench.of(k)[0] for k in (events.SpeechStarted, events.Segment, events.Utterance))
+    (started,), (segment,) = bench.of(events.SpeechStarted), bench.of(events.Segment)
+    (utterance,) = bench.of(events.Utterance)
     assert started.at_s == pytest.approx(1.0, abs=0.021)
     assert segment.start_s == pytest.approx(1.0, abs=0.021)
     assert utterance.end_s == pytest.approx(1.76, abs=0.06)

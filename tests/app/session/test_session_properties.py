@@ -3,7 +3,7 @@
 import hashlib
 import random
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -233,48 +233,77 @@ def check_order(bench: Bench) -> None:
                 ended[channel] = event
 
 
-@given(
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A session, and what its client does with it."""
+
+    seed: int
+    """Of the sounds, the moments and the moods of the engine."""
+    n_sounds: int
+    n_channels: int
+    endpointing: commands.Endpointing
+    words: bool
+    discards: bool
+    reconfigures: bool
+    ending: str
+
+    @property
+    def start(self) -> commands.Start:
+        audio = AudioFormat("pcm_f32le", channels=self.n_channels)
+        return replace(START, audio=audio, endpointing=self.endpointing, words=self.words)
+
+
+SCENARIOS = st.builds(
+    Scenario,
     seed=st.integers(0, 1 << 32),
     n_sounds=st.integers(1, 12),
     n_channels=st.sampled_from([1, 1, 2]),
-    mode=st.sampled_from(["vad", "vad", "manual"]),
-    silence_ms=st.sampled_from([100, 300, 500]),
-    min_utterance_s=st.sampled_from([0.0, 0.0, 1.5]),
-    ending=st.sampled_from(["stop", "drain", "limit", "stop then drain", "engine failed", "session failed"]),
+    endpointing=st.builds(
+        commands.Endpointing,
+        mode=st.sampled_from(["vad", "vad", "manual"]),
+        silence_ms=st.sampled_from([100, 300, 500]),
+        min_utterance_s=st.sampled_from([0.0, 0.0, 1.5]),
+        max_utterance_s=st.just(10),
+    ),
     words=st.booleans(),
     discards=st.booleans(),
     reconfigures=st.booleans(),
+    ending=st.sampled_from(["stop", "drain", "limit", "stop then drain", "engine failed", "session failed"]),
 )
+
+
+@given(scenario=SCENARIOS)
 @settings(max_examples=150)
-def test_promises_hold_whatever_the_engine_does(
-    seed: int,
-    n_sounds: int,
-    n_channels: int,
-    mode,
-    silence_ms: int,
-    min_utterance_s: float,
-    ending: str,
-    words: bool,
-    discards: bool,
-    reconfigures: bool,
-) -> None:
-    """Append-only, nothing lost, every end and every flush told once, and bounded, at each moment."""
-    start = replace(
-        START,
-        audio=AudioFormat("pcm_f32le", channels=n_channels),
-        endpointing=commands.Endpointing(mode, silence_ms, min_utterance_s, max_utterance_s=10),
-        words=words,
-    )
-    chance = random.Random(seed)
-    bench = WildBench(start, chance)
-    heard: list[list[Samples]] = [[] for _ in range(n_channels)]
-    for _ in range(n_sounds):
-        played = [sound(chance) for _ in range(n_channels)]
-        n_samples = max(map(len, played))
-        played = [np.pad(each, (0, n_samples - len(each))) for each in played]
-        for channel, each in enumerate(played):
-            heard[channel].append(each)
-        audio = np.stack(played, axis=1).reshape(-1)
+def test_promises_hold_whatever_the_engine_does(scenario: Scenario) -> None:
+    """Text is append-only, no speech is lost, every utterance and flush ends once, and memory is bounded at all times."""
+    chance = random.Random(scenario.seed)
+    bench = WildBench(scenario.start, chance)
+    played = play_sounds(bench, scenario, chance)
+    end_session(bench, scenario.ending)
+    bench.work_off()
+    check_promises(bench)
+    check_order(bench)
+    check_flushes(bench, all_of_them=not scenario.ending.endswith("failed"))
+    assert len(bench.closes) == 1 and not bench.jobs
+    if scenario.ending == "stop":
+        assert isinstance(bench.events[-1], events.Stopped)
+    # A flush may leave too little of a word to be detected, and discarded speech has no text.
+    if not (bench.n_flushed or scenario.discards or scenario.reconfigures):
+        for channel, samples in enumerate(played):
+            check_coverage(bench, channel, samples)
+
+
+def play_sounds(bench: WildBench, scenario: Scenario, chance: random.Random) -> list[Samples]:
+    """Feed random sounds, with random commands between them; returns the audio of each channel."""
+    n_channels = scenario.n_channels
+    played: list[list[Samples]] = [[] for _ in range(n_channels)]
+    for _ in range(scenario.n_sounds):
+        sounds = [sound(chance) for _ in range(n_channels)]
+        n_samples = max(map(len, sounds))
+        sounds = [np.pad(each, (0, n_samples - len(each))) for each in sounds]
+        for channel, each in enumerate(sounds):
+            played[channel].append(each)
+        audio = np.stack(sounds, axis=1).reshape(-1)
         for at in range(0, len(audio), 3200 * n_channels):
             while bench.session.backlog >= MAX_BACKLOG:
                 bench.step_engine()
@@ -285,43 +314,36 @@ def test_promises_hold_whatever_the_engine_does(
         if chance.random() < 0.25:
             bench.flush()
             bench.check_bounds()
-        if discards and chance.random() < 0.25:
+        if scenario.discards and chance.random() < 0.25:
             bench.give(commands.Discard())
             bench.check_bounds()
-        if reconfigures and chance.random() < 0.25:
-            bench.give(reconfigured(start, chance))
+        if scenario.reconfigures and chance.random() < 0.25:
+            bench.give(reconfigured(scenario.start, chance))
             bench.check_bounds()
-    is_failure = ending.endswith("failed")
+    return [np.concatenate(parts) for parts in played]
+
+
+def end_session(bench: WildBench, ending: str) -> None:
+    session = bench.session
     match ending:
         case "stop":
             bench.give(commands.Stop())
         case "stop then drain":
             bench.give(commands.Stop())
-            bench.perform(bench.session.drain())
+            bench.perform(session.drain())
         case "drain":
-            bench.perform(bench.session.drain())
-            if not bench.session.is_closed:
+            bench.perform(session.drain())
+            if not session.is_closed:
                 bench.flush()
         case "limit":
-            bench.perform(bench.session.end(LimitExceeded("idle", "no message", 1008)))
+            bench.perform(session.end(LimitExceeded("idle", "no message", 1008)))
         case "engine failed":
             if bench.waiting:
                 bench.fail_engine()
             else:
                 bench.give(commands.Stop())
         case _:
-            bench.perform(bench.session.fail(LimitExceeded("slow_reader", "not read", 1008)))
-    bench.work_off()
-    check_promises(bench)
-    check_order(bench)
-    check_flushes(bench, all_of_them=not is_failure)
-    assert len(bench.closes) == 1 and not bench.jobs
-    if ending == "stop":
-        assert isinstance(bench.events[-1], events.Stopped)
-    # A flush may cut a word so short that what is left of it is none, and what is discarded is not looked for.
-    if not (bench.n_flushed or discards or reconfigures):
-        for channel, parts in enumerate(heard):
-            check_coverage(bench, channel, np.concatenate(parts))
+            bench.perform(session.fail(LimitExceeded("slow_reader", "not read", 1008)))
 
 
 def read_by_hash(window: api.Window) -> list[api.EngineEvent]:

@@ -6,7 +6,7 @@ in, so that every run is the same.
 
 import re
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -47,7 +47,8 @@ def read(name: str, start_s: float = 0.0, end_s: float | None = None) -> Samples
     """A recording of `tests/audio`, or a piece of it with soft edges."""
     with av.open(AUDIO / f"{name}.flac") as container:
         pcm = np.concatenate([frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)])
-    samples = pcm[round(start_s * SAMPLE_RATE) : end_s and round(end_s * SAMPLE_RATE)].astype(np.float32) / 32768
+    end = end_s and round(end_s * SAMPLE_RATE)
+    samples: Samples = pcm[round(start_s * SAMPLE_RATE) : end].astype(np.float32) / np.float32(32768)
     edge = np.linspace(0, 1, 80, dtype=np.float32)
     samples[:80] *= edge
     samples[-80:] *= edge[::-1]
@@ -87,8 +88,9 @@ def noise(n_samples: int) -> Samples:
 
 def mixed(speech: Samples, sound: Samples, snr_db: float) -> Samples:
     scale = speech.std() / sound.std() * 10 ** (-snr_db / 20)
-    samples: Samples = speech + sound[: len(speech)] * scale
-    return samples / np.abs(samples).max() * 0.9
+    samples = speech + sound[: len(speech)] * scale
+    scaled: Samples = samples / np.abs(samples).max() * 0.9
+    return scaled
 
 
 async def live(engine: Engine, samples: Samples) -> list[events.Event]:
@@ -122,6 +124,8 @@ async def as_file(engine: Engine, samples: Samples) -> list[events.Event]:
     await transcribe(engine, audio(), sent.append, session_id="file", config=SessionConfig(), language="en")
     return sent
 
+
+Listen = Callable[[Engine, Samples], Awaitable[list[events.Event]]]
 
 WAYS = pytest.mark.parametrize("listen", [live, as_file])
 
@@ -183,7 +187,7 @@ def vanished(samples: Samples, sent: list[events.Event]) -> list[tuple[float, fl
         pytest.param(repeated(noise(1600) * np.exp(-np.arange(1600) / 200).astype(np.float32), 30, 0.2), id="knocking"),
     ],
 )
-async def test_sounds_have_no_words(engine: Engine, listen, sound: Samples) -> None:
+async def test_sounds_have_no_words(engine: Engine, listen: Listen, sound: Samples) -> None:
     """Neither a final nor an interim shows any, and what the detector took for speech is reported."""
     sent = await listen(engine, sound)
     assert text(sent) == ""
@@ -200,7 +204,9 @@ async def test_sounds_have_no_words(engine: Engine, listen, sound: Samples) -> N
         pytest.param(("hello", 1.7, 2.0), 20, 0.0, id="to the, to the"),
     ],
 )
-async def test_a_syllable_over_and_over_is_no_endless_loop(engine: Engine, listen, syllable, times, gap_s) -> None:
+async def test_a_syllable_over_and_over_is_no_endless_loop(
+    engine: Engine, listen: Listen, syllable: tuple[str, float, float], times: int, gap_s: float
+) -> None:
     """Nothing is said more often than it was, and what the text cannot stand for is reported."""
     samples = repeated(read(*syllable), times, gap_s)
     sent = await listen(engine, samples)
@@ -240,7 +246,7 @@ async def test_a_sentence_that_is_said_five_times_is_not_lost(engine: Engine, ga
         pytest.param(read("train")[::-1].copy(), id="backwards"),
     ],
 )
-async def test_speech_that_the_model_cannot_read_is_reported(engine: Engine, listen, samples: Samples) -> None:
+async def test_speech_that_the_model_cannot_read_is_reported(engine: Engine, listen: Listen, samples: Samples) -> None:
     """All that a detector hears has text or is listed as uncovered."""
     sent = await listen(engine, samples)
     assert heard_speech(samples)
