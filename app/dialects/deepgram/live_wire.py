@@ -211,7 +211,17 @@ class Deepgram:
         if keyterms is None:
             return (success,)
         language = self._options.language
-        return (commands.Configure(self._audio, language, self._endpointing, "", taken, True), success)
+        return (
+            commands.Configure(
+                audio=self._audio,
+                language=language,
+                endpointing=self._endpointing,
+                prompt="",
+                hotwords=taken,
+                words=True,
+            ),
+            success,
+        )
 
     def _not_configured(self, code: str, description: str) -> events.Reply:
         return _reply(
@@ -243,7 +253,7 @@ class Deepgram:
 
     def _messages(self, event: events.Event) -> Iterator[dict[str, Any]]:
         match event:
-            case events.SpeechStarted(utterance, number, at_s):
+            case events.SpeechStarted(utterance=utterance, channel=number, at_s=at_s):
                 yield from self._speech_started(utterance, number, at_s)
             case events.Interim():
                 yield from self._interim(event)

@@ -129,10 +129,14 @@ def _endpointing(fields: "_Fields") -> tuple[commands.Endpointing, tuple[events.
     mode = fields.take("mode", f"one of {', '.join(MODES)}", MODES.__contains__, default.mode)
     of_silence = [name for name in ("silence_ms", "min_utterance_s") if fields.has(name)] if mode == "manual" else []
     endpointing = commands.Endpointing(
-        mode,
-        fields.take("silence_ms", "an integer from 100 to 5000", _integer(100, 5000), default.silence_ms),
-        float(fields.take("min_utterance_s", "a number from 0 to 10", _number(0, 10), default.min_utterance_s)),
-        float(fields.take("max_utterance_s", "a number from 10 to 300", _number(10, 300), default.max_utterance_s)),
+        mode=mode,
+        silence_ms=fields.take("silence_ms", "an integer from 100 to 5000", _integer(100, 5000), default.silence_ms),
+        min_utterance_s=float(
+            fields.take("min_utterance_s", "a number from 0 to 10", _number(0, 10), default.min_utterance_s)
+        ),
+        max_utterance_s=float(
+            fields.take("max_utterance_s", "a number from 10 to 300", _number(10, 300), default.max_utterance_s)
+        ),
     )
     message = "endpointing.{}: has no effect in mode manual, where silence ends no utterance"
     return endpointing, tuple(events.Notice("no_effect", message.format(name)) for name in of_silence)
@@ -256,7 +260,7 @@ def _wire(event: ControlMessage) -> dict[str, Any]:
                 },
                 "warnings": [{"code": notice.code, "message": notice.message} for notice in notices],
             }
-        case events.SpeechStarted(utterance, channel, at_s):
+        case events.SpeechStarted(utterance=utterance, channel=channel, at_s=at_s):
             return {"type": "speech_started", "utterance": utterance, "channel": channel, "at_s": at_s}
         case events.Interim():
             return {

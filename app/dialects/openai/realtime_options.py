@@ -80,8 +80,8 @@ class Settings:
 
     def start(self) -> commands.Start:
         return commands.Start(
-            self.audio,
-            self.language,
+            audio=self.audio,
+            language=self.language,
             endpointing=self.endpointing,
             prompt=self.prompt,
             hotwords=self.keywords,
@@ -90,10 +90,17 @@ class Settings:
 
     def configure(self) -> commands.Configure:
         words = self.has_words or self.has_logprobs
-        return commands.Configure(self.audio, self.language, self.endpointing, self.prompt, self.keywords, words)
+        return commands.Configure(
+            audio=self.audio,
+            language=self.language,
+            endpointing=self.endpointing,
+            prompt=self.prompt,
+            hotwords=self.keywords,
+            words=words,
+        )
 
 
-_MANUAL = commands.Endpointing("manual", max_utterance_s=MAX_MANUAL_S)
+_MANUAL = commands.Endpointing(mode="manual", max_utterance_s=MAX_MANUAL_S)
 
 
 def updated(settings: Settings, session: object, model: api.ModelInfo) -> tuple[Settings, list[Remark]]:

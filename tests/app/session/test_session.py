@@ -337,7 +337,7 @@ def test_a_flush_hears_what_the_resampler_held_back() -> None:
 @pytest.mark.parametrize("mode", ["vad", "manual"])
 def test_discarding_forgets_the_open_utterance_alone(mode: commands.EndpointingMode) -> None:
     """What has ended is still read; what is discarded keeps the text that was stable, and is not read again."""
-    bench = Bench(replace(START, endpointing=commands.Endpointing(mode, max_utterance_s=10)))
+    bench = Bench(replace(START, endpointing=commands.Endpointing(mode=mode, max_utterance_s=10)))
     bench.feed(speech([1, 2]), answer=False)
     bench.give(commands.Flush(1))
     bench.feed(speech([3, 4]), answer=False)
@@ -378,7 +378,12 @@ def test_discarding_forgets_speech_that_was_not_announced_yet() -> None:
 
 
 CHANGED = commands.Configure(
-    START.audio, "de", commands.Endpointing(silence_ms=1500), prompt="Two.", hotwords=("Kowalski",), words=True
+    audio=START.audio,
+    language="de",
+    endpointing=commands.Endpointing(silence_ms=1500),
+    prompt="Two.",
+    hotwords=("Kowalski",),
+    words=True,
 )
 
 
@@ -412,9 +417,9 @@ def test_another_encoding_goes_on_where_the_last_one_ended() -> None:
 def test_another_mode_ends_the_open_utterance(
     before: commands.EndpointingMode, after: commands.EndpointingMode
 ) -> None:
-    bench = Bench(replace(START, endpointing=commands.Endpointing(before, max_utterance_s=10)))
+    bench = Bench(replace(START, endpointing=commands.Endpointing(mode=before, max_utterance_s=10)))
     bench.feed(speech([1, 2]))
-    bench.give(replace(CHANGED, endpointing=commands.Endpointing(after)))
+    bench.give(replace(CHANGED, endpointing=commands.Endpointing(mode=after)))
     bench.feed(np.concatenate((silence(0.2), speech([3]))))
     bench.stop()
     check_promises(bench)
@@ -433,7 +438,7 @@ def test_a_change_that_cannot_be_is_refused_and_changes_nothing(change: commands
     assert bench.text() == said([1, 2])
 
 
-MANUAL = replace(START, endpointing=commands.Endpointing("manual", max_utterance_s=10))
+MANUAL = replace(START, endpointing=commands.Endpointing(mode="manual", max_utterance_s=10))
 
 
 def test_in_manual_mode_silence_ends_no_utterance() -> None:

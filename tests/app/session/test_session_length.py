@@ -104,7 +104,7 @@ def test_the_last_hour_costs_what_the_first_did(mode: commands.EndpointingMode, 
     start = replace(
         START,
         audio=AudioFormat("pcm_f32le", channels=n_channels),
-        endpointing=commands.Endpointing(mode),
+        endpointing=commands.Endpointing(mode=mode),
     )
     bench = ShortBench(start)
     # The second channel speaks when the first one does not.

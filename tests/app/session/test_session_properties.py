@@ -180,9 +180,16 @@ def reconfigured(start: commands.Start, chance: random.Random) -> commands.Confi
     """Other endpointing, language and words, with the same audio."""
     mode = chance.choice(MODES)
     silence_ms, padding_ms = chance.choice([100, 500]), chance.choice([0, 900])
-    endpointing = commands.Endpointing(mode, silence_ms, max_utterance_s=10, padding_ms=padding_ms)
+    endpointing = commands.Endpointing(mode=mode, silence_ms=silence_ms, max_utterance_s=10, padding_ms=padding_ms)
     language = chance.choice([None, "de"])
-    return commands.Configure(start.audio, language, endpointing, "Before.", (), chance.choice([True, False]))
+    return commands.Configure(
+        audio=start.audio,
+        language=language,
+        endpointing=endpointing,
+        prompt="Before.",
+        hotwords=(),
+        words=chance.choice([True, False]),
+    )
 
 
 def spoken(samples: Samples) -> list[Span]:
