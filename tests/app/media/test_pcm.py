@@ -27,7 +27,7 @@ def test_companded_values_are_those_of_g711(encoding: Encoding, values: dict[int
 
 
 def test_floats_are_clipped_and_never_infinite() -> None:
-    """A float that is no number is silence: it must not reach the model."""
+    """NaN becomes silence, because it must not reach the model."""
     data = np.array([0.5, 2.0, -3.0, np.nan, np.inf, -np.inf], dtype="<f4").tobytes()
     assert decode_samples(data, "pcm_f32le").tolist() == [0.5, 1.0, -1.0, 0.0, 1.0, -1.0]
 
@@ -78,7 +78,7 @@ def test_a_tone_keeps_its_pitch_when_resampled() -> None:
     parts=st.lists(st.integers(0, 2000), min_size=1, max_size=8),
 )
 def test_draining_loses_no_time(sample_rate: int, parts: list[int]) -> None:
-    """After each drain all that was heard is there, to the sample, and more may come."""
+    """After each drain all samples so far are there, and more may come."""
     decoder, n_in, n_out = AudioDecoder(AudioFormat("pcm_s16le", sample_rate)), 0, 0
     for number, n_samples in enumerate(parts, 1):
         n_in += n_samples
@@ -88,7 +88,7 @@ def test_draining_loses_no_time(sample_rate: int, parts: list[int]) -> None:
 
 @given(sizes=st.lists(st.integers(0, 5000), max_size=30), keep=st.integers(0, 8000))
 def test_the_buffer_keeps_what_was_not_forgotten(sizes: list[int], keep: int) -> None:
-    """Positions stay those of the whole stream, whatever has been forgotten."""
+    """Positions are those of the whole stream, however much is forgotten."""
     buffer, stream = SampleBuffer(), np.zeros(0, dtype=np.float32)
     for size in sizes:
         piece = np.arange(len(stream), len(stream) + size, dtype=np.float32)

@@ -18,7 +18,7 @@ from tests.fakes import MODEL, FakeTranscriber, pcm, said, silence, speech
 
 @dataclass
 class StallingTranscriber(FakeTranscriber):
-    """Answers nothing until released, and says when a window was withdrawn."""
+    """Answers nothing until it is released, and notes that a window was withdrawn."""
 
     holds: bool = True
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
@@ -39,7 +39,7 @@ async def time_limit() -> AsyncIterator[None]:
 
 
 async def test_a_final_is_waited_for_until_its_deadline() -> None:
-    """Then the session is over: what is done is said, the window withdrawn, and nobody is held back for it."""
+    """Then the session ends with the text it has, the window is withdrawn, and the client is not held up."""
     transcriber, closed = StallingTranscriber(), asyncio.Event()
     sent: list[events.Event] = []
     async with asyncio.TaskGroup() as tasks:
@@ -56,8 +56,8 @@ async def test_a_final_is_waited_for_until_its_deadline() -> None:
     assert transcriber.n_open == 0
 
 
-async def test_an_interim_is_let_go_at_the_deadline() -> None:
-    """The session goes on, and its final is read when the engine is back."""
+async def test_an_interim_is_dropped_at_the_deadline() -> None:
+    """The session goes on, and gets its final text when the engine answers again."""
     transcriber, closed = StallingTranscriber(), asyncio.Event()
     sent: list[events.Event] = []
     async with asyncio.TaskGroup() as tasks:
@@ -74,7 +74,7 @@ async def test_an_interim_is_let_go_at_the_deadline() -> None:
 
 
 async def test_a_file_waits_as_long_as_it_takes() -> None:
-    """Without a deadline nothing is given up."""
+    """Without a deadline no window is withdrawn."""
     transcriber, closed = StallingTranscriber(), asyncio.Event()
     sent: list[events.Event] = []
     async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""The session core: promises of the design as properties, and the answers to single commands."""
+"""The session core: the promises of the design as properties, and the answers to single commands."""
 
 import itertools
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tests.fakes import MODEL, LevelDetector, decode, pcm, said, silence, speech
 
 @st.composite
 def talks(draw: st.DrawFn) -> tuple[list[int], Samples]:
-    """Some turns of speech with pauses between them: the words said, and the audio."""
+    """Some turns of speech with pauses between them: the words, and the audio."""
     words: list[int] = []
     parts = [silence(draw(st.sampled_from([0.0, 0.13, 0.5])))]
     for _ in range(draw(st.integers(1, 4))):
@@ -46,7 +46,7 @@ def long_talk(n_words: int) -> tuple[list[int], Samples]:
 def test_any_cutting_of_the_stream_gives_the_same_events(
     talk: tuple[list[int], Samples], cuts: list[int], flushes: bool
 ) -> None:
-    """However the bytes are cut, what a session says is the same, as long as the engine answers at once."""
+    """The events do not depend on how the bytes are cut, as long as the engine answers at once."""
     _, samples = talk
     outcomes = []
     for sizes in (cuts, [len(samples) * 4]):
@@ -67,7 +67,7 @@ def test_any_cutting_of_the_stream_gives_the_same_events(
 @given(talk=talks(), data=st.data())
 @settings(max_examples=60)
 def test_promises_hold_whenever_the_engine_answers(talk: tuple[list[int], Samples], data: st.DataObject) -> None:
-    """Stable text is never taken back, finals do not overlap, nothing is lost, whatever is answered when."""
+    """Stable text is never taken back, finals do not overlap, and no word is lost, whenever the answers come."""
     words, samples = talk
     bench = Bench()
     for at in range(0, len(samples), 3200):
@@ -84,7 +84,7 @@ def test_promises_hold_whenever_the_engine_answers(talk: tuple[list[int], Sample
 @pytest.mark.parametrize("interim", [True, False])
 @pytest.mark.parametrize("gap_ms", [80, 40])
 def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms: int) -> None:
-    """Ninety seconds without an endpoint become several windows, and every word is read once, whole."""
+    """Ninety seconds without an endpoint become several windows, and every word is decoded once, uncut."""
     words = [index * 7 % 80 for index in range(90 * 1000 // (200 + gap_ms))]
     bench = Bench(replace(START, interim=interim))
     bench.feed(speech(words, gap_ms * 16))
@@ -92,14 +92,14 @@ def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms:
     check_promises(bench)
     assert bench.text() == said(words)
     assert len([w for w in bench.windows if w.priority is api.Priority.FINAL]) >= 4
-    # Whether a segment may be its utterance's last is said as it comes.
+    # A segment tells whether it may be the last of its utterance.
     segments = bench.of(events.Segment)
     last = {segment.utterance: segment.id for segment in segments}
     assert any(segment.goes_on for segment in segments)
     assert all(not segment.goes_on for segment in segments if segment.id == last[segment.utterance])
 
 
-def test_a_window_knows_the_text_before_it() -> None:
+def test_the_model_is_shown_the_text_before_a_window() -> None:
     """The next window of a long utterance is given the text before it as its prompt; the first one the client's."""
     _, samples = long_talk(200)
     bench = Bench(replace(START, prompt="Names: Kowalski."))
@@ -118,15 +118,16 @@ def test_windows_without_context_run_side_by_side() -> None:
     bench.feed(samples, answer=False)
     assert len(bench.waiting) >= 3
     bench.answer_one(len(bench.waiting) - 1)
-    assert not bench.of(events.Segment), "a later window was handed out before an earlier one"
+    assert not bench.of(events.Segment), "the text of a later window was sent before that of an earlier one"
     bench.stop()
     check_promises(bench)
     assert bench.text() == said(words)
 
 
 def test_windows_without_speech_are_no_backlog() -> None:
-    """Utterances that end just past 20 s leave one each behind, and as many others run as without them; what is held is
-    bounded all the same.
+    """Each utterance that ends soon after 20 s leaves a window without speech.
+
+    These windows do not reduce how many others run, and what the session holds is bounded all the same.
     """
     config = replace(CONFIG, context="none", max_finals_in_flight=MAX_BACKLOG)
     bench = Bench(replace(START, interim=False, endpointing=commands.Endpointing(silence_ms=700)), config)
@@ -145,7 +146,7 @@ def test_windows_without_speech_are_no_backlog() -> None:
 
 
 def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
-    """`max_utterance_s` bounds what an utterance holds; no word is lost where it ends."""
+    """`max_utterance_s` bounds what an utterance holds; no word is lost at its end."""
     words, samples = long_talk(300)
     bench = Bench(replace(START, endpointing=commands.Endpointing(max_utterance_s=10)))
     bench.feed(samples)
@@ -211,7 +212,7 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(
         pieces = text.split()
         is_inside_word = n_first < len(samples) and samples[n_first - 1] > 0 and samples[n_first] > 0
         if ends != "cut off" and is_inside_word:
-            # The word that the client's own flush cut is read as two pieces, or whole; the others are not touched.
+            # The word that the client's own flush has cut comes as two pieces, or uncut; the other words are uncut.
             pieces = [piece for piece in pieces if piece[0] == "w"]
             assert len(pieces) >= len(words) - 1
             rest = iter(said(words).split())
@@ -235,7 +236,7 @@ def test_channels_are_transcribed_on_their_own() -> None:
 
 
 def test_final_until_waits_for_every_channel() -> None:
-    """What one channel has not finished cannot be forgotten, though the other is done."""
+    """Audio that one channel has not finished cannot be forgotten, though the other channel is done."""
     left = np.concatenate((silence(0.5), speech([1, 2] * 20)))
     right = np.concatenate((silence(0.5), speech([3, 4]), silence(len(left) / SAMPLE_RATE)))[: len(left)]
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
@@ -244,8 +245,8 @@ def test_final_until_waits_for_every_channel() -> None:
     assert bench.of(events.Utterance)[0].final_until_s <= 0.5
 
 
-def test_what_is_acknowledged_is_never_taken_back() -> None:
-    """Not even when speech is announced, which began somewhat earlier."""
+def test_acknowledged_times_never_decrease() -> None:
+    """They do not even when speech is announced, which began somewhat earlier."""
     bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=200)))
     before: tuple[float, ...] = (0.0,)
     audio = np.concatenate((silence(1.0), speech([1, 2]), silence(1.0), speech([3]), silence(1.0)))
@@ -258,7 +259,7 @@ def test_what_is_acknowledged_is_never_taken_back() -> None:
 
 
 def test_words_are_timed_on_the_sessions_timeline() -> None:
-    """Only finals are asked for them; they lie inside their segment and make up its text."""
+    """Only finals have words. Words lie inside their segment and make up its text."""
     bench = Bench(replace(START, words=True, hotwords=("Kowalski",), resume=commands.Resume((100.0,))))
     bench.feed(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0), speech([4]), silence(1.0))))
     bench.stop()
@@ -276,7 +277,7 @@ def test_words_are_timed_on_the_sessions_timeline() -> None:
 
 
 def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
-    """A flush is answered once everything heard before it is final."""
+    """A flush is answered when the text of all audio before it is final."""
     bench = Bench()
     bench.feed(speech([1, 2, 3, 4]), answer=False)
     bench.give(commands.Flush("turn"))
@@ -300,8 +301,8 @@ def test_flush_of_a_channel_leaves_the_others_alone() -> None:
     assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0, 1]
 
 
-def test_channels_may_be_heard_as_one() -> None:
-    """Mixed before they are heard: there is one transcript, of channel 0."""
+def test_channels_may_be_mixed_into_one() -> None:
+    """There is one transcript then, of channel 0."""
     both = np.stack((speech([3, 5]), speech([3, 5])), axis=1).reshape(-1)
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2, is_mixed=True)))
     bench.feed(both, n_channels=2)
@@ -311,7 +312,7 @@ def test_channels_may_be_heard_as_one() -> None:
 
 
 def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
-    """By silence, by a flush that it names, and by the end of the session."""
+    """Silence, a flush, which the endpoint names, and the end of the session end an utterance."""
     bench = Bench()
     bench.feed(np.concatenate((speech([1, 2]), silence(1.0), speech([3, 4]))), answer=False)
     bench.give(commands.Flush("turn"))
@@ -325,7 +326,7 @@ def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
     check_promises(bench)
 
 
-def test_a_flush_hears_what_the_resampler_held_back() -> None:
+def test_a_flush_includes_what_the_resampler_held_back() -> None:
     """The last sound of a turn belongs to it, also at other rates."""
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 48_000)))
     bench.give(commands.Audio(pcm(np.repeat(speech([1, 2], gap_samples=0), 3))))
@@ -335,8 +336,8 @@ def test_a_flush_hears_what_the_resampler_held_back() -> None:
 
 
 @pytest.mark.parametrize("mode", ["vad", "manual"])
-def test_discarding_forgets_the_open_utterance_alone(mode: commands.EndpointingMode) -> None:
-    """What has ended is still read; what is discarded keeps the text that was stable, and is not read again."""
+def test_discarding_forgets_only_the_open_utterance(mode: commands.EndpointingMode) -> None:
+    """Ended utterances are still decoded; the discarded one keeps its stable text, and is not decoded."""
     bench = Bench(replace(START, endpointing=commands.Endpointing(mode=mode, max_utterance_s=10)))
     bench.feed(speech([1, 2]), answer=False)
     bench.give(commands.Flush(1))
@@ -350,12 +351,12 @@ def test_discarding_forgets_the_open_utterance_alone(mode: commands.EndpointingM
     assert (first.is_complete, discarded.is_complete, last.is_complete) == (True, False, True)
     assert discarded.uncovered == ((discarded.start_s, discarded.end_s),)
     assert [endpoint.is_discarded for endpoint in bench.of(events.Endpoint)] == [False, True, False]
-    heard_until = {1: 0.56, 2: 1.12}
-    assert last.start_s == pytest.approx(heard_until[2])
+    ends = {1: 0.56, 2: 1.12}
+    assert last.start_s == pytest.approx(ends[2])
 
 
-def test_discarding_keeps_what_was_shown_as_stable() -> None:
-    """Append-only holds for what nobody will read any more, too."""
+def test_discarding_keeps_stable_text() -> None:
+    """Stable text is not taken back, though its audio is not decoded any more."""
     bench = Bench()
     bench.feed(speech(range(1, 12)))
     stable = bench.of(events.Interim)[-1].stable
@@ -387,8 +388,8 @@ CHANGED = commands.Configure(
 )
 
 
-def test_a_change_is_for_utterances_to_come() -> None:
-    """The open one is read as it began; audio and endpointing change at once."""
+def test_a_change_of_options_is_for_utterances_to_come() -> None:
+    """The open utterance keeps its options; audio format and endpointing change at once."""
     bench = Bench(replace(START, language="en", prompt="One.", interim=False))
     bench.feed(speech([1, 2]), answer=False)
     bench.give(CHANGED)
@@ -402,7 +403,7 @@ def test_a_change_is_for_utterances_to_come() -> None:
     assert [event.text for event in bench.of(events.Utterance)] == [said([1, 2, 3]), said([4])]
 
 
-def test_another_encoding_goes_on_where_the_last_one_ended() -> None:
+def test_time_goes_on_when_the_encoding_changes() -> None:
     """Time counts audio, not bytes."""
     bench = Bench()
     bench.feed(speech([1, 2]))
@@ -428,7 +429,7 @@ def test_another_mode_ends_the_open_utterance(
 
 
 @pytest.mark.parametrize("change", [replace(CHANGED, language="xx"), replace(CHANGED, audio=AudioFormat(channels=2))])
-def test_a_change_that_cannot_be_is_refused_and_changes_nothing(change: commands.Configure) -> None:
+def test_an_impossible_change_of_options_is_refused_and_changes_nothing(change: commands.Configure) -> None:
     bench = Bench()
     bench.give(change)
     (failure,) = bench.of(events.Failure)
@@ -458,8 +459,8 @@ def test_in_manual_mode_silence_ends_no_utterance() -> None:
     assert len(bench.of(events.Utterance)) == 2
 
 
-def test_in_manual_mode_audio_is_read_though_no_speech_was_detected() -> None:
-    """The client says that it is speech; the model may still say that it is none."""
+def test_in_manual_mode_audio_without_detected_speech_is_decoded() -> None:
+    """The client takes it for speech; the model may still take it for silence."""
     for no_speech_prob, text in ((0.1, "Psst."), (0.9, "")):
         bench = Bench(MANUAL)
         bench.feed(silence(2.0), answer=False)
@@ -472,8 +473,8 @@ def test_in_manual_mode_audio_is_read_though_no_speech_was_detected() -> None:
 
 
 @pytest.mark.parametrize("sample_rate", [16_000, 48_000])
-def test_in_manual_mode_no_utterance_is_made_of_what_a_flush_left(sample_rate: int) -> None:
-    """Neither of nothing, nor of the rest of a frame, nor of what the resampler held back."""
+def test_in_manual_mode_the_rest_after_a_flush_begins_no_utterance(sample_rate: int) -> None:
+    """The rest may be the end of a frame, or samples that the resampler held back."""
     bench = Bench(replace(MANUAL, audio=AudioFormat("pcm_f32le", sample_rate)))
     bench.give(commands.Flush(0))
     bench.give(commands.Audio(pcm(np.repeat(speech([1, 2, 3]), sample_rate // SAMPLE_RATE)[:-100])))
@@ -486,7 +487,7 @@ def test_in_manual_mode_no_utterance_is_made_of_what_a_flush_left(sample_rate: i
 
 
 def test_in_manual_mode_the_maximum_ends_an_utterance_and_the_next_begins() -> None:
-    """Also where nothing but silence is heard; each is announced once."""
+    """So does it in silence. Each utterance is announced once."""
     bench = Bench(MANUAL)
     bench.feed(np.concatenate((silence(45.0), speech([1] * 100), silence(45.0))))
     bench.stop()
@@ -497,7 +498,7 @@ def test_in_manual_mode_the_maximum_ends_an_utterance_and_the_next_begins() -> N
 
 @pytest.mark.parametrize(("min_utterance_s", "texts"), [(0.0, ["w1", "w2 w3"]), (2.0, ["w1 w2 w3"])])
 def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: list[str]) -> None:
-    """Silence does not end an utterance that has not lasted for its minimum; one that has, it does."""
+    """Silence ends an utterance only after its minimum length."""
     endpointing = commands.Endpointing(silence_ms=300, min_utterance_s=min_utterance_s)
     bench = Bench(replace(START, endpointing=endpointing))
     bench.feed(np.concatenate((speech([1]), silence(0.8), speech([2, 3]), silence(1.2))))
@@ -505,8 +506,8 @@ def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: 
     assert len(bench.of(events.SpeechStarted)) == len(texts)
 
 
-def test_a_single_word_does_not_wait_for_ever() -> None:
-    """With nothing behind it, it is final once its utterance has lasted for its minimum."""
+def test_a_single_word_waits_only_for_the_minimum() -> None:
+    """Without more speech, the word is final when its utterance has its minimum length."""
     bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=300, min_utterance_s=2.0)))
     bench.feed(np.concatenate((silence(1.0), speech([1]), silence(1.6))))
     assert not bench.of(events.Utterance)
@@ -514,8 +515,8 @@ def test_a_single_word_does_not_wait_for_ever() -> None:
     assert bench.text() == "w1"
 
 
-def test_flush_is_answered_when_there_is_nothing_to_say() -> None:
-    """With no speech open, the answer comes at once, and flushes are answered in order."""
+def test_flush_without_open_speech_is_answered_at_once() -> None:
+    """Flushes are answered in order."""
     bench = Bench()
     bench.feed(silence(1.0))
     bench.give(commands.Flush(1))
@@ -523,8 +524,8 @@ def test_flush_is_answered_when_there_is_nothing_to_say() -> None:
     assert bench.events[-2:] == [events.Flushed(1), events.Flushed(2)]
 
 
-def test_flush_reads_a_short_word_that_was_not_announced() -> None:
-    """A word too short to be taken for speech by itself is read when the client says that it is done."""
+def test_flush_decodes_a_short_word_that_was_not_announced() -> None:
+    """A word that is too short to be detected as speech is decoded if the client flushes."""
     bench = Bench()
     bench.feed(np.concatenate((silence(0.2), word(5)[: SAMPLE_RATE // 10])))
     assert not bench.of(events.SpeechStarted)
@@ -535,7 +536,7 @@ def test_flush_reads_a_short_word_that_was_not_announced() -> None:
 
 
 def test_flushes_are_bounded() -> None:
-    """More flushes than may wait for an answer are refused, and the session goes on."""
+    """One flush more than may wait for an answer is refused, and the session goes on."""
     bench = Bench()
     bench.feed(speech([1, 2, 3]), answer=False)
     for index in range(MAX_PENDING_FLUSHES + 1):
@@ -546,7 +547,7 @@ def test_flushes_are_bounded() -> None:
 
 
 def test_interims_grow_and_a_waiting_one_is_replaced() -> None:
-    """While nothing answers, each new interim is submitted in place of the last; once started, it is waited for."""
+    """A newer interim replaces one in the queue, but not one that the engine has started to decode."""
     bench = Bench()
     bench.feed(speech([1] * 20), answer=False)
     assert len(bench.windows) > 3
@@ -557,8 +558,8 @@ def test_interims_grow_and_a_waiting_one_is_replaced() -> None:
     assert len(bench.waiting) == n_before
 
 
-def test_every_reading_carries_the_last_one_as_prefix_and_draft() -> None:
-    """The final too; the engine then has little left to decode."""
+def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft() -> None:
+    """So does the final window. The engine then has little left to decode."""
     bench = Bench()
     bench.feed(np.concatenate((speech([1, 2, 3, 4, 5, 6, 7, 8]), silence(0.8))))
     assert bench.windows[-1].priority is api.Priority.FINAL
@@ -587,8 +588,10 @@ def test_no_interims_when_they_were_not_asked_for() -> None:
         (" ...", 0.1, -0.2, False),
     ],
 )
-def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_logprob: float, is_text: bool) -> None:
-    """Text is dropped when the model itself doubts it, and punctuation alone is no text."""
+def test_the_speech_filter_drops_text_of_no_speech(
+    text: str, no_speech_prob: float, avg_logprob: float, is_text: bool
+) -> None:
+    """Text is dropped if the model is not confident in it, and punctuation alone is no text."""
     bench = Bench()
     bench.feed(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
     job, _ = bench.waiting.pop()
@@ -602,8 +605,8 @@ def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_
 @pytest.mark.parametrize(
     ("n_words", "avg_logprob", "is_text"), [(1, -0.5, True), (1, -0.7, False), (2, -0.7, False), (3, -0.7, True)]
 )
-def test_a_blip_that_is_read_doubtfully_is_no_speech(n_words: int, avg_logprob: float, is_text: bool) -> None:
-    """A bleat or a knock; speech of 0.6 s and more has the benefit of the doubt."""
+def test_uncertain_text_of_short_speech_is_dropped(n_words: int, avg_logprob: float, is_text: bool) -> None:
+    """The sound may be a knock. Uncertain text of speech of 0.6 s or more is kept."""
     bench = Bench(replace(START, interim=False))
     bench.feed(np.concatenate((silence(0.5), speech([1] * n_words), silence(0.6))), answer=False)
     bench.answer_with(api.Segment(0.3, 0.8, " Its", (1,), avg_logprob, 1.0, 0.0))
@@ -614,7 +617,7 @@ def test_a_blip_that_is_read_doubtfully_is_no_speech(n_words: int, avg_logprob: 
 
 @pytest.mark.parametrize(("avg_logprob", "is_shown"), [(-0.9, True), (-1.1, False)])
 def test_first_words_that_the_model_does_not_trust_are_not_shown(avg_logprob: float, is_shown: bool) -> None:
-    """They would become stable, and every later reading would have to begin with them."""
+    """They would become stable, and every later hypothesis would have to begin with them."""
     bench = Bench()
     bench.feed(speech([1] * 3), answer=False)
     job, window = bench.waiting.pop()
@@ -624,8 +627,8 @@ def test_first_words_that_the_model_does_not_trust_are_not_shown(avg_logprob: fl
     assert bool(bench.of(events.Interim)) is is_shown
 
 
-def test_a_client_is_told_when_text_lags_behind() -> None:
-    """Lag is reported while finals wait, at most once in a second of audio."""
+def test_a_client_is_notified_when_final_text_is_late() -> None:
+    """Lag is reported while finals wait, at most once per second of audio."""
     bench = Bench()
     bench.feed(np.concatenate((speech([1, 2, 3]), silence(6.0))), answer=False)
     lags = bench.of(events.Lag)
@@ -633,8 +636,8 @@ def test_a_client_is_told_when_text_lags_behind() -> None:
     assert all(lag.behind_s >= 2.0 for lag in lags)
 
 
-def test_a_client_is_told_when_interims_do_not_come() -> None:
-    """However often one that waits is replaced by a newer one: what counts is the speech that has no text."""
+def test_a_client_is_notified_when_interims_do_not_come() -> None:
+    """The lag counts from the first speech without text, however often a waiting interim is replaced."""
     bench = Bench()
     bench.feed(np.concatenate((silence(1.0), speech([1] * 20))), answer=False)
     assert len(bench.windows) > 10 and len(bench.waiting) == 1
@@ -647,8 +650,8 @@ def test_a_client_is_told_when_interims_do_not_come() -> None:
 
 
 @pytest.mark.parametrize("interim", [True, False])
-def test_a_client_whose_text_comes_in_time_hears_of_no_lag(interim: bool) -> None:
-    """Neither in long speech nor in long silence, nor where only finals were asked for."""
+def test_no_lag_is_reported_when_text_comes_in_time(interim: bool) -> None:
+    """None is reported in long speech, in long silence, or without interims."""
     bench = Bench(replace(START, interim=interim))
     bench.feed(np.concatenate((speech([1] * 60), silence(5.0), speech([2] * 60), silence(5.0))))
     assert not bench.of(events.Lag)
@@ -656,7 +659,7 @@ def test_a_client_whose_text_comes_in_time_hears_of_no_lag(interim: bool) -> Non
 
 
 def test_memory_does_not_grow_with_the_session() -> None:
-    """After ten minutes of turns a channel holds no more audio than after one."""
+    """After ten minutes of turns a channel holds no more audio than after one minute."""
     bench = Bench(replace(START, interim=False))
     turn = np.concatenate((speech([1, 2, 3]), silence(1.2)))
     held = []
@@ -669,7 +672,7 @@ def test_memory_does_not_grow_with_the_session() -> None:
 
 
 @pytest.mark.parametrize("command", [commands.Audio(b"\0\0"), commands.Flush(1), commands.Stop()])
-def test_nothing_is_taken_before_start(command: commands.Command) -> None:
+def test_commands_before_start_are_refused(command: commands.Command) -> None:
     session = Session("s", MODEL, CONFIG)
     send, close = session.receive(command)
     assert isinstance(send, Send) and isinstance(send.event, events.Failure) and isinstance(close, Close)
@@ -716,8 +719,8 @@ def test_bytes_that_make_no_sample_are_reported_at_stop() -> None:
     assert bench.text() == said([1, 2, 3])
 
 
-def test_draining_makes_final_what_was_heard() -> None:
-    """A server that goes down ends utterances as a stop does, and closes with 1012."""
+def test_draining_makes_the_audio_so_far_final() -> None:
+    """A server that shuts down ends utterances as a stop does, and closes with 1012."""
     bench = Bench()
     bench.feed(speech([1, 2, 3]), answer=False)
     bench.perform(bench.session.drain())
@@ -740,7 +743,7 @@ def test_an_overloaded_engine_costs_an_interim_only() -> None:
 
 
 @pytest.mark.parametrize(("error", "code"), [(EngineFailed("gone"), 1011), (EngineOverloaded(5, 5), 1013)])
-def test_a_final_that_cannot_be_had_ends_the_session(error: EngineError, code: int) -> None:
+def test_a_final_that_the_engine_refuses_ends_the_session(error: EngineError, code: int) -> None:
     bench = Bench(replace(START, interim=False))
     bench.feed(np.concatenate((speech([1, 2, 3]), silence(0.6))), answer=False)
     bench.perform(bench.session.engine_error(bench.waiting.pop()[0], error))
@@ -748,8 +751,8 @@ def test_a_final_that_cannot_be_had_ends_the_session(error: EngineError, code: i
     assert bench.closes[0].code == code
 
 
-def test_a_final_that_does_not_come_ends_the_session_with_what_is_acknowledged() -> None:
-    """The client learns from when on to send its audio to another server: from what the engine did not finish."""
+def test_a_final_that_does_not_come_ends_the_session_with_a_time_to_resume_from() -> None:
+    """The client learns which audio to send to another server: that which the engine did not finish."""
     bench = Bench(replace(START, interim=False))
     bench.feed(np.concatenate((speech([1, 2, 3]), silence(1.0))))
     bench.feed(np.concatenate((silence(1.0), speech([4, 5, 6]), silence(0.6))), answer=False)
@@ -762,8 +765,8 @@ def test_a_final_that_does_not_come_ends_the_session_with_what_is_acknowledged()
     assert (bench.failure.code, bench.closes[0].code) == ("engine_stalled", 1011)
 
 
-def test_an_interim_that_does_not_come_is_let_go() -> None:
-    """The next one is asked for, and the session goes on."""
+def test_an_interim_that_does_not_come_is_dropped() -> None:
+    """The next interim is asked for, and the session goes on."""
     bench = Bench()
     bench.feed(speech([1] * 8), answer=False)
     bench.perform(bench.session.engine_event(bench.waiting[0][0], api.StartedEvent(0.0, 1)))
@@ -775,7 +778,7 @@ def test_an_interim_that_does_not_come_is_let_go() -> None:
 
 
 def test_a_pause_inside_long_speech_is_used_for_the_cut() -> None:
-    """From twenty seconds on a window ends at a pause that would not end an utterance."""
+    """After twenty seconds a window ends at a pause that would not end an utterance."""
     words = [index % 80 for index in range(120)]
     samples = np.concatenate((speech(words[:80]), silence(0.35), speech(words[80:])))
     bench = Bench(replace(START, interim=False))
@@ -788,7 +791,7 @@ def test_a_pause_inside_long_speech_is_used_for_the_cut() -> None:
 
 
 def test_endpointer_positions_are_exact() -> None:
-    """Speech begins at the first voiced frame and ends behind the last one."""
+    """Speech begins at the first voiced frame and ends after the last one."""
     endpointer = Endpointer(LevelDetector(), silence_ms=300)
     samples = np.concatenate((silence(0.4), speech([1, 2, 3], 0), silence(0.5)))
     changes = [endpointer.push(samples[at : at + 320]) for at in range(0, len(samples) - 319, 320)]
@@ -798,15 +801,15 @@ def test_endpointer_positions_are_exact() -> None:
 
 @pytest.mark.parametrize("pause_ms", range(440, 540, 20))
 def test_an_utterance_never_ends_inside_the_next_word(pause_ms: int) -> None:
-    """A pause of just the endpoint's length: the word behind it is whole, in this utterance or in the next."""
+    """A word after a pause of about the endpoint's length is uncut, in this utterance or in the next."""
     bench = Bench(replace(START, interim=False))
     bench.feed(np.concatenate((speech([1, 2, 3], 0), silence(pause_ms / 1000), speech([4, 5, 6]), silence(1.0))))
     bench.stop()
     assert bench.text() == said([1, 2, 3, 4, 5, 6])
 
 
-def test_what_was_heard_is_made_final_before_the_session_is_ended() -> None:
-    """A limit that was passed ends the session, but not at the cost of what was said before."""
+def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session() -> None:
+    """A client that breaks a limit still gets the text of the audio before."""
     bench = Bench()
     bench.feed(speech([1, 2, 3, 4]), answer=False)
     bench.perform(bench.session.end(LimitExceeded("idle", "no message for 60 s", 1008)))
@@ -822,7 +825,7 @@ def test_what_was_heard_is_made_final_before_the_session_is_ended() -> None:
 
 
 def test_when_the_engine_fails_every_utterance_still_ends() -> None:
-    """What was announced ends with the text it has; the rest is reported, and not acknowledged."""
+    """It ends with the text it has; its other speech is reported, and not acknowledged."""
     bench = Bench(replace(START, interim=False))
     bench.feed(np.concatenate((speech([1, 2, 3]), silence(0.6), speech([4, 5, 6]))), answer=False)
     bench.perform(bench.session.engine_error(bench.waiting[0][0], EngineFailed("gone")))
@@ -834,8 +837,8 @@ def test_when_the_engine_fails_every_utterance_still_ends() -> None:
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_what_was_shown_as_stable_is_final_though_the_engine_fails(is_open: bool) -> None:
-    """It was promised, so it is part of the utterance that ends for want of an engine; it is not acknowledged."""
+def test_stable_text_becomes_final_when_the_engine_fails(is_open: bool) -> None:
+    """It was promised, so it is part of the utterance. Its audio is not acknowledged."""
     bench = Bench()
     bench.feed(speech([1, 2, 3, 4, 5, 6, 7, 8]))
     stable = bench.of(events.Interim)[-1].stable
@@ -848,21 +851,21 @@ def test_what_was_shown_as_stable_is_final_though_the_engine_fails(is_open: bool
     assert utterance.final_until_s == 0.0
 
 
-def test_an_interim_that_was_replaced_does_not_end_the_session() -> None:
-    """The engine may say that it is full of a reading that a newer one has replaced meanwhile."""
+def test_an_overloaded_engine_that_refuses_a_replaced_interim_does_not_end_the_session() -> None:
+    """The engine may refuse an interim that a newer one has replaced meanwhile."""
     bench = Bench()
     effects = bench.session.receive(commands.Audio(pcm(speech([1] * 20))))
     older, newer = (effect.job for effect in effects if isinstance(effect, Submit))
     assert bench.session.engine_error(older, EngineOverloaded(5, 5)) == []
     bench.feed(speech([1] * 4), answer=False)
-    assert len(bench.windows) == 1, "one reading alone may wait for its replacement to be told"
+    assert len(bench.windows) == 1, "a second replacement must wait until the engine confirms the first"
     bench.stop()
     assert bench.text() == said([1] * 24)
     assert newer
 
 
-def test_silence_is_not_read_for_an_interim() -> None:
-    """After a cut in a pause the next window has heard nothing yet."""
+def test_silence_is_not_decoded_for_an_interim() -> None:
+    """After a cut in a pause the next window has no speech yet."""
     words = [index % 80 for index in range(80)]
     bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=2000)))
     bench.feed(np.concatenate((speech(words), silence(2.5))))

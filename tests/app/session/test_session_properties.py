@@ -1,4 +1,4 @@
-"""The session's promises under engines that misbehave: late, moody, looping, empty, overloaded or gone."""
+"""The session's promises when the engine is late, wrong, repetitive, silent, overloaded or dead."""
 
 import hashlib
 import random
@@ -24,13 +24,12 @@ from engine.errors import EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import TIMESTAMP_BEGIN, as_events, pcm, silence, speech, timestamp
 
-# Finals of a channel in flight, each with a stretch that is read again, and two interims: one that is being read and
-# one that waits.
 MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 2
-# An open window, what the resampler and a piece of audio bring at once, and a frame.
+"""The most jobs of a channel: the finals in flight, a re-decode of each, and an interim that replaces another."""
 MAX_SAMPLES_HELD = WINDOW_SAMPLES + SAMPLE_RATE
-# Of a detected stretch and of its neighbour behind a cut.
+"""The most samples that a channel holds: an open window, and less than a second of resampled and incomplete audio."""
 MAX_UNREPORTED = 2 * MIN_UNCOVERED_SAMPLES
+"""The longest speech that may be without text and not reported: a stretch, and its neighbour after a cut."""
 COMMA = 80
 STEP_S = 0.02
 LAST_STEP = 1500
@@ -38,12 +37,14 @@ MODES: list[commands.EndpointingMode] = ["vad", "manual"]
 MOODS = ["random", "random", "empty", "loop", "doubted", "silent", "overload", "stall"]
 
 
-def read_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api.EngineEvent]:
-    """A reading that keeps to the engine's contract, and to nothing else: forced prefix first, times never going back.
+def answer_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api.EngineEvent]:
+    """A random answer within the engine's contract: the forced prefix comes first, and times never decrease.
 
     Args:
-        numbers: below 80 they are words, below 85 the comma that belongs to the word before; the others move time on,
-            also beyond the end of the audio.
+        window: what the engine was asked for.
+        mood: one of `MOODS`.
+        numbers: below 80 a word, below 85 the comma of the word before; others advance the time, perhaps beyond the end
+            of the audio.
     """
     tokens = list(window.options.prefix)
     at_step = max((token - TIMESTAMP_BEGIN for token in tokens if token >= TIMESTAMP_BEGIN), default=0)
@@ -88,7 +89,7 @@ def read_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api.E
 
 
 class WildBench(Bench):
-    """A session whose engine does as it likes. Its chances are drawn by a seed, as they are many."""
+    """A session whose engine answers at random, driven by a seed."""
 
     def __init__(self, start: commands.Start, chance: random.Random) -> None:
         self._chance = chance
@@ -97,13 +98,11 @@ class WildBench(Bench):
         super().__init__(start)
 
     def step_engine(self) -> None:
-        """One window goes on by a few events, or is refused."""
+        """Send a few events of one window, or refuse it."""
         job, window = self._chance.choice(self.waiting)
         if job not in self._under_way:
             mood = self._chance.choice(MOODS)
-            if mood in ("overload", "stall") and (
-                window.priority is api.Priority.INTERIM or self._is_second_reading(window)
-            ):
+            if mood in ("overload", "stall") and (window.priority is api.Priority.INTERIM or self._is_redecode(window)):
                 self._forget(job)
                 if mood == "stall":
                     self.perform(self.session.engine_stalled(job, 30.0))
@@ -111,7 +110,7 @@ class WildBench(Bench):
                     self.perform(self.session.engine_error(job, EngineOverloaded(5, 5)))
                 return
             numbers = [self._chance.randrange(100) for _ in range(self._chance.randrange(9))]
-            self._under_way[job] = deque(read_wildly(window, mood, numbers))
+            self._under_way[job] = deque(answer_wildly(window, mood, numbers))
         rest = self._under_way[job]
         for _ in range(self._chance.randint(1, len(rest))):
             event = rest.popleft()
@@ -135,7 +134,7 @@ class WildBench(Bench):
             self.step_engine()
 
     def replaces(self, window: api.Window, job: int, older: api.Window) -> bool:
-        """Not what has begun, and not always: a window may have begun before its replacement came."""
+        """Not always: the engine may have begun a window before its replacement came."""
         can_replace = super().replaces(window, job, older)
         return can_replace and job not in self._under_way and self._chance.random() < 0.8
 
@@ -145,7 +144,7 @@ class WildBench(Bench):
         self._under_way = {job: rest for job, rest in self._under_way.items() if job in waiting}
 
     def check_bounds(self) -> None:
-        """What a session holds, whatever came in, as long as the shell keeps to its backlog."""
+        """Check what a session may hold, as long as the shell respects its backlog."""
         n_channels = len(self.channels)
         assert len(self.jobs) <= MAX_JOBS * n_channels
         assert len(self.waiting) <= MAX_JOBS * n_channels
@@ -155,7 +154,7 @@ class WildBench(Bench):
             assert channel._buffer.end - channel._buffer.start <= MAX_SAMPLES_HELD
             assert len(channel._buffer._samples) <= 4 * MAX_SAMPLES_HELD
 
-    def _is_second_reading(self, window: api.Window) -> bool:
+    def _is_redecode(self, window: api.Window) -> bool:
         return any(self.jobs[job].kind is JobKind.REDECODE for job, each in self.waiting if each is window)
 
     def _forget(self, job: int) -> None:
@@ -193,7 +192,7 @@ def reconfigured(start: commands.Start, chance: random.Random) -> commands.Confi
 
 
 def spoken(samples: Samples) -> list[Span]:
-    """What any detector must take for speech: stretches of sound too long for a click, those with short gaps joined."""
+    """What any detector must take for speech: sound that is too long for a click, joined over short gaps."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], (samples > 0).astype(int), [0]))))
     spans: list[Span] = []
     for start, end in zip(edges[:-1:2], edges[1::2], strict=True):
@@ -205,7 +204,7 @@ def spoken(samples: Samples) -> list[Span]:
 
 
 def check_coverage(bench: Bench, channel: int, samples: Samples) -> None:
-    """Speech has text, or is reported."""
+    """Check that speech has text, or is reported."""
     named = [
         *((event.start_s, event.end_s) for event in bench.of(events.Segment) if event.channel == channel),
         *(span for event in bench.of(events.Utterance) if event.channel == channel for span in event.uncovered),
@@ -215,7 +214,7 @@ def check_coverage(bench: Bench, channel: int, samples: Samples) -> None:
 
 
 def check_flushes(bench: WildBench, *, all_of_them: bool) -> None:
-    """Each is answered once, in order; after a failure the last ones may be without an answer."""
+    """Check that each flush is answered once, in order; after a failure the last ones may have no answer."""
     answered = [event.id for event in bench.of(events.Flushed)]
     refused = [event for event in bench.of(events.Failure) if event.code == "too_many_flushes"]
     assert answered == list(range(len(answered)))
@@ -224,7 +223,7 @@ def check_flushes(bench: WildBench, *, all_of_them: bool) -> None:
 
 
 def check_order(bench: Bench) -> None:
-    """Utterances of a channel are announced and end in order, and do not overlap."""
+    """Check that the utterances of a channel are announced and end in order, and do not overlap."""
     begun: dict[int, events.SpeechStarted] = {}
     ended: dict[int, events.Utterance] = {}
     for event in bench.events:
@@ -282,7 +281,7 @@ SCENARIOS = st.builds(
 @given(scenario=SCENARIOS)
 @settings(max_examples=150)
 def test_promises_hold_whatever_the_engine_does(scenario: Scenario) -> None:
-    """Text is append-only, no speech is lost, every utterance and flush ends once, and memory is bounded at all times."""
+    """Text is append-only, no speech is lost, utterances and flushes end once, and memory is bounded at all times."""
     chance = random.Random(scenario.seed)
     bench = WildBench(scenario.start, chance)
     played = play_sounds(bench, scenario, chance)
@@ -353,8 +352,8 @@ def end_session(bench: WildBench, ending: str) -> None:
             bench.perform(session.fail(LimitExceeded("slow_reader", "not read", 1008)))
 
 
-def read_by_hash(window: api.Window) -> list[api.EngineEvent]:
-    """A word for every 0.4 s, which only exactly these samples give."""
+def answer_by_hash(window: api.Window) -> list[api.EngineEvent]:
+    """A word for every 0.4 s, which depends on all of its samples."""
     pieces = [timestamp(0)]
     for at in range(0, len(window.samples), 6400):
         digest = hashlib.sha1(window.samples[at : at + 6400].tobytes()).hexdigest()[:6]
@@ -373,7 +372,7 @@ def read_by_hash(window: api.Window) -> list[api.EngineEvent]:
 def test_finals_are_the_same_to_the_sample(
     seed: int, encoding: Encoding, sample_rate: int, n_channels: int, cuts: list[int]
 ) -> None:
-    """Every format, with the real detector: each window holds exactly the same samples however the bytes were cut."""
+    """With every format and the real detector, windows have exactly the same samples however the bytes were cut."""
     noise = np.random.default_rng(seed)
     loudness = np.repeat(noise.choice([0, 0, 40, 120], size=24), sample_rate // 4)
     data = (noise.integers(-100, 100, size=(len(loudness), n_channels)) * loudness[:, None]).astype("<i2")
@@ -389,10 +388,10 @@ def test_finals_are_the_same_to_the_sample(
         bench.give(commands.Stop())
         while bench.waiting:
             job, window = bench.waiting.popleft()
-            for event in read_by_hash(window):
+            for event in answer_by_hash(window):
                 bench.perform(bench.session.engine_event(job, event))
         check_promises(bench)
-        # Channels take turns as the bytes come, so utterances are numbered in the order in which they are heard.
+        # The cutting decides which channel's utterance is announced first, so numbers are not compared.
         outcomes.append(
             sorted((e.channel, e.start_s, e.end_s, e.text, e.uncovered) for e in bench.of(events.Utterance))
         )
