@@ -35,7 +35,7 @@ def test_context_reaches_across_utterances() -> None:
         bench.answer_one()
     shown = [window.options.previous_text.strip() for window in bench.windows]
     assert shown == ["Names: Kowalski.", said(range(4)), said(range(8))]
-    assert not any(window.options.text_events for window in bench.windows), "no part of a session uses them"
+    assert not any(window.options.text_events for window in bench.windows), "nobody reads them"
     bench.stop()
     check_promises(bench)
     assert bench.text() == said(range(12))
