@@ -30,7 +30,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a session that clients are told of."""
+    """The limits of a session. The client receives them at the start."""
 
     max_message_bytes: int = 1 << 20
     """The longest message of audio, in bytes."""

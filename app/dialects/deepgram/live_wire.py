@@ -18,8 +18,8 @@ from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, BadMessage, shorten
 from app.live.dialect import Read
 from app.media.pcm import AudioFormat
 from app.session import commands, events
-from app.session.effects import Close
 from app.session.commands import MAX_PENDING_FLUSHES
+from app.session.effects import Close
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
 IDLE_TIMEOUT_S = 10.0
