@@ -36,12 +36,12 @@ class Talk:
         self._waiting: list[tuple[int, api.Window]] = []
         self._dialect = dialect
         self.session = Session("s_test", model, config)
-        self._process(dialect.open())
+        self._take(dialect.open())
 
     def say(self, message: dict[str, Any] | str | bytes) -> list[dict[str, Any]]:
         """Send a message of the client; returns the server's messages that follow at once."""
         n_before = len(self.said)
-        self._process(self._dialect.read(json.dumps(message) if isinstance(message, dict) else message))
+        self._take(self._dialect.read(json.dumps(message) if isinstance(message, dict) else message))
         if self.answers:
             self.answer_all()
         return self.said[n_before:]
@@ -71,7 +71,7 @@ class Talk:
         """The server's messages of this type, in order."""
         return [message for message in self.said if message["type"] == kind]
 
-    def _process(self, items: Iterable[Read]) -> None:
+    def _take(self, items: Iterable[Read]) -> None:
         for item in items:
             match item:
                 case events.Reply(text):
