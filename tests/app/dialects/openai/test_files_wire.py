@@ -33,11 +33,30 @@ def segment(
         no_speech_prob=0.0,
         words=words,
     )
-    return events.Segment(utterance, number, 0, start_s, start_s + 1.0, text, language, source, start_s)
+    return events.Segment(
+        utterance=utterance,
+        id=number,
+        channel=0,
+        start_s=start_s,
+        end_s=start_s + 1.0,
+        text=text,
+        language=language,
+        source=source,
+        window_start_s=start_s,
+    )
 
 
 def utterance(number: int, text: str) -> events.Utterance:
-    return events.Utterance(number, 0, 0.0, 1.0, text, (), 1.0, (1.0,))
+    return events.Utterance(
+        utterance=number,
+        channel=0,
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        uncovered=(),
+        final_until_s=1.0,
+        resume_from_s=(1.0,),
+    )
 
 
 TALK = [
