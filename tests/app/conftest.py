@@ -1,9 +1,10 @@
 """A real server on a loopback port, around a fake engine that understands the made-up speech of `tests/fakes.py`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pytest
 
@@ -40,6 +41,16 @@ class Running:
         return value if value is not None else 0.0
 
 
+class Serve(Protocol):
+    """The fixture `serve`."""
+
+    async def __call__(
+        self, transcriber: FakeTranscriber | None = None, shared: Shared | None = None, **values: Any
+    ) -> Running:
+        """Start a server with these settings."""
+        ...
+
+
 @asynccontextmanager
 async def running(
     settings: Settings, transcriber: FakeTranscriber, shared: Shared | None = None
@@ -57,12 +68,12 @@ async def running(
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[..., Awaitable[Running]]]:
+async def serve() -> AsyncIterator[Serve]:
     """Start a server with these settings; it is drained when the test ends, and must have let go of every window."""
     async with AsyncExitStack() as stack:
 
         async def start(
-            transcriber: FakeTranscriber | None = None, shared: Shared | None = None, **values: object
+            transcriber: FakeTranscriber | None = None, shared: Shared | None = None, **values: Any
         ) -> Running:
             settings = Settings(**{"port": 0, "drain_timeout_s": 10.0, **values})
             return await stack.enter_async_context(running(settings, transcriber or FakeTranscriber(), shared))

@@ -157,7 +157,9 @@ async def speak(address: str, inbound: bytes, outbound: bytes) -> list[dict[str,
 
 @supported("twilio", "subscriber socket")
 @approximated(
-    "twilio", "webhook", how="one address for all calls, of the operator; finals only, signed, retried for 5 min"
+    "twilio",
+    "webhook",
+    how="one address for all calls, set by the operator; final events only, signed, retried for 5 minutes",
 )
 def test_a_call_is_told_to_a_socket_and_a_webhook(start_server: Callable[..., Any], receiver: Receiver) -> None:
     """Both sides with their own words; the webhook has the same finals in the same order, though it failed at first."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_audio_behind_the_end_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("content", [{"channel": 1}, {"channel": -1}, {"channel": "0"}, {"channel": True}])
-def test_a_channel_that_is_none_is_explained(content: dict) -> None:
+def test_a_channel_that_is_none_is_explained(content: dict[str, Any]) -> None:
     (reply,) = deepgram().read(json.dumps({"type": "Finalize", **content}))
     assert "channel: expected an integer from 0 to 0" in json.loads(reply.text)["description"]
 

@@ -13,7 +13,8 @@ from tests.compat.conformance import approximated, refused, supported
 LANGUAGES = ("en", "de", "yue")
 LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
 KEYTERMS = (
-    f"at most {MAX_HOTWORDS} of at most {MAX_HOTWORD_BYTES} bytes; header `x-tutti-adjusted` where there are more"
+    f"at most {MAX_HOTWORDS} terms of at most {MAX_HOTWORD_BYTES} bytes; "
+    "the header `x-tutti-adjusted` says if some are dropped"
 )
 NAMED = "named in the header `x-tutti-ignored`"
 NAMED_TWICE = "named in the header `x-tutti-ignored` and in `metadata.warnings`"
@@ -74,8 +75,8 @@ def test_what_has_no_effect_on_recordings_is_named(name: str, value: str) -> Non
 
 @refused(LIVE, "callback", how="HTTP 400")
 @refused(FILE, "callback", how="HTTP 400")
-@refused(LIVE, "redact", how="HTTP 400, as nobody is to store what should have been redacted")
-@refused(FILE, "redact", how="HTTP 400, as nobody is to store what should have been redacted")
+@refused(LIVE, "redact", how="HTTP 400, so that no client stores text that should have been redacted")
+@refused(FILE, "redact", how="HTTP 400, so that no client stores text that should have been redacted")
 @pytest.mark.parametrize(("name", "value"), [("callback", "https://example.com"), ("redact", "pci")])
 def test_what_must_not_be_left_out_of_account_is_refused(name: str, value: str) -> None:
     for read in (live, recorded):
@@ -83,8 +84,8 @@ def test_what_must_not_be_left_out_of_account_is_refused(name: str, value: str) 
             read((name, value))
 
 
-@approximated(LIVE, "model", how="any name is answered by the model there is, which every result names")
-@approximated(FILE, "model", how="any name is answered by the model there is, which `metadata.model_info` names")
+@approximated(LIVE, "model", how="any name is accepted; every result names the model that answers")
+@approximated(FILE, "model", how="any name is accepted; `metadata.model_info` names the model that answers")
 @supported(LIVE, "mip_opt_out")
 @supported(FILE, "mip_opt_out")
 @supported(LIVE, "no_delay")
@@ -168,8 +169,9 @@ def test_the_language_of_a_recording_may_be_detected() -> None:
 @approximated(
     LIVE,
     "endpointing",
-    how=f"{MIN_SILENCE_MS} to 5000 ms; 500 ms unless it is said; header `x-tutti-adjusted`. With `false` results are "
-    "final after 500 ms of silence all the same, and `speech_final` is never true",
+    how=f"{MIN_SILENCE_MS} to 5000 ms, 500 ms by default; another value becomes the nearest of these, named in the "
+    "header `x-tutti-adjusted`. With `false`, results still become final after 500 ms of silence, but `speech_final` is "
+    "never true",
 )
 @pytest.mark.parametrize(
     ("asked", "silence_ms", "tells", "adjusted"),
@@ -199,10 +201,14 @@ def test_key_terms_are_hotwords() -> None:
 
 
 @approximated(
-    LIVE, "keywords", how="without their weights, and those to be suppressed are left out; header `x-tutti-adjusted`"
+    LIVE,
+    "keywords",
+    how="weights have no effect, and keywords with a negative weight are dropped; named in the header `x-tutti-adjusted`",
 )
 @approximated(
-    FILE, "keywords", how="without their weights, and those to be suppressed are left out; header `x-tutti-adjusted`"
+    FILE,
+    "keywords",
+    how="weights have no effect, and keywords with a negative weight are dropped; named in the header `x-tutti-adjusted`",
 )
 def test_keywords_are_hotwords_without_weights() -> None:
     assert live(("keywords", "Kowalski")).adjusted == ()

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ TALK = [
 ]
 
 
-def told(asked: FileOptions, talk: list[events.Event] = TALK) -> list[dict]:
+def told(asked: FileOptions, talk: list[events.Event] = TALK) -> list[dict[str, Any]]:
     stream = TextStream(asked)
     return [message for event in talk if (message := stream.push(event))]
 

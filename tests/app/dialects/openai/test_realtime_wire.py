@@ -418,7 +418,9 @@ def test_an_english_only_model_may_be_told_that_it_is_english() -> None:
 
 
 @approximated(
-    DIALECT, "transcription.languages", how="one is a hint; among several the model detects any that it knows"
+    DIALECT,
+    "transcription.languages",
+    how="one language is used; with several, the model detects any language that it knows",
 )
 def test_several_languages_are_detected() -> None:
     talk = open_talk()
@@ -429,7 +431,7 @@ def test_several_languages_are_detected() -> None:
     assert warned(updated) == ["session.audio.input.transcription.languages"]
 
 
-@approximated(DIALECT, "transcription.model", how="any name is taken; a warning says which model is served")
+@approximated(DIALECT, "transcription.model", how="any name is accepted; a warning names the model that answers")
 def test_any_model_may_be_named() -> None:
     talk = open_talk(asked_model="gpt-realtime")
     assert warned(talk.said[0]) == ["model"]
@@ -451,7 +453,11 @@ def test_clients_of_models_without_turn_detection_end_turns_themselves(name: str
     assert source_of(updated)["turn_detection"]["type"] == "server_vad"
 
 
-@approximated(DIALECT, "server_vad.silence_duration_ms", how="100 to 5000; others become the nearest, with a warning")
+@approximated(
+    DIALECT,
+    "server_vad.silence_duration_ms",
+    how="100 to 5000; another value becomes the nearest of these, with a warning",
+)
 @pytest.mark.parametrize(("wanted", "is_warned"), [(350, False), (20, True), (60_000, True)])
 def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
     talk = open_talk()
@@ -466,7 +472,7 @@ def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
     assert source_of(updated)["turn_detection"]["silence_duration_ms"] == silence_ms
 
 
-@approximated(DIALECT, "server_vad.prefix_padding_ms", how="up to 1000; more becomes 1000, with a warning")
+@approximated(DIALECT, "server_vad.prefix_padding_ms", how="0 to 1000; a higher value becomes 1000, with a warning")
 @pytest.mark.parametrize(("wanted", "padding_ms"), [(600, 600), (0, 0), (5000, 1000)])
 def test_audio_before_the_speech_is_heard_when_asked(wanted: int, padding_ms: int) -> None:
     talk = open_talk()
@@ -479,7 +485,9 @@ def test_audio_before_the_speech_is_heard_when_asked(wanted: int, padding_ms: in
 
 
 @approximated(
-    DIALECT, "turn_detection: semantic_vad", how="silence of 400, 800 or 1500 ms by `eagerness`, with a warning"
+    DIALECT,
+    "turn_detection: semantic_vad",
+    how="a turn ends after 400, 800 or 1500 ms of silence, depending on `eagerness`; a warning says so",
 )
 @pytest.mark.parametrize(("eagerness", "silence_ms"), [(None, 800), ("auto", 800), ("low", 1500), ("high", 400)])
 def test_semantic_turns_end_with_silence(eagerness: str | None, silence_ms: int) -> None:
@@ -517,7 +525,7 @@ def without_effect(option: str, how: str, **wanted: Any) -> Any:
             "named in `warnings`",
             turn_detection={"type": "server_vad", "create_response": True},
         ),
-        without_effect("transcription: null", "named in `warnings`: this server only transcribes", transcription=None),
+        without_effect("transcription: null", "named in `warnings`: the server does nothing else", transcription=None),
         pytest.param({"include": ["item.else"]}, id="include"),
         pytest.param({"surprise": 1}, id="unknown"),
     ],
@@ -547,7 +555,7 @@ def test_defaults_are_no_cause_for_warnings() -> None:
     assert "warnings" not in updated
 
 
-@approximated(DIALECT, "session.type: realtime", how="transcribes, and answers nothing; a warning says so")
+@approximated(DIALECT, "session.type: realtime", how="the server transcribes and does not answer; a warning says so")
 def test_a_conversation_is_transcribed() -> None:
     talk = open_talk()
     session = {"type": "realtime", "instructions": "Be kind.", "audio": {"output": {"voice": "alloy"}}, "tools": None}
@@ -559,7 +567,7 @@ def test_a_conversation_is_transcribed() -> None:
 @pytest.mark.parametrize(
     "kind", ["response.create", "response.cancel", "conversation.item.create", "output_audio_buffer.clear"]
 )
-@refused(DIALECT, "response.*, conversation.*, output_audio_buffer.*", how="an `error` event; the session goes on")
+@refused(DIALECT, "response.*, conversation.*, output_audio_buffer.*", how="an `error` event; the session continues")
 def test_nothing_is_answered(kind: str) -> None:
     talk = open_talk()
     (error,) = talk.say({"type": kind, "event_id": "e7"})

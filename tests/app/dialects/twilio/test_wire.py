@@ -112,7 +112,9 @@ def test_chunks_of_both_tracks_are_one_stream(dialect: Twilio) -> None:
     assert audio.data == SILENCE * 2 * 45 * 8 + b"\x10" * 320
 
 
-@approximated("twilio", "late media", how="a chunk more than 200 ms behind the other track is left out; a warning")
+@approximated(
+    "twilio", "late media", how="a chunk more than 200 ms later than the other track's is dropped, with a warning"
+)
 def test_late_audio_is_told_of_once(dialect: Twilio) -> None:
     read(dialect, begin())
     read(dialect, media("inbound", 0, b"\x10" * 8000))
@@ -137,7 +139,7 @@ def test_a_socket_that_is_lost_ends_its_call(dialect: Twilio) -> None:
 
 
 @supported("twilio", "dtmf")
-@approximated("twilio", "mark", how="passed on to subscribers; nothing is played that could have one")
+@approximated("twilio", "mark", how="passed on to subscribers; the server plays no audio that a mark could belong to")
 def test_keys_and_marks_are_passed_on(dialect: Twilio, line: FakeLine) -> None:
     read(dialect, begin())
     read(dialect, {"event": "dtmf", "streamSid": "MZ1", "dtmf": {"track": "inbound_track", "digit": "1"}})
@@ -148,14 +150,14 @@ def test_keys_and_marks_are_passed_on(dialect: Twilio, line: FakeLine) -> None:
     ]
 
 
-@refused("twilio", "answers on the stream (media, mark, clear)", how="none are sent; results go to subscribers")
+@refused("twilio", "answers on the stream (media, mark, clear)", how="the server sends none; results go to subscribers")
 def test_events_go_to_the_line_alone(dialect: Twilio, line: FakeLine) -> None:
     event = events.SpeechStarted(0, 0, 0.1)
     assert tuple(dialect.write(event)) == ()
     assert line.said == [event]
 
 
-@refused("twilio", "mediaFormat other than mu-law at 8 kHz", how="an error event, and the stream is closed")
+@refused("twilio", "mediaFormat other than mu-law at 8 kHz", how="an `error` event, and the server closes the stream")
 @pytest.mark.parametrize(
     ("fields", "named"),
     [

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.app.conftest import Serve
 from tests.fakes import pcm, said, silence, speech
 
 OPTIONS = {"uid": "u1", "language": "en", "task": "transcribe", "model": "fake"}
@@ -24,13 +26,13 @@ async def time_limit() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def client(address: str, path: str = "", **options) -> AsyncIterator[ClientConnection]:
+async def client(address: str, path: str = "", **options: Any) -> AsyncIterator[ClientConnection]:
     async with connect(f"ws://{address}{path}", compression=None, **options) as socket:
         await socket.send(json.dumps(OPTIONS))
         yield socket
 
 
-async def hear(socket: ClientConnection) -> dict:
+async def hear(socket: ClientConnection) -> dict[str, Any]:
     return json.loads(await socket.recv())
 
 
@@ -42,7 +44,7 @@ async def completed(socket: ClientConnection) -> list[str]:
             return [segment["text"] for segment in segments]
 
 
-async def test_the_root_is_a_page_and_a_socket(serve) -> None:
+async def test_the_root_is_a_page_and_a_socket(serve: Serve) -> None:
     server = await serve()
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
@@ -56,7 +58,7 @@ async def test_the_root_is_a_page_and_a_socket(serve) -> None:
         assert (await browser.get(f"{server.http}/")).headers["content-type"].startswith("text/html")
 
 
-async def test_a_client_that_falls_silent_gets_its_last_text(serve) -> None:
+async def test_a_client_that_falls_silent_gets_its_last_text(serve: Serve) -> None:
     """It has no word for the end of an utterance, and no silence follows a file."""
     server = await serve()
     async with client(server.address) as socket:
@@ -75,7 +77,7 @@ async def test_a_client_that_falls_silent_gets_its_last_text(serve) -> None:
         ("", {"subprotocols": ["bearer", "k"]}),
     ],
 )
-async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve, path: str, options: dict) -> None:
+async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve: Serve, path: str, options: dict[str, Any]) -> None:
     server = await serve(api_keys="k")
     async with client(server.address, path, **options) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
@@ -83,7 +85,7 @@ async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve, path: str, opti
 
 
 @pytest.mark.parametrize(("path", "options"), [("", {}), ("/?token=x", {}), ("", {"subprotocols": ["bearer", "x"]})])
-async def test_without_a_key_there_is_no_socket(serve, path: str, options: dict) -> None:
+async def test_without_a_key_there_is_no_socket(serve: Serve, path: str, options: dict[str, Any]) -> None:
     server = await serve(api_keys="k")
     with pytest.raises(InvalidStatus) as refused:
         async with client(server.address, path, **options):
@@ -93,7 +95,7 @@ async def test_without_a_key_there_is_no_socket(serve, path: str, options: dict)
 
 
 @pytest.mark.parametrize("first", [None, "hello", b"\0\0"])
-async def test_one_too_many_is_told_to_wait(serve, first: str | bytes | None) -> None:
+async def test_one_too_many_is_told_to_wait(serve: Serve, first: str | bytes | None) -> None:
     """By name where it has told it, then left to go by itself."""
     server = await serve(max_sessions=1)
     async with client(server.address), connect(f"ws://{server.address}") as late:
@@ -103,7 +105,7 @@ async def test_one_too_many_is_told_to_wait(serve, first: str | bytes | None) ->
     assert server.metric("tutti_refused_total", reason="overloaded") == 1
 
 
-async def test_a_draining_server_sends_its_clients_elsewhere(serve) -> None:
+async def test_a_draining_server_sends_its_clients_elsewhere(serve: Serve) -> None:
     """With what they said, and without an error, after which they would not come back."""
     server = await serve()
     async with client(server.address) as socket:

@@ -65,7 +65,7 @@ STARTED = events.Started("s_0", "small", events.Limits())
 
 
 @supported("whisperlive", "SERVER_READY")
-@approximated("whisperlive", "model", how="any name is taken; a warning says which model is served")
+@approximated("whisperlive", "model", how="any name is accepted; a warning names the model that answers")
 def test_the_server_is_ready_first() -> None:
     """With the one backend that makes the client keep its segments; what is not honoured comes behind it."""
     dialect, _ = start()
@@ -87,7 +87,7 @@ def test_defaults_ask_for_nothing_that_is_not_honoured() -> None:
 @supported("whisperlive", "uid")
 @supported("whisperlive", "language")
 @supported("whisperlive", "initial_prompt")
-@approximated("whisperlive", "task", how="translate is refused where the model cannot")
+@approximated("whisperlive", "task", how="`translate` is refused if the model cannot translate")
 def test_options_become_those_of_a_session() -> None:
     _, command = start(language="de", task="translate", initial_prompt="A call.", word_timestamps=True)
     assert (command.language, command.task, command.prompt, command.words) == ("de", "translate", "A call.", True)
@@ -115,7 +115,9 @@ def test_the_end_of_audio_is_a_binary_message() -> None:
 
 
 @approximated(
-    "whisperlive", "hotwords", how="text is cut at commas; at most 64 of at most 47 bytes, a warning tells more"
+    "whisperlive",
+    "hotwords",
+    how="a text is split at commas; at most 64 hotwords of at most 47 bytes, and a warning says if some are dropped",
 )
 def test_hotwords_are_text_or_a_list() -> None:
     assert start(hotwords="Kowalski, tutti,")[1].hotwords == ("Kowalski", "tutti")
@@ -130,7 +132,7 @@ def test_hotwords_are_text_or_a_list() -> None:
 @approximated(
     "whisperlive",
     "vad_parameters",
-    how="min_silence_duration_ms from 100 to 5000 ends an utterance; a warning names the others",
+    how="`min_silence_duration_ms`, from 100 to 5000, ends an utterance; a warning names the others",
 )
 def test_silence_ends_an_utterance_as_asked() -> None:
     _, command = start(vad_parameters={"min_silence_duration_ms": 800})
@@ -147,8 +149,8 @@ def test_silence_ends_an_utterance_as_asked() -> None:
 @refused("whisperlive", "no_speech_thresh", how="a warning if it is not the default")
 @refused("whisperlive", "clip_audio", how="a warning")
 @refused("whisperlive", "same_output_threshold", how="a warning if it is not the default")
-@refused("whisperlive", "enable_translation, target_language", how="a warning; no translated_segments")
-@refused("whisperlive", "enable_diarization, max_speakers, known_speakers", how="a warning; no speakers")
+@refused("whisperlive", "enable_translation, target_language", how="a warning; there are no `translated_segments`")
+@refused("whisperlive", "enable_diarization, max_speakers, known_speakers", how="a warning; segments name no speakers")
 @refused("whisperlive", "unknown options", how="a warning")
 @pytest.mark.parametrize(
     ("option", "value"),
@@ -247,7 +249,7 @@ def test_words_have_times_where_they_were_asked_for() -> None:
     assert "words" not in told["segments"][0]
 
 
-@approximated("whisperlive", "language detection", how="told once, with the first segment; language_prob is not known")
+@approximated("whisperlive", "language detection", how="reported once, with the first segment, without `language_prob`")
 def test_a_detected_language_is_told_once() -> None:
     dialect, _ = start()
     told = answers(dialect, segment("Hello.", 0.0, 1.0), segment("Yes.", 1.0, 2.0))
