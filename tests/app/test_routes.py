@@ -1,6 +1,7 @@
 """Health, metrics, models and the page."""
 
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from app.dialects.deepgram.live_wire import Deepgram
-from engine.errors import EngineFailed, EngineOverloaded
-from tests.app.conftest import Serve
+from engine.errors import EngineError, EngineFailed, EngineOverloaded
+from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
 from tests.compat.conformance import approximated, refused, supported
@@ -28,7 +29,7 @@ TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(1.5), speech(
 TEXT = said([1, 2, 3, 4, 5, 6, 7])
 
 
-def live_url(server, **query: str) -> str:
+def live_url(server: Running, **query: str) -> str:
     return f"ws://{server.address}/v1/listen?{urlencode(query)}"
 
 
@@ -43,7 +44,7 @@ async def messages(socket: ClientConnection) -> list[dict[str, Any]]:
         return told
 
 
-async def heard(server, audio: bytes | list[bytes], **query: str) -> list[dict[str, Any]]:
+async def heard(server: Running, audio: bytes | list[bytes], **query: str) -> list[dict[str, Any]]:
     """What is said of this audio, the stream being closed behind it."""
     async with connect(live_url(server, **query)) as socket:
         for piece in [audio] if isinstance(audio, bytes) else audio:
@@ -60,7 +61,9 @@ def text(told: list[dict[str, Any]], channel: int = 0) -> str:
     return " ".join(text for text in texts if text)
 
 
-async def post(server, content: bytes = b"", query: dict | None = None, **headers: str) -> httpx.Response:
+async def post(
+    server: Running, content: bytes = b"", query: dict[str, Any] | None = None, **headers: Any
+) -> httpx.Response:
     async with httpx.AsyncClient(timeout=20) as client:
         return await client.post(f"{server.http}/v1/listen", params=query or {}, content=content, headers=headers)
 
@@ -182,7 +185,9 @@ async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve: Serve) -> N
         async with connect(url, additional_headers={"Authorization": f"{scheme} secret"}) as socket:
             assert socket.subprotocol is None
     for scheme in ("token", "bearer"):
-        async with connect(url, subprotocols=[scheme, "secret", "x-deepgram-session-id", "1"]) as socket:
+        async with connect(
+            url, subprotocols=[Subprotocol(each) for each in (scheme, "secret", "x-deepgram-session-id", "1")]
+        ) as socket:
             assert socket.subprotocol == scheme
     for options in (
         {},
@@ -199,7 +204,7 @@ async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve: Serve) -> N
 async def test_other_subprotocols_are_refused(serve: Serve) -> None:
     server = await serve()
     with pytest.raises(InvalidStatus) as caught:
-        await connect(live_url(server, **RAW), subprotocols=["tutti.v1"])
+        await connect(live_url(server, **RAW), subprotocols=[Subprotocol("tutti.v1")])
     check_refusal(caught.value, 400, "Bad Request")
 
 
@@ -278,7 +283,7 @@ async def test_a_token_opens_streams_for_a_while(serve: Serve, monkeypatch: pyte
     url = live_url(server, **RAW)
     async with connect(url, additional_headers={"Authorization": f"Bearer {token}"}):
         pass
-    async with connect(url, subprotocols=["bearer", token]):
+    async with connect(url, subprotocols=[Subprotocol("bearer"), token]):
         pass
     check_error(await post(server, wav(TALK), authorization=f"Bearer {token}"), 401, "INVALID_AUTH")
     check_error(await grant(server, authorization=f"Bearer {token}"), 401, "INVALID_AUTH")
@@ -286,7 +291,7 @@ async def test_a_token_opens_streams_for_a_while(serve: Serve, monkeypatch: pyte
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 61)
     with pytest.raises(InvalidStatus) as caught:
-        await connect(url, subprotocols=["bearer", token])
+        await connect(url, subprotocols=[Subprotocol("bearer"), token])
     check_refusal(caught.value, 401, "INVALID_AUTH")
 
 
@@ -307,7 +312,7 @@ async def test_bad_requests_for_tokens_are_explained(serve: Serve, content: str,
     check_error(await grant(server, content), status, "Bad Request" if status == 400 else "PAYLOAD_TOO_LARGE")
 
 
-async def grant(server, content: str = "", **headers: str) -> httpx.Response:
+async def grant(server: Running, content: str = "", **headers: str) -> httpx.Response:
     async with httpx.AsyncClient(timeout=20) as client:
         return await client.post(f"{server.http}/v1/auth/grant", content=content, headers=headers)
 
@@ -321,7 +326,7 @@ async def grant(server, content: str = "", **headers: str) -> httpx.Response:
 async def test_a_recording_is_transcribed(serve: Serve, content_type: str) -> None:
     server = await serve(api_keys="secret")
     headers = {"content-type": content_type, "authorization": "Token secret"}
-    response = await post(server, wav(TALK), **headers)
+    response = await post(server, wav(TALK), None, **headers)
     assert response.status_code == 200
     body = response.json()
     metadata = body["metadata"]
@@ -460,7 +465,7 @@ async def test_silence_has_no_words(serve: Serve) -> None:
 async def test_urls_are_not_fetched(serve: Serve) -> None:
     server = await serve()
     content = json.dumps({"url": "https://example.com/a.wav"}).encode()
-    response = await post(server, content, **{"content-type": "application/json; charset=utf-8"})
+    response = await post(server, content, None, **{"content-type": "application/json; charset=utf-8"})
     assert response.status_code == 400
     assert response.json()["err_msg"].startswith("url: ")
 
@@ -497,7 +502,7 @@ async def test_a_recording_that_is_too_large_is_refused(serve: Serve) -> None:
     ("error", "status", "code"),
     [(EngineFailed("gone"), 500, "INTERNAL_SERVER_ERROR"), (EngineOverloaded(3, 3), 429, "TOO_MANY_REQUESTS")],
 )
-async def test_engine_trouble_has_its_status(serve: Serve, error, status: int, code: str) -> None:
+async def test_engine_trouble_has_its_status(serve: Serve, error: EngineError, status: int, code: str) -> None:
     server = await serve(FakeTranscriber(error=error))
     check_error(await post(server, wav(TALK)), status, code)
 

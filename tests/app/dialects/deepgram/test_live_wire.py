@@ -17,6 +17,7 @@ from app.dialects.deepgram.words import plain
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.effects import Close
+from app.session.session import MAX_PENDING_FLUSHES
 from engine import api
 from tests.compat.exchange import Step, exchange
 from tests.fakes import MODEL, pcm
@@ -158,12 +159,14 @@ def test_audio_behind_the_end_is_told_once() -> None:
 @pytest.mark.parametrize("content", [{"channel": 1}, {"channel": -1}, {"channel": "0"}, {"channel": True}])
 def test_a_channel_that_is_none_is_explained(content: dict[str, Any]) -> None:
     (reply,) = deepgram().read(json.dumps({"type": "Finalize", **content}))
+    assert isinstance(reply, events.Reply)
     assert "channel: expected an integer from 0 to 0" in json.loads(reply.text)["description"]
 
 
 def test_a_container_is_handed_on_as_it_is() -> None:
     dialect = Deepgram(Options(), REQUEST)
     (start,) = dialect.open()
+    assert isinstance(start, commands.Start)
     assert start.audio == AudioFormat("pcm_f32le")
     assert list(dialect.read(b"RIFF")) == [commands.Media(b"RIFF")]
 
@@ -195,3 +198,8 @@ def test_closes_are_those_that_clients_know(code: int, reason: str, told: tuple[
 )
 def test_plain_text_has_no_punctuation(text: str, expected: str) -> None:
     assert plain(text) == expected
+
+
+def test_as_many_finalizes_may_wait_as_flushes() -> None:
+    """The dialect refuses one too many with an error of its own, before the session ends with its error."""
+    assert MAX_PENDING_FINALIZES == MAX_PENDING_FLUSHES

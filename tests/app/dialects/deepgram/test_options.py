@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.dialects.deepgram.options import MIN_SILENCE_MS, Options, parse
 from app.errors import BadStart
-from app.media.pcm import AudioFormat
+from app.media.pcm import AudioFormat, Encoding
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from tests.compat.conformance import approximated, refused, supported
 
@@ -104,7 +104,7 @@ def test_what_needs_nothing_done_is_granted() -> None:
     ("encoding", "ours"),
     [("linear16", "pcm_s16le"), ("linear32", "pcm_f32le"), ("mulaw", "mulaw"), ("alaw", "alaw")],
 )
-def test_raw_encodings(encoding: str, ours: str) -> None:
+def test_raw_encodings(encoding: str, ours: Encoding) -> None:
     query = (("encoding", encoding), ("sample_rate", "8000"))
     for read in (live, recorded):
         assert read(*query).audio == AudioFormat(ours, 8000, 1, is_mixed=True)

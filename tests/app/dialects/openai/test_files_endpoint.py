@@ -21,7 +21,7 @@ from app.service.settings import Settings
 from app.session.session import SessionConfig
 from engine import api
 from engine.api import Sampling
-from engine.errors import EngineFailed, EngineOverloaded
+from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.app.conftest import Running, Serve
 from tests.compat.conformance import supported
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
@@ -102,8 +102,8 @@ class FailingTranscriber(FakeTranscriber):
 async def post(
     url: str,
     content: bytes = b"",
-    data: dict | None = None,
-    headers: dict | None = None,
+    data: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
     path: str = "/v1/audio/transcriptions",
 ) -> httpx.Response:
     async with httpx.AsyncClient(timeout=20) as client:
@@ -238,7 +238,7 @@ async def test_a_failure_in_the_middle_ends_the_stream(serve: Serve) -> None:
     assert (failure["error"]["type"], failure["error"]["code"]) == ("server_error", "engine_failed")
 
 
-async def test_a_waiting_stream_is_kept_alive(serve: Serve, monkeypatch) -> None:
+async def test_a_waiting_stream_is_kept_alive(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """By comments, which clients pass over."""
     monkeypatch.setattr("app.dialects.openai.files_endpoint.PING_EVERY_S", 0.01)
     transcriber = FakeTranscriber(holds=True)
@@ -335,7 +335,7 @@ async def test_context_is_carried_where_it_is_asked_for(serve: Serve, asked: str
     ],
 )
 async def test_the_temperature_rises_unless_one_is_given(
-    serve: Serve, asked: dict[str, Any], temperatures: tuple, best_of: int
+    serve: Serve, asked: dict[str, Any], temperatures: tuple[float, ...], best_of: int
 ) -> None:
     """As OpenAI's documentation has it for 0."""
     server = await serve()
@@ -401,7 +401,7 @@ async def test_a_file_that_is_too_large_is_refused(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(("error", "status"), [(EngineFailed("gone"), 500), (EngineOverloaded(3, 3), 503)])
-async def test_engine_trouble_has_its_status(serve: Serve, error, status: int) -> None:
+async def test_engine_trouble_has_its_status(serve: Serve, error: EngineError, status: int) -> None:
     server = await serve(FakeTranscriber(error=error))
     response = await post(server.http, wav(TALK))
     assert response.status_code == status

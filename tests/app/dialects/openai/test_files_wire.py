@@ -32,7 +32,7 @@ def utterance(number: int, text: str) -> events.Utterance:
     return events.Utterance(number, 0, 0.0, 1.0, text, (), 1.0, (1.0,))
 
 
-TALK = [
+TALK: list[events.Event] = [
     segment(0, 0, "Good morning."),
     segment(0, 1, " How are you?", start_s=1.0),
     utterance(0, "Good morning. How are you?"),
@@ -128,7 +128,9 @@ def test_languages(fields: list[tuple[str, str]], language: str | None, ignored:
         ),
     ],
 )
-def test_the_chunking_strategy_is_a_silence(fields, silence_ms: int | None, ignored: tuple[str, ...]) -> None:
+def test_the_chunking_strategy_is_a_silence(
+    fields: list[tuple[str, str]], silence_ms: int | None, ignored: tuple[str, ...]
+) -> None:
     asked = options(*fields)
     assert (asked.silence_ms, asked.ignored) == (silence_ms, ignored)
 

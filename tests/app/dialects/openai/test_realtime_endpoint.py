@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from app.dialects.openai.realtime_endpoint import MAX_BODY_BYTES, MIN_IDLE_TIMEOUT_S
 from app.errors import CLOSE_DRAINING, CLOSE_TOO_BIG
@@ -34,7 +35,8 @@ async def opened(server: Running, query: str = "", **options: Any) -> AsyncItera
 
 
 async def told(socket: ClientConnection) -> dict[str, Any]:
-    return json.loads(await socket.recv())
+    message: dict[str, Any] = json.loads(await socket.recv())
+    return message
 
 
 async def refused(server: Running, query: str = "", **options: Any) -> httpx.Response:
@@ -59,7 +61,7 @@ async def transcribed(socket: ClientConnection) -> str:
     await socket.send(append([1, 2, 3], 1.0))
     while (message := await told(socket))["type"] != "conversation.item.input_audio_transcription.completed":
         assert message["type"] != "error", message
-    return message["transcript"]
+    return str(message["transcript"])
 
 
 @supported(DIALECT, "?intent=transcription, ?model=, both or neither")
@@ -201,7 +203,9 @@ async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve: Ser
         async with opened(server, **options) as socket:
             source = (await told(socket))["session"]["audio"]["input"]
             assert source["transcription"]["language"] == "de" and source["turn_detection"] is None
-    async with connect(server.stream, subprotocols=["tutti.v1", f"tutti.key.{body['value']}"]) as socket:
+    async with connect(
+        server.stream, subprotocols=[Subprotocol("tutti.v1"), Subprotocol(f"tutti.key.{body['value']}")]
+    ) as socket:
         await socket.send('{"type": "start"}')
         assert (await told(socket))["type"] == "started"
     assert (await post(server, "client_secrets", {}, body["value"])).status_code == 401
@@ -256,7 +260,7 @@ async def test_an_expired_secret_is_none(serve: Serve) -> None:
     ],
 )
 async def test_bad_requests_for_secrets_are_told_what_was_expected(
-    serve: Serve, body, status: int, param: str | None
+    serve: Serve, body: dict[str, Any] | bytes, status: int, param: str | None
 ) -> None:
     server = await serve()
     response = await post(server, "client_secrets", body)

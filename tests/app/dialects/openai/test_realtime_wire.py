@@ -76,7 +76,8 @@ def kinds(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def source_of(message: dict[str, Any]) -> dict[str, Any]:
-    return message["session"]["audio"]["input"]
+    source: dict[str, Any] = message["session"]["audio"]["input"]
+    return source
 
 
 def warned(message: dict[str, Any]) -> list[str]:
@@ -95,7 +96,7 @@ def check_stream(talk: Talk) -> None:
     segments: dict[str, str] = {}
     committed: list[str] = []
     for message in talk.said:
-        item = message.get("item_id")
+        item: str = message.get("item_id", "")
         match message["type"]:
             case "input_audio_buffer.committed":
                 assert message["previous_item_id"] == (committed[-1] if committed else None)
@@ -673,7 +674,9 @@ def test_the_same_settings_once_more_change_nothing() -> None:
     late=st.booleans(),
 )
 @settings(max_examples=40)
-def test_whatever_the_client_does_deltas_add_up(words, is_manual: bool, events_between, late: bool) -> None:
+def test_whatever_the_client_does_deltas_add_up(
+    words: list[list[int]], is_manual: bool, events_between: list[str], late: bool
+) -> None:
     """Committed items in a chain, each completed once, by the text that its deltas and its segments make."""
     talk = open_talk(answers=not late)
     talk.say(update(turn_detection=None if is_manual else {"type": "server_vad"}))
@@ -720,7 +723,9 @@ VALUES = st.recursive(
     is_nested=st.booleans(),
 )
 @settings(max_examples=300)
-def test_whatever_is_said_is_answered_or_refused(kind: str, fields, source, is_nested: bool) -> None:
+def test_whatever_is_said_is_answered_or_refused(
+    kind: str, fields: dict[str, Any], source: dict[str, Any], is_nested: bool
+) -> None:
     """Exactly one answer to an update, and the session goes on."""
     talk = open_talk()
     if is_nested:

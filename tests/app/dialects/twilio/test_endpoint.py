@@ -44,7 +44,7 @@ def messages(inbound: bytes, outbound: bytes | None = None) -> list[str]:
 
 
 @asynccontextmanager
-async def call(address: str, path: str = "", **fields: object) -> AsyncIterator[ClientConnection]:
+async def call(address: str, path: str = "", **fields: Any) -> AsyncIterator[ClientConnection]:
     async with connect(f"ws://{address}/v1/twilio{path}", compression=None) as socket:
         await socket.send('{"event":"connected","protocol":"Call","version":"1.0.0"}')
         await socket.send(json.dumps(begin(**fields)))
@@ -116,7 +116,7 @@ async def test_a_call_that_hangs_up_is_still_made_final(serve: Serve, stops: boo
 async def test_a_key_is_in_the_path_or_a_parameter(serve: Serve, path: str, parameters: dict[str, str]) -> None:
     """Twilio passes on no query. Neither of them is shown to anybody else."""
     server = await serve(api_keys="k")
-    key = {"additional_headers": {"Authorization": "Bearer k"}}
+    key: dict[str, Any] = {"additional_headers": {"Authorization": "Bearer k"}}
     async with subscriber(server.address, **key) as listener:
         async with call(server.address, path, customParameters={**parameters, "agent": "Ann"}) as socket:
             await socket.send('{"event":"stop"}')

@@ -33,7 +33,8 @@ async def client(address: str, path: str = "", **options: Any) -> AsyncIterator[
 
 
 async def hear(socket: ClientConnection) -> dict[str, Any]:
-    return json.loads(await socket.recv())
+    message: dict[str, Any] = json.loads(await socket.recv())
+    return message
 
 
 async def completed(socket: ClientConnection) -> list[str]:

@@ -18,7 +18,7 @@ from engine import api
 from tests.compat.conformance import approximated, refused, supported
 
 # What the package's client says when it is told nothing.
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "uid": "u1",
     "language": None,
     "task": "transcribe",
@@ -286,14 +286,16 @@ times = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 3)), max_size=20)
 
 @given(times, st.integers(1, MAX_SEGMENTS * 2), st.lists(st.booleans(), min_size=20, max_size=20))
 @example([(0.9985, 0.0), (0.0, 0.0), (0.0, 0.0)], 2, [False] * 20)  # Rounding hid that the first had a length.
-def test_the_client_keeps_every_segment_once(gaps, n_segments: int, shows: list[bool]) -> None:
+def test_the_client_keeps_every_segment_once(
+    gaps: list[tuple[float, float]], n_segments: int, shows: list[bool]
+) -> None:
     """It keeps a completed one that starts where the last one it kept has ended, or later, however often it is told."""
     dialect, _ = start(send_last_n_segments=n_segments)
     kept: list[dict[str, Any]] = []
     shown = None
     now_s = 0.0
     for number, (gap_s, duration_s) in enumerate(gaps):
-        said = [interim(f"Wor{number}", number)] if shows[number] else []
+        said: list[events.Event] = [interim(f"Wor{number}", number)] if shows[number] else []
         said.append(segment(f"Word{number}.", now_s + gap_s, now_s + gap_s + duration_s))
         now_s += gap_s + duration_s
         for message in answers(dialect, *said):
