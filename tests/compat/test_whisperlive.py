@@ -1,5 +1,6 @@
 """WhisperLive: its protocol without a network, and its own client against a real server."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -83,7 +84,7 @@ def test_the_package_streams(server: Running, client, tmp_path: Path) -> None:
     assert "address on my account" in " ".join(done["committed"])
     times = [(float(segment["start"]), float(segment["end"])) for segment in done["segments"]]
     assert all(start < end for start, end in times)
-    assert all(before[1] <= after[0] for before, after in zip(times, times[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
     assert words(" ".join(done["committed"])) == words(" ".join(segment["text"] for segment in done["segments"]))
 
 

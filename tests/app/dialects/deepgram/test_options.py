@@ -1,5 +1,7 @@
 """Deepgram's query parameters: what each comes to, and that none is taken and left out of account in silence."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,9 @@ LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
 KEYTERMS = (
     f"at most {MAX_HOTWORDS} terms of at most {MAX_HOTWORD_BYTES} bytes; "
     "the header `x-tutti-adjusted` says if some are dropped"
+)
+KEYWORDS = (
+    "weights have no effect, and keywords with a negative weight are dropped; named in the header `x-tutti-adjusted`"
 )
 NAMED = "named in the header `x-tutti-ignored`"
 NAMED_TWICE = "named in the header `x-tutti-ignored` and in `metadata.warnings`"
@@ -170,8 +175,8 @@ def test_the_language_of_a_recording_may_be_detected() -> None:
     LIVE,
     "endpointing",
     how=f"{MIN_SILENCE_MS} to 5000 ms, 500 ms by default; another value becomes the nearest of these, named in the "
-    "header `x-tutti-adjusted`. With `false`, results still become final after 500 ms of silence, but `speech_final` is "
-    "never true",
+    "header `x-tutti-adjusted`. With `false`, results still become final after 500 ms of silence, but `speech_final` "
+    "is never true",
 )
 @pytest.mark.parametrize(
     ("asked", "silence_ms", "tells", "adjusted"),
@@ -203,12 +208,12 @@ def test_key_terms_are_hotwords() -> None:
 @approximated(
     LIVE,
     "keywords",
-    how="weights have no effect, and keywords with a negative weight are dropped; named in the header `x-tutti-adjusted`",
+    how=KEYWORDS,
 )
 @approximated(
     FILE,
     "keywords",
-    how="weights have no effect, and keywords with a negative weight are dropped; named in the header `x-tutti-adjusted`",
+    how=KEYWORDS,
 )
 def test_keywords_are_hotwords_without_weights() -> None:
     assert live(("keywords", "Kowalski")).adjusted == ()
@@ -259,15 +264,26 @@ def test_wrong_pauses_are_explained(value: str) -> None:
 
 
 NAMES = st.sampled_from(
-    ["encoding", "sample_rate", "channels", "language", "endpointing", "utterance_end_ms", "keyterm", "keywords"]
-    + ["punctuate", "extra", "utt_split", "detect_language", "redact"]
+    [
+        "encoding",
+        "sample_rate",
+        "channels",
+        "language",
+        "endpointing",
+        "utterance_end_ms",
+        "keyterm",
+        "keywords",
+        "punctuate",
+        "extra",
+        "utt_split",
+        "detect_language",
+        "redact",
+    ]
 )
 
 
 @given(st.lists(st.tuples(NAMES | st.text(), st.text() | st.sampled_from(["true", "linear16", "8000", "en"]))))
 def test_any_query_gives_options_or_an_error(query: list[tuple[str, str]]) -> None:
     for is_live in (True, False):
-        try:
+        with contextlib.suppress(BadStart):
             parse(query, LANGUAGES, is_live)
-        except BadStart:
-            pass

@@ -219,7 +219,11 @@ def test_text_and_subtitles() -> None:
 
 def test_a_translation_is_english() -> None:
     """Whatever was spoken."""
-    talk = [segment(0, 0, "Good day.", language="de"), utterance(0, "Good day."), events.Stopped(1.0, 1.0, 2)]
+    talk: list[events.Event] = [
+        segment(0, 0, "Good day.", language="de"),
+        utterance(0, "Good day."),
+        events.Stopped(1.0, 1.0, 2),
+    ]
     verbose = json.loads(answer(FileOptions(task="translate", response_format="verbose_json"), talk)[0])
     assert (verbose["task"], verbose["language"]) == ("translate", "english")
 
@@ -242,7 +246,11 @@ def test_a_stream_adds_up_to_its_end() -> None:
 
 
 def test_utterances_of_scripts_without_spaces_are_joined_without() -> None:
-    talk = [segment(0, 0, "おはよう。", "ja"), segment(1, 1, "元気？", "ja"), events.Stopped(2.0, 2.0, 2)]
+    talk: list[events.Event] = [
+        segment(0, 0, "おはよう。", "ja"),
+        segment(1, 1, "元気？", "ja"),
+        events.Stopped(2.0, 2.0, 2),
+    ]
     assert told(FileOptions(), talk)[-1]["text"] == "おはよう。元気？"
 
 
