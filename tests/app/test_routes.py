@@ -72,7 +72,7 @@ async def test_other_methods_are_named(serve: Serve) -> None:
 
 
 async def test_a_model_is_found_by_its_name(serve: Serve) -> None:
-    """Names of the hub have a slash, which clients escape."""
+    """Names from the hub contain a slash, which clients escape."""
     server = await serve(FakeTranscriber(info=replace(MODEL, name="openai/whisper-small")), api_keys="k")
     headers = {"Authorization": "Bearer k"}
     response = await get(f"{server.http}/v1/models/openai%2Fwhisper-small", headers=headers)
@@ -97,7 +97,7 @@ async def test_a_refused_socket_has_an_id(serve: Serve) -> None:
 
 
 async def test_a_route_that_fails_is_answered(serve: Serve) -> None:
-    """With a server error that names the request, and nothing of its insides; the server goes on."""
+    """The error names the request and nothing of the server's insides, and the server continues."""
     server = await serve()
     del server.service.shared
     response = await get(f"{server.http}/v1/models")

@@ -111,7 +111,7 @@ async def _running(settings: Settings, engine: Engine) -> Any:
 
 @pytest.fixture(scope="session")
 def host() -> Iterator[Host]:
-    """At the end the engine must have let go of every window."""
+    """At the end, no window may be open in the engine."""
     host = Host()
     yield host
     host.close()
@@ -119,7 +119,7 @@ def host() -> Iterator[Host]:
 
 @pytest.fixture(scope="session")
 def server(host: Host) -> Iterator[Running]:
-    """A server that asks nobody for a key."""
+    """A server that needs no key."""
     running, stack = host.start()
     yield running
     host.stop(stack)

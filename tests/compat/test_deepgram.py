@@ -42,7 +42,7 @@ def connected(server: Running, key: str = "any") -> Iterator[DeepgramClient]:
 
 
 def missing(value: object, path: str = "") -> list[str]:
-    """Fields that the SDK's types require and that did not come; it says nothing of them itself."""
+    """Fields that the SDK's types require and that are missing. The SDK itself does not report them."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         lacks = [f"{path}.{name}" for name, field in fields.items() if field.is_required()]
@@ -142,7 +142,7 @@ def test_the_blocking_client_transcribes(server: Running) -> None:
 
 
 async def test_the_async_client_transcribes_what_comes_in_chunks(server: Running) -> None:
-    """And without a header: its encoding is said in the query."""
+    """Raw audio has no header: the query names its encoding."""
     audio = encoded(read("train"), "alaw", 8000)
 
     async def chunks():
@@ -198,9 +198,12 @@ def server_is_full(server: Running) -> Iterator[None]:
 
 async def test_errors_of_streams_have_their_classes(locked_server: Running) -> None:
     """The blocking client lets the error of its WebSocket library through."""
-    with connected(locked_server, "wrong") as client:
-        with pytest.raises(InvalidStatus) as refused, client.listen.v1.connect(**LIVE):
-            pass
+    with (
+        connected(locked_server, "wrong") as client,
+        pytest.raises(InvalidStatus) as refused,
+        client.listen.v1.connect(**LIVE),
+    ):
+        pass
     assert refused.value.response.status_code == 401
     assert refused.value.response.headers["dg-error"]
     async with httpx.AsyncClient() as http:
@@ -277,7 +280,7 @@ def test_livekit(locked_server: Running, tmp_path: Path) -> None:
 
 @supported("deepgram-live", "pipecat-ai: DeepgramSTTService")
 def test_pipecat(locked_server: Running, tmp_path: Path) -> None:
-    """Its service, which says Finalize where a turn ends and waits for the answer."""
+    """Its service sends Finalize at the end of a turn, and waits for the answer."""
     options = {"api_key": KEY, "base_url": locked_server.http}
     told = run_agent("pipecat_deepgram.py", "pipecat.services.deepgram", path=recording(tmp_path), **options)
     assert told["finals"] == [[TEXTS["train"], True]]

@@ -130,7 +130,7 @@ def test_verbose_json(client: openai.OpenAI) -> None:
         {"known_speaker_references": ["data:audio/wav;base64,AAAA"]},
     ],
 )
-def test_speakers_are_not_told_apart(client: openai.OpenAI, options: dict[str, Any]) -> None:
+def test_speakers_are_refused(client: openai.OpenAI, options: dict[str, Any]) -> None:
     with pytest.raises(openai.BadRequestError, match="does not tell speakers apart") as raised:
         create(client, **options)
     assert raised.value.param == next(iter(options))
@@ -211,7 +211,7 @@ def test_a_stream(client: openai.OpenAI) -> None:
 
 
 def test_many_at_once(server: Running) -> None:
-    """The asynchronous client; nobody's text depends on the others."""
+    """With the asynchronous client. No text depends on the other requests."""
 
     async def work() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
@@ -239,7 +239,7 @@ def test_a_bad_request_is_explained(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [100, 20_000_000])
-def test_a_wrong_key_is_told(locked_server: Running, n_bytes: int) -> None:
+def test_a_wrong_key_is_reported(locked_server: Running, n_bytes: int) -> None:
     """Also to a client that is still sending a large file."""
     with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key="wrong", max_retries=0) as client:
         with pytest.raises(openai.AuthenticationError) as raised:
@@ -263,16 +263,18 @@ def test_models(client: openai.OpenAI) -> None:
     assert raised.value.code == "model_not_found"
 
 
-def test_a_file_that_is_too_large_is_told(start_server: Callable[..., Running]) -> None:
+def test_a_file_that_is_too_large_is_reported(start_server: Callable[..., Running]) -> None:
     server = start_server(max_upload_mb=1)
-    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
-        with pytest.raises(openai.APIStatusError) as raised:
-            create(client, file=bytes(20_000_000))
+    with (
+        openai.OpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client,
+        pytest.raises(openai.APIStatusError) as raised,
+    ):
+        create(client, file=bytes(20_000_000))
     assert (raised.value.status_code, raised.value.code) == (413, "too_large")
 
 
 def test_no_room_is_tried_again(start_server: Callable[..., Running]) -> None:
-    """The client waits for as long as it is told, and is served once there is room."""
+    """The client waits as long as `Retry-After` says, and is served once there is room."""
     server = start_server(max_uploads=1)
     waits: list[str] = []
     place = server.service.admitted_upload()

@@ -90,7 +90,7 @@ def test_the_package_streams(server: Running, client, tmp_path: Path) -> None:
 
 @supported("whisperlive", "token")
 def test_the_package_is_let_in_with_a_key(locked_server: Running, client, tmp_path: Path) -> None:
-    """Its client has no option for a key, but what it is told as a port may have a query behind it."""
+    """Its client has no option for a key, but its port may be followed by a query."""
     pcm = tmp_path / "hello.raw"
     pcm.write_bytes(read("hello").tobytes())
     refused = client(locked_server, run="stream", pcm=str(pcm), options={})
@@ -100,8 +100,8 @@ def test_the_package_is_let_in_with_a_key(locked_server: Running, client, tmp_pa
 
 
 @supported("whisperlive", "WAIT")
-def test_the_package_is_told_to_wait(start_server, client, tmp_path: Path) -> None:
-    """When all places are taken; the client then leaves by itself."""
+def test_the_package_waits_when_the_server_is_full(start_server, client, tmp_path: Path) -> None:
+    """When the server is full. The client then disconnects by itself."""
     full = start_server(max_sessions=1)
     pcm = tmp_path / "hello.raw"
     pcm.write_bytes(read("hello").tobytes())

@@ -8,6 +8,7 @@ import json
 import sys
 import types
 from contextlib import redirect_stdout
+from pathlib import Path
 
 pyaudio = types.ModuleType("pyaudio")
 pyaudio.paInt16 = 8
@@ -53,7 +54,7 @@ def stream(host: str, port: str, pcm: str, options: dict) -> dict:
         client.connect()
     except RuntimeError as error:
         return {"refused": str(error)}
-    with open(pcm, "rb") as file:
+    with Path(pcm).open("rb") as file:
         while chunk := file.read(8192):
             client.send(chunk)
     client.close()

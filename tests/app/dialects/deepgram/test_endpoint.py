@@ -1,4 +1,4 @@
-"""Deepgram's `/v1/listen` on a real socket: who gets in, what is refused and how, and what a recording is answered."""
+"""Deepgram's `/v1/listen` on a real server: keys, refusals, live streams and recordings."""
 
 import asyncio
 import hashlib
@@ -34,7 +34,7 @@ def live_url(server: Running, **query: str) -> str:
 
 
 async def messages(socket: ClientConnection) -> list[dict[str, Any]]:
-    """All that the server says, until it closes."""
+    """All messages of the server, until it closes."""
     told = []
     try:
         async with asyncio.timeout(20):
@@ -45,7 +45,7 @@ async def messages(socket: ClientConnection) -> list[dict[str, Any]]:
 
 
 async def heard(server: Running, audio: bytes | list[bytes], **query: str) -> list[dict[str, Any]]:
-    """What is said of this audio, the stream being closed behind it."""
+    """All messages of a stream with this audio, which ends with CloseStream."""
     async with connect(live_url(server, **query)) as socket:
         for piece in [audio] if isinstance(audio, bytes) else audio:
             await socket.send(piece)
@@ -118,7 +118,7 @@ async def test_what_is_no_container_ends_the_stream(serve: Serve) -> None:
         assert (socket.close_code, socket.close_reason) == (1008, "DATA-0000")
 
 
-async def test_a_container_that_holds_hours_is_heard_at_the_pace_of_speech(serve: Serve) -> None:
+async def test_a_container_with_hours_of_audio_is_decoded_at_the_pace_of_speech(serve: Serve) -> None:
     """However few bytes they are."""
     server = await serve()
     content = encode("flac", "flac", 16_000, np.zeros(16_000 * 600, np.float32))
@@ -165,7 +165,7 @@ async def test_channels_are_transcribed_on_their_own(serve: Serve, is_raw: bool)
     assert told[-1]["channels"] == 2
 
 
-async def test_what_is_ignored_or_adjusted_is_said_with_the_upgrade(serve: Serve) -> None:
+async def test_the_upgrade_names_what_is_ignored_or_adjusted(serve: Serve) -> None:
     server = await serve()
     query = {**RAW, "model": "nova-3", "diarize": "true", "numerals": "false", "tiér": "1", "endpointing": "10"}
     async with connect(live_url(server, **query)) as socket:
@@ -432,7 +432,7 @@ async def test_extra_comes_back(serve: Serve) -> None:
     assert told[-1]["extra"] == {"call": "7"}
 
 
-async def test_the_detected_language_is_said(serve: Serve) -> None:
+async def test_the_detected_language_is_reported(serve: Serve) -> None:
     server = await serve()
     response = await post(server, wav(TALK), {"detect_language": "true"})
     assert response.json()["results"]["channels"][0]["detected_language"] == "en"
@@ -443,7 +443,7 @@ async def test_the_detected_language_is_said(serve: Serve) -> None:
     assert channel["alternatives"][0]["words"][0]["language"] == "en"
 
 
-async def test_what_is_ignored_is_said_in_a_header_and_a_warning(serve: Serve) -> None:
+async def test_a_header_and_a_warning_name_what_is_ignored(serve: Serve) -> None:
     server = await serve()
     response = await post(server, wav(TALK), {"diarize": "true", "summarize": "false", "keywords": "w1:2"})
     assert response.headers["x-tutti-ignored"] == "diarize"
@@ -507,7 +507,7 @@ async def test_engine_trouble_has_its_status(serve: Serve, error: EngineError, s
     check_error(await post(server, wav(TALK)), status, code)
 
 
-async def test_too_many_recordings_are_told_to_come_back(serve: Serve) -> None:
+async def test_too_many_recordings_are_refused(serve: Serve) -> None:
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber, max_uploads=1)
     first = asyncio.create_task(post(server, wav(TALK)))

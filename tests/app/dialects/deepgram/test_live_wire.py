@@ -1,4 +1,4 @@
-"""What holds of Deepgram's messages whatever is said, heard and asked for."""
+"""Deepgram's messages: what is true for all audio, options and client messages."""
 
 import json
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ QUERIES = st.lists(
 @given(QUERIES, st.lists(SPEECH | st.builds(lambda text: {"text": text}, TEXTS), max_size=8), st.booleans())
 @settings(max_examples=60)
 def test_what_holds_of_every_stream(query: list[tuple[str, str]], steps: list[Step], is_stereo: bool) -> None:
-    """Finals tile, nothing that was said is lost, every Finalize is answered, and the last word is Metadata."""
+    """Final results leave no gaps, no word is lost, every Finalize is answered, and Metadata is last."""
     if is_stereo:
         query = [*query, ("channels", "2"), ("multichannel", "true")]
     steps = [*steps, {"text": {"type": "CloseStream"}}]
@@ -148,7 +148,7 @@ def test_a_final_waits_only_where_it_may_be_the_last() -> None:
     assert told(events.Utterance(0, 0, 0.0, 3.0, "one two three", (), 3.0, (3.0,))) == [("three", True)]
 
 
-def test_audio_behind_the_end_is_told_once() -> None:
+def test_audio_after_the_end_is_reported_once() -> None:
     dialect = deepgram()
     assert list(dialect.read(b"")) == [commands.Stop()]
     (told,) = dialect.read(b"\0\0\0\0")
@@ -157,13 +157,13 @@ def test_audio_behind_the_end_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("content", [{"channel": 1}, {"channel": -1}, {"channel": "0"}, {"channel": True}])
-def test_a_channel_that_is_none_is_explained(content: dict[str, Any]) -> None:
+def test_an_unknown_channel_is_explained(content: dict[str, Any]) -> None:
     (reply,) = deepgram().read(json.dumps({"type": "Finalize", **content}))
     assert isinstance(reply, events.Reply)
     assert "channel: expected an integer from 0 to 0" in json.loads(reply.text)["description"]
 
 
-def test_a_container_is_handed_on_as_it_is() -> None:
+def test_a_container_is_passed_on_unchanged() -> None:
     dialect = Deepgram(Options(), REQUEST)
     (start,) = dialect.open()
     assert isinstance(start, commands.Start)

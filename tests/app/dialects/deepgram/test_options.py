@@ -1,4 +1,4 @@
-"""Deepgram's query parameters: what each comes to, and that none is taken and left out of account in silence."""
+"""Deepgram's query parameters: the effect of each, and that the server ignores none silently."""
 
 import contextlib
 
@@ -148,7 +148,7 @@ def test_other_encodings_are_refused(encoding: str) -> None:
     ("asked", "code"),
     [(None, "en"), ("en", "en"), ("en-US", "en"), ("de-CH", "de"), ("DE", "de"), ("zh-HK", "yue")],
 )
-def test_languages_are_taken_with_or_without_a_region(asked: str | None, code: str) -> None:
+def test_languages_may_have_a_region(asked: str | None, code: str) -> None:
     query = [] if asked is None else [("language", asked)]
     assert live(*query).language == code
     assert recorded(*query).language == code

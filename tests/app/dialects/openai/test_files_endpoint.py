@@ -239,7 +239,7 @@ async def test_a_failure_in_the_middle_ends_the_stream(serve: Serve) -> None:
 
 
 async def test_a_waiting_stream_is_kept_alive(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By comments, which clients pass over."""
+    """The server sends comments, which clients ignore."""
     monkeypatch.setattr("app.dialects.openai.files_endpoint.PING_EVERY_S", 0.01)
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
@@ -307,8 +307,8 @@ async def test_silence_has_no_text(serve: Serve) -> None:
     assert (response.json()["text"], response.json()["segments"]) == ("", [])
 
 
-async def test_what_is_not_honoured_is_named(serve: Serve) -> None:
-    """A field that changes nothing here is told in a header, not swallowed."""
+async def test_fields_without_effect_are_named(serve: Serve) -> None:
+    """A header names each field without effect."""
     server = await serve()
     response = await post(server.http, wav(TALK), {"vad_filter": "true", "languages[]": ["en", "de"], "größe": "2"})
     assert response.headers["x-tutti-ignored"] == "gr??e, languages, vad_filter"
@@ -337,7 +337,7 @@ async def test_context_is_carried_where_it_is_asked_for(serve: Serve, asked: str
 async def test_the_temperature_rises_unless_one_is_given(
     serve: Serve, asked: dict[str, Any], temperatures: tuple[float, ...], best_of: int
 ) -> None:
-    """As OpenAI's documentation has it for 0."""
+    """OpenAI documents this for temperature 0."""
     server = await serve()
     response = await post(server.http, wav(TALK), asked)
     assert "x-tutti-ignored" not in response.headers
@@ -408,7 +408,7 @@ async def test_engine_trouble_has_its_status(serve: Serve, error: EngineError, s
     assert response.json()["error"]["code"] == error.code
 
 
-async def test_too_many_uploads_are_told_to_come_back(serve: Serve) -> None:
+async def test_too_many_uploads_are_refused(serve: Serve) -> None:
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber, max_uploads=1)
     first = asyncio.create_task(post(server.http, wav(TALK)))
@@ -503,7 +503,7 @@ async def test_what_is_no_form_is_refused(serve: Serve) -> None:
 
 
 async def test_multipart_in_every_shape(serve: Serve) -> None:
-    """The file before or behind the other fields; the length told or not."""
+    """The file comes before or after the other fields, with or without a content length."""
     server = await serve()
     for is_first, is_chunked in product((True, False), repeat=2):
         body, content_type = multipart(wav(TALK), {"response_format": "text"}, is_first=is_first)

@@ -187,7 +187,7 @@ def test_what_is_unknown_is_named() -> None:
         ([("hotwords", ",".join("a" * 65))], "hotwords"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(fields: list[tuple[str, str]], param: str) -> None:
+def test_wrong_values_are_refused(fields: list[tuple[str, str]], param: str) -> None:
     """With the name of the field, what was expected and what came."""
     with pytest.raises(RequestError) as raised:
         options(*fields)

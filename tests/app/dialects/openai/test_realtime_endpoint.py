@@ -56,7 +56,7 @@ def append(numbers: list[int], silence_s: float) -> str:
 
 
 async def transcribed(socket: ClientConnection) -> str:
-    """Says something, and waits for its text."""
+    """Send speech, and wait for its text."""
     await socket.send(json.dumps(UPDATE))
     await socket.send(append([1, 2, 3], 1.0))
     while (message := await told(socket))["type"] != "conversation.item.input_audio_transcription.completed":
@@ -101,7 +101,7 @@ async def test_a_key_is_needed_where_keys_are_set(serve: Serve) -> None:
 
 @supported(DIALECT, "subprotocols realtime, openai-insecure-api-key.KEY")
 async def test_browsers_offer_the_key_as_a_subprotocol(serve: Serve) -> None:
-    """Which is not said back."""
+    """The server does not echo it."""
     server = await serve(api_keys="k")
     offered = ["realtime", "openai-insecure-api-key.k", "openai-beta.realtime-v1"]
     async with opened(server, subprotocols=offered) as socket:
@@ -119,7 +119,7 @@ async def test_other_subprotocols_are_refused_without_the_key(serve: Serve) -> N
 
 
 @approximated(DIALECT, "429 before the upgrade", how="503 with `Retry-After` when there is no room")
-async def test_no_room_is_said_before_the_upgrade(serve: Serve) -> None:
+async def test_a_full_server_refuses_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with opened(server) as socket:
         await told(socket)
@@ -128,7 +128,7 @@ async def test_no_room_is_said_before_the_upgrade(serve: Serve) -> None:
     assert response.json()["error"]["code"] == "overloaded"
 
 
-async def test_a_large_append_is_taken_and_a_larger_one_refused(serve: Serve) -> None:
+async def test_a_large_append_is_accepted_and_a_larger_one_refused(serve: Serve) -> None:
     """Clients send up to the audio of half a minute at once."""
     server = await serve(max_message_kb=1024)
     async with opened(server) as socket:
@@ -140,7 +140,7 @@ async def test_a_large_append_is_taken_and_a_larger_one_refused(serve: Serve) ->
     assert caught.value.rcvd is not None and caught.value.rcvd.code == CLOSE_TOO_BIG
 
 
-async def test_a_client_that_leaves_leaves_no_work_behind(serve: Serve) -> None:
+async def test_a_client_that_disconnects_cancels_its_work(serve: Serve) -> None:
     """Without a commit, and while its text is still awaited."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
@@ -226,7 +226,7 @@ async def test_the_older_way_to_a_secret_works_too(serve: Serve) -> None:
     assert created["session"]["audio"]["input"]["format"] == {"type": "audio/pcma"}
 
 
-async def test_secrets_are_given_where_nobody_needs_a_key(serve: Serve) -> None:
+async def test_an_open_server_makes_secrets(serve: Serve) -> None:
     """So that a page made for OpenAI's works on a laptop, too."""
     server = await serve()
     value = (await post(server, "client_secrets")).json()["value"]
@@ -259,7 +259,7 @@ async def test_an_expired_secret_is_none(serve: Serve) -> None:
         (b"x" * (MAX_BODY_BYTES + 1), 413, None),
     ],
 )
-async def test_bad_requests_for_secrets_are_told_what_was_expected(
+async def test_bad_requests_for_secrets_are_explained(
     serve: Serve, body: dict[str, Any] | bytes, status: int, param: str | None
 ) -> None:
     server = await serve()

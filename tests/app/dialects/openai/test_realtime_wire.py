@@ -1,4 +1,4 @@
-"""OpenAI Realtime without a network: every option, every event, and what is refused."""
+"""OpenAI Realtime without a network: every option, every event, and every refusal."""
 
 import base64
 from dataclasses import replace
@@ -37,7 +37,7 @@ def open_talk(
 
 
 def update(turn_detection: Any = ..., include: Any = ..., **source: Any) -> dict[str, Any]:
-    """`session.update` in GA's shape, at 16 kHz unless said otherwise."""
+    """`session.update` in the GA shape, at 16 kHz by default."""
     if turn_detection is not ...:
         source["turn_detection"] = turn_detection
     session: dict[str, Any] = {"type": "transcription", "audio": {"input": {"format": PCM_16K} | source}}
@@ -89,7 +89,7 @@ def completed(talk: Talk) -> list[str]:
 
 
 def check_stream(talk: Talk) -> None:
-    """What must hold of everything that a client is told."""
+    """Assert what is true for every stream of server events."""
     ids = [message["event_id"] for message in talk.said]
     assert len(set(ids)) == len(ids)
     deltas: dict[str, str] = {}
@@ -117,7 +117,7 @@ def check_stream(talk: Talk) -> None:
 
 
 @supported(DIALECT, "session.created")
-def test_the_session_is_told_before_anything_is_said() -> None:
+def test_the_server_describes_the_session_first() -> None:
     talk = open_talk()
     (created,) = talk.said
     assert created["type"] == "session.created" and "warnings" not in created
@@ -271,7 +271,7 @@ def test_log_probabilities_are_given_for_words() -> None:
 
 @supported(DIALECT, "conversation.item.input_audio_transcription.failed")
 def test_items_that_cannot_be_read_fail() -> None:
-    """No `error`, after which many clients give up: closing with 1011 tells them to come back."""
+    """There is no `error`, after which many clients give up: the close code 1011 makes them reconnect."""
     talk = open_talk(answers=False)
     talk.say(update(turn_detection=None))
     hear(talk, speech([1, 2]))
@@ -283,8 +283,8 @@ def test_items_that_cannot_be_read_fail() -> None:
     assert talk.closes[0].code == 1011
 
 
-def test_draining_makes_final_what_was_heard() -> None:
-    """Then only the close code says where to go."""
+def test_draining_completes_open_items() -> None:
+    """Only the close code shows that the client should reconnect."""
     talk = open_talk()
     talk.say(update(turn_detection=None))
     hear(talk, speech([1, 2]))
@@ -350,7 +350,7 @@ def test_the_older_shape_is_answered_in_kind() -> None:
     assert kinds(talk.said).count("created") == 1 and not talk.of("conversation.item.added")
 
 
-def test_clients_of_the_older_shape_are_told_of_no_segments() -> None:
+def test_the_older_shape_has_no_segments() -> None:
     """They do not know them, and take events that they do not know for others."""
     talk = open_talk(is_flat=True)
     hear(talk, np.concatenate((TURN, TURN)))
@@ -409,7 +409,7 @@ def test_hints_reach_the_model() -> None:
     assert done["languages"] == [{"code": "en"}]
 
 
-def test_an_english_only_model_may_be_told_that_it_is_english() -> None:
+def test_an_english_only_model_accepts_english() -> None:
     """Clients name the language by default."""
     talk = open_talk(model=replace(MODEL, languages=()))
     talk.say(update(transcription={"language": "en"}))
@@ -475,7 +475,7 @@ def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
 
 @approximated(DIALECT, "server_vad.prefix_padding_ms", how="0 to 1000; a higher value becomes 1000, with a warning")
 @pytest.mark.parametrize(("wanted", "padding_ms"), [(600, 600), (0, 0), (5000, 1000)])
-def test_audio_before_the_speech_is_heard_when_asked(wanted: int, padding_ms: int) -> None:
+def test_padding_before_speech_is_decoded_if_asked_for(wanted: int, padding_ms: int) -> None:
     talk = open_talk()
     (updated,) = talk.say(update(turn_detection={"type": "server_vad", "prefix_padding_ms": wanted}))
     assert source_of(updated)["turn_detection"]["prefix_padding_ms"] == padding_ms
@@ -626,7 +626,7 @@ def test_nothing_is_answered(kind: str) -> None:
     ],
 )
 def test_bad_messages_are_errors_that_change_nothing(message: Any, code: str, param: str | None) -> None:
-    """Nothing of a bad update is taken, and the session goes on."""
+    """A bad update changes nothing, and the session continues."""
     talk = open_talk()
     talk.say(update())
     if isinstance(message, dict) and "event_id" not in message:
@@ -659,7 +659,7 @@ def test_what_is_changed_later_is_for_the_turns_to_come() -> None:
 
 
 def test_the_same_settings_once_more_change_nothing() -> None:
-    """LiveKit says them again whenever it uses a socket again, also in the middle of a turn."""
+    """LiveKit repeats its settings whenever it uses a socket again, also in the middle of a turn."""
     talk = open_talk()
     talk.say(update())
     hear(talk, TURN[:8000])
@@ -677,7 +677,7 @@ def test_the_same_settings_once_more_change_nothing() -> None:
 def test_whatever_the_client_does_deltas_add_up(
     words: list[list[int]], is_manual: bool, events_between: list[str], late: bool
 ) -> None:
-    """Committed items in a chain, each completed once, by the text that its deltas and its segments make."""
+    """Committed items form a chain, and each is completed once, with the text of its deltas and of its segments."""
     talk = open_talk(answers=not late)
     talk.say(update(turn_detection=None if is_manual else {"type": "server_vad"}))
     for numbers, between in zip(words, events_between, strict=False):
@@ -723,10 +723,10 @@ VALUES = st.recursive(
     is_nested=st.booleans(),
 )
 @settings(max_examples=300)
-def test_whatever_is_said_is_answered_or_refused(
+def test_every_update_is_answered_or_refused(
     kind: str, fields: dict[str, Any], source: dict[str, Any], is_nested: bool
 ) -> None:
-    """Exactly one answer to an update, and the session goes on."""
+    """Each update gets exactly one answer, and the session continues."""
     talk = open_talk()
     if is_nested:
         fields = fields | {"session": {"audio": {"input": source}}}

@@ -1,4 +1,4 @@
-"""Calls on a real socket, those who listen to them, and what happens when one of them is gone."""
+"""Calls on a real server, their subscribers, and what happens when one of them disconnects."""
 
 import asyncio
 import base64
@@ -71,8 +71,8 @@ def texts(heard: list[dict[str, Any]], channel: int) -> list[str]:
     return [each["text"] for each in heard if each["type"] == "utterance" and each["channel"] == channel]
 
 
-async def test_both_sides_of_a_call_are_heard_by_a_subscriber(serve: Serve) -> None:
-    """In the native protocol's events, between the call's beginning and its end."""
+async def test_a_subscriber_receives_both_sides_of_a_call(serve: Serve) -> None:
+    """It receives the events of the native protocol, between the beginning and the end of the call."""
     server = await serve()
     async with subscriber(server.address) as listener:
         async with call(server.address) as socket:
@@ -96,7 +96,7 @@ async def test_both_sides_of_a_call_are_heard_by_a_subscriber(serve: Serve) -> N
 
 @pytest.mark.parametrize("stops", [True, False])
 async def test_a_call_that_hangs_up_is_still_made_final(serve: Serve, stops: bool) -> None:
-    """Twilio closes its socket right behind the stop, or loses it; the engine has not answered by then."""
+    """Twilio closes its socket right after `stop`, or loses it, before the engine has answered."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
     async with subscriber(server.address) as listener:
@@ -114,7 +114,7 @@ async def test_a_call_that_hangs_up_is_still_made_final(serve: Serve, stops: boo
 
 @pytest.mark.parametrize(("path", "parameters"), [("/k", {}), ("", {"token": "k"}), ("/k", {"token": "not looked at"})])
 async def test_a_key_is_in_the_path_or_a_parameter(serve: Serve, path: str, parameters: dict[str, str]) -> None:
-    """Twilio passes on no query. Neither of them is shown to anybody else."""
+    """Twilio passes on no query. No subscriber receives either of them."""
     server = await serve(api_keys="k")
     key: dict[str, Any] = {"additional_headers": {"Authorization": "Bearer k"}}
     async with subscriber(server.address, **key) as listener:
@@ -126,7 +126,7 @@ async def test_a_key_is_in_the_path_or_a_parameter(serve: Serve, path: str, para
 
 
 async def test_without_a_key_there_is_no_call(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """Refused before the upgrade if it is in the path, and else with the start; the log has the reason."""
+    """A wrong key in the path is refused before the upgrade, another one after `start`. The log has the reason."""
     server = await serve(api_keys="k")
     for path in ("v1/twilio/x", "v1/calls/CA1"):
         with pytest.raises(InvalidStatus) as refused:
@@ -153,7 +153,7 @@ async def test_a_second_stream_of_a_call_is_refused(serve: Serve) -> None:
         assert texts(await hear_all(listener), 0) == [said([1])]
 
 
-async def test_what_is_wrong_with_a_call_is_told_to_its_subscribers(serve: Serve) -> None:
+async def test_subscribers_receive_the_errors_of_a_call(serve: Serve) -> None:
     server = await serve()
     async with subscriber(server.address) as listener, call(server.address, mediaFormat={"encoding": "audio/opus"}):
         heard = await hear_all(listener)
@@ -161,21 +161,24 @@ async def test_what_is_wrong_with_a_call_is_told_to_its_subscribers(serve: Serve
     assert heard[1]["message"].startswith("mediaFormat: expected ")
 
 
-async def test_a_subscriber_that_is_gone_is_not_missed(serve: Serve) -> None:
-    """Neither by the call nor by the one who stays."""
+async def test_a_subscriber_that_disconnects_disturbs_no_one(serve: Serve) -> None:
+    """Neither the call nor the other subscriber notices."""
     server = await serve()
-    async with subscriber(server.address) as stays:
-        async with subscriber(server.address) as leaves, call(server.address, tracks=["inbound"]) as socket:
-            assert json.loads(await leaves.recv())["type"] == "call_started"
-            leaves.transport.abort()
-            for message in messages(slowly([1, 2])):
-                await socket.send(message)
-            await socket.send('{"event":"stop"}')
-            assert texts(await hear_all(stays), 0) == [said([1, 2])]
+    async with (
+        subscriber(server.address) as stays,
+        subscriber(server.address) as leaves,
+        call(server.address, tracks=["inbound"]) as socket,
+    ):
+        assert json.loads(await leaves.recv())["type"] == "call_started"
+        leaves.transport.abort()
+        for message in messages(slowly([1, 2])):
+            await socket.send(message)
+        await socket.send('{"event":"stop"}')
+        assert texts(await hear_all(stays), 0) == [said([1, 2])]
 
 
-async def test_with_several_gateways_subscribers_are_told_that_they_would_hear_nothing(serve: Serve) -> None:
-    """The call may be at another gateway. With one they are welcome, and calls are always taken."""
+async def test_subscribers_are_refused_with_several_gateways(serve: Serve) -> None:
+    """The call may be at another gateway. Calls themselves are always accepted."""
     server = await serve(shared=Shared(n_gateways=2))
     with pytest.raises(InvalidStatus) as refused:
         await connect(f"ws://{server.address}/v1/calls/CA1")
@@ -185,7 +188,7 @@ async def test_with_several_gateways_subscribers_are_told_that_they_would_hear_n
         pass
 
 
-async def test_a_call_takes_a_place_among_the_sessions(serve: Serve) -> None:
+async def test_a_call_counts_as_a_session(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with call(server.address), subscriber(server.address) as listener:
         await listener.recv()
@@ -194,7 +197,7 @@ async def test_a_call_takes_a_place_among_the_sessions(serve: Serve) -> None:
         assert refused.value.response.status_code == 503
 
 
-async def test_a_draining_server_ends_its_calls_with_what_was_said(serve: Serve) -> None:
+async def test_a_draining_server_ends_its_calls_with_their_text(serve: Serve) -> None:
     server = await serve()
     async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as socket:
         for message in messages(slowly([1, 2])):

@@ -1,4 +1,4 @@
-"""WhisperLive's clients at the root of the server: keys, places, and clients that say nothing."""
+"""WhisperLive's clients at the root of the server: keys, a full server, and silent clients."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ async def hear(socket: ClientConnection) -> dict[str, Any]:
 
 
 async def completed(socket: ClientConnection) -> list[str]:
-    """The texts of the first message with nothing but completed segments."""
+    """The texts in the first message whose segments are all completed."""
     while True:
         segments = (await hear(socket)).get("segments", [])
         if segments and all(segment["completed"] for segment in segments):
@@ -60,7 +60,7 @@ async def test_the_root_is_a_page_and_a_socket(serve: Serve) -> None:
 
 
 async def test_a_client_that_falls_silent_gets_its_last_text(serve: Serve) -> None:
-    """It has no word for the end of an utterance, and no silence follows a file."""
+    """Its protocol has no message that ends an utterance, and no silence follows a file."""
     server = await serve()
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
@@ -96,8 +96,8 @@ async def test_without_a_key_there_is_no_socket(serve: Serve, path: str, options
 
 
 @pytest.mark.parametrize("first", [None, "hello", b"\0\0"])
-async def test_one_too_many_is_told_to_wait(serve: Serve, first: str | bytes | None) -> None:
-    """By name where it has told it, then left to go by itself."""
+async def test_a_client_waits_when_the_server_is_full(serve: Serve, first: str | bytes | None) -> None:
+    """The message carries the `uid`, if the client sent one. Then the client disconnects by itself."""
     server = await serve(max_sessions=1)
     async with client(server.address), connect(f"ws://{server.address}") as late:
         await late.send(json.dumps(OPTIONS) if first is None else first)
@@ -107,7 +107,7 @@ async def test_one_too_many_is_told_to_wait(serve: Serve, first: str | bytes | N
 
 
 async def test_a_draining_server_sends_its_clients_elsewhere(serve: Serve) -> None:
-    """With what they said, and without an error, after which they would not come back."""
+    """They receive their text first, and no error, after which they would not reconnect."""
     server = await serve()
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
