@@ -64,12 +64,13 @@ class Host:
         self._stack = AsyncExitStack()
         self._engine = self._run(self._stack.enter_async_context(_engine()), START_TIMEOUT_S)
 
-    def start(self, **values: object) -> tuple[Running, AsyncExitStack]:
+    def start(self, **values: Any) -> tuple[Running, AsyncExitStack]:
         """A server with these settings; `stop` takes the stack."""
-        return self._run(
+        started: tuple[Running, AsyncExitStack] = self._run(
             self._start(Settings(**{"port": 0, "max_ahead_s": 600.0, "max_final_wait_s": 1000.0, **values})),
             START_TIMEOUT_S,
         )
+        return started
 
     def stop(self, stack: AsyncExitStack) -> None:
         self._run(stack.aclose(), STOP_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """Deepgram's own SDKs for Python and JavaScript, live and for recordings, with nothing changed but the base URL."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -145,7 +145,7 @@ async def test_the_async_client_transcribes_what_comes_in_chunks(server: Running
     """Raw audio has no header: the query names its encoding."""
     audio = encoded(read("train"), "alaw", 8000)
 
-    async def chunks():
+    async def chunks() -> AsyncIterator[bytes]:
         for at in range(0, len(audio), 1000):
             yield audio[at : at + 1000]
             await asyncio.sleep(0)
@@ -174,7 +174,7 @@ def test_errors_of_recordings_have_their_classes(locked_server: Running) -> None
     assert (unknown.value.status_code, unknown.value.body["err_code"]) == (401, "INVALID_AUTH")
 
 
-def test_a_server_without_room_says_so(start_server) -> None:
+def test_a_server_without_room_says_so(start_server: Callable[..., Running]) -> None:
     """For recordings and live alike; what the SDKs wait for before they try again is in the header."""
     server = start_server(max_sessions=1, max_uploads=1)
     with connected(server) as client, server_is_full(server):
@@ -207,14 +207,14 @@ async def test_errors_of_streams_have_their_classes(locked_server: Running) -> N
     assert refused.value.response.status_code == 401
     assert refused.value.response.headers["dg-error"]
     async with httpx.AsyncClient() as http:
-        client = AsyncDeepgramClient(api_key="wrong", environment=environment(locked_server), httpx_client=http)
+        wrong = AsyncDeepgramClient(api_key="wrong", environment=environment(locked_server), httpx_client=http)
         with pytest.raises(ApiError) as unknown:
-            async with client.listen.v1.connect(**LIVE):
+            async with wrong.listen.v1.connect(**LIVE):
                 pass
         assert unknown.value.status_code == 401
-        client = AsyncDeepgramClient(api_key=KEY, environment=environment(locked_server), httpx_client=http)
+        right = AsyncDeepgramClient(api_key=KEY, environment=environment(locked_server), httpx_client=http)
         with pytest.raises(ApiError) as bad:
-            async with client.listen.v1.connect(model="nova-3", encoding="g729"):
+            async with right.listen.v1.connect(model="nova-3", encoding="g729"):
                 pass
         assert bad.value.status_code == 400
 
@@ -235,7 +235,7 @@ def test_a_token_takes_the_place_of_the_key(locked_server: Running) -> None:
 
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
-def test_javascript(locked_server: Running, node, tmp_path: Path) -> None:
+def test_javascript(locked_server: Running, node: Callable[..., Any], tmp_path: Path) -> None:
     """A stream that is closed cleanly is not opened again; a recording goes out as it is read."""
     live = {"model": "nova-3", "encoding": "linear16", "sample_rate": 16000, "interim_results": "true"}
     call = {

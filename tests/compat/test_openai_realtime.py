@@ -66,7 +66,7 @@ def until_completed(connection: Any) -> list[Any]:
 @supported(DIALECT, COMPLETED)
 def test_turns_end_by_themselves(server: Running) -> None:
     """The synchronous client, as its documentation has it, with everything that it can set."""
-    session = {
+    session: Any = {
         "type": "transcription",
         "audio": {
             "input": {
@@ -137,7 +137,7 @@ async def test_the_client_ends_turns_of_telephone_audio(server: Running, kind: s
 def test_the_client_of_the_beta(server: Running) -> None:
     """With its flat session, and the events that it knows."""
     client = openai.OpenAI(base_url=f"{server.http}/v1", websocket_base_url=f"{server.ws}/v1", api_key="any")
-    session = {
+    session: Any = {
         "input_audio_format": "pcm16",
         "input_audio_transcription": {"model": "whisper-1", "language": "en"},
         "turn_detection": {"type": "server_vad", "silence_duration_ms": 600},
@@ -161,7 +161,7 @@ def test_a_mistake_is_an_error_event_and_no_end(server: Running) -> None:
         openai.OpenAI(base_url=f"{server.http}/v1", api_key="any") as client,
         client.realtime.connect(extra_query={"intent": "transcription"}) as connection,
     ):
-        bad = {"type": "transcription", "audio": {"input": {"transcription": {"language": "tlh"}}}}
+        bad: Any = {"type": "transcription", "audio": {"input": {"transcription": {"language": "tlh"}}}}
         connection.session.update(session=bad, event_id="mine")
         told = [connection.recv(), connection.recv()]
         check_events(told)
@@ -182,7 +182,7 @@ def test_a_wrong_key_is_refused_before_the_upgrade(locked_server: Running) -> No
 
 def test_a_client_secret_takes_the_place_of_a_key(locked_server: Running) -> None:
     """Made by the server of a page, used by the page."""
-    session = {
+    session: Any = {
         "type": "transcription",
         "audio": {"input": {"transcription": {"language": "en"}, "turn_detection": None}},
     }
@@ -223,7 +223,9 @@ def tls_server(start_server: Callable[..., Running], tls_files: dict[str, str]) 
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
 @pytest.mark.parametrize("kind", ["ws", "browser"])
-def test_javascript(tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node, kind: str) -> None:
+def test_javascript(
+    tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node: Callable[..., Any], kind: str
+) -> None:
     """It dials wss always; in a browser the key is a subprotocol."""
     told = in_javascript(tls_server, tls_files, tmp_path, node, kind, KEY)
     assert [event["transcript"] for event in told if event["type"] == COMPLETED] == [TEXTS["train"]]
@@ -234,7 +236,9 @@ def test_javascript(tls_server: Running, tls_files: dict[str, str], tmp_path: Pa
 
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
-def test_javascript_reports_a_wrong_key(tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node) -> None:
+def test_javascript_reports_a_wrong_key(
+    tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node: Callable[..., Any]
+) -> None:
     (told,) = in_javascript(tls_server, tls_files, tmp_path, node, "ws", "wrong")
     assert told["error"]["name"] == "OpenAIRealtimeError" and "401" in told["error"]["message"]
 
@@ -264,6 +268,9 @@ def recording(folder: Path, sample_rate: int) -> str:
     return str(path)
 
 
-def in_javascript(server: Running, tls: dict[str, str], folder: Path, node, kind: str, key: str) -> list[Any]:
+def in_javascript(
+    server: Running, tls: dict[str, str], folder: Path, node: Callable[..., Any], kind: str, key: str
+) -> list[Any]:
     path, url = recording(folder, 24_000), f"https://{server.address}/v1"
-    return node("realtime.mjs", kind=kind, caPath=tls["ca"], baseURL=url, apiKey=key, audioPath=path)
+    events: list[Any] = node("realtime.mjs", kind=kind, caPath=tls["ca"], baseURL=url, apiKey=key, audioPath=path)
+    return events

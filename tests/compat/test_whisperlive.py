@@ -59,7 +59,7 @@ def client(tmp_path: Path) -> Callable[..., Any]:
 
 @supported("whisperlive", "send_last_n_segments")
 @supported("whisperlive", "float32 audio")
-def test_the_package_transcribes_a_file(server: Running, client, tmp_path: Path) -> None:
+def test_the_package_transcribes_a_file(server: Running, client: Callable[..., Any], tmp_path: Path) -> None:
     """The whole text without an END_OF_AUDIO before it, each segment once, in its list and in its subtitles."""
     srt = tmp_path / "out.srt"
     options = {"lang": "en", "send_last_n_segments": 3}
@@ -76,7 +76,7 @@ def test_the_package_transcribes_a_file(server: Running, client, tmp_path: Path)
 
 
 @supported("whisperlive", "END_OF_AUDIO")
-def test_the_package_streams(server: Running, client, tmp_path: Path) -> None:
+def test_the_package_streams(server: Running, client: Callable[..., Any], tmp_path: Path) -> None:
     """What is sent is committed when the client closes, which waits for that."""
     pcm = tmp_path / "call.raw"
     pcm.write_bytes(read("call").tobytes())
@@ -89,7 +89,7 @@ def test_the_package_streams(server: Running, client, tmp_path: Path) -> None:
 
 
 @supported("whisperlive", "token")
-def test_the_package_is_let_in_with_a_key(locked_server: Running, client, tmp_path: Path) -> None:
+def test_the_package_is_let_in_with_a_key(locked_server: Running, client: Callable[..., Any], tmp_path: Path) -> None:
     """Its client has no option for a key, but its port may be followed by a query."""
     pcm = tmp_path / "hello.raw"
     pcm.write_bytes(read("hello").tobytes())
@@ -100,7 +100,9 @@ def test_the_package_is_let_in_with_a_key(locked_server: Running, client, tmp_pa
 
 
 @supported("whisperlive", "WAIT")
-def test_the_package_waits_when_the_server_is_full(start_server, client, tmp_path: Path) -> None:
+def test_the_package_waits_when_the_server_is_full(
+    start_server: Callable[..., Running], client: Callable[..., Any], tmp_path: Path
+) -> None:
     """When the server is full. The client then disconnects by itself."""
     full = start_server(max_sessions=1)
     pcm = tmp_path / "hello.raw"
