@@ -1,21 +1,23 @@
 """Health, metrics, models and the page."""
 
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from tests.app.conftest import Serve
 from tests.fakes import MODEL, FakeTranscriber
 
 
-async def get(url: str, **options) -> httpx.Response:
+async def get(url: str, **options: Any) -> httpx.Response:
     async with httpx.AsyncClient() as client:
         return await client.get(url, **options)
 
 
-async def test_ready_while_sessions_are_welcome(serve) -> None:
+async def test_ready_while_sessions_are_welcome(serve: Serve) -> None:
     transcriber = FakeTranscriber()
     server = await serve(transcriber)
     assert (await get(f"{server.http}/healthz")).status_code == 200
@@ -26,7 +28,7 @@ async def test_ready_while_sessions_are_welcome(serve) -> None:
     assert (await get(f"{server.http}/readyz")).status_code == 503
 
 
-async def test_metrics_are_in_prometheus_format(serve) -> None:
+async def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
     server = await serve()
     response = await get(f"{server.http}/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -39,7 +41,7 @@ async def test_metrics_are_in_prometheus_format(serve) -> None:
         assert name in response.text
 
 
-async def test_models_lists_the_one_that_is_served(serve) -> None:
+async def test_models_lists_the_one_that_is_served(serve: Serve) -> None:
     server = await serve(api_keys="k")
     assert (await get(f"{server.http}/v1/models")).status_code == 401
     response = await get(f"{server.http}/v1/models", headers={"Authorization": "Bearer k"})
@@ -48,7 +50,7 @@ async def test_models_lists_the_one_that_is_served(serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/static/captions.js", "/static/tutti/index.js", "/static/tutti/worklet.js"])
-async def test_the_page_is_served_with_all_it_needs(serve, path: str) -> None:
+async def test_the_page_is_served_with_all_it_needs(serve: Serve, path: str) -> None:
     server = await serve()
     response = await get(server.http + path)
     assert response.status_code == 200
@@ -56,21 +58,21 @@ async def test_the_page_is_served_with_all_it_needs(serve, path: str) -> None:
         assert "default-src 'self'" in response.headers["content-security-policy"]
 
 
-async def test_unknown_paths_are_not_found(serve) -> None:
+async def test_unknown_paths_are_not_found(serve: Serve) -> None:
     server = await serve()
     response = await get(f"{server.http}/v2/nothing")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
 
 
-async def test_other_methods_are_named(serve) -> None:
+async def test_other_methods_are_named(serve: Serve) -> None:
     server = await serve()
     response = await get(f"{server.http}/v1/audio/transcriptions")
     assert (response.status_code, response.headers["allow"]) == (405, "POST")
     assert response.json()["error"]["code"] == "method_not_allowed"
 
 
-async def test_a_model_is_found_by_its_name(serve) -> None:
-    """Names of the hub have a slash, which clients escape."""
+async def test_a_model_is_found_by_its_name(serve: Serve) -> None:
+    """Names from the hub contain a slash, which clients escape."""
     server = await serve(FakeTranscriber(info=replace(MODEL, name="openai/whisper-small")), api_keys="k")
     headers = {"Authorization": "Bearer k"}
     response = await get(f"{server.http}/v1/models/openai%2Fwhisper-small", headers=headers)
@@ -81,21 +83,21 @@ async def test_a_model_is_found_by_its_name(serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/models", "/v1/audio/transcriptions", "/v2/nothing"])
-async def test_every_answer_has_an_id_of_its_own(serve, path: str) -> None:
+async def test_every_answer_has_an_id_of_its_own(serve: Serve, path: str) -> None:
     server = await serve()
     first, second = [(await get(server.http + path)).headers["x-request-id"] for _ in range(2)]
     assert first.startswith("req_") and first != second
 
 
-async def test_a_refused_socket_has_an_id(serve) -> None:
+async def test_a_refused_socket_has_an_id(serve: Serve) -> None:
     server = await serve(api_keys="k")
     with pytest.raises(InvalidStatus) as raised:
         await connect(server.stream)
     assert raised.value.response.headers["x-request-id"].startswith("req_")
 
 
-async def test_a_route_that_fails_is_answered(serve) -> None:
-    """With a server error that names the request, and nothing of its insides; the server goes on."""
+async def test_a_route_that_fails_is_answered(serve: Serve) -> None:
+    """The error names the request and nothing of the server's insides, and the server continues."""
     server = await serve()
     del server.service.shared
     response = await get(f"{server.http}/v1/models")

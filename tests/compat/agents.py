@@ -1,5 +1,6 @@
-"""Classes of frameworks for voice agents, run in scripts of `tests/compat/python`: the frameworks bring much along, so
-they are used where they are installed.
+"""Runs the scripts of `tests/compat/python`, which use the classes of frameworks for voice agents.
+
+The frameworks have many dependencies, so a test is skipped where its framework is not installed.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""What a test shows of a documented option of a dialect, said by a decorator on the test.
+"""Decorators that mark what a test shows about a documented option of a dialect.
 
-`tests/compat/table.py` makes `docs/compatibility.md` of these marks. An option without a test is not in the table.
+`tests/compat/table.py` makes `docs/compatibility.md` from these marks. An option without a test is not on the page.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ DIALECTS = {
     "whisperlive": "WhisperLive",
     "twilio": "Twilio media streams",
 }
-"""Names for the decorators, and headings of the table, in its order."""
+"""The name of each dialect for the decorators, and its heading on the page, in the order of the page."""
 
 
 @dataclass(frozen=True, order=True)
 class Claim:
-    """One row of the table."""
+    """One line of the page."""
 
     dialect: str
     option: str
@@ -37,12 +37,12 @@ def supported(dialect: str, option: str) -> pytest.MarkDecorator:
 
 
 def approximated(dialect: str, option: str, *, how: str) -> pytest.MarkDecorator:
-    """The option is taken, and does something close to what its vendor documents."""
+    """The option does something close to what its vendor documents."""
     return _mark(Claim(dialect, option, "approximated", how))
 
 
 def refused(dialect: str, option: str, *, how: str) -> pytest.MarkDecorator:
-    """The option has no effect, which the client is told: by an error, a warning or a header."""
+    """The option has no effect, and an error, a warning or a header tells the client."""
     return _mark(Claim(dialect, option, "refused", how))
 
 

@@ -64,12 +64,13 @@ class Host:
         self._stack = AsyncExitStack()
         self._engine = self._run(self._stack.enter_async_context(_engine()), START_TIMEOUT_S)
 
-    def start(self, **values: object) -> tuple[Running, AsyncExitStack]:
+    def start(self, **values: Any) -> tuple[Running, AsyncExitStack]:
         """A server with these settings; `stop` takes the stack."""
-        return self._run(
+        started: tuple[Running, AsyncExitStack] = self._run(
             self._start(Settings(**{"port": 0, "max_ahead_s": 600.0, "max_final_wait_s": 1000.0, **values})),
             START_TIMEOUT_S,
         )
+        return started
 
     def stop(self, stack: AsyncExitStack) -> None:
         self._run(stack.aclose(), STOP_TIMEOUT_S)
@@ -111,7 +112,7 @@ async def _running(settings: Settings, engine: Engine) -> Any:
 
 @pytest.fixture(scope="session")
 def host() -> Iterator[Host]:
-    """At the end the engine must have let go of every window."""
+    """At the end, no window may be open in the engine."""
     host = Host()
     yield host
     host.close()
@@ -119,7 +120,7 @@ def host() -> Iterator[Host]:
 
 @pytest.fixture(scope="session")
 def server(host: Host) -> Iterator[Running]:
-    """A server that asks nobody for a key."""
+    """A server that needs no key."""
     running, stack = host.start()
     yield running
     host.stop(stack)

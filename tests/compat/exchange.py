@@ -1,4 +1,4 @@
-"""Golden exchanges: what a client of a dialect says and what it is answered, with no network and no clock.
+"""Golden exchanges: the messages between a client of a dialect and the server, without a network and a clock.
 
 A file under `tests/compat/golden/DIALECT/` is a list of steps. The client's are `{"text": message}`, `{"binary": text}`
 and `{"speech": [word, ...], "silence_s": seconds}`, which is the made-up speech of `tests/fakes.py`; between them stand

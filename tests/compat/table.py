@@ -1,6 +1,6 @@
-"""`docs/compatibility.md`, made of the marks that tests carry: `python -m tests.compat.table` writes it.
+"""Writes `docs/compatibility.md` from the marks on tests: `python -m tests.compat.table`.
 
-The tests are collected by pytest, not run; that they pass is seen in the same run that checks the page.
+It collects the tests and does not run them. A test run checks the page, and that the tests pass.
 """
 
 import io
@@ -15,12 +15,17 @@ from tests.compat.conformance import DIALECTS, Claim
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "compatibility.md"
-# What a module with marks imports; the rest of the suite need not be collected.
 MARKS = "tests.compat.conformance"
-HEAD = """# What works of other services' APIs
+"""The import of every test module with marks. Other modules need not be collected."""
+HEAD = """# Compatibility with other services' APIs
 
-Made of the tests by `python -m tests.compat.table`: every line is what a test shows. *Supported* does what the vendor
-documents, *approximated* something close to it, and *refused* has no effect, which the client is told.
+`python -m tests.compat.table` writes this page from the tests: a test shows each line.
+
+| word | meaning |
+|---|---|
+| supported | The option does what its vendor documents. |
+| approximated | The option does something close to it. |
+| refused | The option has no effect, and an error, a warning or a header tells the client. |
 """
 
 
@@ -31,24 +36,24 @@ class _Collected:
         self.claims: set[Claim] = set()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        # Before any test is deselected, whatever the machine has.
+        """Keep the claims before pytest deselects the tests that this machine cannot run."""
         self.claims = {mark.args[0] for item in items for mark in item.iter_markers("option")}
 
 
 def collected() -> set[Claim]:
-    """The claims of all tests. Call it in a process of its own: pytest does not nest.
+    """The claims of all tests. Call it in a process of its own, because pytest does not nest.
 
     Raises:
         RuntimeError: a test module cannot be imported.
     """
     collector = _Collected()
-    said = io.StringIO()
+    output = io.StringIO()
     modules = [str(path) for path in sorted((REPOSITORY / "tests").rglob("test_*.py")) if MARKS in path.read_text()]
-    with redirect_stdout(said):
+    with redirect_stdout(output):
         arguments = ["--collect-only", "--quiet", "--assert=plain", "-p", "no:cacheprovider", *modules]
         code = pytest.main(["--rootdir", str(REPOSITORY), *arguments], plugins=[collector])
     if code != pytest.ExitCode.OK:
-        raise RuntimeError(f"the tests cannot be collected\n{said.getvalue()}")
+        raise RuntimeError(f"the tests cannot be collected\n{output.getvalue()}")
     return collector.claims
 
 
@@ -56,7 +61,7 @@ def page(claims: Iterable[Claim]) -> str:
     """The page as Markdown.
 
     Raises:
-        ValueError: tests say different things of one option.
+        ValueError: two tests contradict each other about one option.
     """
     rows: dict[str, dict[str, Claim]] = {dialect: {} for dialect in DIALECTS}
     for claim in sorted(claims):
@@ -76,7 +81,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or with `--check` say whether it is up to date."""
+    """Write the page; with `--check`, only compare it, and return 1 if it is out of date."""
     written = page(collected())
     if sys.argv[1:] == ["--check"]:
         return 0 if PAGE.read_text() == written else 1

@@ -1,4 +1,4 @@
-"""The table of what works is what the tests say."""
+"""`docs/compatibility.md` says what the marks of the tests say."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ COMMAND_TIMEOUT_S = 60
 
 
 def test_the_page_is_up_to_date() -> None:
-    """`docs/compatibility.md` is what the marks of the tests make; `python -m tests.compat.table` writes it."""
+    """`docs/compatibility.md` matches the marks; `python -m tests.compat.table` writes it."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.compat.table", "--check"],
         cwd=REPOSITORY,
@@ -25,8 +25,8 @@ def test_the_page_is_up_to_date() -> None:
     assert done.returncode == 0, f"run `python -m tests.compat.table`\n{done.stdout}{done.stderr}"
 
 
-def test_a_row_is_made_of_each_option() -> None:
-    """Once, however many tests show it, under the heading of its dialect."""
+def test_each_option_has_one_line() -> None:
+    """Under the heading of its dialect, however many tests show it."""
     marks = [
         supported("openai-rest", "file"),
         supported("openai-rest", "file"),
@@ -60,5 +60,5 @@ def test_a_mark_names_a_dialect_an_option_and_how() -> None:
 
 
 def test_the_lock_file_names_no_registry() -> None:
-    """Anybody's registry can be used: the lock file has versions and hashes, no addresses of packages."""
+    """The lock file has versions and hashes, and no addresses of packages, so any registry can be used."""
     assert '"resolved"' not in (Path(__file__).parent / "js" / "package-lock.json").read_text()

@@ -1,7 +1,7 @@
 """Deepgram's own SDKs for Python and JavaScript, live and for recordings, with nothing changed but the base URL."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -42,7 +42,7 @@ def connected(server: Running, key: str = "any") -> Iterator[DeepgramClient]:
 
 
 def missing(value: object, path: str = "") -> list[str]:
-    """Fields that the SDK's types require and that did not come; it says nothing of them itself."""
+    """Fields that the SDK's types require and that are missing. The SDK itself does not report them."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         lacks = [f"{path}.{name}" for name, field in fields.items() if field.is_required()]
@@ -142,10 +142,10 @@ def test_the_blocking_client_transcribes(server: Running) -> None:
 
 
 async def test_the_async_client_transcribes_what_comes_in_chunks(server: Running) -> None:
-    """And without a header: its encoding is said in the query."""
+    """Raw audio has no header: the query names its encoding."""
     audio = encoded(read("train"), "alaw", 8000)
 
-    async def chunks():
+    async def chunks() -> AsyncIterator[bytes]:
         for at in range(0, len(audio), 1000):
             yield audio[at : at + 1000]
             await asyncio.sleep(0)
@@ -174,7 +174,7 @@ def test_errors_of_recordings_have_their_classes(locked_server: Running) -> None
     assert (unknown.value.status_code, unknown.value.body["err_code"]) == (401, "INVALID_AUTH")
 
 
-def test_a_server_without_room_says_so(start_server) -> None:
+def test_a_server_without_room_says_so(start_server: Callable[..., Running]) -> None:
     """For recordings and live alike; what the SDKs wait for before they try again is in the header."""
     server = start_server(max_sessions=1, max_uploads=1)
     with connected(server) as client, server_is_full(server):
@@ -198,20 +198,23 @@ def server_is_full(server: Running) -> Iterator[None]:
 
 async def test_errors_of_streams_have_their_classes(locked_server: Running) -> None:
     """The blocking client lets the error of its WebSocket library through."""
-    with connected(locked_server, "wrong") as client:
-        with pytest.raises(InvalidStatus) as refused, client.listen.v1.connect(**LIVE):
-            pass
+    with (
+        connected(locked_server, "wrong") as client,
+        pytest.raises(InvalidStatus) as refused,
+        client.listen.v1.connect(**LIVE),
+    ):
+        pass
     assert refused.value.response.status_code == 401
     assert refused.value.response.headers["dg-error"]
     async with httpx.AsyncClient() as http:
-        client = AsyncDeepgramClient(api_key="wrong", environment=environment(locked_server), httpx_client=http)
+        wrong = AsyncDeepgramClient(api_key="wrong", environment=environment(locked_server), httpx_client=http)
         with pytest.raises(ApiError) as unknown:
-            async with client.listen.v1.connect(**LIVE):
+            async with wrong.listen.v1.connect(**LIVE):
                 pass
         assert unknown.value.status_code == 401
-        client = AsyncDeepgramClient(api_key=KEY, environment=environment(locked_server), httpx_client=http)
+        right = AsyncDeepgramClient(api_key=KEY, environment=environment(locked_server), httpx_client=http)
         with pytest.raises(ApiError) as bad:
-            async with client.listen.v1.connect(model="nova-3", encoding="g729"):
+            async with right.listen.v1.connect(model="nova-3", encoding="g729"):
                 pass
         assert bad.value.status_code == 400
 
@@ -232,7 +235,7 @@ def test_a_token_takes_the_place_of_the_key(locked_server: Running) -> None:
 
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
-def test_javascript(locked_server: Running, node, tmp_path: Path) -> None:
+def test_javascript(locked_server: Running, node: Callable[..., Any], tmp_path: Path) -> None:
     """A stream that is closed cleanly is not opened again; a recording goes out as it is read."""
     live = {"model": "nova-3", "encoding": "linear16", "sample_rate": 16000, "interim_results": "true"}
     call = {
@@ -277,7 +280,7 @@ def test_livekit(locked_server: Running, tmp_path: Path) -> None:
 
 @supported("deepgram-live", "pipecat-ai: DeepgramSTTService")
 def test_pipecat(locked_server: Running, tmp_path: Path) -> None:
-    """Its service, which says Finalize where a turn ends and waits for the answer."""
+    """Its service sends Finalize at the end of a turn, and waits for the answer."""
     options = {"api_key": KEY, "base_url": locked_server.http}
     told = run_agent("pipecat_deepgram.py", "pipecat.services.deepgram", path=recording(tmp_path), **options)
     assert told["finals"] == [[TEXTS["train"], True]]

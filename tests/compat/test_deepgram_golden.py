@@ -30,14 +30,16 @@ QUERIES = {
 }
 SHOWS = {
     "interims": [
-        approximated(LIVE, "interim_results", how="without words and their times, which only finals have"),
+        approximated(LIVE, "interim_results", how="interim results have no words with times; final results do"),
         supported(LIVE, "vad_events"),
     ],
     "utterance_end": [
-        approximated(LIVE, "utterance_end_ms", how="counted from the last final word, once its utterance has ended")
+        approximated(LIVE, "utterance_end_ms", how="counted from the last final word, after its utterance has ended")
     ],
     "finalize": [supported(LIVE, "Finalize")],
-    "configure": [approximated(LIVE, "Configure", how="`keyterms`, and `punctuate` or `smart_format` as `features`")],
+    "configure": [
+        approximated(LIVE, "Configure", how="changes `keyterms`, and `punctuate` and `smart_format` in `features`")
+    ],
 }
 """What of the options an exchange shows."""
 

@@ -31,7 +31,7 @@ SEGMENT = "conversation.item.input_audio_transcription.segment"
 
 
 def spoken(name: str, encoding: str = "pcm_s16le", sample_rate: int = 24_000, silence_s: float = 1.0) -> list[str]:
-    """A recording and silence behind it, in pieces of base64 as clients send them."""
+    """A recording and then silence, in pieces of base64, as clients send them."""
     samples = np.concatenate((read(name), np.zeros(round(16_000 * silence_s), dtype="<i2")))
     data = encoded(samples, encoding, sample_rate)
     size = len(data) // 40 + 1
@@ -66,7 +66,7 @@ def until_completed(connection: Any) -> list[Any]:
 @supported(DIALECT, COMPLETED)
 def test_turns_end_by_themselves(server: Running) -> None:
     """The synchronous client, as its documentation has it, with everything that it can set."""
-    session = {
+    session: Any = {
         "type": "transcription",
         "audio": {
             "input": {
@@ -78,12 +78,14 @@ def test_turns_end_by_themselves(server: Running) -> None:
         },
         "include": ["item.input_audio_transcription.logprobs"],
     }
-    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any") as client:
-        with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
-            connection.session.update(session=session)
-            for piece in spoken("train"):
-                connection.input_audio_buffer.append(audio=piece)
-            told = until_completed(connection)
+    with (
+        openai.OpenAI(base_url=f"{server.http}/v1", api_key="any") as client,
+        client.realtime.connect(extra_query={"intent": "transcription"}) as connection,
+    ):
+        connection.session.update(session=session)
+        for piece in spoken("train"):
+            connection.input_audio_buffer.append(audio=piece)
+        told = until_completed(connection)
     assert check_events(told) == TEXTS["train"]
     kinds = [event.type.rpartition(".")[2] for event in told]
     assert kinds[:3] == ["created", "updated", "speech_started"]
@@ -108,21 +110,23 @@ async def test_the_client_ends_turns_of_telephone_audio(server: Running, kind: s
         "transcription": {"model": "whisper-1", "language": "en"},
         "turn_detection": None,
     }
-    async with openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any") as client:
-        async with client.realtime.connect(model="gpt-realtime") as connection:
-            await connection.session.update(session={"type": "transcription", "audio": {"input": source}})
-            told = []
-            for name in ("hello", "train"):
-                for piece in spoken(name, encoding, 8000, silence_s=0.2):
-                    await connection.input_audio_buffer.append(audio=piece)
-                if name == "hello":
-                    await connection.input_audio_buffer.clear()
-            await connection.input_audio_buffer.commit()
-            async for event in connection:
-                told.append(event)
-                assert event.type != "error", event
-                if event.type == COMPLETED:
-                    break
+    async with (
+        openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any") as client,
+        client.realtime.connect(model="gpt-realtime") as connection,
+    ):
+        await connection.session.update(session={"type": "transcription", "audio": {"input": source}})
+        told = []
+        for name in ("hello", "train"):
+            for piece in spoken(name, encoding, 8000, silence_s=0.2):
+                await connection.input_audio_buffer.append(audio=piece)
+            if name == "hello":
+                await connection.input_audio_buffer.clear()
+        await connection.input_audio_buffer.commit()
+        async for event in connection:
+            told.append(event)
+            assert event.type != "error", event
+            if event.type == COMPLETED:
+                break
     heard = check_events(told)
     assert words(heard)[1:] == words(TEXTS["train"])[1:]
     committed = [event for event in told if event.type == "input_audio_buffer.committed"]
@@ -133,7 +137,7 @@ async def test_the_client_ends_turns_of_telephone_audio(server: Running, kind: s
 def test_the_client_of_the_beta(server: Running) -> None:
     """With its flat session, and the events that it knows."""
     client = openai.OpenAI(base_url=f"{server.http}/v1", websocket_base_url=f"{server.ws}/v1", api_key="any")
-    session = {
+    session: Any = {
         "input_audio_format": "pcm16",
         "input_audio_transcription": {"model": "whisper-1", "language": "en"},
         "turn_detection": {"type": "server_vad", "silence_duration_ms": 600},
@@ -153,23 +157,24 @@ def test_the_client_of_the_beta(server: Running) -> None:
 
 def test_a_mistake_is_an_error_event_and_no_end(server: Running) -> None:
     """With the client's id of the event; what raises is the SDK's own class."""
-    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any") as client:
-        with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
-            bad = {"type": "transcription", "audio": {"input": {"transcription": {"language": "tlh"}}}}
-            connection.session.update(session=bad, event_id="mine")
-            told = [connection.recv(), connection.recv()]
-            check_events(told)
-            assert told[1].type == "error" and told[1].error.event_id == "mine"
-            assert told[1].error.param == "session.audio.input.transcription.language"
-            connection.session.update(session={"type": "transcription"})
-            assert connection.recv().type == "session.updated"
+    with (
+        openai.OpenAI(base_url=f"{server.http}/v1", api_key="any") as client,
+        client.realtime.connect(extra_query={"intent": "transcription"}) as connection,
+    ):
+        bad: Any = {"type": "transcription", "audio": {"input": {"transcription": {"language": "tlh"}}}}
+        connection.session.update(session=bad, event_id="mine")
+        told = [connection.recv(), connection.recv()]
+        check_events(told)
+        assert told[1].type == "error" and told[1].error.event_id == "mine"
+        assert told[1].error.param == "session.audio.input.transcription.language"
+        connection.session.update(session={"type": "transcription"})
+        assert connection.recv().type == "session.updated"
 
 
 def test_a_wrong_key_is_refused_before_the_upgrade(locked_server: Running) -> None:
     with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key="wrong") as client:
-        with pytest.raises(InvalidStatus) as caught:
-            with client.realtime.connect(extra_query={"intent": "transcription"}):
-                pass
+        with pytest.raises(InvalidStatus) as caught, client.realtime.connect(extra_query={"intent": "transcription"}):
+            pass
         assert caught.value.response.status_code == 401
         with pytest.raises(openai.AuthenticationError):
             client.realtime.client_secrets.create()
@@ -177,7 +182,7 @@ def test_a_wrong_key_is_refused_before_the_upgrade(locked_server: Running) -> No
 
 def test_a_client_secret_takes_the_place_of_a_key(locked_server: Running) -> None:
     """Made by the server of a page, used by the page."""
-    session = {
+    session: Any = {
         "type": "transcription",
         "audio": {"input": {"transcription": {"language": "en"}, "turn_detection": None}},
     }
@@ -189,9 +194,11 @@ def test_a_client_secret_takes_the_place_of_a_key(locked_server: Running) -> Non
         with pytest.raises(openai.BadRequestError) as caught:
             client.realtime.client_secrets.create(expires_after={"anchor": "created_at", "seconds": 1})
         assert caught.value.param == "expires_after.seconds"
-    with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key=secret.value) as client:
-        with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
-            created = connection.recv()
+    with (
+        openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key=secret.value) as client,
+        client.realtime.connect(extra_query={"intent": "transcription"}) as connection,
+    ):
+        created = connection.recv()
     assert created.session.audio.input.turn_detection is None
     assert created.session.audio.input.transcription.language == "en"
 
@@ -216,7 +223,9 @@ def tls_server(start_server: Callable[..., Running], tls_files: dict[str, str]) 
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
 @pytest.mark.parametrize("kind", ["ws", "browser"])
-def test_javascript(tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node, kind: str) -> None:
+def test_javascript(
+    tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node: Callable[..., Any], kind: str
+) -> None:
     """It dials wss always; in a browser the key is a subprotocol."""
     told = in_javascript(tls_server, tls_files, tmp_path, node, kind, KEY)
     assert [event["transcript"] for event in told if event["type"] == COMPLETED] == [TEXTS["train"]]
@@ -227,8 +236,8 @@ def test_javascript(tls_server: Running, tls_files: dict[str, str], tmp_path: Pa
 
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
-def test_javascript_is_told_that_its_key_is_wrong(
-    tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node
+def test_javascript_reports_a_wrong_key(
+    tls_server: Running, tls_files: dict[str, str], tmp_path: Path, node: Callable[..., Any]
 ) -> None:
     (told,) = in_javascript(tls_server, tls_files, tmp_path, node, "ws", "wrong")
     assert told["error"]["name"] == "OpenAIRealtimeError" and "401" in told["error"]["message"]
@@ -259,6 +268,9 @@ def recording(folder: Path, sample_rate: int) -> str:
     return str(path)
 
 
-def in_javascript(server: Running, tls: dict[str, str], folder: Path, node, kind: str, key: str) -> list[Any]:
+def in_javascript(
+    server: Running, tls: dict[str, str], folder: Path, node: Callable[..., Any], kind: str, key: str
+) -> list[Any]:
     path, url = recording(folder, 24_000), f"https://{server.address}/v1"
-    return node("realtime.mjs", kind=kind, caPath=tls["ca"], baseURL=url, apiKey=key, audioPath=path)
+    events: list[Any] = node("realtime.mjs", kind=kind, caPath=tls["ca"], baseURL=url, apiKey=key, audioPath=path)
+    return events

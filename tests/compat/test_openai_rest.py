@@ -49,7 +49,9 @@ def create(client: openai.OpenAI, **options: Any) -> Any:
 
 
 @supported("openai-rest", "file")
-@approximated("openai-rest", "model", how="any name is taken; the one model served answers, named in `x-tutti-model`")
+@approximated(
+    "openai-rest", "model", how="any name is accepted; the server's one model answers, and `x-tutti-model` names it"
+)
 @supported("openai-rest", "response_format=json")
 def test_a_file_is_transcribed(client: openai.OpenAI) -> None:
     """With every field of the typed model, and the request's id."""
@@ -128,14 +130,18 @@ def test_verbose_json(client: openai.OpenAI) -> None:
         {"known_speaker_references": ["data:audio/wav;base64,AAAA"]},
     ],
 )
-def test_speakers_are_not_told_apart(client: openai.OpenAI, options: dict[str, Any]) -> None:
+def test_speakers_are_refused(client: openai.OpenAI, options: dict[str, Any]) -> None:
     with pytest.raises(openai.BadRequestError, match="does not tell speakers apart") as raised:
         create(client, **options)
     assert raised.value.param == next(iter(options))
 
 
 @supported("openai-rest", "language")
-@approximated("openai-rest", "languages[]", how="one is the language; among several it is detected, and they are named")
+@approximated(
+    "openai-rest",
+    "languages[]",
+    how="one language is used; with several, the model detects the language, and `x-tutti-ignored` names the field",
+)
 def test_languages(client: openai.OpenAI) -> None:
     """In a language of the model; others are refused, since nothing good would come of them."""
     assert create(client, language="en").text == TEXTS["train"]
@@ -158,7 +164,9 @@ def test_what_the_model_is_shown(client: openai.OpenAI) -> None:
     assert words(done.parse().text)[-3:] == ["quarter", "past", "nine"]
 
 
-@approximated("openai-rest", "include[]=logprobs", how="one for each word, by the mean probability of its tokens")
+@approximated(
+    "openai-rest", "include[]=logprobs", how="one entry for each word, with the mean probability of its tokens"
+)
 def test_logprobs(client: openai.OpenAI) -> None:
     answer = create(client, include=["logprobs"])
     assert "".join(each.token for each in answer.logprobs) == answer.text
@@ -166,9 +174,7 @@ def test_logprobs(client: openai.OpenAI) -> None:
     assert bytes(int(byte) for each in answer.logprobs for byte in each.bytes).decode() == answer.text
 
 
-@approximated(
-    "openai-rest", "chunking_strategy=auto", how="audio is always cut at pauses; its loudness is left as it is"
-)
+@approximated("openai-rest", "chunking_strategy=auto", how="audio is always cut at pauses; its loudness is not changed")
 @approximated(
     "openai-rest",
     "chunking_strategy=server_vad",
@@ -188,7 +194,7 @@ def test_silence_has_no_text(client: openai.OpenAI) -> None:
     assert create(client, file=quiet, response_format="verbose_json").segments == []
 
 
-@approximated("openai-rest", "stream", how="text is told with every segment; the usage counts 50 audio tokens a second")
+@approximated("openai-rest", "stream", how="one delta for each segment; the usage counts 50 audio tokens per second")
 def test_a_stream(client: openai.OpenAI) -> None:
     """Deltas, then exactly one last event with all that its typed model has."""
     train, hello = (read(name).astype(np.float32) / 32768 for name in ("train", "hello"))
@@ -205,7 +211,7 @@ def test_a_stream(client: openai.OpenAI) -> None:
 
 
 def test_many_at_once(server: Running) -> None:
-    """The asynchronous client; nobody's text depends on the others."""
+    """With the asynchronous client. No text depends on the other requests."""
 
     async def work() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
@@ -233,7 +239,7 @@ def test_a_bad_request_is_explained(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [100, 20_000_000])
-def test_a_wrong_key_is_told(locked_server: Running, n_bytes: int) -> None:
+def test_a_wrong_key_is_reported(locked_server: Running, n_bytes: int) -> None:
     """Also to a client that is still sending a large file."""
     with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key="wrong", max_retries=0) as client:
         with pytest.raises(openai.AuthenticationError) as raised:
@@ -257,16 +263,18 @@ def test_models(client: openai.OpenAI) -> None:
     assert raised.value.code == "model_not_found"
 
 
-def test_a_file_that_is_too_large_is_told(start_server: Callable[..., Running]) -> None:
+def test_a_file_that_is_too_large_is_reported(start_server: Callable[..., Running]) -> None:
     server = start_server(max_upload_mb=1)
-    with openai.OpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
-        with pytest.raises(openai.APIStatusError) as raised:
-            create(client, file=bytes(20_000_000))
+    with (
+        openai.OpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client,
+        pytest.raises(openai.APIStatusError) as raised,
+    ):
+        create(client, file=bytes(20_000_000))
     assert (raised.value.status_code, raised.value.code) == (413, "too_large")
 
 
 def test_no_room_is_tried_again(start_server: Callable[..., Running]) -> None:
-    """The client waits for as long as it is told, and is served once there is room."""
+    """The client waits as long as `Retry-After` says, and is served once there is room."""
     server = start_server(max_uploads=1)
     waits: list[str] = []
     place = server.service.admission.upload()
@@ -289,7 +297,7 @@ def test_no_room_is_tried_again(start_server: Callable[..., Running]) -> None:
     assert waits == ["5", "5"]
 
 
-@refused("openai-rest", "POST /v1/audio/translations, model that cannot", how="400; the embedded model is one")
+@refused("openai-rest", "POST /v1/audio/translations, model that cannot", how="400; the embedded model cannot")
 @pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 def test_translation_is_refused_by_a_model_that_cannot(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="translate") as raised:

@@ -30,7 +30,7 @@ WEBHOOK_TIMEOUT_S = 30.0
 
 
 class RecordedLine:
-    """What a call's subscribers are told, as steps of the exchange."""
+    """The messages to a call's subscribers, as steps of the exchange."""
 
     def __init__(self, steps: list[Step]) -> None:
         self._steps = steps
@@ -129,7 +129,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 async def speak(address: str, inbound: bytes, outbound: bytes) -> list[dict[str, Any]]:
-    """A whole call, hung up without waiting; returns what a subscriber hears of it."""
+    """Make a whole call and hang up at once. Returns the messages to a subscriber."""
     async with connect(f"ws://{address}/v1/calls/CA1", compression=None) as subscriber:
         async with connect(f"ws://{address}/v1/twilio", compression=None) as call:
             await call.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
@@ -157,9 +157,11 @@ async def speak(address: str, inbound: bytes, outbound: bytes) -> list[dict[str,
 
 @supported("twilio", "subscriber socket")
 @approximated(
-    "twilio", "webhook", how="one address for all calls, of the operator; finals only, signed, retried for 5 min"
+    "twilio",
+    "webhook",
+    how="one address for all calls, set by the operator; final events only, signed, retried for 5 minutes",
 )
-def test_a_call_is_told_to_a_socket_and_a_webhook(start_server: Callable[..., Any], receiver: Receiver) -> None:
+def test_a_socket_and_a_webhook_receive_a_call(start_server: Callable[..., Any], receiver: Receiver) -> None:
     """Both sides with their own words; the webhook has the same finals in the same order, though it failed at first."""
     url = f"http://127.0.0.1:{receiver.server_address[1]}/calls"
     server = start_server(webhook_url=url, webhook_secret=SECRET)

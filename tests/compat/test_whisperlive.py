@@ -1,5 +1,6 @@
 """WhisperLive: its protocol without a network, and its own client against a real server."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -58,7 +59,7 @@ def client(tmp_path: Path) -> Callable[..., Any]:
 
 @supported("whisperlive", "send_last_n_segments")
 @supported("whisperlive", "float32 audio")
-def test_the_package_transcribes_a_file(server: Running, client, tmp_path: Path) -> None:
+def test_the_package_transcribes_a_file(server: Running, client: Callable[..., Any], tmp_path: Path) -> None:
     """The whole text without an END_OF_AUDIO before it, each segment once, in its list and in its subtitles."""
     srt = tmp_path / "out.srt"
     options = {"lang": "en", "send_last_n_segments": 3}
@@ -75,7 +76,7 @@ def test_the_package_transcribes_a_file(server: Running, client, tmp_path: Path)
 
 
 @supported("whisperlive", "END_OF_AUDIO")
-def test_the_package_streams(server: Running, client, tmp_path: Path) -> None:
+def test_the_package_streams(server: Running, client: Callable[..., Any], tmp_path: Path) -> None:
     """What is sent is committed when the client closes, which waits for that."""
     pcm = tmp_path / "call.raw"
     pcm.write_bytes(read("call").tobytes())
@@ -83,13 +84,13 @@ def test_the_package_streams(server: Running, client, tmp_path: Path) -> None:
     assert "address on my account" in " ".join(done["committed"])
     times = [(float(segment["start"]), float(segment["end"])) for segment in done["segments"]]
     assert all(start < end for start, end in times)
-    assert all(before[1] <= after[0] for before, after in zip(times, times[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
     assert words(" ".join(done["committed"])) == words(" ".join(segment["text"] for segment in done["segments"]))
 
 
 @supported("whisperlive", "token")
-def test_the_package_is_let_in_with_a_key(locked_server: Running, client, tmp_path: Path) -> None:
-    """Its client has no option for a key, but what it is told as a port may have a query behind it."""
+def test_the_package_is_let_in_with_a_key(locked_server: Running, client: Callable[..., Any], tmp_path: Path) -> None:
+    """Its client has no option for a key, but its port may be followed by a query."""
     pcm = tmp_path / "hello.raw"
     pcm.write_bytes(read("hello").tobytes())
     refused = client(locked_server, run="stream", pcm=str(pcm), options={})
@@ -99,8 +100,10 @@ def test_the_package_is_let_in_with_a_key(locked_server: Running, client, tmp_pa
 
 
 @supported("whisperlive", "WAIT")
-def test_the_package_is_told_to_wait(start_server, client, tmp_path: Path) -> None:
-    """When all places are taken; the client then leaves by itself."""
+def test_the_package_waits_when_the_server_is_full(
+    start_server: Callable[..., Running], client: Callable[..., Any], tmp_path: Path
+) -> None:
+    """When the server is full. The client then disconnects by itself."""
     full = start_server(max_sessions=1)
     pcm = tmp_path / "hello.raw"
     pcm.write_bytes(read("hello").tobytes())

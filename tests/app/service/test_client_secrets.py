@@ -1,4 +1,4 @@
-"""Secrets for browsers: signed, short-lived, and worth nothing once their key is withdrawn."""
+"""Client secrets: signed, short-lived, and invalid once their key is removed."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_a_secret_carries_its_session_until_it_expires() -> None:
 
 
 def test_only_the_key_that_signed_it_counts() -> None:
-    """A withdrawn key takes its secrets with it; nobody makes one without a key."""
+    """Removing a key makes its secrets invalid, and no one can make a secret without a key."""
     secret = sign("k1", 1_000_600, {})
     assert verify(secret.value, ["k0"], NOW) is None
     assert verify(secret.value, [], NOW) is None
@@ -33,7 +33,7 @@ def test_no_character_may_be_changed() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "ek_", "ek_é", "ek_%%%", "ek_" + "A" * 100_000, "sk-1", "ek_AAAA"])
-def test_what_is_none_is_none(value: str) -> None:
+def test_other_texts_are_no_secrets(value: str) -> None:
     assert verify(value, ["k1"], NOW) is None
 
 

@@ -49,7 +49,7 @@ class Listener(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-async def main(samples: bytes, turn_detection: dict | bool = False, **options: str) -> dict[str, object]:
+async def main(samples: bytes, turn_detection: dict[str, object] | bool = False, **options: str) -> dict[str, object]:
     errors: list[str] = []
     stt = OpenAIRealtimeSTTService(turn_detection=turn_detection, **options)
     listener = Listener()

@@ -1,5 +1,7 @@
-"""Runs Pipecat's service for OpenAI's file transcription on a turn: its path, and settings of the service, as one JSON
-object. Prints the text, and how many measures of confidence came with it.
+"""Runs Pipecat's service for OpenAI's file transcription on a turn.
+
+Its argument is one JSON object with the path of the turn and the settings of the service. It prints the text, and how
+many confidence values the answer had.
 """
 
 import asyncio

@@ -8,6 +8,8 @@ import json
 import sys
 import types
 from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
 
 pyaudio = types.ModuleType("pyaudio")
 pyaudio.paInt16 = 8
@@ -28,7 +30,9 @@ sys.modules["scipy"] = types.ModuleType("scipy")
 from whisper_live.client import StreamingTranscriptionClient, TranscriptionClient  # noqa: E402  # stubs come first
 
 
-def transcribe_file(host: str, port: str, path: str, srt: str, wait_s: float, options: dict) -> dict:
+def transcribe_file(
+    host: str, port: str, path: str, srt: str, wait_s: float, options: dict[str, Any]
+) -> dict[str, Any]:
     """Plays a file at the pace of speech, and waits for `wait_s` without new text."""
     client = TranscriptionClient(
         host, port, mute_audio_playback=True, output_transcription_path=srt, log_transcription=False, **options
@@ -40,7 +44,7 @@ def transcribe_file(host: str, port: str, path: str, srt: str, wait_s: float, op
     return {"text": text, "segments": inner.transcript, "failed": inner.server_error, "error": error}
 
 
-def stream(host: str, port: str, pcm: str, options: dict) -> dict:
+def stream(host: str, port: str, pcm: str, options: dict[str, Any]) -> dict[str, Any]:
     """Sends int16 samples as fast as they are taken."""
     committed = []
     client = StreamingTranscriptionClient(
@@ -53,7 +57,7 @@ def stream(host: str, port: str, pcm: str, options: dict) -> dict:
         client.connect()
     except RuntimeError as error:
         return {"refused": str(error)}
-    with open(pcm, "rb") as file:
+    with Path(pcm).open("rb") as file:
         while chunk := file.read(8192):
             client.send(chunk)
     client.close()

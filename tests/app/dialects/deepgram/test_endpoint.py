@@ -1,10 +1,11 @@
-"""Deepgram's `/v1/listen` on a real socket: who gets in, what is refused and how, and what a recording is answered."""
+"""Deepgram's `/v1/listen` on a real server: keys, refusals, live streams and recordings."""
 
 import asyncio
 import hashlib
 import json
 import threading
 import time
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from app.dialects.deepgram.live_wire import Deepgram
-from engine.errors import EngineFailed, EngineOverloaded
+from engine.errors import EngineError, EngineFailed, EngineOverloaded
+from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
 from tests.compat.conformance import approximated, refused, supported
@@ -26,12 +29,12 @@ TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(1.5), speech(
 TEXT = said([1, 2, 3, 4, 5, 6, 7])
 
 
-def live_url(server, **query: str) -> str:
+def live_url(server: Running, **query: str) -> str:
     return f"ws://{server.address}/v1/listen?{urlencode(query)}"
 
 
-async def messages(socket: ClientConnection) -> list[dict]:
-    """All that the server says, until it closes."""
+async def messages(socket: ClientConnection) -> list[dict[str, Any]]:
+    """All messages of the server, until it closes."""
     told = []
     try:
         async with asyncio.timeout(20):
@@ -41,8 +44,8 @@ async def messages(socket: ClientConnection) -> list[dict]:
         return told
 
 
-async def heard(server, audio: bytes | list[bytes], **query: str) -> list[dict]:
-    """What is said of this audio, the stream being closed behind it."""
+async def heard(server: Running, audio: bytes | list[bytes], **query: str) -> list[dict[str, Any]]:
+    """All messages of a stream with this audio, which ends with CloseStream."""
     async with connect(live_url(server, **query)) as socket:
         for piece in [audio] if isinstance(audio, bytes) else audio:
             await socket.send(piece)
@@ -52,13 +55,15 @@ async def heard(server, audio: bytes | list[bytes], **query: str) -> list[dict]:
         return told
 
 
-def text(told: list[dict], channel: int = 0) -> str:
+def text(told: list[dict[str, Any]], channel: int = 0) -> str:
     finals = [each for each in told if each["type"] == "Results" and each["is_final"]]
     texts = [each["channel"]["alternatives"][0]["transcript"] for each in finals if each["channel_index"][0] == channel]
     return " ".join(text for text in texts if text)
 
 
-async def post(server, content: bytes = b"", query: dict | None = None, **headers: str) -> httpx.Response:
+async def post(
+    server: Running, content: bytes = b"", query: dict[str, Any] | None = None, **headers: Any
+) -> httpx.Response:
     async with httpx.AsyncClient(timeout=20) as client:
         return await client.post(f"{server.http}/v1/listen", params=query or {}, content=content, headers=headers)
 
@@ -67,7 +72,7 @@ async def post(server, content: bytes = b"", query: dict | None = None, **header
 
 
 @supported(LIVE, "CloseStream")
-async def test_a_stream_ends_with_its_finals_and_metadata(serve) -> None:
+async def test_a_stream_ends_with_its_finals_and_metadata(serve: Serve) -> None:
     server = await serve()
     told = await heard(server, pcm(TALK), **RAW)
     assert text(told) == TEXT
@@ -79,7 +84,7 @@ async def test_a_stream_ends_with_its_finals_and_metadata(serve) -> None:
     assert [each["start"] for each in finals] == pytest.approx(ends[:-1], abs=0.002)
 
 
-async def test_an_empty_message_ends_a_stream(serve) -> None:
+async def test_an_empty_message_ends_a_stream(serve: Serve) -> None:
     """As older SDKs do it."""
     server = await serve()
     async with connect(live_url(server, **RAW)) as socket:
@@ -93,7 +98,7 @@ async def test_an_empty_message_ends_a_stream(serve) -> None:
 @pytest.mark.parametrize(
     ("container", "codec"), [("wav", "pcm_s16le"), ("flac", "flac"), ("wav", "pcm_f32le"), ("matroska", "pcm_s16le")]
 )
-async def test_containers_are_recognised(serve, container: str, codec: str) -> None:
+async def test_containers_are_recognised(serve: Serve, container: str, codec: str) -> None:
     """By what they hold, as they arrive."""
     server = await serve()
     content = encode(container, codec, 16_000, TALK)
@@ -102,7 +107,7 @@ async def test_containers_are_recognised(serve, container: str, codec: str) -> N
     assert told[-1]["sha256"] == hashlib.sha256(content).hexdigest()
 
 
-async def test_what_is_no_container_ends_the_stream(serve) -> None:
+async def test_what_is_no_container_ends_the_stream(serve: Serve) -> None:
     server = await serve()
     async with connect(live_url(server)) as socket:
         await socket.send(b"this is no audio at all " * 4000)
@@ -113,7 +118,7 @@ async def test_what_is_no_container_ends_the_stream(serve) -> None:
         assert (socket.close_code, socket.close_reason) == (1008, "DATA-0000")
 
 
-async def test_a_container_that_holds_hours_is_heard_at_the_pace_of_speech(serve) -> None:
+async def test_a_container_with_hours_of_audio_is_decoded_at_the_pace_of_speech(serve: Serve) -> None:
     """However few bytes they are."""
     server = await serve()
     content = encode("flac", "flac", 16_000, np.zeros(16_000 * 600, np.float32))
@@ -124,7 +129,7 @@ async def test_a_container_that_holds_hours_is_heard_at_the_pace_of_speech(serve
         assert (told[-1]["variant"], socket.close_code) == ("too_fast", 1008)
 
 
-async def test_a_container_whose_client_goes_away_is_let_go(serve) -> None:
+async def test_a_container_whose_client_goes_away_is_let_go(serve: Serve) -> None:
     server = await serve()
     async with connect(live_url(server)) as socket:
         await socket.send(encode("wav", "pcm_s16le", 16_000, TALK))
@@ -137,15 +142,15 @@ async def test_a_container_whose_client_goes_away_is_let_go(serve) -> None:
         await asyncio.to_thread(threads[0].join)
 
 
-async def test_a_container_that_never_came_is_an_empty_stream(serve) -> None:
+async def test_a_container_that_never_came_is_an_empty_stream(serve: Serve) -> None:
     server = await serve()
     (metadata,) = await heard(server, [])
     assert (metadata["type"], metadata["duration"]) == ("Metadata", 0.0)
 
 
-@approximated(LIVE, "multichannel", how="with a container `channels` must say how many it holds")
+@approximated(LIVE, "multichannel", how="audio in a container needs `channels` too")
 @pytest.mark.parametrize("is_raw", [True, False])
-async def test_channels_are_transcribed_on_their_own(serve, is_raw: bool) -> None:
+async def test_channels_are_transcribed_on_their_own(serve: Serve, is_raw: bool) -> None:
     server = await serve()
     left, right = speech([1, 2, 3]), speech([4, 5, 6])
     both = np.stack((left, right), axis=1).reshape(-1)
@@ -160,7 +165,7 @@ async def test_channels_are_transcribed_on_their_own(serve, is_raw: bool) -> Non
     assert told[-1]["channels"] == 2
 
 
-async def test_what_is_ignored_or_adjusted_is_said_with_the_upgrade(serve) -> None:
+async def test_the_upgrade_names_what_is_ignored_or_adjusted(serve: Serve) -> None:
     server = await serve()
     query = {**RAW, "model": "nova-3", "diarize": "true", "numerals": "false", "tiér": "1", "endpointing": "10"}
     async with connect(live_url(server, **query)) as socket:
@@ -173,14 +178,16 @@ async def test_what_is_ignored_or_adjusted_is_said_with_the_upgrade(serve) -> No
 
 @supported(LIVE, "Authorization: Token, Bearer")
 @supported(LIVE, "subprotocols token, bearer")
-async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve) -> None:
+async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve: Serve) -> None:
     server = await serve(api_keys="secret")
     url = live_url(server, **RAW)
     for scheme in ("Token", "Bearer"):
         async with connect(url, additional_headers={"Authorization": f"{scheme} secret"}) as socket:
             assert socket.subprotocol is None
     for scheme in ("token", "bearer"):
-        async with connect(url, subprotocols=[scheme, "secret", "x-deepgram-session-id", "1"]) as socket:
+        async with connect(
+            url, subprotocols=[Subprotocol(each) for each in (scheme, "secret", "x-deepgram-session-id", "1")]
+        ) as socket:
             assert socket.subprotocol == scheme
     for options in (
         {},
@@ -194,21 +201,21 @@ async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve) -> None:
         check_refusal(caught.value, 401, "INVALID_AUTH")
 
 
-async def test_other_subprotocols_are_refused(serve) -> None:
+async def test_other_subprotocols_are_refused(serve: Serve) -> None:
     server = await serve()
     with pytest.raises(InvalidStatus) as caught:
-        await connect(live_url(server, **RAW), subprotocols=["tutti.v1"])
+        await connect(live_url(server, **RAW), subprotocols=[Subprotocol("tutti.v1")])
     check_refusal(caught.value, 400, "Bad Request")
 
 
-async def test_a_bad_query_is_refused_before_the_upgrade(serve) -> None:
+async def test_a_bad_query_is_refused_before_the_upgrade(serve: Serve) -> None:
     server = await serve()
     with pytest.raises(InvalidStatus) as caught:
         await connect(live_url(server, encoding="g729"))
     check_refusal(caught.value, 400, "INVALID_QUERY_PARAMETER")
 
 
-async def test_a_full_server_says_so_before_the_upgrade(serve) -> None:
+async def test_a_full_server_says_so_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with connect(live_url(server, **RAW)):
         with pytest.raises(InvalidStatus) as caught:
@@ -217,7 +224,7 @@ async def test_a_full_server_says_so_before_the_upgrade(serve) -> None:
         assert caught.value.response.headers["retry-after"] == "5"
 
 
-async def test_a_server_that_goes_down_says_so_before_the_upgrade(serve) -> None:
+async def test_a_server_that_goes_down_says_so_before_the_upgrade(serve: Serve) -> None:
     server = await serve()
     server.service.admission.is_draining = True
     with pytest.raises(InvalidStatus) as caught:
@@ -236,7 +243,7 @@ def check_refusal(error: InvalidStatus, status: int, code: str) -> None:
 
 
 @supported(LIVE, "KeepAlive (10 s)")
-async def test_a_client_that_says_nothing_is_left(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_says_nothing_is_left(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Deepgram.idle_timeout_s == 10.0
     monkeypatch.setattr(Deepgram, "idle_timeout_s", 0.05)
     server = await serve()
@@ -246,7 +253,7 @@ async def test_a_client_that_says_nothing_is_left(serve, monkeypatch: pytest.Mon
         assert (socket.close_code, socket.close_reason) == (1011, "NET-0001")
 
 
-async def test_a_failing_engine_ends_the_stream(serve) -> None:
+async def test_a_failing_engine_ends_the_stream(serve: Serve) -> None:
     server = await serve(FakeTranscriber(error=EngineFailed("gone")))
     async with connect(live_url(server, **RAW)) as socket:
         await socket.send(pcm(TALK))
@@ -255,7 +262,7 @@ async def test_a_failing_engine_ends_the_stream(serve) -> None:
         assert socket.close_code == 1011
 
 
-async def test_a_draining_server_delivers_finals_first(serve) -> None:
+async def test_a_draining_server_delivers_finals_first(serve: Serve) -> None:
     server = await serve()
     async with connect(live_url(server, **RAW, interim_results="true")) as socket:
         await socket.send(pcm(TALK[:16_000]))
@@ -267,8 +274,8 @@ async def test_a_draining_server_delivers_finals_first(serve) -> None:
         assert socket.close_code == 1012
 
 
-@approximated(LIVE, "POST /v1/auth/grant", how="the token opens streams, not recordings, and is no JSON Web Token")
-async def test_a_token_opens_streams_for_a_while(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+@approximated(LIVE, "POST /v1/auth/grant", how="the token opens live streams only, and is not a JSON Web Token")
+async def test_a_token_opens_streams_for_a_while(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await serve(api_keys="secret")
     granted = await grant(server, '{"ttl_seconds": 60}', authorization="Token secret")
     assert (granted.status_code, granted.json()["expires_in"]) == (200, 60)
@@ -276,7 +283,7 @@ async def test_a_token_opens_streams_for_a_while(serve, monkeypatch: pytest.Monk
     url = live_url(server, **RAW)
     async with connect(url, additional_headers={"Authorization": f"Bearer {token}"}):
         pass
-    async with connect(url, subprotocols=["bearer", token]):
+    async with connect(url, subprotocols=[Subprotocol("bearer"), token]):
         pass
     check_error(await post(server, wav(TALK), authorization=f"Bearer {token}"), 401, "INVALID_AUTH")
     check_error(await grant(server, authorization=f"Bearer {token}"), 401, "INVALID_AUTH")
@@ -284,7 +291,7 @@ async def test_a_token_opens_streams_for_a_while(serve, monkeypatch: pytest.Monk
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 61)
     with pytest.raises(InvalidStatus) as caught:
-        await connect(url, subprotocols=["bearer", token])
+        await connect(url, subprotocols=[Subprotocol("bearer"), token])
     check_refusal(caught.value, 401, "INVALID_AUTH")
 
 
@@ -300,12 +307,12 @@ async def test_a_token_opens_streams_for_a_while(serve, monkeypatch: pytest.Monk
         ("\x00" * 20_000, 413),
     ],
 )
-async def test_bad_requests_for_tokens_are_explained(serve, content: str, status: int) -> None:
+async def test_bad_requests_for_tokens_are_explained(serve: Serve, content: str, status: int) -> None:
     server = await serve()
     check_error(await grant(server, content), status, "Bad Request" if status == 400 else "PAYLOAD_TOO_LARGE")
 
 
-async def grant(server, content: str = "", **headers: str) -> httpx.Response:
+async def grant(server: Running, content: str = "", **headers: str) -> httpx.Response:
     async with httpx.AsyncClient(timeout=20) as client:
         return await client.post(f"{server.http}/v1/auth/grant", content=content, headers=headers)
 
@@ -316,10 +323,10 @@ async def grant(server, content: str = "", **headers: str) -> httpx.Response:
 @supported(FILE, "Authorization: Token, Bearer")
 @supported(FILE, "body of any type and container")
 @pytest.mark.parametrize("content_type", ["application/octet-stream", "audio/wav", ""])
-async def test_a_recording_is_transcribed(serve, content_type: str) -> None:
+async def test_a_recording_is_transcribed(serve: Serve, content_type: str) -> None:
     server = await serve(api_keys="secret")
     headers = {"content-type": content_type, "authorization": "Token secret"}
-    response = await post(server, wav(TALK), **headers)
+    response = await post(server, wav(TALK), None, **headers)
     assert response.status_code == 200
     body = response.json()
     metadata = body["metadata"]
@@ -350,10 +357,10 @@ async def test_a_recording_is_transcribed(serve, content_type: str) -> None:
 
 @supported(FILE, "punctuate")
 @supported(LIVE, "punctuate")
-@approximated(FILE, "smart_format", how="punctuation and case as the model writes them")
-@approximated(LIVE, "smart_format", how="punctuation and case as the model writes them")
+@approximated(FILE, "smart_format", how="punctuation and case, as the model writes them")
+@approximated(LIVE, "smart_format", how="punctuation and case, as the model writes them")
 @pytest.mark.parametrize("option", ["punctuate", "smart_format"])
-async def test_punctuated_words_where_they_were_asked_for(serve, option: str) -> None:
+async def test_punctuated_words_where_they_were_asked_for(serve: Serve, option: str) -> None:
     server = await serve()
     response = await post(server, wav(TALK), {option: "true"})
     words = response.json()["results"]["channels"][0]["alternatives"][0]["words"]
@@ -365,7 +372,7 @@ async def test_punctuated_words_where_they_were_asked_for(serve, option: str) ->
 @supported(FILE, "utterances")
 @supported(FILE, "utt_split")
 @pytest.mark.parametrize(("split_s", "n_utterances"), [("0.8", 2), ("2", 1)])
-async def test_utterances_are_what_lies_between_pauses(serve, split_s: str, n_utterances: int) -> None:
+async def test_utterances_are_what_lies_between_pauses(serve: Serve, split_s: str, n_utterances: int) -> None:
     server = await serve()
     response = await post(server, wav(TALK), {"utterances": "true", "utt_split": split_s})
     utterances = response.json()["results"]["utterances"]
@@ -375,9 +382,9 @@ async def test_utterances_are_what_lies_between_pauses(serve, split_s: str, n_ut
     assert all(each["start"] < each["end"] for each in utterances)
 
 
-@approximated(FILE, "paragraphs", how="one for each stretch of speech between pauses")
+@approximated(FILE, "paragraphs", how="one paragraph for each stretch of speech between pauses")
 @pytest.mark.parametrize("option", ["paragraphs", "smart_format"])
-async def test_paragraphs_hold_sentences(serve, option: str) -> None:
+async def test_paragraphs_hold_sentences(serve: Serve, option: str) -> None:
     """They come with smart formatting, too."""
     server = await serve()
     response = await post(server, wav(TALK), {option: "true"})
@@ -390,7 +397,7 @@ async def test_paragraphs_hold_sentences(serve, option: str) -> None:
 
 @supported(FILE, "multichannel")
 @pytest.mark.parametrize("is_raw", [True, False])
-async def test_channels_of_a_recording_are_transcribed_on_their_own(serve, is_raw: bool) -> None:
+async def test_channels_of_a_recording_are_transcribed_on_their_own(serve: Serve, is_raw: bool) -> None:
     server = await serve()
     both = np.stack((speech([1, 2, 3]), speech([4, 5, 6])), axis=1).reshape(-1)
     content = bytearray(wav(both))
@@ -407,7 +414,7 @@ async def test_channels_of_a_recording_are_transcribed_on_their_own(serve, is_ra
     assert [each["channel"] for each in body["results"]["utterances"]] == [0, 1]
 
 
-async def test_raw_audio_may_be_mixed(serve) -> None:
+async def test_raw_audio_may_be_mixed(serve: Serve) -> None:
     server = await serve()
     both = np.repeat(TALK, 2)
     response = await post(server, pcm(both), {**RAW, "channels": "2"})
@@ -417,7 +424,7 @@ async def test_raw_audio_may_be_mixed(serve) -> None:
 
 @supported(FILE, "extra")
 @supported(LIVE, "extra")
-async def test_extra_comes_back(serve) -> None:
+async def test_extra_comes_back(serve: Serve) -> None:
     server = await serve()
     response = await post(server, wav(TALK), {"extra": ["call:7", "side:left:1"]})
     assert response.json()["metadata"]["extra"] == {"call": "7", "side": "left:1"}
@@ -425,7 +432,7 @@ async def test_extra_comes_back(serve) -> None:
     assert told[-1]["extra"] == {"call": "7"}
 
 
-async def test_the_detected_language_is_said(serve) -> None:
+async def test_the_detected_language_is_reported(serve: Serve) -> None:
     server = await serve()
     response = await post(server, wav(TALK), {"detect_language": "true"})
     assert response.json()["results"]["channels"][0]["detected_language"] == "en"
@@ -436,7 +443,7 @@ async def test_the_detected_language_is_said(serve) -> None:
     assert channel["alternatives"][0]["words"][0]["language"] == "en"
 
 
-async def test_what_is_ignored_is_said_in_a_header_and_a_warning(serve) -> None:
+async def test_a_header_and_a_warning_name_what_is_ignored(serve: Serve) -> None:
     server = await serve()
     response = await post(server, wav(TALK), {"diarize": "true", "summarize": "false", "keywords": "w1:2"})
     assert response.headers["x-tutti-ignored"] == "diarize"
@@ -445,7 +452,7 @@ async def test_what_is_ignored_is_said_in_a_header_and_a_warning(serve) -> None:
     assert [each["parameter"] for each in warnings] == ["diarize", "keywords"]
 
 
-async def test_silence_has_no_words(serve) -> None:
+async def test_silence_has_no_words(serve: Serve) -> None:
     server = await serve()
     response = await post(server, wav(silence(2.0)), {"utterances": "true", "paragraphs": "true"})
     results = response.json()["results"]
@@ -454,11 +461,11 @@ async def test_silence_has_no_words(serve) -> None:
     assert (results["utterances"], alternative["paragraphs"]["paragraphs"]) == ([], [])
 
 
-@refused(FILE, "url", how="HTTP 400: nothing is fetched")
-async def test_urls_are_not_fetched(serve) -> None:
+@refused(FILE, "url", how="HTTP 400: the server fetches no recordings")
+async def test_urls_are_not_fetched(serve: Serve) -> None:
     server = await serve()
     content = json.dumps({"url": "https://example.com/a.wav"}).encode()
-    response = await post(server, content, **{"content-type": "application/json; charset=utf-8"})
+    response = await post(server, content, None, **{"content-type": "application/json; charset=utf-8"})
     assert response.status_code == 400
     assert response.json()["err_msg"].startswith("url: ")
 
@@ -473,18 +480,18 @@ async def test_urls_are_not_fetched(serve) -> None:
         (wav(TALK), {"encoding": "linear16"}, "INVALID_QUERY_PARAMETER"),
     ],
 )
-async def test_bad_requests_are_explained(serve, content: bytes, query: dict, code: str) -> None:
+async def test_bad_requests_are_explained(serve: Serve, content: bytes, query: dict[str, Any], code: str) -> None:
     server = await serve()
     check_error(await post(server, content, query), 400, code)
 
 
-async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
+async def test_a_key_is_needed_where_keys_are_set(serve: Serve) -> None:
     server = await serve(api_keys="secret")
     check_error(await post(server, wav(TALK)), 401, "INVALID_AUTH")
     check_error(await post(server, wav(TALK), authorization="Token wrong"), 401, "INVALID_AUTH")
 
 
-async def test_a_recording_that_is_too_large_is_refused(serve) -> None:
+async def test_a_recording_that_is_too_large_is_refused(serve: Serve) -> None:
     server = await serve(max_upload_mb=2)
     check_error(await post(server, wav(silence(70))), 413, "PAYLOAD_TOO_LARGE")
     # As much of it as is kept on disk is transcribed.
@@ -495,12 +502,12 @@ async def test_a_recording_that_is_too_large_is_refused(serve) -> None:
     ("error", "status", "code"),
     [(EngineFailed("gone"), 500, "INTERNAL_SERVER_ERROR"), (EngineOverloaded(3, 3), 429, "TOO_MANY_REQUESTS")],
 )
-async def test_engine_trouble_has_its_status(serve, error, status: int, code: str) -> None:
+async def test_engine_trouble_has_its_status(serve: Serve, error: EngineError, status: int, code: str) -> None:
     server = await serve(FakeTranscriber(error=error))
     check_error(await post(server, wav(TALK)), status, code)
 
 
-async def test_too_many_recordings_are_told_to_come_back(serve) -> None:
+async def test_too_many_recordings_are_refused(serve: Serve) -> None:
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber, max_uploads=1)
     first = asyncio.create_task(post(server, wav(TALK)))
@@ -521,7 +528,7 @@ def check_error(response: httpx.Response, status: int, code: str) -> None:
     assert response.headers["dg-request-id"] == body["request_id"] == response.headers["x-request-id"]
 
 
-async def test_a_client_that_goes_away_ends_the_work(serve) -> None:
+async def test_a_client_that_goes_away_ends_the_work(serve: Serve) -> None:
     """Its windows are withdrawn, and its place is free again."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
@@ -533,7 +540,7 @@ async def test_a_client_that_goes_away_ends_the_work(serve) -> None:
     assert transcriber.n_open == 0
 
 
-async def test_an_upload_that_stalls_is_ended(serve) -> None:
+async def test_an_upload_that_stalls_is_ended(serve: Serve) -> None:
     server = await serve(idle_timeout_s=0.1)
     async with asyncio.timeout(10):
         reader, writer = await asyncio.open_connection(*server.address.split(":"))

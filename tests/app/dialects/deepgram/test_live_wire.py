@@ -1,8 +1,9 @@
-"""What holds of Deepgram's messages whatever is said, heard and asked for."""
+"""Deepgram's messages: what is true for all audio, options and client messages."""
 
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from app.dialects.deepgram.words import plain
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.effects import Close
+from app.session.session import MAX_PENDING_FLUSHES
 from engine import api
 from tests.compat.exchange import Step, exchange
 from tests.fakes import MODEL, pcm
@@ -74,7 +76,7 @@ QUERIES = st.lists(
 @given(QUERIES, st.lists(SPEECH | st.builds(lambda text: {"text": text}, TEXTS), max_size=8), st.booleans())
 @settings(max_examples=60)
 def test_what_holds_of_every_stream(query: list[tuple[str, str]], steps: list[Step], is_stereo: bool) -> None:
-    """Finals tile, nothing that was said is lost, every Finalize is answered, and the last word is Metadata."""
+    """Final results leave no gaps, no word is lost, every Finalize is answered, and Metadata is last."""
     if is_stereo:
         query = [*query, ("channels", "2"), ("multichannel", "true")]
     steps = [*steps, {"text": {"type": "CloseStream"}}]
@@ -170,7 +172,7 @@ def test_a_final_waits_only_where_it_may_be_the_last() -> None:
     ) == [("three", True)]
 
 
-def test_audio_behind_the_end_is_told_once() -> None:
+def test_audio_after_the_end_is_reported_once() -> None:
     dialect = deepgram()
     assert list(dialect.read(b"")) == [commands.Stop()]
     (told,) = dialect.read(b"\0\0\0\0")
@@ -179,14 +181,16 @@ def test_audio_behind_the_end_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("content", [{"channel": 1}, {"channel": -1}, {"channel": "0"}, {"channel": True}])
-def test_a_channel_that_is_none_is_explained(content: dict) -> None:
+def test_an_unknown_channel_is_explained(content: dict[str, Any]) -> None:
     (reply,) = deepgram().read(json.dumps({"type": "Finalize", **content}))
+    assert isinstance(reply, events.Reply)
     assert "channel: expected an integer from 0 to 0" in json.loads(reply.text)["description"]
 
 
-def test_a_container_is_handed_on_as_it_is() -> None:
+def test_a_container_is_passed_on_unchanged() -> None:
     dialect = Deepgram(Options(), REQUEST)
     (start,) = dialect.open()
+    assert isinstance(start, commands.Start)
     assert start.audio == AudioFormat("pcm_f32le")
     assert list(dialect.read(b"RIFF")) == [commands.Media(b"RIFF")]
 
@@ -218,3 +222,8 @@ def test_closes_are_those_that_clients_know(code: int, reason: str, told: tuple[
 )
 def test_plain_text_has_no_punctuation(text: str, expected: str) -> None:
     assert plain(text) == expected
+
+
+def test_as_many_finalizes_may_wait_as_flushes() -> None:
+    """The dialect refuses one too many with an error of its own, before the session ends with its error."""
+    assert MAX_PENDING_FINALIZES == MAX_PENDING_FLUSHES

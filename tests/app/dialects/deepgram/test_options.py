@@ -1,4 +1,6 @@
-"""Deepgram's query parameters: what each comes to, and that none is taken and left out of account in silence."""
+"""Deepgram's query parameters: the effect of each, and that the server ignores none silently."""
+
+import contextlib
 
 import pytest
 from hypothesis import given
@@ -6,14 +8,18 @@ from hypothesis import strategies as st
 
 from app.dialects.deepgram.options import MIN_SILENCE_MS, Options, parse
 from app.errors import BadStart
-from app.media.pcm import AudioFormat
+from app.media.pcm import AudioFormat, Encoding
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from tests.compat.conformance import approximated, refused, supported
 
 LANGUAGES = ("en", "de", "yue")
 LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
 KEYTERMS = (
-    f"at most {MAX_HOTWORDS} of at most {MAX_HOTWORD_BYTES} bytes; header `x-tutti-adjusted` where there are more"
+    f"at most {MAX_HOTWORDS} terms of at most {MAX_HOTWORD_BYTES} bytes; "
+    "the header `x-tutti-adjusted` says if some are dropped"
+)
+KEYWORDS = (
+    "weights have no effect, and keywords with a negative weight are dropped; named in the header `x-tutti-adjusted`"
 )
 NAMED = "named in the header `x-tutti-ignored`"
 NAMED_TWICE = "named in the header `x-tutti-ignored` and in `metadata.warnings`"
@@ -74,8 +80,8 @@ def test_what_has_no_effect_on_recordings_is_named(name: str, value: str) -> Non
 
 @refused(LIVE, "callback", how="HTTP 400")
 @refused(FILE, "callback", how="HTTP 400")
-@refused(LIVE, "redact", how="HTTP 400, as nobody is to store what should have been redacted")
-@refused(FILE, "redact", how="HTTP 400, as nobody is to store what should have been redacted")
+@refused(LIVE, "redact", how="HTTP 400, so that no client stores text that should have been redacted")
+@refused(FILE, "redact", how="HTTP 400, so that no client stores text that should have been redacted")
 @pytest.mark.parametrize(("name", "value"), [("callback", "https://example.com"), ("redact", "pci")])
 def test_what_must_not_be_left_out_of_account_is_refused(name: str, value: str) -> None:
     for read in (live, recorded):
@@ -83,8 +89,8 @@ def test_what_must_not_be_left_out_of_account_is_refused(name: str, value: str) 
             read((name, value))
 
 
-@approximated(LIVE, "model", how="any name is answered by the model there is, which every result names")
-@approximated(FILE, "model", how="any name is answered by the model there is, which `metadata.model_info` names")
+@approximated(LIVE, "model", how="any name is accepted; every result names the model that answers")
+@approximated(FILE, "model", how="any name is accepted; `metadata.model_info` names the model that answers")
 @supported(LIVE, "mip_opt_out")
 @supported(FILE, "mip_opt_out")
 @supported(LIVE, "no_delay")
@@ -103,7 +109,7 @@ def test_what_needs_nothing_done_is_granted() -> None:
     ("encoding", "ours"),
     [("linear16", "pcm_s16le"), ("linear32", "pcm_f32le"), ("mulaw", "mulaw"), ("alaw", "alaw")],
 )
-def test_raw_encodings(encoding: str, ours: str) -> None:
+def test_raw_encodings(encoding: str, ours: Encoding) -> None:
     query = (("encoding", encoding), ("sample_rate", "8000"))
     for read in (live, recorded):
         assert read(*query).audio == AudioFormat(ours, 8000, 1, is_mixed=True)
@@ -142,7 +148,7 @@ def test_other_encodings_are_refused(encoding: str) -> None:
     ("asked", "code"),
     [(None, "en"), ("en", "en"), ("en-US", "en"), ("de-CH", "de"), ("DE", "de"), ("zh-HK", "yue")],
 )
-def test_languages_are_taken_with_or_without_a_region(asked: str | None, code: str) -> None:
+def test_languages_may_have_a_region(asked: str | None, code: str) -> None:
     query = [] if asked is None else [("language", asked)]
     assert live(*query).language == code
     assert recorded(*query).language == code
@@ -168,8 +174,9 @@ def test_the_language_of_a_recording_may_be_detected() -> None:
 @approximated(
     LIVE,
     "endpointing",
-    how=f"{MIN_SILENCE_MS} to 5000 ms; 500 ms unless it is said; header `x-tutti-adjusted`. With `false` results are "
-    "final after 500 ms of silence all the same, and `speech_final` is never true",
+    how=f"{MIN_SILENCE_MS} to 5000 ms, 500 ms by default; another value becomes the nearest of these, named in the "
+    "header `x-tutti-adjusted`. With `false`, results still become final after 500 ms of silence, but `speech_final` "
+    "is never true",
 )
 @pytest.mark.parametrize(
     ("asked", "silence_ms", "tells", "adjusted"),
@@ -199,10 +206,14 @@ def test_key_terms_are_hotwords() -> None:
 
 
 @approximated(
-    LIVE, "keywords", how="without their weights, and those to be suppressed are left out; header `x-tutti-adjusted`"
+    LIVE,
+    "keywords",
+    how=KEYWORDS,
 )
 @approximated(
-    FILE, "keywords", how="without their weights, and those to be suppressed are left out; header `x-tutti-adjusted`"
+    FILE,
+    "keywords",
+    how=KEYWORDS,
 )
 def test_keywords_are_hotwords_without_weights() -> None:
     assert live(("keywords", "Kowalski")).adjusted == ()
@@ -253,15 +264,26 @@ def test_wrong_pauses_are_explained(value: str) -> None:
 
 
 NAMES = st.sampled_from(
-    ["encoding", "sample_rate", "channels", "language", "endpointing", "utterance_end_ms", "keyterm", "keywords"]
-    + ["punctuate", "extra", "utt_split", "detect_language", "redact"]
+    [
+        "encoding",
+        "sample_rate",
+        "channels",
+        "language",
+        "endpointing",
+        "utterance_end_ms",
+        "keyterm",
+        "keywords",
+        "punctuate",
+        "extra",
+        "utt_split",
+        "detect_language",
+        "redact",
+    ]
 )
 
 
 @given(st.lists(st.tuples(NAMES | st.text(), st.text() | st.sampled_from(["true", "linear16", "8000", "en"]))))
 def test_any_query_gives_options_or_an_error(query: list[tuple[str, str]]) -> None:
     for is_live in (True, False):
-        try:
+        with contextlib.suppress(BadStart):
             parse(query, LANGUAGES, is_live)
-        except BadStart:
-            pass

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import Any
 
 import httpx
 import numpy as np
@@ -20,8 +21,8 @@ from app.service.settings import Settings
 from app.session.session import SessionConfig
 from engine import api
 from engine.api import Sampling
-from engine.errors import EngineFailed, EngineOverloaded
-from tests.app.conftest import Running
+from engine.errors import EngineError, EngineFailed, EngineOverloaded
+from tests.app.conftest import Running, Serve
 from tests.compat.conformance import supported
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 
@@ -101,8 +102,8 @@ class FailingTranscriber(FakeTranscriber):
 async def post(
     url: str,
     content: bytes = b"",
-    data: dict | None = None,
-    headers: dict | None = None,
+    data: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
     path: str = "/v1/audio/transcriptions",
 ) -> httpx.Response:
     async with httpx.AsyncClient(timeout=20) as client:
@@ -110,14 +111,14 @@ async def post(
         return await client.post(url + path, data=data or {}, files=files, headers=headers or {})
 
 
-def sse(response: httpx.Response) -> list[dict]:
+def sse(response: httpx.Response) -> list[dict[str, Any]]:
     """The events of a streamed answer, without pings."""
     frames = response.text.split("\n\n")
     assert frames.pop() == ""
     return [json.loads(each.removeprefix("data: ")) for each in frames if not each.startswith(":")]
 
 
-async def test_json_is_the_text(serve) -> None:
+async def test_json_is_the_text(serve: Serve) -> None:
     server = await serve()
     response = await post(server.http, wav(TALK), {"model": "whisper-1"})
     assert response.status_code == 200
@@ -130,7 +131,7 @@ async def test_json_is_the_text(serve) -> None:
     assert "x-tutti-ignored" not in response.headers
 
 
-async def test_verbose_json_has_every_field_that_clients_read(serve) -> None:
+async def test_verbose_json_has_every_field_that_clients_read(serve: Serve) -> None:
     server = await serve()
     response = await post(server.http, wav(TALK), {"response_format": "verbose_json", "language": "en"})
     body = response.json()
@@ -154,7 +155,7 @@ async def test_verbose_json_has_every_field_that_clients_read(serve) -> None:
     }
 
 
-async def test_speech_that_was_read_again_is_counted(serve) -> None:
+async def test_speech_that_was_read_again_is_counted(serve: Serve) -> None:
     """Files count in the same metrics as live speech."""
     server = await serve(FakeTranscriber(lost=range(4)))
     response = await post(server.http, wav(TALK[: 2 * 16_000]))
@@ -164,7 +165,7 @@ async def test_speech_that_was_read_again_is_counted(serve) -> None:
     assert server.metric("tutti_uncovered_seconds_total") == 0
 
 
-async def test_text_is_plain(serve) -> None:
+async def test_text_is_plain(serve: Serve) -> None:
     server = await serve()
     response = await post(server.http, wav(TALK), {"response_format": "text"})
     assert response.headers["content-type"].startswith("text/plain")
@@ -178,7 +179,7 @@ async def test_text_is_plain(serve) -> None:
         ("vtt", "text/vtt; charset=utf-8", "WEBVTT\n\n00:00:00.300 --> 00:00:01.340\nw1 w2 w3 w4\n\n00:00:05."),
     ],
 )
-async def test_subtitles(serve, response_format: str, media_type: str, beginning: str) -> None:
+async def test_subtitles(serve: Serve, response_format: str, media_type: str, beginning: str) -> None:
     server = await serve()
     response = await post(server.http, wav(TALK), {"response_format": response_format})
     assert response.headers["content-type"] == media_type
@@ -186,13 +187,13 @@ async def test_subtitles(serve, response_format: str, media_type: str, beginning
     assert response.text.endswith("\nw5 w6 w7\n\n")
 
 
-async def test_subtitles_of_silence_have_no_cues(serve) -> None:
+async def test_subtitles_of_silence_have_no_cues(serve: Serve) -> None:
     server = await serve()
     assert (await post(server.http, wav(silence(1.0)), {"response_format": "srt"})).text == ""
     assert (await post(server.http, wav(silence(1.0)), {"response_format": "vtt"})).text == "WEBVTT\n\n"
 
 
-async def test_a_stream_tells_text_as_it_becomes_final(serve) -> None:
+async def test_a_stream_tells_text_as_it_becomes_final(serve: Serve) -> None:
     """Deltas that add up to the text of the one last event, which has the usage."""
     server = await serve()
     response = await post(server.http, wav(TALK), {"stream": "true"})
@@ -205,13 +206,13 @@ async def test_a_stream_tells_text_as_it_becomes_final(serve) -> None:
     assert done["usage"]["output_tokens"] == 7
 
 
-async def test_a_stream_of_silence_is_done_at_once(serve) -> None:
+async def test_a_stream_of_silence_is_done_at_once(serve: Serve) -> None:
     server = await serve()
     (done,) = sse(await post(server.http, wav(silence(1.0)), {"stream": "true"}))
     assert (done["type"], done["text"]) == ("transcript.text.done", "")
 
 
-async def test_text_is_streamed_before_the_file_is_done(serve) -> None:
+async def test_text_is_streamed_before_the_file_is_done(serve: Serve) -> None:
     """The first delta comes while the second window is held by the engine."""
     transcriber = HoldingTranscriber()
     server = await serve(transcriber)
@@ -227,7 +228,7 @@ async def test_text_is_streamed_before_the_file_is_done(serve) -> None:
     assert len(rest) == 2
 
 
-async def test_a_failure_in_the_middle_ends_the_stream(serve) -> None:
+async def test_a_failure_in_the_middle_ends_the_stream(serve: Serve) -> None:
     """In OpenAI's envelope, which its clients raise."""
     server = await serve(FailingTranscriber())
     response = await post(server.http, wav(TALK), {"stream": "true"})
@@ -237,8 +238,8 @@ async def test_a_failure_in_the_middle_ends_the_stream(serve) -> None:
     assert (failure["error"]["type"], failure["error"]["code"]) == ("server_error", "engine_failed")
 
 
-async def test_a_waiting_stream_is_kept_alive(serve, monkeypatch) -> None:
-    """By comments, which clients pass over."""
+async def test_a_waiting_stream_is_kept_alive(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server sends comments, which clients ignore."""
     monkeypatch.setattr("app.dialects.openai.files_endpoint.PING_EVERY_S", 0.01)
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
@@ -252,7 +253,7 @@ async def test_a_waiting_stream_is_kept_alive(serve, monkeypatch) -> None:
     assert len(said_lines) == 3
 
 
-async def test_logprobs_are_those_of_words(serve) -> None:
+async def test_logprobs_are_those_of_words(serve: Serve) -> None:
     """They add up to the text, in one piece and streamed."""
     server = await serve()
     body = (await post(server.http, wav(TALK), {"include[]": "logprobs"})).json()
@@ -265,7 +266,7 @@ async def test_logprobs_are_those_of_words(serve) -> None:
     assert done["logprobs"] == body["logprobs"]
 
 
-async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve) -> None:
+async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve: Serve) -> None:
     server = await serve()
     talk = wav(np.concatenate((speech(range(8)), silence(0.4), speech(range(8)), silence(0.2))))
     await post(server.http, talk)
@@ -275,7 +276,7 @@ async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve) -> None
 
 
 @supported("openai-rest", "POST /v1/audio/translations")
-async def test_a_model_that_translates_does(serve) -> None:
+async def test_a_model_that_translates_does(serve: Serve) -> None:
     transcriber = FakeTranscriber(info=replace(MODEL, tasks=("transcribe", "translate")))
     server = await serve(transcriber)
     data = {"response_format": "verbose_json"}
@@ -284,7 +285,7 @@ async def test_a_model_that_translates_does(serve) -> None:
     assert {window.options.task for window in transcriber.windows} == {"translate"}
 
 
-async def test_a_model_that_cannot_translate_says_so(serve) -> None:
+async def test_a_model_that_cannot_translate_says_so(serve: Serve) -> None:
     server = await serve()
     response = await post(server.http, wav(TALK), path="/v1/audio/translations")
     error = response.json()["error"]
@@ -292,7 +293,7 @@ async def test_a_model_that_cannot_translate_says_so(serve) -> None:
     assert server.transcriber.windows == []
 
 
-async def test_a_long_file_comes_out_whole_and_in_order(serve) -> None:
+async def test_a_long_file_comes_out_whole_and_in_order(serve: Serve) -> None:
     """Three minutes are cut into windows that are decoded side by side."""
     server = await serve()
     words = [index * 7 % 80 for index in range(640)]
@@ -300,21 +301,21 @@ async def test_a_long_file_comes_out_whole_and_in_order(serve) -> None:
     assert response.json()["text"] == said(words)
 
 
-async def test_silence_has_no_text(serve) -> None:
+async def test_silence_has_no_text(serve: Serve) -> None:
     server = await serve()
     response = await post(server.http, wav(silence(2.0)), {"response_format": "verbose_json"})
     assert (response.json()["text"], response.json()["segments"]) == ("", [])
 
 
-async def test_what_is_not_honoured_is_named(serve) -> None:
-    """A field that changes nothing here is told in a header, not swallowed."""
+async def test_fields_without_effect_are_named(serve: Serve) -> None:
+    """A header names each field without effect."""
     server = await serve()
     response = await post(server.http, wav(TALK), {"vad_filter": "true", "languages[]": ["en", "de"], "größe": "2"})
     assert response.headers["x-tutti-ignored"] == "gr??e, languages, vad_filter"
 
 
 @pytest.mark.parametrize(("asked", "shown"), [("true", "w1 w2 w3 w4"), ("False", ""), (None, "")])
-async def test_context_is_carried_where_it_is_asked_for(serve, asked: str | None, shown: str) -> None:
+async def test_context_is_carried_where_it_is_asked_for(serve: Serve, asked: str | None, shown: str) -> None:
     """`condition_on_previous_text` shows the model the text before a window."""
     server = await serve()
     response = await post(server.http, wav(TALK), {"condition_on_previous_text": asked} if asked else {})
@@ -333,8 +334,10 @@ async def test_context_is_carried_where_it_is_asked_for(serve, asked: str | None
         ({"temperature_fallback": "true"}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 1),
     ],
 )
-async def test_the_temperature_rises_unless_one_is_given(serve, asked: dict, temperatures: tuple, best_of: int) -> None:
-    """As OpenAI's documentation has it for 0."""
+async def test_the_temperature_rises_unless_one_is_given(
+    serve: Serve, asked: dict[str, Any], temperatures: tuple[float, ...], best_of: int
+) -> None:
+    """OpenAI documents this for temperature 0."""
     server = await serve()
     response = await post(server.http, wav(TALK), asked)
     assert "x-tutti-ignored" not in response.headers
@@ -342,14 +345,14 @@ async def test_the_temperature_rises_unless_one_is_given(serve, asked: dict, tem
         assert window.options.sampling == Sampling(temperatures=temperatures, best_of=best_of)
 
 
-async def test_hotwords_are_passed_on(serve) -> None:
+async def test_hotwords_are_passed_on(serve: Serve) -> None:
     """They are separated by commas, as other servers of Whisper take them."""
     server = await serve()
     await post(server.http, wav(TALK), {"hotwords": "Okonkwo, New Orleans,"})
     assert {window.options.hotwords for window in server.transcriber.windows} == {("Okonkwo", "New Orleans")}
 
 
-async def test_words_and_segments_are_timed_where_asked_for(serve) -> None:
+async def test_words_and_segments_are_timed_where_asked_for(serve: Serve) -> None:
     server = await serve()
     for granularities in (["word"], ["segment"], ["word", "segment"], []):
         data = {"response_format": "verbose_json", "timestamp_granularities[]": granularities}
@@ -362,7 +365,7 @@ async def test_words_and_segments_are_timed_where_asked_for(serve) -> None:
             assert times == sorted(times) and times[-1] <= body["duration"]
 
 
-async def test_bad_requests_are_explained(serve) -> None:
+async def test_bad_requests_are_explained(serve: Serve) -> None:
     """And the server goes on."""
     server = await serve()
     bad = [
@@ -384,28 +387,28 @@ async def test_bad_requests_are_explained(serve) -> None:
     assert (await post(server.http, wav(TALK))).status_code == 200
 
 
-async def test_text_instead_of_a_file_is_explained(serve) -> None:
+async def test_text_instead_of_a_file_is_explained(serve: Serve) -> None:
     server = await serve()
     async with httpx.AsyncClient() as client:
         response = await client.post(f"{server.http}/v1/audio/transcriptions", files={"file": (None, "hello")})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "file")
 
 
-async def test_a_file_that_is_too_large_is_refused(serve) -> None:
+async def test_a_file_that_is_too_large_is_refused(serve: Serve) -> None:
     server = await serve(max_upload_mb=1)
     response = await post(server.http, wav(silence(40)))
     assert response.status_code == 413
 
 
 @pytest.mark.parametrize(("error", "status"), [(EngineFailed("gone"), 500), (EngineOverloaded(3, 3), 503)])
-async def test_engine_trouble_has_its_status(serve, error, status: int) -> None:
+async def test_engine_trouble_has_its_status(serve: Serve, error: EngineError, status: int) -> None:
     server = await serve(FakeTranscriber(error=error))
     response = await post(server.http, wav(TALK))
     assert response.status_code == status
     assert response.json()["error"]["code"] == error.code
 
 
-async def test_too_many_uploads_are_told_to_come_back(serve) -> None:
+async def test_too_many_uploads_are_refused(serve: Serve) -> None:
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber, max_uploads=1)
     first = asyncio.create_task(post(server.http, wav(TALK)))
@@ -418,7 +421,7 @@ async def test_too_many_uploads_are_told_to_come_back(serve) -> None:
 
 
 @pytest.mark.parametrize("stream", ["true", "false"])
-async def test_a_client_that_goes_away_ends_the_work(serve, stream: str) -> None:
+async def test_a_client_that_goes_away_ends_the_work(serve: Serve, stream: str) -> None:
     """Its windows are withdrawn, and its place is free again."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
@@ -430,7 +433,7 @@ async def test_a_client_that_goes_away_ends_the_work(serve, stream: str) -> None
     assert transcriber.n_open == 0
 
 
-async def test_a_client_that_leaves_a_stream_ends_the_work(serve) -> None:
+async def test_a_client_that_leaves_a_stream_ends_the_work(serve: Serve) -> None:
     transcriber = HoldingTranscriber()
     server = await serve(transcriber)
     async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
@@ -471,7 +474,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
     assert app.state.service.admission.all_finished.is_set()
 
 
-async def test_a_refused_client_reads_why(serve) -> None:
+async def test_a_refused_client_reads_why(serve: Serve) -> None:
     """It is let finish sending, so that it finds an answer and not a broken connection."""
     server = await serve(api_keys="secret", max_upload_mb=2)
     large = wav(silence(200))
@@ -481,7 +484,7 @@ async def test_a_refused_client_reads_why(serve) -> None:
     assert (await post(server.http, wav(silence(1)), headers=headers)).status_code == 200
 
 
-async def test_what_is_no_form_is_refused(serve) -> None:
+async def test_what_is_no_form_is_refused(serve: Serve) -> None:
     """Forms that break off among them."""
     server = await serve()
     broken = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nab'
@@ -499,8 +502,8 @@ async def test_what_is_no_form_is_refused(serve) -> None:
         assert response.json()["error"]["message"].startswith("body: ")
 
 
-async def test_multipart_in_every_shape(serve) -> None:
-    """The file before or behind the other fields; the length told or not."""
+async def test_multipart_in_every_shape(serve: Serve) -> None:
+    """The file comes before or after the other fields, with or without a content length."""
     server = await serve()
     for is_first, is_chunked in product((True, False), repeat=2):
         body, content_type = multipart(wav(TALK), {"response_format": "text"}, is_first=is_first)
@@ -511,7 +514,7 @@ async def test_multipart_in_every_shape(serve) -> None:
         assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
 
 
-async def test_a_file_needs_no_name(serve) -> None:
+async def test_a_file_needs_no_name(serve: Serve) -> None:
     """Nor one that can be read, nor a type."""
     server = await serve()
     for name in ("", '; filename=""', "; filename*=UTF-8''gr%C3%BC%C3%9Fe.wav", '; filename="grüße \\".wav"'):
@@ -523,7 +526,7 @@ async def test_a_file_needs_no_name(serve) -> None:
         assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
 
 
-async def test_a_file_of_unknown_length_is_refused_when_it_is_too_large(serve) -> None:
+async def test_a_file_of_unknown_length_is_refused_when_it_is_too_large(serve: Serve) -> None:
     server = await serve(max_upload_mb=1)
     body, content_type = multipart(wav(silence(40)), {})
     async with httpx.AsyncClient(timeout=20) as client:
@@ -532,7 +535,7 @@ async def test_a_file_of_unknown_length_is_refused_when_it_is_too_large(serve) -
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
-async def test_an_upload_that_stops_is_given_up(serve) -> None:
+async def test_an_upload_that_stops_is_given_up(serve: Serve) -> None:
     """Whether the client stays silent or goes away, its place is free again."""
     server = await serve(idle_timeout_s=0.2)
     body, content_type = multipart(wav(TALK), {})
@@ -546,14 +549,14 @@ async def test_an_upload_that_stops_is_given_up(serve) -> None:
             await server.service.admission.all_finished.wait()
 
 
-async def test_a_client_that_asks_first_need_not_send(serve) -> None:
+async def test_a_client_that_asks_first_need_not_send(serve: Serve) -> None:
     """As curl does with large files: `Expect: 100-continue` is answered with the refusal itself."""
     server = await serve(api_keys="secret")
     async with raw(server, "multipart/form-data; boundary=b", 1_000_000, "Expect: 100-continue\r\n") as (reader, _):
         assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_a_server_that_goes_down_says_so(serve) -> None:
+async def test_a_server_that_goes_down_says_so(serve: Serve) -> None:
     server = await serve()
     server.service.admission.is_draining = True
     response = await post(server.http, wav(TALK))
@@ -562,7 +565,7 @@ async def test_a_server_that_goes_down_says_so(serve) -> None:
     server.service.admission.is_draining = False
 
 
-async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
+async def test_a_key_is_needed_where_keys_are_set(serve: Serve) -> None:
     server = await serve(api_keys="secret")
     assert (await post(server.http, wav(TALK))).status_code == 401
     allowed = await post(server.http, wav(TALK), headers={"Authorization": "Bearer secret"})

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def utterance(number: int, text: str) -> events.Utterance:
     )
 
 
-TALK = [
+TALK: list[events.Event] = [
     segment(0, 0, "Good morning."),
     segment(0, 1, " How are you?", start_s=1.0),
     utterance(0, "Good morning. How are you?"),
@@ -70,7 +71,7 @@ TALK = [
 ]
 
 
-def told(asked: FileOptions, talk: list[events.Event] = TALK) -> list[dict]:
+def told(asked: FileOptions, talk: list[events.Event] = TALK) -> list[dict[str, Any]]:
     stream = TextStream(asked)
     return [message for event in talk if (message := stream.push(event))]
 
@@ -155,7 +156,9 @@ def test_languages(fields: list[tuple[str, str]], language: str | None, ignored:
         ),
     ],
 )
-def test_the_chunking_strategy_is_a_silence(fields, silence_ms: int | None, ignored: tuple[str, ...]) -> None:
+def test_the_chunking_strategy_is_a_silence(
+    fields: list[tuple[str, str]], silence_ms: int | None, ignored: tuple[str, ...]
+) -> None:
     asked = options(*fields)
     assert (asked.silence_ms, asked.ignored) == (silence_ms, ignored)
 
@@ -212,7 +215,7 @@ def test_what_is_unknown_is_named() -> None:
         ([("hotwords", ",".join("a" * 65))], "hotwords"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(fields: list[tuple[str, str]], param: str) -> None:
+def test_wrong_values_are_refused(fields: list[tuple[str, str]], param: str) -> None:
     """With the name of the field, what was expected and what came."""
     with pytest.raises(RequestError) as raised:
         options(*fields)
@@ -244,7 +247,11 @@ def test_text_and_subtitles() -> None:
 
 def test_a_translation_is_english() -> None:
     """Whatever was spoken."""
-    talk = [segment(0, 0, "Good day.", language="de"), utterance(0, "Good day."), events.Stopped(1.0, 1.0, 2)]
+    talk: list[events.Event] = [
+        segment(0, 0, "Good day.", language="de"),
+        utterance(0, "Good day."),
+        events.Stopped(1.0, 1.0, 2),
+    ]
     verbose = json.loads(answer(FileOptions(task="translate", response_format="verbose_json"), talk)[0])
     assert (verbose["task"], verbose["language"]) == ("translate", "english")
 
@@ -267,7 +274,11 @@ def test_a_stream_adds_up_to_its_end() -> None:
 
 
 def test_utterances_of_scripts_without_spaces_are_joined_without() -> None:
-    talk = [segment(0, 0, "おはよう。", "ja"), segment(1, 1, "元気？", "ja"), events.Stopped(2.0, 2.0, 2)]
+    talk: list[events.Event] = [
+        segment(0, 0, "おはよう。", "ja"),
+        segment(1, 1, "元気？", "ja"),
+        events.Stopped(2.0, 2.0, 2),
+    ]
     assert told(FileOptions(), talk)[-1]["text"] == "おはよう。元気？"
 
 

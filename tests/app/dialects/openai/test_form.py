@@ -1,4 +1,4 @@
-"""Fields of forms, taken one by one."""
+"""The fields of forms."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from app.dialects.openai.form import Form
 from app.errors import RequestError
 
 
-def test_what_was_not_taken_had_no_effect() -> None:
+def test_fields_that_remain_had_no_effect() -> None:
     form = Form([("a", "1"), ("b", "2"), ("c[]", "3")])
     assert form.text("a") == "1"
     form.ignore("a[x]")

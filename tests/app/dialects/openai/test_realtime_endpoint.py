@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from app.dialects.openai.realtime_endpoint import MAX_BODY_BYTES, MIN_IDLE_TIMEOUT_S
 from app.errors import CLOSE_DRAINING, CLOSE_TOO_BIG
 from app.service.client_secrets import sign
-from tests.app.conftest import Running
+from tests.app.conftest import Running, Serve
 from tests.compat.conformance import approximated, supported
 from tests.fakes import FakeTranscriber, said, silence, speech
 
@@ -34,7 +35,8 @@ async def opened(server: Running, query: str = "", **options: Any) -> AsyncItera
 
 
 async def told(socket: ClientConnection) -> dict[str, Any]:
-    return json.loads(await socket.recv())
+    message: dict[str, Any] = json.loads(await socket.recv())
+    return message
 
 
 async def refused(server: Running, query: str = "", **options: Any) -> httpx.Response:
@@ -54,24 +56,24 @@ def append(numbers: list[int], silence_s: float) -> str:
 
 
 async def transcribed(socket: ClientConnection) -> str:
-    """Says something, and waits for its text."""
+    """Send speech, and wait for its text."""
     await socket.send(json.dumps(UPDATE))
     await socket.send(append([1, 2, 3], 1.0))
     while (message := await told(socket))["type"] != "conversation.item.input_audio_transcription.completed":
         assert message["type"] != "error", message
-    return message["transcript"]
+    return str(message["transcript"])
 
 
 @supported(DIALECT, "?intent=transcription, ?model=, both or neither")
 @pytest.mark.parametrize("query", ["", "?intent=transcription", "?model=gpt-realtime", "?intent=transcription&model=m"])
-async def test_every_way_to_say_what_is_wanted_is_understood(serve, query: str) -> None:
+async def test_every_way_to_say_what_is_wanted_is_understood(serve: Serve, query: str) -> None:
     server = await serve()
     async with opened(server, query, additional_headers={"OpenAI-Organization": "o"}) as socket:
         assert (await told(socket))["type"] == "session.created"
         assert await transcribed(socket) == said([1, 2, 3])
 
 
-async def test_what_of_the_url_has_no_effect_is_named(serve) -> None:
+async def test_what_of_the_url_has_no_effect_is_named(serve: Serve) -> None:
     server = await serve()
     async with opened(server, "?intent=conversation&api-version=1&model=m") as socket:
         created = await told(socket)
@@ -79,14 +81,14 @@ async def test_what_of_the_url_has_no_effect_is_named(serve) -> None:
 
 
 @supported(DIALECT, "OpenAI-Beta: realtime=v1 (older shape)")
-async def test_the_header_of_the_beta_asks_for_the_older_shape(serve) -> None:
+async def test_the_header_of_the_beta_asks_for_the_older_shape(serve: Serve) -> None:
     server = await serve()
     async with opened(server, additional_headers={"OpenAI-Beta": "realtime=v1"}) as socket:
         assert "input_audio_format" in (await told(socket))["session"]
 
 
 @supported(DIALECT, "Authorization: Bearer; 401 before the upgrade")
-async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
+async def test_a_key_is_needed_where_keys_are_set(serve: Serve) -> None:
     server = await serve(api_keys="k")
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer ek_AAAA"}):
         response = await refused(server, additional_headers=headers)
@@ -98,8 +100,8 @@ async def test_a_key_is_needed_where_keys_are_set(serve) -> None:
 
 
 @supported(DIALECT, "subprotocols realtime, openai-insecure-api-key.KEY")
-async def test_browsers_offer_the_key_as_a_subprotocol(serve) -> None:
-    """Which is not said back."""
+async def test_browsers_offer_the_key_as_a_subprotocol(serve: Serve) -> None:
+    """The server does not echo it."""
     server = await serve(api_keys="k")
     offered = ["realtime", "openai-insecure-api-key.k", "openai-beta.realtime-v1"]
     async with opened(server, subprotocols=offered) as socket:
@@ -109,7 +111,7 @@ async def test_browsers_offer_the_key_as_a_subprotocol(serve) -> None:
     assert response.status_code == 401
 
 
-async def test_other_subprotocols_are_refused_without_the_key(serve) -> None:
+async def test_other_subprotocols_are_refused_without_the_key(serve: Serve) -> None:
     server = await serve(api_keys="k")
     response = await refused(server, subprotocols=["openai-insecure-api-key.k", "soap"])
     assert response.status_code == 400
@@ -117,7 +119,7 @@ async def test_other_subprotocols_are_refused_without_the_key(serve) -> None:
 
 
 @approximated(DIALECT, "429 before the upgrade", how="503 with `Retry-After` when there is no room")
-async def test_no_room_is_said_before_the_upgrade(serve) -> None:
+async def test_a_full_server_refuses_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with opened(server) as socket:
         await told(socket)
@@ -126,7 +128,7 @@ async def test_no_room_is_said_before_the_upgrade(serve) -> None:
     assert response.json()["error"]["code"] == "overloaded"
 
 
-async def test_a_large_append_is_taken_and_a_larger_one_refused(serve) -> None:
+async def test_a_large_append_is_accepted_and_a_larger_one_refused(serve: Serve) -> None:
     """Clients send up to the audio of half a minute at once."""
     server = await serve(max_message_kb=1024)
     async with opened(server) as socket:
@@ -138,7 +140,7 @@ async def test_a_large_append_is_taken_and_a_larger_one_refused(serve) -> None:
     assert caught.value.rcvd is not None and caught.value.rcvd.code == CLOSE_TOO_BIG
 
 
-async def test_a_client_that_leaves_leaves_no_work_behind(serve) -> None:
+async def test_a_client_that_disconnects_cancels_its_work(serve: Serve) -> None:
     """Without a commit, and while its text is still awaited."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
@@ -149,7 +151,7 @@ async def test_a_client_that_leaves_leaves_no_work_behind(serve) -> None:
     # That no window is left open is asserted when the server ends.
 
 
-async def test_a_server_that_goes_down_says_so_by_its_close_code(serve) -> None:
+async def test_a_server_that_goes_down_says_so_by_its_close_code(serve: Serve) -> None:
     server = await serve()
     async with opened(server) as socket:
         await transcribed(socket)
@@ -160,7 +162,7 @@ async def test_a_server_that_goes_down_says_so_by_its_close_code(serve) -> None:
     assert caught.value.rcvd is not None and caught.value.rcvd.code == CLOSE_DRAINING
 
 
-async def test_idle_clients_may_stay_as_long_as_pools_keep_their_sockets(serve) -> None:
+async def test_idle_clients_may_stay_as_long_as_pools_keep_their_sockets(serve: Serve) -> None:
     """Ten minutes, whatever the limit for others."""
     server = await serve(idle_timeout_s=0.05)
     async with opened(server) as socket:
@@ -186,7 +188,7 @@ SESSION = {"type": "transcription", "audio": {"input": {"transcription": {"langu
 
 
 @supported(DIALECT, "POST /v1/realtime/client_secrets")
-async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve) -> None:
+async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve: Serve) -> None:
     """As key and as subprotocol, for this and for the native protocol, and for nothing else."""
     server = await serve(api_keys="k,k2")
     response = await post(server, "client_secrets", {"session": SESSION, "expires_after": {"seconds": 30}}, "k2")
@@ -201,14 +203,16 @@ async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve) -> 
         async with opened(server, **options) as socket:
             source = (await told(socket))["session"]["audio"]["input"]
             assert source["transcription"]["language"] == "de" and source["turn_detection"] is None
-    async with connect(server.stream, subprotocols=["tutti.v1", f"tutti.key.{body['value']}"]) as socket:
+    async with connect(
+        server.stream, subprotocols=[Subprotocol("tutti.v1"), Subprotocol(f"tutti.key.{body['value']}")]
+    ) as socket:
         await socket.send('{"type": "start"}')
         assert (await told(socket))["type"] == "started"
     assert (await post(server, "client_secrets", {}, body["value"])).status_code == 401
 
 
 @supported(DIALECT, "POST /v1/realtime/transcription_sessions (older shape)")
-async def test_the_older_way_to_a_secret_works_too(serve) -> None:
+async def test_the_older_way_to_a_secret_works_too(serve: Serve) -> None:
     server = await serve(api_keys="k")
     session = {
         "input_audio_format": "g711_alaw",
@@ -222,7 +226,7 @@ async def test_the_older_way_to_a_secret_works_too(serve) -> None:
     assert created["session"]["audio"]["input"]["format"] == {"type": "audio/pcma"}
 
 
-async def test_secrets_are_given_where_nobody_needs_a_key(serve) -> None:
+async def test_an_open_server_makes_secrets(serve: Serve) -> None:
     """So that a page made for OpenAI's works on a laptop, too."""
     server = await serve()
     value = (await post(server, "client_secrets")).json()["value"]
@@ -230,7 +234,7 @@ async def test_secrets_are_given_where_nobody_needs_a_key(serve) -> None:
         assert await transcribed(socket) == said([1, 2, 3])
 
 
-async def test_an_expired_secret_is_none(serve) -> None:
+async def test_an_expired_secret_is_none(serve: Serve) -> None:
     server = await serve(api_keys="k")
     secret = sign("k", server.service.shared.started - 1, {})
     response = await refused(server, additional_headers={"Authorization": f"Bearer {secret.value}"})
@@ -255,7 +259,9 @@ async def test_an_expired_secret_is_none(serve) -> None:
         (b"x" * (MAX_BODY_BYTES + 1), 413, None),
     ],
 )
-async def test_bad_requests_for_secrets_are_told_what_was_expected(serve, body, status: int, param: str | None) -> None:
+async def test_bad_requests_for_secrets_are_explained(
+    serve: Serve, body: dict[str, Any] | bytes, status: int, param: str | None
+) -> None:
     server = await serve()
     response = await post(server, "client_secrets", body)
     error = response.json()["error"]

@@ -1,4 +1,4 @@
-"""OpenAI Realtime without a network: every option, every event, and what is refused."""
+"""OpenAI Realtime without a network: every option, every event, and every refusal."""
 
 import base64
 from dataclasses import replace
@@ -37,7 +37,7 @@ def open_talk(
 
 
 def update(turn_detection: Any = ..., include: Any = ..., **source: Any) -> dict[str, Any]:
-    """`session.update` in GA's shape, at 16 kHz unless said otherwise."""
+    """`session.update` in the GA shape, at 16 kHz by default."""
     if turn_detection is not ...:
         source["turn_detection"] = turn_detection
     session: dict[str, Any] = {"type": "transcription", "audio": {"input": {"format": PCM_16K} | source}}
@@ -76,7 +76,8 @@ def kinds(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def source_of(message: dict[str, Any]) -> dict[str, Any]:
-    return message["session"]["audio"]["input"]
+    source: dict[str, Any] = message["session"]["audio"]["input"]
+    return source
 
 
 def warned(message: dict[str, Any]) -> list[str]:
@@ -88,14 +89,14 @@ def completed(talk: Talk) -> list[str]:
 
 
 def check_stream(talk: Talk) -> None:
-    """What must hold of everything that a client is told."""
+    """Assert what is true for every stream of server events."""
     ids = [message["event_id"] for message in talk.said]
     assert len(set(ids)) == len(ids)
     deltas: dict[str, str] = {}
     segments: dict[str, str] = {}
     committed: list[str] = []
     for message in talk.said:
-        item = message.get("item_id")
+        item: str = message.get("item_id", "")
         match message["type"]:
             case "input_audio_buffer.committed":
                 assert message["previous_item_id"] == (committed[-1] if committed else None)
@@ -116,7 +117,7 @@ def check_stream(talk: Talk) -> None:
 
 
 @supported(DIALECT, "session.created")
-def test_the_session_is_told_before_anything_is_said() -> None:
+def test_the_server_describes_the_session_first() -> None:
     talk = open_talk()
     (created,) = talk.said
     assert created["type"] == "session.created" and "warnings" not in created
@@ -270,7 +271,7 @@ def test_log_probabilities_are_given_for_words() -> None:
 
 @supported(DIALECT, "conversation.item.input_audio_transcription.failed")
 def test_items_that_cannot_be_read_fail() -> None:
-    """No `error`, after which many clients give up: closing with 1011 tells them to come back."""
+    """There is no `error`, after which many clients give up: the close code 1011 makes them reconnect."""
     talk = open_talk(answers=False)
     talk.say(update(turn_detection=None))
     hear(talk, speech([1, 2]))
@@ -282,8 +283,8 @@ def test_items_that_cannot_be_read_fail() -> None:
     assert talk.closes[0].code == 1011
 
 
-def test_draining_makes_final_what_was_heard() -> None:
-    """Then only the close code says where to go."""
+def test_draining_completes_open_items() -> None:
+    """Only the close code shows that the client should reconnect."""
     talk = open_talk()
     talk.say(update(turn_detection=None))
     hear(talk, speech([1, 2]))
@@ -349,7 +350,7 @@ def test_the_older_shape_is_answered_in_kind() -> None:
     assert kinds(talk.said).count("created") == 1 and not talk.of("conversation.item.added")
 
 
-def test_clients_of_the_older_shape_are_told_of_no_segments() -> None:
+def test_the_older_shape_has_no_segments() -> None:
     """They do not know them, and take events that they do not know for others."""
     talk = open_talk(is_flat=True)
     hear(talk, np.concatenate((TURN, TURN)))
@@ -408,7 +409,7 @@ def test_hints_reach_the_model() -> None:
     assert done["languages"] == [{"code": "en"}]
 
 
-def test_an_english_only_model_may_be_told_that_it_is_english() -> None:
+def test_an_english_only_model_accepts_english() -> None:
     """Clients name the language by default."""
     talk = open_talk(model=replace(MODEL, languages=()))
     talk.say(update(transcription={"language": "en"}))
@@ -418,7 +419,9 @@ def test_an_english_only_model_may_be_told_that_it_is_english() -> None:
 
 
 @approximated(
-    DIALECT, "transcription.languages", how="one is a hint; among several the model detects any that it knows"
+    DIALECT,
+    "transcription.languages",
+    how="one language is used; with several, the model detects any language that it knows",
 )
 def test_several_languages_are_detected() -> None:
     talk = open_talk()
@@ -429,7 +432,7 @@ def test_several_languages_are_detected() -> None:
     assert warned(updated) == ["session.audio.input.transcription.languages"]
 
 
-@approximated(DIALECT, "transcription.model", how="any name is taken; a warning says which model is served")
+@approximated(DIALECT, "transcription.model", how="any name is accepted; a warning names the model that answers")
 def test_any_model_may_be_named() -> None:
     talk = open_talk(asked_model="gpt-realtime")
     assert warned(talk.said[0]) == ["model"]
@@ -451,7 +454,11 @@ def test_clients_of_models_without_turn_detection_end_turns_themselves(name: str
     assert source_of(updated)["turn_detection"]["type"] == "server_vad"
 
 
-@approximated(DIALECT, "server_vad.silence_duration_ms", how="100 to 5000; others become the nearest, with a warning")
+@approximated(
+    DIALECT,
+    "server_vad.silence_duration_ms",
+    how="100 to 5000; another value becomes the nearest of these, with a warning",
+)
 @pytest.mark.parametrize(("wanted", "is_warned"), [(350, False), (20, True), (60_000, True)])
 def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
     talk = open_talk()
@@ -466,9 +473,9 @@ def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
     assert source_of(updated)["turn_detection"]["silence_duration_ms"] == silence_ms
 
 
-@approximated(DIALECT, "server_vad.prefix_padding_ms", how="up to 1000; more becomes 1000, with a warning")
+@approximated(DIALECT, "server_vad.prefix_padding_ms", how="0 to 1000; a higher value becomes 1000, with a warning")
 @pytest.mark.parametrize(("wanted", "padding_ms"), [(600, 600), (0, 0), (5000, 1000)])
-def test_audio_before_the_speech_is_heard_when_asked(wanted: int, padding_ms: int) -> None:
+def test_padding_before_speech_is_decoded_if_asked_for(wanted: int, padding_ms: int) -> None:
     talk = open_talk()
     (updated,) = talk.say(update(turn_detection={"type": "server_vad", "prefix_padding_ms": wanted}))
     assert source_of(updated)["turn_detection"]["prefix_padding_ms"] == padding_ms
@@ -479,7 +486,9 @@ def test_audio_before_the_speech_is_heard_when_asked(wanted: int, padding_ms: in
 
 
 @approximated(
-    DIALECT, "turn_detection: semantic_vad", how="silence of 400, 800 or 1500 ms by `eagerness`, with a warning"
+    DIALECT,
+    "turn_detection: semantic_vad",
+    how="a turn ends after 400, 800 or 1500 ms of silence, depending on `eagerness`; a warning says so",
 )
 @pytest.mark.parametrize(("eagerness", "silence_ms"), [(None, 800), ("auto", 800), ("low", 1500), ("high", 400)])
 def test_semantic_turns_end_with_silence(eagerness: str | None, silence_ms: int) -> None:
@@ -517,7 +526,7 @@ def without_effect(option: str, how: str, **wanted: Any) -> Any:
             "named in `warnings`",
             turn_detection={"type": "server_vad", "create_response": True},
         ),
-        without_effect("transcription: null", "named in `warnings`: this server only transcribes", transcription=None),
+        without_effect("transcription: null", "named in `warnings`: the server does nothing else", transcription=None),
         pytest.param({"include": ["item.else"]}, id="include"),
         pytest.param({"surprise": 1}, id="unknown"),
     ],
@@ -547,7 +556,7 @@ def test_defaults_are_no_cause_for_warnings() -> None:
     assert "warnings" not in updated
 
 
-@approximated(DIALECT, "session.type: realtime", how="transcribes, and answers nothing; a warning says so")
+@approximated(DIALECT, "session.type: realtime", how="the server transcribes and does not answer; a warning says so")
 def test_a_conversation_is_transcribed() -> None:
     talk = open_talk()
     session = {"type": "realtime", "instructions": "Be kind.", "audio": {"output": {"voice": "alloy"}}, "tools": None}
@@ -559,7 +568,7 @@ def test_a_conversation_is_transcribed() -> None:
 @pytest.mark.parametrize(
     "kind", ["response.create", "response.cancel", "conversation.item.create", "output_audio_buffer.clear"]
 )
-@refused(DIALECT, "response.*, conversation.*, output_audio_buffer.*", how="an `error` event; the session goes on")
+@refused(DIALECT, "response.*, conversation.*, output_audio_buffer.*", how="an `error` event; the session continues")
 def test_nothing_is_answered(kind: str) -> None:
     talk = open_talk()
     (error,) = talk.say({"type": kind, "event_id": "e7"})
@@ -617,7 +626,7 @@ def test_nothing_is_answered(kind: str) -> None:
     ],
 )
 def test_bad_messages_are_errors_that_change_nothing(message: Any, code: str, param: str | None) -> None:
-    """Nothing of a bad update is taken, and the session goes on."""
+    """A bad update changes nothing, and the session continues."""
     talk = open_talk()
     talk.say(update())
     if isinstance(message, dict) and "event_id" not in message:
@@ -650,7 +659,7 @@ def test_what_is_changed_later_is_for_the_turns_to_come() -> None:
 
 
 def test_the_same_settings_once_more_change_nothing() -> None:
-    """LiveKit says them again whenever it uses a socket again, also in the middle of a turn."""
+    """LiveKit repeats its settings whenever it uses a socket again, also in the middle of a turn."""
     talk = open_talk()
     talk.say(update())
     hear(talk, TURN[:8000])
@@ -665,8 +674,10 @@ def test_the_same_settings_once_more_change_nothing() -> None:
     late=st.booleans(),
 )
 @settings(max_examples=40)
-def test_whatever_the_client_does_deltas_add_up(words, is_manual: bool, events_between, late: bool) -> None:
-    """Committed items in a chain, each completed once, by the text that its deltas and its segments make."""
+def test_whatever_the_client_does_deltas_add_up(
+    words: list[list[int]], is_manual: bool, events_between: list[str], late: bool
+) -> None:
+    """Committed items form a chain, and each is completed once, with the text of its deltas and of its segments."""
     talk = open_talk(answers=not late)
     talk.say(update(turn_detection=None if is_manual else {"type": "server_vad"}))
     for numbers, between in zip(words, events_between, strict=False):
@@ -712,8 +723,10 @@ VALUES = st.recursive(
     is_nested=st.booleans(),
 )
 @settings(max_examples=300)
-def test_whatever_is_said_is_answered_or_refused(kind: str, fields, source, is_nested: bool) -> None:
-    """Exactly one answer to an update, and the session goes on."""
+def test_every_update_is_answered_or_refused(
+    kind: str, fields: dict[str, Any], source: dict[str, Any], is_nested: bool
+) -> None:
+    """Each update gets exactly one answer, and the session continues."""
     talk = open_talk()
     if is_nested:
         fields = fields | {"session": {"audio": {"input": source}}}

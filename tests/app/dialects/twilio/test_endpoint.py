@@ -1,4 +1,4 @@
-"""Calls on a real socket, those who listen to them, and what happens when one of them is gone."""
+"""Calls on a real server, their subscribers, and what happens when one of them disconnects."""
 
 import asyncio
 import base64
@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.service.gateway_counts import SharedState
+from tests.app.conftest import Serve
 from tests.app.dialects.twilio.test_wire import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
 
@@ -43,7 +44,7 @@ def messages(inbound: bytes, outbound: bytes | None = None) -> list[str]:
 
 
 @asynccontextmanager
-async def call(address: str, path: str = "", **fields: object) -> AsyncIterator[ClientConnection]:
+async def call(address: str, path: str = "", **fields: Any) -> AsyncIterator[ClientConnection]:
     async with connect(f"ws://{address}/v1/twilio{path}", compression=None) as socket:
         await socket.send('{"event":"connected","protocol":"Call","version":"1.0.0"}')
         await socket.send(json.dumps(begin(**fields)))
@@ -70,8 +71,8 @@ def texts(heard: list[dict[str, Any]], channel: int) -> list[str]:
     return [each["text"] for each in heard if each["type"] == "utterance" and each["channel"] == channel]
 
 
-async def test_both_sides_of_a_call_are_heard_by_a_subscriber(serve) -> None:
-    """In the native protocol's events, between the call's beginning and its end."""
+async def test_a_subscriber_receives_both_sides_of_a_call(serve: Serve) -> None:
+    """It receives the events of the native protocol, between the beginning and the end of the call."""
     server = await serve()
     async with subscriber(server.address) as listener:
         async with call(server.address) as socket:
@@ -94,8 +95,8 @@ async def test_both_sides_of_a_call_are_heard_by_a_subscriber(serve) -> None:
 
 
 @pytest.mark.parametrize("stops", [True, False])
-async def test_a_call_that_hangs_up_is_still_made_final(serve, stops: bool) -> None:
-    """Twilio closes its socket right behind the stop, or loses it; the engine has not answered by then."""
+async def test_a_call_that_hangs_up_is_still_made_final(serve: Serve, stops: bool) -> None:
+    """Twilio closes its socket right after `stop`, or loses it, before the engine has answered."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
     async with subscriber(server.address) as listener:
@@ -112,10 +113,10 @@ async def test_a_call_that_hangs_up_is_still_made_final(serve, stops: bool) -> N
 
 
 @pytest.mark.parametrize(("path", "parameters"), [("/k", {}), ("", {"token": "k"}), ("/k", {"token": "not looked at"})])
-async def test_a_key_is_in_the_path_or_a_parameter(serve, path: str, parameters: dict[str, str]) -> None:
-    """Twilio passes on no query. Neither of them is shown to anybody else."""
+async def test_a_key_is_in_the_path_or_a_parameter(serve: Serve, path: str, parameters: dict[str, str]) -> None:
+    """Twilio passes on no query. No subscriber receives either of them."""
     server = await serve(api_keys="k")
-    key = {"additional_headers": {"Authorization": "Bearer k"}}
+    key: dict[str, Any] = {"additional_headers": {"Authorization": "Bearer k"}}
     async with subscriber(server.address, **key) as listener:
         async with call(server.address, path, customParameters={**parameters, "agent": "Ann"}) as socket:
             await socket.send('{"event":"stop"}')
@@ -124,8 +125,8 @@ async def test_a_key_is_in_the_path_or_a_parameter(serve, path: str, parameters:
     assert heard[0]["parameters"] == {"agent": "Ann"}
 
 
-async def test_without_a_key_there_is_no_call(serve, caplog: pytest.LogCaptureFixture) -> None:
-    """Refused before the upgrade if it is in the path, and else with the start; the log has the reason."""
+async def test_without_a_key_there_is_no_call(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong key in the path is refused before the upgrade, another one after `start`. The log has the reason."""
     server = await serve(api_keys="k")
     for path in ("v1/twilio/x", "v1/calls/CA1"):
         with pytest.raises(InvalidStatus) as refused:
@@ -138,7 +139,7 @@ async def test_without_a_key_there_is_no_call(serve, caplog: pytest.LogCaptureFi
     assert server.metric("tutti_refused_total", reason="unauthorized") == 3
 
 
-async def test_a_second_stream_of_a_call_is_refused(serve) -> None:
+async def test_a_second_stream_of_a_call_is_refused(serve: Serve) -> None:
     """The first one goes on."""
     server = await serve()
     async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as first:
@@ -152,7 +153,7 @@ async def test_a_second_stream_of_a_call_is_refused(serve) -> None:
         assert texts(await hear_all(listener), 0) == [said([1])]
 
 
-async def test_what_is_wrong_with_a_call_is_told_to_its_subscribers(serve) -> None:
+async def test_subscribers_receive_the_errors_of_a_call(serve: Serve) -> None:
     server = await serve()
     async with subscriber(server.address) as listener, call(server.address, mediaFormat={"encoding": "audio/opus"}):
         heard = await hear_all(listener)
@@ -160,21 +161,24 @@ async def test_what_is_wrong_with_a_call_is_told_to_its_subscribers(serve) -> No
     assert heard[1]["message"].startswith("mediaFormat: expected ")
 
 
-async def test_a_subscriber_that_is_gone_is_not_missed(serve) -> None:
-    """Neither by the call nor by the one who stays."""
+async def test_a_subscriber_that_disconnects_disturbs_no_one(serve: Serve) -> None:
+    """Neither the call nor the other subscriber notices."""
     server = await serve()
-    async with subscriber(server.address) as stays:
-        async with subscriber(server.address) as leaves, call(server.address, tracks=["inbound"]) as socket:
-            assert json.loads(await leaves.recv())["type"] == "call_started"
-            leaves.transport.abort()
-            for message in messages(slowly([1, 2])):
-                await socket.send(message)
-            await socket.send('{"event":"stop"}')
-            assert texts(await hear_all(stays), 0) == [said([1, 2])]
+    async with (
+        subscriber(server.address) as stays,
+        subscriber(server.address) as leaves,
+        call(server.address, tracks=["inbound"]) as socket,
+    ):
+        assert json.loads(await leaves.recv())["type"] == "call_started"
+        leaves.transport.abort()
+        for message in messages(slowly([1, 2])):
+            await socket.send(message)
+        await socket.send('{"event":"stop"}')
+        assert texts(await hear_all(stays), 0) == [said([1, 2])]
 
 
-async def test_with_several_gateways_subscribers_are_told_that_they_would_hear_nothing(serve) -> None:
-    """The call may be at another gateway. With one they are welcome, and calls are always taken."""
+async def test_subscribers_are_refused_with_several_gateways(serve: Serve) -> None:
+    """The call may be at another gateway. Calls themselves are always accepted."""
     server = await serve(shared=SharedState(n_gateways=2))
     with pytest.raises(InvalidStatus) as refused:
         await connect(f"ws://{server.address}/v1/calls/CA1")
@@ -184,7 +188,7 @@ async def test_with_several_gateways_subscribers_are_told_that_they_would_hear_n
         pass
 
 
-async def test_a_call_takes_a_place_among_the_sessions(serve) -> None:
+async def test_a_call_counts_as_a_session(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with call(server.address), subscriber(server.address) as listener:
         await listener.recv()
@@ -193,7 +197,7 @@ async def test_a_call_takes_a_place_among_the_sessions(serve) -> None:
         assert refused.value.response.status_code == 503
 
 
-async def test_a_draining_server_ends_its_calls_with_what_was_said(serve) -> None:
+async def test_a_draining_server_ends_its_calls_with_their_text(serve: Serve) -> None:
     server = await serve()
     async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as socket:
         for message in messages(slowly([1, 2])):

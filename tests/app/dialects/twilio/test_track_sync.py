@@ -40,7 +40,7 @@ def test_missing_chunks_are_silence() -> None:
 
 
 def test_a_track_that_says_nothing_does_not_hold_up_the_other() -> None:
-    """It is taken for silence, and what it says of that time later is left out; then both go on together."""
+    """It counts as silent, and its later audio for that time is dropped; then both tracks continue together."""
     tracks = TrackSync(("inbound", "outbound"))
     heard = b"".join(tracks.add("inbound", at * CHUNK_MS, chunk(at)) for at in range(50))
     n_heard = 50 * CHUNK - MAX_SKEW_SAMPLES
@@ -74,7 +74,7 @@ def interleaved(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 @given(interleaved(), st.integers(0, 15))
 def test_whatever_the_order_each_channel_is_its_track(order: list[tuple[int, int]], first_ms: int) -> None:
-    """No sample is lost, moved or made up, but for silence behind the track that ends first."""
+    """No sample is lost, moved or added, except for silence after the track that ends first."""
     tracks = TrackSync(("inbound", "outbound"))
     audio = b""
     for track, number in order:

@@ -22,7 +22,7 @@ FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
 
 @dataclass
 class FakeLine:
-    """Takes every call but those with a wrong key."""
+    """Accepts every call with the right key."""
 
     calls: list[Call] = field(default_factory=list)
     said: list[events.Event | events.Reply] = field(default_factory=list)
@@ -71,7 +71,7 @@ def dialect(line: FakeLine) -> Twilio:
 @supported("twilio", "start")
 @supported("twilio", "customParameters")
 def test_a_call_begins(dialect: Twilio, line: FakeLine) -> None:
-    """The caller's own parameters are passed on; ours and the key are not among them."""
+    """Subscribers receive the caller's own parameters, without our options and the key."""
     assert read(dialect, {"event": "connected", "protocol": "Call", "version": "1.0.0"}) == ()
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     assert read(dialect, begin({"agent": "Ann", "language": "en"})) == (
@@ -93,7 +93,7 @@ def test_each_track_is_a_channel(dialect: Twilio, line: FakeLine, tracks: list[s
     assert line.calls[0].tracks == order
 
 
-def test_parameters_say_how_a_call_is_heard(dialect: Twilio) -> None:
+def test_parameters_are_options_of_the_session(dialect: Twilio) -> None:
     said = {"task": "translate", "prompt": "An order.", "hotwords": "tutti, Kowalski", "words": "true"}
     (start,) = read(dialect, begin({**said, "interim": "false", "silence_ms": "800"}))
     assert (start.task, start.prompt, start.hotwords) == ("translate", "An order.", ("tutti", "Kowalski"))
@@ -112,8 +112,10 @@ def test_chunks_of_both_tracks_are_one_stream(dialect: Twilio) -> None:
     assert audio.data == SILENCE * 2 * 45 * 8 + b"\x10" * 320
 
 
-@approximated("twilio", "late media", how="a chunk more than 200 ms behind the other track is left out; a warning")
-def test_late_audio_is_told_of_once(dialect: Twilio) -> None:
+@approximated(
+    "twilio", "late media", how="a chunk more than 200 ms later than the other track's is dropped, with a warning"
+)
+def test_late_audio_is_reported_once(dialect: Twilio) -> None:
     read(dialect, begin())
     read(dialect, media("inbound", 0, b"\x10" * 8000))
     (notice,) = read(dialect, media("outbound", 0))
@@ -122,7 +124,7 @@ def test_late_audio_is_told_of_once(dialect: Twilio) -> None:
 
 
 @supported("twilio", "stop")
-def test_the_end_of_a_call_leaves_nothing_behind(dialect: Twilio) -> None:
+def test_the_end_of_a_call_flushes_all_audio(dialect: Twilio) -> None:
     read(dialect, begin())
     read(dialect, media("inbound", 0))
     assert read(dialect, {"event": "stop", "stop": {}}) == (commands.Audio((b"\x10" + SILENCE) * 160), commands.Stop())
@@ -137,7 +139,7 @@ def test_a_socket_that_is_lost_ends_its_call(dialect: Twilio) -> None:
 
 
 @supported("twilio", "dtmf")
-@approximated("twilio", "mark", how="passed on to subscribers; nothing is played that could have one")
+@approximated("twilio", "mark", how="passed on to subscribers; the server plays no audio that a mark could belong to")
 def test_keys_and_marks_are_passed_on(dialect: Twilio, line: FakeLine) -> None:
     read(dialect, begin())
     read(dialect, {"event": "dtmf", "streamSid": "MZ1", "dtmf": {"track": "inbound_track", "digit": "1"}})
@@ -148,14 +150,14 @@ def test_keys_and_marks_are_passed_on(dialect: Twilio, line: FakeLine) -> None:
     ]
 
 
-@refused("twilio", "answers on the stream (media, mark, clear)", how="none are sent; results go to subscribers")
+@refused("twilio", "answers on the stream (media, mark, clear)", how="the server sends none; results go to subscribers")
 def test_events_go_to_the_line_alone(dialect: Twilio, line: FakeLine) -> None:
     event = events.SpeechStarted(utterance=0, channel=0, at_s=0.1)
     assert tuple(dialect.write(event)) == ()
     assert line.said == [event]
 
 
-@refused("twilio", "mediaFormat other than mu-law at 8 kHz", how="an error event, and the stream is closed")
+@refused("twilio", "mediaFormat other than mu-law at 8 kHz", how="an `error` event, and the server closes the stream")
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -173,7 +175,7 @@ def test_events_go_to_the_line_alone(dialect: Twilio, line: FakeLine) -> None:
         ({"customParameters": {"token": "k", "prompt": "x" * 10_001}}, "prompt"),
     ],
 )
-def test_a_call_that_begins_wrong_is_not_taken(dialect: Twilio, fields: dict[str, Any], named: str) -> None:
+def test_a_call_that_begins_wrong_is_refused(dialect: Twilio, fields: dict[str, Any], named: str) -> None:
     with pytest.raises(BadStart, match=f"^{named}: expected .*, got "):
         read(dialect, begin(**fields))
 
@@ -237,7 +239,7 @@ NAMES = ("start", "media", "dtmf", "mark", "stop", "connected")
 
 
 @given(st.sampled_from(NAMES), JSON, st.sampled_from([*begin()["start"], *media("inbound", 0)["media"]]), JSON)
-def test_messages_of_any_kind_are_taken_or_explained(event: str, value: object, field: str, inner: object) -> None:
+def test_messages_of_any_kind_are_accepted_or_explained(event: str, value: object, field: str, inner: object) -> None:
     """Before the call and in it; nothing else comes of them."""
     fields = begin()["start"] | media("inbound", 0)["media"] | {field: inner}
     for message in ({"event": event, event: value}, {"event": event, event: fields}):

@@ -1,9 +1,10 @@
-"""WhisperLive's clients at the root of the server: keys, places, and clients that say nothing."""
+"""WhisperLive's clients at the root of the server: keys, a full server, and silent clients."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.app.conftest import Serve
 from tests.fakes import pcm, said, silence, speech
 
 OPTIONS = {"uid": "u1", "language": "en", "task": "transcribe", "model": "fake"}
@@ -24,25 +26,26 @@ async def time_limit() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def client(address: str, path: str = "", **options) -> AsyncIterator[ClientConnection]:
+async def client(address: str, path: str = "", **options: Any) -> AsyncIterator[ClientConnection]:
     async with connect(f"ws://{address}{path}", compression=None, **options) as socket:
         await socket.send(json.dumps(OPTIONS))
         yield socket
 
 
-async def hear(socket: ClientConnection) -> dict:
-    return json.loads(await socket.recv())
+async def hear(socket: ClientConnection) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(await socket.recv())
+    return message
 
 
 async def completed(socket: ClientConnection) -> list[str]:
-    """The texts of the first message with nothing but completed segments."""
+    """The texts in the first message whose segments are all completed."""
     while True:
         segments = (await hear(socket)).get("segments", [])
         if segments and all(segment["completed"] for segment in segments):
             return [segment["text"] for segment in segments]
 
 
-async def test_the_root_is_a_page_and_a_socket(serve) -> None:
+async def test_the_root_is_a_page_and_a_socket(serve: Serve) -> None:
     server = await serve()
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
@@ -56,8 +59,8 @@ async def test_the_root_is_a_page_and_a_socket(serve) -> None:
         assert (await browser.get(f"{server.http}/")).headers["content-type"].startswith("text/html")
 
 
-async def test_a_client_that_falls_silent_gets_its_last_text(serve) -> None:
-    """It has no word for the end of an utterance, and no silence follows a file."""
+async def test_a_client_that_falls_silent_gets_its_last_text(serve: Serve) -> None:
+    """Its protocol has no message that ends an utterance, and no silence follows a file."""
     server = await serve()
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
@@ -75,7 +78,7 @@ async def test_a_client_that_falls_silent_gets_its_last_text(serve) -> None:
         ("", {"subprotocols": ["bearer", "k"]}),
     ],
 )
-async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve, path: str, options: dict) -> None:
+async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve: Serve, path: str, options: dict[str, Any]) -> None:
     server = await serve(api_keys="k")
     async with client(server.address, path, **options) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
@@ -83,7 +86,7 @@ async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve, path: str, opti
 
 
 @pytest.mark.parametrize(("path", "options"), [("", {}), ("/?token=x", {}), ("", {"subprotocols": ["bearer", "x"]})])
-async def test_without_a_key_there_is_no_socket(serve, path: str, options: dict) -> None:
+async def test_without_a_key_there_is_no_socket(serve: Serve, path: str, options: dict[str, Any]) -> None:
     server = await serve(api_keys="k")
     with pytest.raises(InvalidStatus) as refused:
         async with client(server.address, path, **options):
@@ -93,8 +96,8 @@ async def test_without_a_key_there_is_no_socket(serve, path: str, options: dict)
 
 
 @pytest.mark.parametrize("first", [None, "hello", b"\0\0"])
-async def test_one_too_many_is_told_to_wait(serve, first: str | bytes | None) -> None:
-    """By name where it has told it, then left to go by itself."""
+async def test_a_client_waits_when_the_server_is_full(serve: Serve, first: str | bytes | None) -> None:
+    """The message carries the `uid`, if the client sent one. Then the client disconnects by itself."""
     server = await serve(max_sessions=1)
     async with client(server.address), connect(f"ws://{server.address}") as late:
         await late.send(json.dumps(OPTIONS) if first is None else first)
@@ -103,8 +106,8 @@ async def test_one_too_many_is_told_to_wait(serve, first: str | bytes | None) ->
     assert server.metric("tutti_refused_total", reason="overloaded") == 1
 
 
-async def test_a_draining_server_sends_its_clients_elsewhere(serve) -> None:
-    """With what they said, and without an error, after which they would not come back."""
+async def test_a_draining_server_sends_its_clients_elsewhere(serve: Serve) -> None:
+    """They receive their text first, and no error, after which they would not reconnect."""
     server = await serve()
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"

@@ -1,4 +1,4 @@
-"""WhisperLive's messages, by the rules that its client reads them with."""
+"""WhisperLive's messages, by the rules that its client applies to them."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ from engine import api
 from tests.compat.conformance import approximated, refused, supported
 
 # What the package's client says when it is told nothing.
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "uid": "u1",
     "language": None,
     "task": "transcribe",
@@ -87,9 +87,9 @@ STARTED = events.Started("s_0", "small", events.Limits())
 
 
 @supported("whisperlive", "SERVER_READY")
-@approximated("whisperlive", "model", how="any name is taken; a warning says which model is served")
+@approximated("whisperlive", "model", how="any name is accepted; a warning names the model that answers")
 def test_the_server_is_ready_first() -> None:
-    """With the one backend that makes the client keep its segments; what is not honoured comes behind it."""
+    """It names the backend that makes the client keep its segments. A warning about other options follows."""
     dialect, _ = start()
     assert answers(dialect, STARTED) == [{"uid": "u1", "message": "SERVER_READY", "backend": "faster_whisper"}]
     dialect, _ = start(model="large-v3")
@@ -101,7 +101,7 @@ def test_the_server_is_ready_first() -> None:
     }
 
 
-def test_defaults_ask_for_nothing_that_is_not_honoured() -> None:
+def test_defaults_cause_no_warning() -> None:
     _, command = start()
     assert command == commands.Start(audio=AudioFormat("pcm_f32le"))
 
@@ -109,7 +109,7 @@ def test_defaults_ask_for_nothing_that_is_not_honoured() -> None:
 @supported("whisperlive", "uid")
 @supported("whisperlive", "language")
 @supported("whisperlive", "initial_prompt")
-@approximated("whisperlive", "task", how="translate is refused where the model cannot")
+@approximated("whisperlive", "task", how="`translate` is refused if the model cannot translate")
 def test_options_become_those_of_a_session() -> None:
     _, command = start(language="de", task="translate", initial_prompt="A call.", word_timestamps=True)
     assert (command.language, command.task, command.prompt, command.words) == ("de", "translate", "A call.", True)
@@ -124,7 +124,7 @@ def test_options_become_those_of_a_session() -> None:
         ("uint8", bytes([192, 0, 128])),
     ],
 )
-def test_every_format_of_audio_is_heard(audio_format: str, data: bytes) -> None:
+def test_every_format_of_audio_is_decoded(audio_format: str, data: bytes) -> None:
     dialect, command = start(audio_format=audio_format)
     (audio,) = dialect.read(data)
     assert isinstance(audio, commands.Audio)
@@ -137,7 +137,9 @@ def test_the_end_of_audio_is_a_binary_message() -> None:
 
 
 @approximated(
-    "whisperlive", "hotwords", how="text is cut at commas; at most 64 of at most 47 bytes, a warning tells more"
+    "whisperlive",
+    "hotwords",
+    how="a text is split at commas; at most 64 hotwords of at most 47 bytes, and a warning says if some are dropped",
 )
 def test_hotwords_are_text_or_a_list() -> None:
     assert start(hotwords="Kowalski, tutti,")[1].hotwords == ("Kowalski", "tutti")
@@ -152,7 +154,7 @@ def test_hotwords_are_text_or_a_list() -> None:
 @approximated(
     "whisperlive",
     "vad_parameters",
-    how="min_silence_duration_ms from 100 to 5000 ends an utterance; a warning names the others",
+    how="`min_silence_duration_ms`, from 100 to 5000, ends an utterance; a warning names the others",
 )
 def test_silence_ends_an_utterance_as_asked() -> None:
     _, command = start(vad_parameters={"min_silence_duration_ms": 800})
@@ -169,8 +171,8 @@ def test_silence_ends_an_utterance_as_asked() -> None:
 @refused("whisperlive", "no_speech_thresh", how="a warning if it is not the default")
 @refused("whisperlive", "clip_audio", how="a warning")
 @refused("whisperlive", "same_output_threshold", how="a warning if it is not the default")
-@refused("whisperlive", "enable_translation, target_language", how="a warning; no translated_segments")
-@refused("whisperlive", "enable_diarization, max_speakers, known_speakers", how="a warning; no speakers")
+@refused("whisperlive", "enable_translation, target_language", how="a warning; there are no `translated_segments`")
+@refused("whisperlive", "enable_diarization, max_speakers, known_speakers", how="a warning; segments name no speakers")
 @refused("whisperlive", "unknown options", how="a warning")
 @pytest.mark.parametrize(
     ("option", "value"),
@@ -222,7 +224,7 @@ def test_options_that_cannot_be_read_are_explained(text: str) -> None:
         WhisperLive().read(text)
 
 
-def test_text_behind_the_options_is_no_audio() -> None:
+def test_text_after_the_options_is_no_audio() -> None:
     dialect, _ = start()
     with pytest.raises(BadMessage, match="binary"):
         dialect.read("{}")
@@ -230,7 +232,7 @@ def test_text_behind_the_options_is_no_audio() -> None:
 
 @supported("whisperlive", "segments")
 def test_text_is_shown_then_completed() -> None:
-    """With a space in front, as Whisper has it; the last ones are told again."""
+    """Each text has a leading space, as Whisper writes it, and each message repeats the latest segments."""
     dialect, _ = start(language="en", send_last_n_segments=1)
     told = answers(dialect, interim("Hello"), segment("Hello.", 0.1, 1.0), interim("Yes", 1), segment("Yes.", 1.5, 2.0))
     hello = {"start": "0.100", "end": "1.000", "text": " Hello.", "completed": True}
@@ -245,12 +247,12 @@ def test_text_is_shown_then_completed() -> None:
     ]
 
 
-def test_the_same_reading_is_told_once() -> None:
+def test_the_same_interim_is_sent_once() -> None:
     dialect, _ = start()
     assert len(answers(dialect, interim("Hello"), interim("Hello"), interim("Hello there"))) == 2
 
 
-def test_a_reading_that_came_to_nothing_is_taken_back() -> None:
+def test_an_interim_without_a_final_is_cleared() -> None:
     """Only that of the utterance that has ended; never with a list that is empty."""
     dialect, _ = start()
     told = answers(dialect, interim("Hm", utterance=1), UTTERANCE, replace(UTTERANCE, utterance=1), UTTERANCE)
@@ -269,8 +271,8 @@ def test_words_have_times_where_they_were_asked_for() -> None:
     assert "words" not in told["segments"][0]
 
 
-@approximated("whisperlive", "language detection", how="told once, with the first segment; language_prob is not known")
-def test_a_detected_language_is_told_once() -> None:
+@approximated("whisperlive", "language detection", how="reported once, with the first segment, without `language_prob`")
+def test_a_detected_language_is_reported_once() -> None:
     dialect, _ = start()
     told = answers(dialect, segment("Hello.", 0.0, 1.0), segment("Yes.", 1.0, 2.0))
     assert [each for each in told if "language" in each] == [{"uid": "u1", "language": "en"}]
@@ -295,7 +297,7 @@ def test_text_without_spaces_gets_none() -> None:
         (events.Failure("engine_stalled", "no", is_fatal=True), ["WARNING", "DISCONNECT"]),
     ],
 )
-def test_only_a_client_that_should_give_up_is_told_of_an_error(failure: events.Failure, told: list[str]) -> None:
+def test_only_a_client_that_should_give_up_receives_an_error(failure: events.Failure, told: list[str]) -> None:
     """The package connects again after the others, if it was made to."""
     dialect, _ = start()
     assert [each.get("status") or each["message"] for each in answers(dialect, failure)] == told
@@ -306,14 +308,16 @@ times = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 3)), max_size=20)
 
 @given(times, st.integers(1, MAX_SEGMENTS * 2), st.lists(st.booleans(), min_size=20, max_size=20))
 @example([(0.9985, 0.0), (0.0, 0.0), (0.0, 0.0)], 2, [False] * 20)  # Rounding hid that the first had a length.
-def test_the_client_keeps_every_segment_once(gaps, n_segments: int, shows: list[bool]) -> None:
-    """It keeps a completed one that starts where the last one it kept has ended, or later, however often it is told."""
+def test_the_client_keeps_every_segment_once(
+    gaps: list[tuple[float, float]], n_segments: int, shows: list[bool]
+) -> None:
+    """It keeps a completed segment that starts where the last kept one ended, or later, each time it receives one."""
     dialect, _ = start(send_last_n_segments=n_segments)
     kept: list[dict[str, Any]] = []
     shown = None
     now_s = 0.0
     for number, (gap_s, duration_s) in enumerate(gaps):
-        said = [interim(f"Wor{number}", number)] if shows[number] else []
+        said: list[events.Event] = [interim(f"Wor{number}", number)] if shows[number] else []
         said.append(segment(f"Word{number}.", now_s + gap_s, now_s + gap_s + duration_s))
         now_s += gap_s + duration_s
         for message in answers(dialect, *said):
@@ -335,8 +339,8 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*DEFAULTS, "audio_format", "colour"]), JSON))
-def test_options_of_any_kind_are_taken_or_explained(options: dict[str, Any]) -> None:
-    """Nothing else comes of them, and what is said of them can be sent."""
+def test_options_of_any_kind_are_accepted_or_explained(options: dict[str, Any]) -> None:
+    """Nothing but a `SessionError` is raised, and its message can be sent."""
     dialect = WhisperLive()
     try:
         (command,) = dialect.read(json.dumps({**DEFAULTS, **options}))

@@ -1,0 +1,11 @@
+"""Texts from clients in headers of answers."""
+
+from app.dialects.http_answers import MAX_HEADER_CHARS, header_value
+
+
+def test_a_header_holds_printable_ascii_only() -> None:
+    assert header_value("a b\r\nc: \u00e9") == "a b??c: ?"
+
+
+def test_a_long_text_is_cut() -> None:
+    assert header_value("x" * (MAX_HEADER_CHARS + 1)) == "x" * MAX_HEADER_CHARS
