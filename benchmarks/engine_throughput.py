@@ -112,7 +112,7 @@ class Work:
         """
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
         options = DecodeOptions(language="en", timestamps=False, max_tokens=n_tokens)
-        return Window(samples, "", options=options)
+        return Window(samples=samples, session="", options=options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +214,7 @@ def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
             encode_ms = median_ms(partial(runner.encode, [window] * len(part), part))
         if size <= MAX_ENCODED:
             found.append(("encode", size, encode_ms))
-        prompts, draws = [Prompt((token,) * 4, 0, 0)] * size, [Draw()] * size
+        prompts, draws = [Prompt(tokens=(token,) * 4, sot_index=0, n_prefix=0)] * size, [Draw()] * size
         prefill = partial(runner.prefill, slots, prompts, [False] * size, draws)
         found.append(("prefill", size, median_ms(prefill)))
         found.append(("step", size, median_ms(lambda: [runner.collect(runner.launch()) for _ in range(10)]) / 10))

@@ -73,7 +73,7 @@ class Speech(Work):
 
     def window(self, index: int) -> Window:
         """The window of a request."""
-        return Window(self.clips[index % len(self.clips)], "", options=OPTIONS)
+        return Window(samples=self.clips[index % len(self.clips)], session="", options=OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The boundary of the engine: what goes in (windows), what comes out (events), and how to ask.
+"""The boundary of the engine: windows go in, events come out, and `Transcriber` says how to ask.
 
-Everything that crosses it is plain data, so that the engine may live in another process. Importing this module does
-not import torch.
+Everything that crosses it is plain data, so that the engine may be in another process. Importing this module does not
+import torch.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -14,53 +14,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAMPLE_RATE = 16_000
+"""Samples of audio per second."""
 WINDOW_S = 30
+"""The length of a full window in seconds: that of Whisper's training examples."""
 WINDOW_SAMPLES = WINDOW_S * SAMPLE_RATE
 
 MAX_HOTWORDS = 64
-"""Of one window."""
+"""Most hotwords of one window."""
 MAX_HOTWORD_BYTES = 47
-"""Of one hotword, in UTF-8."""
+"""Most bytes of one hotword in UTF-8."""
 
 Task = Literal["transcribe", "translate"]
 
 
 class Priority(IntEnum):
-    """Which windows are served first; lower comes first."""
+    """Which windows are served first; the lower number comes first."""
 
     FINAL = 0
     INTERIM = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are drawn, and when a window is read again. Only the reading that counts is handed out.
+    """How tokens are sampled, and when a window is decoded again. Only the attempt that counts is handed out.
 
-    With one temperature and one reading, which is the default, segments come while the window is decoded; else at its
-    end. Thresholds as in openai/whisper, whisper/transcribe.py.
+    With one temperature and one attempt, which is the default, segments are emitted while the window is decoded,
+    otherwise at its end. The thresholds are those of openai/whisper, whisper/transcribe.py.
     """
 
     temperatures: tuple[float, ...] = (0.0,)
-    """Tried in turn, up to the first at which the text is good; 0 always takes the likeliest token."""
+    """Tried one after the other, up to the first at which the text is good; 0 always takes the likeliest token."""
     best_of: int = 1
-    """TemperatureFallback at each temperature above 0, of which the likeliest counts."""
+    """Decoding attempts at each temperature above 0; the likeliest of them counts."""
     seed: int = 0
-    """The same seed draws the same tokens, whoever shares the batch."""
+    """The same seed gives the same tokens, whichever windows share the batch."""
     compression_ratio_threshold: float = 2.4
-    """Above this, or in a loop, a reading repeats itself …"""
+    """A text that compresses better than this, or ends in a repetition, asks for the next temperature."""
     logprob_threshold: float = -1.0
-    """… and below this it is too doubtful, both of which call for the next temperature …"""
+    """A text whose mean log-probability is below this asks for the next temperature."""
     no_speech_threshold: float = 0.6
-    """… unless it is doubtful where the model, with more probability than this, hears nobody speak."""
+    """The exception: a text below `logprob_threshold` is accepted where the no-speech probability is above this."""
 
 
 MAX_TEMPERATURES = 8
+"""Most temperatures of one window."""
 MAX_TEMPERATURE = 2.0
+"""The highest temperature."""
 MAX_BEST_OF = 10
-"""Of one window."""
+"""Most decoding attempts of one window at one temperature."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeOptions:
     """How one window is to be decoded. Windows with different options share a batch."""
 
@@ -70,45 +74,47 @@ class DecodeOptions:
     timestamps: bool = True
     """Let the model mark segments with timestamp tokens; without them the window is one segment."""
     previous_text: str = ""
-    """Text before this window; the model sees its last tokens behind `<|startofprev|>`."""
+    """The text before this window; the model is shown its last tokens, after `<|startofprev|>`."""
     prefix: tuple[int, ...] = ()
-    """Tokens, timestamps included, that the output is forced to begin with: what was already committed."""
+    """The tokens, timestamps included, that the output is forced to begin with: what was already committed."""
     draft: tuple[int, ...] = ()
-    """Tokens that are likely to follow the prefix, timestamps included: the last reading of the same speech. They are
-    checked in one pass and taken as far as they are what would be decoded, so that they save steps and change nothing.
+    """Draft tokens, which are likely to follow the prefix: the last hypothesis of the same speech, with timestamps.
+
+    They are verified in one pass, and accepted as far as they are what would be decoded. They save decode steps and
+    change nothing.
     """
     hotwords: tuple[str, ...] = ()
-    """Names and terms to expect: shown to the model before the previous text, and made somewhat likelier.
+    """Names and terms to expect: the model is shown them before the previous text, and they become a little likelier.
 
     At most `MAX_HOTWORDS`, of 1 to `MAX_HOTWORD_BYTES` bytes each.
     """
     word_times: bool = False
-    """Say of every word when it was said and how likely it is. Segments then come at the end of the window."""
+    """Give the time and the probability of every word. Segments are then emitted at the end of the window."""
     attention_times: bool = False
-    """Say of every word behind the prefix where the alignment heads looked as it was decoded (`Piece.attention_peak_s`).
+    """Give `Piece.attention_peak_s` for every word after the prefix.
 
-    Costs next to nothing, and is coarser than `word_times`.
+    It costs almost nothing, and is coarser than `word_times`.
     """
     max_tokens: int | None = None
-    """Most tokens to decode, the prefix included; `None` is as many as the model has positions for."""
+    """Most tokens to decode, the prefix included; `None` for as many as the model has positions for."""
     sampling: Sampling = field(default_factory=Sampling)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Window:
     """Audio given to the engine once: mono float32 in [-1, 1] at 16 kHz, 1 to `WINDOW_SAMPLES` samples."""
 
     samples: NDArray[np.float32]
     session: str
-    """Windows of one session share one fair place in the queue."""
+    """The windows of one session share one place in the turns that sessions take."""
     channel: int = 0
-    """A newer interim of the same session and channel replaces an older one that still waits."""
+    """A newer interim replaces an older one of the same session and channel that still waits."""
     priority: Priority = Priority.FINAL
     options: DecodeOptions = field(default_factory=DecodeOptions)
 
     @property
     def is_interim(self) -> bool:
-        """More of its audio is still to come, and its text may change."""
+        """More of its audio is to come, and its text may change."""
         return self.priority is Priority.INTERIM
 
 
@@ -120,9 +126,12 @@ class Piece:
     text: str
     """Empty for a timestamp."""
     at_s: float | None = None
-    """A timestamp's time from the start of the window; `None` for a word."""
+    """A timestamp's time in seconds from the start of the window; `None` for a word."""
     attention_peak_s: float | None = None
-    """How far into the window the alignment heads looked while the word was written, if `attention_times` asked."""
+    """Where in the window, in seconds, the attention of the alignment heads had its peak while the word was decoded.
+
+    `None` unless `attention_times` was asked for.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +143,10 @@ class Word:
     start_s: float
     end_s: float
     probability: float
-    """Mean of its tokens' probabilities."""
+    """The mean of its tokens' probabilities."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """Text between two timestamp tokens; times in seconds from the start of the window."""
 
@@ -146,30 +155,31 @@ class Segment:
     text: str
     tokens: tuple[int, ...]
     avg_logprob: float
-    """Mean log-probability of the sampled tokens; 0.0 where all of them were forced by the prefix."""
+    """The mean log-probability of the sampled tokens; 0.0 where the prefix forced all of them."""
     compression_ratio: float
     """Bytes of the text over its bytes after zlib; above 2.4 is repetition."""
     no_speech_prob: float
     words: tuple[Word, ...] | None = None
     """`None` unless word times were asked for."""
     temperature: float = 0.0
-    """At which its tokens were drawn."""
+    """The temperature at which its tokens were sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedEvent:
-    """The window has left the queue: its encoder batch begins. Always the first event, unless superseded."""
+    """The window has left the queue: its encoder call begins. Always the first event, unless superseded."""
 
     queued_s: float
+    """Seconds that it waited in the queue."""
     batch_size: int
     """Windows in the same encoder call."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentEvent:
-    """A segment whose closing timestamp has just been decoded, or, at the end of the window, the open last one.
+    """A segment whose closing timestamp was just decoded, or, at the end of the window, the open last one.
 
-    With word times, all come at the end of the window.
+    With word times, all segments are emitted at the end of the window.
     """
 
     segment: Segment
@@ -177,7 +187,7 @@ class SegmentEvent:
     """As in `DoneEvent`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DoneEvent:
     """The window is decoded. Terminal."""
 
@@ -186,20 +196,20 @@ class DoneEvent:
     """All words and timestamps in order, forced prefix included; their tokens make a valid `prefix`."""
     segments: tuple[Segment, ...]
     language: str | None
-    """`None` for a checkpoint that knows only one language and does not say which."""
+    """`None` for a checkpoint that knows only one language and does not name it."""
     no_speech_prob: float
     avg_logprob: float
     compression_ratio: float
     is_truncated: bool
     """The token limit ended the text, not the model."""
     n_steps: int
-    """Decode steps taken after prefill, in all readings."""
+    """Decode steps taken after prefill, in all attempts."""
     is_repetitive: bool = False
     """The text began to repeat itself and was stopped: the open segment ends with the first round."""
     temperature: float = 0.0
-    """At which the tokens were drawn."""
+    """The temperature at which the tokens were sampled."""
     language_probabilities: Mapping[str, float] | None = None
-    """Of every language, adding up to 1, where it was detected."""
+    """The probability of every language, adding up to 1; `None` unless the language was detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +220,7 @@ class SupersededEvent:
 EngineEvent = StartedEvent | SegmentEvent | DoneEvent | SupersededEvent
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """What is loaded, for greetings, `/v1/models` and the command line."""
 
@@ -219,41 +229,43 @@ class ModelInfo:
     dtype: str
     is_multilingual: bool
     languages: tuple[str, ...]
-    """Codes that `DecodeOptions.language` may name, in the checkpoint's order."""
+    """The codes that `DecodeOptions.language` may name, in the checkpoint's order."""
     tasks: tuple[Task, ...]
     n_parameters: int
     n_slots: int
     """Sequences that can be decoded at the same time."""
     max_encode_batch: int
+    """Most windows in one encoder call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of observations per bucket: `counts[i]` are those at most `edges[i]`, the last those above every edge."""
+    """Counts of observations per bucket: `counts[i]` are those up to `edges[i]`, the last those above every edge."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
     total: float
-    """Sum of all observed values."""
+    """The sum of all observed values."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
     """A snapshot of the engine's counters, cumulative since the start except where a field says otherwise."""
 
     waiting_finals: int
-    """Now in the queue."""
+    """Finals that are in the queue now."""
     waiting_interims: int
-    """Now in the queue."""
+    """Interims that are in the queue now."""
     running: int
-    """Sequences being decoded now."""
+    """Sequences that are being decoded now."""
     encode_batch: Histogram
     """Windows per encoder call."""
     decode_batch: Histogram
     """Running sequences per decode step."""
     final_queue_s: Histogram
-    """Seconds a final waited for its encoder call."""
+    """Seconds that each final waited for its encoder call."""
     interim_queue_s: Histogram
+    """Seconds that each interim waited for its encoder call."""
     encode_s: Histogram
     """Seconds per encoder call."""
     step_s: Histogram
@@ -263,9 +275,9 @@ class EngineStats:
     windows_cancelled: int
     tokens_decoded: int
     tokens_drafted: int
-    """Of drafts that were checked."""
+    """Draft tokens that were verified."""
     tokens_accepted: int
-    """Of drafts: each saved a decode step."""
+    """Draft tokens that were accepted: each saved a decode step."""
     audio_s: float
     """Seconds of audio encoded, without padding."""
 
@@ -274,13 +286,15 @@ class Transcriber(Protocol):
     """What the service needs of an engine. All methods are called on one event loop."""
 
     @property
-    def info(self) -> ModelInfo: ...
+    def info(self) -> ModelInfo:
+        """What is loaded."""
+        ...
 
     @property
     def is_alive(self) -> bool:
         """False once the engine has failed or was closed; every `submit` then raises `EngineFailed`.
 
-        In another process it may be replaced: it is alive again then, and finals wait for that.
+        An engine in another process may be replaced: then this is true again, and finals wait for that.
         """
         ...
 
@@ -292,8 +306,10 @@ class Transcriber(Protocol):
         Raises, on entry:
             InvalidWindow: the window or its options cannot be decoded by this model.
             EngineOverloaded: the queue is full.
-            EngineFailed: the engine has died. Raised while iterating, too.
+            EngineFailed: the engine has died. Also raised while iterating.
         """
         ...
 
-    def stats(self) -> EngineStats: ...
+    def stats(self) -> EngineStats:
+        """Return the engine's counters."""
+        ...

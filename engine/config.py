@@ -10,7 +10,7 @@ AudioContext = Literal["auto", "interims", "full"]
 Kernels = Literal["auto", "torch", "triton", "flashinfer"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """How the engine is set up.
 
@@ -23,39 +23,56 @@ class EngineConfig:
     device: Device = "auto"
     """Where the model runs; `auto` is CUDA if there is any, else the CPU."""
     dtype: Dtype = "auto"
-    """Of weights and caches; `auto` is float32 on the CPU and bfloat16 on CUDA. float16 needs CUDA."""
+    """The type of weights and caches; `auto` is float32 on the CPU and bfloat16 on CUDA. float16 needs CUDA."""
     encoder_dtype: EncoderDtype = "auto"
-    """Of the encoder's matrix products: `auto` as all others; `fp8` is faster, less exact, and needs a GPU of compute
-    capability 8.9 or newer. A checkpoint that does not bear it is refused at start."""
+    """The type of the encoder's matrix products.
+
+    `auto`: the type of all others. `fp8`: faster and less exact; it needs a GPU of compute capability 8.9 or newer. A
+    checkpoint that loses too much accuracy with it is refused at start.
+    """
     audio_context: AudioContext = "auto"
-    """How much of a window is encoded; `auto` is its audio and a margin where the checkpoint was trained for that, else
-    30 s. `interims`: of other checkpoints too while text may still change, with finals as they are. `full` is 30 s."""
+    """How much of a window is encoded.
+
+    `auto`: its audio and a margin where the checkpoint was trained for that, else 30 s. `interims`: the same for the
+    interims of other checkpoints too, while their finals stay as they are. `full`: 30 s.
+    """
     kernels: Kernels = "auto"
-    """`torch`: PyTorch's, on any device. On a GPU in 16 bits also `triton`: our own, with cuDNN's attention over
-    windows; and `flashinfer`: FlashInfer's attention in place of both. `auto` is the fastest as measured: our own, with
-    FlashInfer's for full windows where it is installed and the GPU is of compute capability 9.0."""
+    """The kernels of the forward pass.
+
+    `torch`: PyTorch's, on any device. On a GPU in 16 bits there are two more. `triton`: our own, with cuDNN's attention
+    over windows. `flashinfer`: our own, with FlashInfer's attention in place of both. `auto` is the fastest, as
+    measured: our own, with FlashInfer's for full windows where it is installed and the GPU is of compute capability
+    9.0.
+    """
     cuda_graphs: bool = True
-    """Whether the fused passes are captured and replayed; else every kernel is launched by itself."""
+    """Capture the fused forward passes as CUDA graphs and replay them; otherwise every kernel is launched by itself."""
     steps_ahead: bool = True
-    """On a GPU, launch a decode step before the tokens of the last one are read."""
+    """On a GPU, launch a decode step before the tokens of the last one are collected."""
     n_threads: int | None = None
     """CPU threads of one tensor operation; `None` is one per core."""
     n_slots: int | None = None
-    """Sequences decoded at the same time, each with its caches for good; `None` is 32 on the CPU, where memory is only
-    taken once used, and on CUDA as many as fit, up to 256."""
+    """Sequences decoded at the same time; each slot keeps its caches allocated.
+
+    `None` is 32 on the CPU, where memory is only taken once it is used, and on CUDA as many as fit, up to 256.
+    """
     gpu_memory_fraction: float = 0.85
-    """How much of the memory that is free once the model is loaded the slots may take, on CUDA."""
+    """Fraction of the GPU memory left after loading the model that the slots may use."""
     max_encode_batch: int = 8
     """Most windows in one encoder call."""
     max_wait_ms: float = 5.0
-    """How long the oldest waiting window is held back for others to share its encoder call."""
+    """How long the oldest waiting window is held back, in milliseconds, so that others can share its encoder call."""
     max_decode_stall_ms: float = 400.0
-    """How long running sequences may wait for one encoder call: bounds its batch, but never below one window."""
+    """How long running sequences may wait for one encoder call, in milliseconds.
+
+    It bounds the batch of the call, but never to less than one window.
+    """
     min_decode_share: float | None = None
-    """The part of the time that running sequences keep for their steps while other windows wait to be encoded; `None`
-    is 0.33 on the CPU and 0.2 on CUDA, where decoding takes less of it."""
+    """The fraction of the time that running sequences keep for their steps while other windows wait to be encoded.
+
+    `None` is 0.33 on the CPU and 0.2 on CUDA, where decoding takes less of the time.
+    """
     max_waiting: int = 512
-    """Windows in the queue; one more is refused with `EngineOverloaded`."""
+    """Most windows in the queue; one more is refused with `EngineOverloaded`."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(EngineConfig)

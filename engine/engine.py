@@ -20,13 +20,17 @@ from engine.scheduling.worker import Worker
 from engine.validation import check_window, tasks
 
 _SWITCH_INTERVAL_S = 0.00005
+"""How long a thread may keep Python's interpreter while another thread waits for it, in seconds; the default is 5 ms.
+
+Every tensor operation releases the interpreter, and the engine's thread would then wait this long for it.
+"""
 
 
 class Engine:
-    """Transcribes windows with one model on one device. Made by `Engine.start`; one event loop uses it."""
+    """Transcribes windows with one model on one device. `Engine.start` makes it; one event loop uses it."""
 
     def __init__(self, runner: Runner, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
-        """Warm the runner up; to be called in the thread that will use it."""
+        """Warm the runner up. The thread that will use it must call this."""
         self._checkpoint = runner.checkpoint
         self._info = _describe(runner, config)
         self._loop = loop
@@ -37,10 +41,10 @@ class Engine:
     async def start(
         cls, config: EngineConfig, load: Callable[[EngineConfig], Runner] = load_runner
     ) -> AsyncIterator["Engine"]:
-        """Load the model and serve until the context is left; what is open then fails with `EngineFailed`.
+        """Load the model and serve until the context is left; open windows then fail with `EngineFailed`.
 
-        Loading happens in the engine's thread, so the event loop stays live. It cannot be interrupted: cancelled
-        meanwhile, this waits for it to end.
+        Loading happens in the engine's thread, so the event loop goes on. It cannot be interrupted: if this is
+        cancelled in the meantime, it waits for the loading to end.
 
         Raises:
             CheckpointError: the model cannot be loaded.
@@ -62,7 +66,7 @@ class Engine:
             finally:
                 _post(loop, ended.set)
 
-        # A daemon, so that an interpreter that exits without leaving the context is not held up by it.
+        # A daemon does not delay the exit of an interpreter that leaves the context open.
         thread = threading.Thread(target=main, name="tutti-engine", daemon=True)
         thread.start()
         try:
@@ -75,6 +79,7 @@ class Engine:
 
     @property
     def info(self) -> ModelInfo:
+        """What is loaded."""
         return self._info
 
     @property
@@ -83,6 +88,7 @@ class Engine:
         return not self._worker.is_closing
 
     def stats(self) -> EngineStats:
+        """Return the engine's counters."""
         return self._worker.snapshot()
 
     @asynccontextmanager
@@ -102,9 +108,9 @@ class Engine:
 
 
 def _prepare_interpreter() -> None:
-    """Keep Python's own pauses short beside a GPU: what is loaded is not searched for garbage any more, and a busy
-    event loop lets go of the interpreter sooner than after the usual 5 ms. Every tensor operation lets go of it, too,
-    and would then wait for it so long.
+    """Keep Python's own pauses short beside a GPU.
+
+    The garbage collector no longer searches what is loaded, and a busy event loop releases the interpreter sooner.
     """
     gc.collect()
     gc.freeze()
@@ -117,7 +123,7 @@ def _dispatch(items: list[tuple[Request, Item]]) -> None:
 
 
 def _post(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> bool:
-    """Have the loop call back from this thread; false where the loop is gone and nobody listens any more."""
+    """Schedule a callback on the loop, from this thread. Returns false where the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:

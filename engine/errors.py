@@ -3,7 +3,7 @@
 EngineError
 ├── InvalidWindow       the caller asked for something this model cannot do
 ├── EngineOverloaded    the queue is full; try again later
-├── EngineFailed        the engine's thread has died; nothing will be answered any more
+├── EngineFailed        the engine's thread has died; no request will be answered any more
 └── CheckpointError     the model cannot be loaded
 """
 
@@ -15,7 +15,7 @@ class EngineError(Exception):
 
 
 class InvalidWindow(EngineError):
-    """Says which field was wrong, what it was and what was expected."""
+    """A window or its options cannot be decoded. The message says which field is wrong and what was expected."""
 
     code = "invalid_window"
 
@@ -30,6 +30,8 @@ class InvalidWindow(EngineError):
 
 
 class EngineOverloaded(EngineError):
+    """The engine's queue is full."""
+
     code = "overloaded"
 
     def __init__(self, waiting: int, limit: int) -> None:
@@ -42,10 +44,12 @@ class EngineOverloaded(EngineError):
 
 
 class EngineFailed(EngineError):
+    """The engine has died or was closed; `__cause__` is the failure, if there was one."""
+
     code = "engine_failed"
 
 
 class CheckpointError(EngineError):
-    """The message says which file or weight, and what to do."""
+    """The model cannot be loaded. The message says which file or weight is wrong, and what to do."""
 
     code = "bad_checkpoint"

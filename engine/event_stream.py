@@ -1,4 +1,4 @@
-"""The events of one submission on their way to whoever iterates over them."""
+"""The events of one submission, on their way to the caller that iterates over them."""
 
 import asyncio
 from typing import Self
@@ -11,11 +11,12 @@ class Inbox:
     """Iterates up to the terminal event, or raises the error that came instead. Cancelling `anext` loses nothing."""
 
     def __init__(self) -> None:
-        # Unbounded, but never holds more than the events of one window, which its token limit bounds.
+        # Unbounded, but it never holds more than the events of one window, which its token limit bounds.
         self._items: asyncio.Queue[EngineEvent | EngineError] = asyncio.Queue()
         self._end: BaseException | None = None
 
     def put(self, item: EngineEvent | EngineError) -> None:
+        """Add an event, or the error that ends the iteration."""
         self._items.put_nowait(item)
 
     def __aiter__(self) -> Self:

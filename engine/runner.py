@@ -164,7 +164,9 @@ class Runner:
             self.encode([silence] * len(slots), slots)
             self.synchronize()
             elapsed_s = (time.perf_counter() - start_s) / len(slots)
-        self.prefill(slots[:1], [Prompt((self.checkpoint.tokenizer.sot,), 0, 0)], [True], [Draw()])
+        self.prefill(
+            slots[:1], [Prompt(tokens=(self.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)], [True], [Draw()]
+        )
         self.collect(self.launch())
         for slot in slots:
             self.release(slot)

@@ -1,4 +1,4 @@
-"""Checks windows before they are queued, so that one that cannot be decoded hurts nobody else."""
+"""Checks windows before they are queued, so that one that cannot be decoded does not harm the others."""
 
 import numpy as np
 
@@ -22,14 +22,14 @@ from engine.decoding.prompt import build_prompt, max_output_tokens
 from engine.errors import InvalidWindow
 
 MAX_AMPLITUDE = 1024.0
-"""Full scale is 1. Overshoot is harmless, but integers that were not scaled are a mistake."""
+"""The largest magnitude of a sample. Full scale is 1, and overshoot is harmless; unscaled integers are a mistake."""
 
 
 def check_window(window: Window, checkpoint: Checkpoint) -> int:
-    """Check a window against what the model can do.
+    """Check that the model can decode a window.
 
     Returns:
-        The most tokens it may decode to, forced prefix included.
+        The most tokens that it may decode to, forced prefix included.
 
     Raises:
         InvalidWindow: names the field, what was expected and what came.
@@ -40,11 +40,12 @@ def check_window(window: Window, checkpoint: Checkpoint) -> int:
 
 
 def tasks(checkpoint: Checkpoint) -> tuple[Task, ...]:
+    """Return the tasks that a checkpoint's vocabulary has."""
     return ("transcribe", "translate") if checkpoint.generation.is_multilingual else ("transcribe",)
 
 
 def check_samples(window: Window) -> None:
-    """What of `check_window` needs no model; raises like it."""
+    """Check the parts of a window that need no model. Raises the errors of `check_window`."""
     samples = window.samples
     if not isinstance(samples, np.ndarray) or samples.dtype != np.float32 or samples.ndim != 1:
         got = f"{samples.dtype} of shape {samples.shape}" if isinstance(samples, np.ndarray) else type(samples).__name__
@@ -93,7 +94,7 @@ def _check_prefix(options: DecodeOptions, checkpoint: Checkpoint) -> int:
         for token in tokens:
             if not 0 <= token < vocab_size or token == tokenizer.eot:
                 raise InvalidWindow(name, f"token ids below {vocab_size}, without the end token", token)
-    # Any language will do: its token takes one position whichever it is.
+    # The language does not matter here: the token of every language takes one position.
     prompt = build_prompt(checkpoint, options, next(iter(checkpoint.generation.languages), None))
     limit = max_output_tokens(checkpoint, options, len(prompt.tokens) - prompt.n_prefix)
     if len(options.prefix) >= limit:

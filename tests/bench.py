@@ -1,22 +1,27 @@
-"""A session run by hand, and what must hold of its events."""
+"""A session that a test runs by hand, and what must hold of the events of every session."""
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from typing import TypeVar
 
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
+from app.session.channel import Channel
 from app.session.effects import Cancel, Close, Effect, Send, Submit
+from app.session.jobs import Job
 from app.session.session import Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from tests.fakes import MODEL, LevelDetector, decode, pcm
+
+EventT = TypeVar("EventT", bound=events.Event)
 
 CONFIG = SessionConfig(make_detector=LevelDetector)
 START = commands.Start(audio=AudioFormat("pcm_f32le"))
 
 
 class Bench:
-    """Runs a session by hand: collects its events, and answers its windows when told to."""
+    """Runs a session by hand: collects its events, and answers its windows when the test asks for it."""
 
     def __init__(self, start: commands.Start = START, config: SessionConfig = CONFIG) -> None:
         self.session = Session("s_test", MODEL, config)
@@ -27,10 +32,14 @@ class Bench:
         self.give(start)
 
     def give(self, command: commands.Command) -> None:
+        """Give the session a command, and perform what follows."""
         self.perform(self.session.receive(command))
 
-    def hear(self, samples: Samples, *, answer: bool = True, n_channels: int = 1) -> None:
-        """Audio in pieces of 100 ms, each answered by the engine before the next; channels are interleaved."""
+    def feed(self, samples: Samples, *, answer: bool = True, n_channels: int = 1) -> None:
+        """Give the session audio in pieces of 100 ms; the engine answers each piece before the next.
+
+        Channels are interleaved.
+        """
         size = SAMPLE_RATE // 10 * n_channels
         for at in range(0, len(samples), size):
             self.give(commands.Audio(pcm(samples[at : at + size])))
@@ -38,6 +47,7 @@ class Bench:
                 self.answer_all()
 
     def perform(self, effects: list[Effect]) -> None:
+        """Perform effects as the shell does, but queue the windows."""
         for effect in effects:
             match effect:
                 case Send(event):
@@ -56,12 +66,12 @@ class Bench:
                     self.closes.append(effect)
 
     def replaces(self, window: api.Window, job: int, older: api.Window) -> bool:
-        """Whether the engine puts a new window in the place of this one that waits."""
+        """Whether the engine replaces a window that waits by a new one."""
         priorities = {window.priority, older.priority}
         return priorities == {api.Priority.INTERIM} and window.channel == older.channel
 
     def answer_one(self, index: int = 0, lost: Container[int] = ()) -> None:
-        """Let the engine answer the window at this place in the queue, and pass over some of its words."""
+        """Let the engine answer the window at this index of the queue, without the `lost` words."""
         self.waiting.rotate(-index)
         job, window = self.waiting.popleft()
         self.waiting.rotate(index)
@@ -80,26 +90,58 @@ class Bench:
         for segment in segments:
             self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
         text = "".join(segment.text for segment in segments)
-        done = api.DoneEvent(text, (), segments, "en", no_speech_prob, -0.5, compression_ratio, False, 1, is_repetitive)
+        done = api.DoneEvent(
+            text=text,
+            pieces=(),
+            segments=segments,
+            language="en",
+            no_speech_prob=no_speech_prob,
+            avg_logprob=-0.5,
+            compression_ratio=compression_ratio,
+            is_truncated=False,
+            n_steps=1,
+            is_repetitive=is_repetitive,
+        )
         self.perform(self.session.engine_event(job, done))
 
     def answer_all(self) -> None:
+        """Let the engine answer all windows, also those that follow from its answers."""
         while self.waiting:
             self.answer_one()
 
-    def of(self, kind: type) -> list:
+    def of(self, kind: type[EventT]) -> list[EventT]:
+        """The events of this type, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
+    @property
+    def failure(self) -> events.Failure:
+        """The last event, which must be a failure."""
+        assert isinstance(self.events[-1], events.Failure)
+        return self.events[-1]
+
+    @property
+    def channels(self) -> Sequence[Channel]:
+        """The channels of the session, to look at what they hold."""
+        assert self.session._intake
+        return self.session._intake.channels
+
+    @property
+    def jobs(self) -> dict[int, Job]:
+        """What the session waits for from the engine."""
+        return self.session._port.jobs
+
     def text(self, channel: int = 0) -> str:
+        """The final text of a channel."""
         return " ".join(e.text for e in self.of(events.Utterance) if e.channel == channel and e.text)
 
     def stop(self) -> None:
+        """Stop the session, and answer all its windows."""
         self.give(commands.Stop())
         self.answer_all()
 
 
 def check_promises(bench: Bench) -> None:
-    """What must hold of the events of any session that has ended."""
+    """Check what must hold of the events of every session that has ended."""
     shown: dict[int, str] = {}
     ended: dict[int, str] = {}
     endpoints: dict[int, events.Endpoint] = {}

@@ -1,13 +1,14 @@
-"""Stand-ins for the detector and the engine, and the made-up speech that both of them understand.
+"""Fakes of the detector and the engine, and made-up speech that both of them understand.
 
-A word is 200 ms of one level; its number is the level in hundredths. Between words lies silence. So the fake engine can
-say exactly which words a window holds, and tells a word that was cut in two from a whole one.
+A word is 200 ms of one level; its number is the level in hundredths. Between words lies silence. So the fake engine
+knows exactly which words a window holds, and distinguishes a word that was cut in two from a whole one.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,8 +21,8 @@ WORD_SAMPLES = SAMPLE_RATE // 5
 GAP_SAMPLES = SAMPLE_RATE * 80 // 1000
 TIMESTAMP_BEGIN = 10_000
 SENTENCE_GAP_SAMPLES = SAMPLE_RATE // 4
-# Times are in steps of 20 ms, so a sliver of the next word may lie inside them; it is no sound of its own.
 SLIVER_SAMPLES = SAMPLE_RATE // 50
+"""Shorter sounds are ignored: timestamps have steps of 20 ms, so that the edge of a word may lie inside them."""
 
 EMPTY_HISTOGRAM = api.Histogram((1.0,), (0, 0), 0.0)
 MODEL = api.ModelInfo(
@@ -46,56 +47,56 @@ def word(number: int) -> Samples:
 
 
 def speech(numbers: Iterable[int], gap_samples: int = GAP_SAMPLES) -> Samples:
-    """Words with a short gap behind each."""
+    """Words with a short gap after each."""
     parts = [part for number in numbers for part in (word(number), np.zeros(gap_samples, dtype=np.float32))]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
 
 
 def said(numbers: Iterable[int]) -> str:
-    """The text of these words as the fake engine reads them."""
+    """The text of these words as the fake engine decodes them."""
     return " ".join(f"w{number}" for number in numbers)
 
 
 def pcm(samples: Samples) -> bytes:
-    return samples.astype("<f4").tobytes()
+    return bytes(samples.astype("<f4").tobytes())
 
 
 def slow_mulaw(samples: Samples) -> bytes:
-    """The same, twice as slow and at 8 kHz as mu-law: so long that words are whole again after resampling."""
+    """Half as fast, as mu-law at 8 kHz: words last so long that they are whole again after resampling."""
     table = decode_samples(bytes(range(256)), "mulaw")
     levels, places = np.unique(samples, return_inverse=True)
     codes = np.abs(table - levels[:, None]).argmin(axis=1).astype(np.uint8)
-    return codes[places].tobytes()
+    return bytes(codes[places].tobytes())
 
 
 class LevelDetector:
-    """Hears speech wherever a frame is not silent."""
+    """Takes every frame that is not silent for speech."""
 
     def is_speech(self, frame: Samples) -> bool:
         return bool(np.abs(frame).max() > 0.001)
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _Word:
     token: int
     text: str
     start: int
     end: int
 
 
-def _hear(samples: Samples) -> list[_Heard]:
-    """The words of a window; one that is cut off at an edge is read as a piece ("p7")."""
+def _find_words(samples: Samples) -> list[_Word]:
+    """The words of a window; one that is cut off at an edge is a piece ("p7")."""
     levels = np.round(samples * 100).astype(int)
     edges = np.flatnonzero(np.diff(np.concatenate(([0], levels, [0]))))
-    heard = []
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    words = []
+    for start, end in pairwise(edges):
         level = levels[start]
         if level == 0 or end - start < SLIVER_SAMPLES:
             continue
         is_whole = end - start >= WORD_SAMPLES
         token = int(2 * level + (not is_whole))
-        heard.append(_Heard(token, f" {'w' if is_whole else 'p'}{level - 1}", int(start), int(end)))
-    return heard
+        words.append(_Word(token, f" {'w' if is_whole else 'p'}{level - 1}", int(start), int(end)))
+    return words
 
 
 def timestamp(sample: int) -> api.Piece:
@@ -113,58 +114,81 @@ def _forced(prefix: tuple[int, ...]) -> list[api.Piece]:
 
 
 def decode(window: api.Window, lost: Container[int] = ()) -> list[api.EngineEvent]:
-    """What the engine would say of a window: the forced prefix, then the words behind it, in timestamped segments.
+    """The engine's events for a window: the forced prefix, then the words after it, in timestamped segments.
 
     Args:
-        lost: the words behind the prefix that it passes over, by their places in the window.
+        window: the window.
+        lost: indices within the window of words after the prefix that the engine misses.
     """
     pieces = _forced(window.options.prefix)
     n_forced = sum(piece.at_s is None for piece in pieces)
-    heard = [each for at, each in enumerate(_hear(window.samples)) if at < n_forced or at not in lost]
-    if heard and not pieces:
-        pieces.append(timestamp(heard[0].start))
-    for index, each in enumerate(heard):
+    words = [each for at, each in enumerate(_find_words(window.samples)) if at < n_forced or at not in lost]
+    if words and not pieces:
+        pieces.append(timestamp(words[0].start))
+    for index, each in enumerate(words):
         if index < n_forced:
             continue
-        if index and each.start - heard[index - 1].end >= SENTENCE_GAP_SAMPLES:
-            pieces += [timestamp(heard[index - 1].end), timestamp(each.start)]
+        if index and each.start - words[index - 1].end >= SENTENCE_GAP_SAMPLES:
+            pieces += [timestamp(words[index - 1].end), timestamp(each.start)]
         pieces.append(api.Piece((each.token,), each.text))
-    if heard:
-        pieces.append(timestamp(heard[-1].end))
+    if words:
+        pieces.append(timestamp(words[-1].end))
     return [api.StartedEvent(0.0, 1), *as_events(pieces, window.options.word_times)]
 
 
 def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:
-    """All equally long."""
-    said = text.split()
-    step_s = (end_s - start_s) / len(said)
+    """The words of a segment, all equally long."""
+    words = text.split()
+    step_s = (end_s - start_s) / len(words)
     return tuple(
-        api.Word(f" {word}", start_s + at * step_s, start_s + (at + 1) * step_s, 0.75) for at, word in enumerate(said)
+        api.Word(f" {each}", start_s + at * step_s, start_s + (at + 1) * step_s, 0.75) for at, each in enumerate(words)
     )
 
 
 def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.EngineEvent]:
     segments: list[api.Segment] = []
-    start_s, text, tokens = 0.0, "", []
+    start_s, text = 0.0, ""
+    tokens: list[int] = []
     for piece in pieces:
         if piece.at_s is None:
             text += piece.text
             tokens += piece.tokens
         elif text:
             timed = _words(text, start_s, piece.at_s) if word_times else None
-            segments.append(api.Segment(start_s, piece.at_s, text, tuple(tokens), -0.1, 1.0, 0.0, timed))
+            segments.append(
+                api.Segment(
+                    start_s=start_s,
+                    end_s=piece.at_s,
+                    text=text,
+                    tokens=tuple(tokens),
+                    avg_logprob=-0.1,
+                    compression_ratio=1.0,
+                    no_speech_prob=0.0,
+                    words=timed,
+                )
+            )
             start_s, text, tokens = piece.at_s, "", []
         else:
             start_s = piece.at_s
     assert not text
     words = "".join(piece.text for piece in pieces)
-    done = api.DoneEvent(words, tuple(pieces), tuple(segments), "en", 0.0, -0.1, 1.0, False, len(pieces))
+    done = api.DoneEvent(
+        text=words,
+        pieces=tuple(pieces),
+        segments=tuple(segments),
+        language="en",
+        no_speech_prob=0.0,
+        avg_logprob=-0.1,
+        compression_ratio=1.0,
+        is_truncated=False,
+        n_steps=len(pieces),
+    )
     return [*(api.SegmentEvent(segment, "en") for segment in segments), done]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FakeTranscriber:
-    """An engine that answers at once, or when `release` says so; counts what is open."""
+    """An engine that answers at once, or after `release`; it counts the windows that are open."""
 
     info: api.ModelInfo = MODEL
     is_alive: bool = True
@@ -173,9 +197,9 @@ class FakeTranscriber:
     holds: bool = False
     """Windows wait for `release`."""
     lost: Container[int] = ()
-    """AdmissionCounter of the words that the first window passes over."""
+    """Indices of the words that the first window misses."""
     queued_s: float = 0.0
-    """What windows are told to have waited."""
+    """How long windows have waited in the queue, in seconds, by its events."""
     windows: list[api.Window] = field(default_factory=list)
     n_open: int = 0
     opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -206,4 +230,21 @@ class FakeTranscriber:
 
     def stats(self) -> api.EngineStats:
         e = EMPTY_HISTOGRAM
-        return api.EngineStats(0, 0, self.n_open, e, e, e, e, e, e, len(self.windows), 0, 0, 0, 0, 0, 0.0)
+        return api.EngineStats(
+            waiting_finals=0,
+            waiting_interims=0,
+            running=self.n_open,
+            encode_batch=e,
+            decode_batch=e,
+            final_queue_s=e,
+            interim_queue_s=e,
+            encode_s=e,
+            step_s=e,
+            windows_done=len(self.windows),
+            windows_superseded=0,
+            windows_cancelled=0,
+            tokens_decoded=0,
+            tokens_drafted=0,
+            tokens_accepted=0,
+            audio_s=0.0,
+        )

@@ -1,28 +1,30 @@
-"""The recordings of `tests/audio`: what they sound like to a client, and what is said in them."""
+"""The recordings of `tests/audio`: their samples, their encodings, and their texts."""
 
 from pathlib import Path
 
 import av
 import numpy as np
+from numpy.typing import NDArray
 
 AUDIO = Path(__file__).parent / "audio"
 TEXTS = {
     "hello": "Hello everyone, and welcome to the morning meeting.",
     "train": "The next train to the city leaves from platform seven at a quarter past nine.",
 }
-"""What the embedded model makes of them, but for the first word of `hello` in some encodings."""
+"""Their texts by the embedded model, except for the first word of `hello` in some encodings."""
 
 
-def read(name: str) -> np.ndarray:
+def read(name: str) -> NDArray[np.int16]:
     """A recording as 16 kHz int16 samples."""
     with av.open(AUDIO / f"{name}.flac") as container:
         return np.concatenate([frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)])
 
 
-def encoded(samples: np.ndarray, encoding: str, sample_rate: int) -> bytes:
+def encoded(samples: NDArray[np.int16], encoding: str, sample_rate: int) -> bytes:
     """The same sound in another encoding, by FFmpeg."""
     codec = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "mulaw": "pcm_mulaw", "alaw": "pcm_alaw"}[encoding]
     stream = av.CodecContext.create(codec, "w")
+    assert isinstance(stream, av.AudioCodecContext)
     stream.sample_rate, stream.layout = sample_rate, "mono"
     stream.format = "flt" if encoding == "pcm_f32le" else "s16"
     resampler = av.AudioResampler(stream.format, "mono", sample_rate)
@@ -32,6 +34,6 @@ def encoded(samples: np.ndarray, encoding: str, sample_rate: int) -> bytes:
     return b"".join(bytes(packet) for each in frames for packet in stream.encode(each))
 
 
-def words(said: str) -> list[str]:
-    """Without case and punctuation."""
-    return said.lower().replace(",", "").replace(".", "").split()
+def words(text: str) -> list[str]:
+    """The words of a text, without case and punctuation."""
+    return text.lower().replace(",", "").replace(".", "").split()

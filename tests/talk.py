@@ -1,4 +1,4 @@
-"""A dialect, a session and a scripted engine without a network: messages in, messages out."""
+"""A dialect, a session and a fake engine without a network: messages go in, messages come out."""
 
 import json
 from collections.abc import Iterable
@@ -15,13 +15,18 @@ CONFIG = SessionConfig(make_detector=LevelDetector)
 
 
 class Talk:
-    """What a connection does with a dialect. `said` is all that the server has said, as JSON objects."""
+    """Does what a connection does with a dialect. `said` holds all messages of the server, as JSON objects."""
 
     def __init__(
         self, dialect: Dialect, model: api.ModelInfo = MODEL, config: SessionConfig = CONFIG, answers: bool = True
     ) -> None:
-        """Args:
-        answers: the engine answers at once; else when `answer_all` says so.
+        """Open a connection.
+
+        Args:
+            dialect: its wire format.
+            model: what the engine has loaded.
+            config: the operator's settings.
+            answers: whether the engine answers at once; otherwise it answers when the test calls `answer_all`.
         """
         self.said: list[dict[str, Any]] = []
         self.closes: list[Close] = []
@@ -34,7 +39,7 @@ class Talk:
         self._take(dialect.open())
 
     def say(self, message: dict[str, Any] | str | bytes) -> list[dict[str, Any]]:
-        """A message of the client's; what the server says to it at once."""
+        """Send a message of the client; returns the server's messages that follow at once."""
         n_before = len(self.said)
         self._take(self._dialect.read(json.dumps(message) if isinstance(message, dict) else message))
         if self.answers:
@@ -42,12 +47,14 @@ class Talk:
         return self.said[n_before:]
 
     def answer_all(self) -> None:
+        """Let the engine answer all windows, also those that follow from its answers."""
         while self._waiting:
             job, window = self._waiting.pop(0)
             for event in decode(window):
                 self.perform(self.session.engine_event(job, event))
 
     def perform(self, effects: Iterable[Effect]) -> None:
+        """Perform effects as the shell does, but queue the windows."""
         for effect in effects:
             match effect:
                 case Send(event):
@@ -61,6 +68,7 @@ class Talk:
                     self.closes.append(self._dialect.close(effect))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
+        """The server's messages of this type, in order."""
         return [message for message in self.said if message["type"] == kind]
 
     def _take(self, items: Iterable[ClientMessage]) -> None:

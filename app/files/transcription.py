@@ -62,7 +62,7 @@ class TranscriptionOptions:
     def sampling(self) -> api.Sampling:
         """The temperatures that the engine tries."""
         rises = self.temperature == 0 and self.falls_back
-        return api.Sampling(RISING_TEMPERATURES if rises else (self.temperature,), self.best_of)
+        return api.Sampling(temperatures=RISING_TEMPERATURES if rises else (self.temperature,), best_of=self.best_of)
 
     @property
     def start(self) -> commands.Start:

@@ -141,5 +141,5 @@ class Connection:
         """Called after the session has received a piece of audio that ends at `until_s`."""
         self._service.metrics.audio_s_total.inc(duration_s)
         self._latency.audio_received(until_s)
-        for reply in self._dialect.heard(until_s):
+        for reply in self._dialect.audio_received(until_s):
             self._push(reply)

@@ -46,7 +46,7 @@ class Dialect(Protocol):
         """Translate one event into text messages; into none where this wire format has no message for it."""
         ...
 
-    def heard(self, until_s: float) -> Iterable[events.Reply]:
+    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
         """Messages that are due because audio up to `until_s` on the session's timeline has been received."""
         ...
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from engine.api import SAMPLE_RATE
 
 Samples = NDArray[np.float32]
-"""Audio samples in [-1, 1], 16 kHz where nothing else is said."""
+"""Audio samples in [-1, 1]; at 16 kHz unless a docstring names another rate."""
 
 Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 BYTES_PER_SAMPLE: dict[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}

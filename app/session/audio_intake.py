@@ -9,9 +9,9 @@ from app.session.jobs import SessionPort
 from engine.api import SAMPLE_RATE
 
 LAG_SAMPLES = 2 * SAMPLE_RATE
-"""The lag of text that a client is told of, in samples (2 s)."""
+"""A lag of the text of at least this many samples is reported to the client (2 s)."""
 LAG_INTERVAL_SAMPLES = SAMPLE_RATE
-"""The least audio between two such messages, in samples (1 s)."""
+"""The least audio between two such reports, in samples (1 s)."""
 
 
 class AudioIntake:

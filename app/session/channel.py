@@ -26,7 +26,7 @@ from app.session.interims import Interims
 from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Stabilizer
-from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, StableText, WindowKind
+from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 LONG_WINDOW_SAMPLES = 2 * WINDOW_SAMPLES // 3
@@ -44,7 +44,7 @@ MIN_MANUAL_SAMPLES = SAMPLE_RATE // 10
 Less can be the rest of a frame that was left after a flush, and begins none.
 """
 
-_NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
+NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 
 
 class Channel:
@@ -139,14 +139,12 @@ class Channel:
             self._begin_speech(began)
         self._endpointer.end()
         if self._open:
-            self._end_utterance(self._open, flush_id)
+            self._end_here(self._open, self._kind, flush_id)
 
     def discard(self) -> None:
         """Forget all audio that is not part of an ended utterance; the open one ends with its stable text."""
         if self._open:
-            self._open.extend_speech(self._endpointer.speech_until)
-            self._close_window(self._open, self.position, is_last=True, is_discarded=True)
-            self._open = None
+            self._end_here(self._open, WindowKind.DISCARDED)
         self._endpointer.reset()
         self._last_cut = max(self._last_cut, self.position)
         self._buffer.forget_before(self.position)
@@ -175,10 +173,11 @@ class Channel:
         Args:
             acknowledged: the times of `SessionPort.acknowledged` before any channel was abandoned.
         """
-        window, self._open = self._open, None
-        ended = self._ended_window(window, self.position, _NO_SAMPLES, is_last=True) if window else None
-        if window:
-            self._send_endpoint(window, self.position)
+        ended: EndedWindow | None = None
+        if self._open:
+            self._send_endpoint(self._open, self.position)
+            ended = self._open.end(self.position, NO_SAMPLES, self._kind, is_last=True)
+            self._open = None
         self.finals.abandon(ended, acknowledged)
 
     def _on_frame(self, change: SpeechBegan | SpeechEnded | None) -> None:
@@ -192,7 +191,7 @@ class Channel:
                 self._begin_speech(change)
             case SpeechEnded():
                 if self._open and not self._options.is_manual:
-                    self._end_utterance(self._open)
+                    self._end_here(self._open, self._kind)
             case _:
                 assert_never(change)
         if self._open:
@@ -239,11 +238,19 @@ class Channel:
             self._interims.begin_utterance(window)
         return window
 
-    def _end_utterance(self, window: OpenWindow, flush_id: events.FlushId | None = None) -> None:
+    def _end_here(self, window: OpenWindow, kind: WindowKind, flush_id: events.FlushId | None = None) -> None:
         """End the open utterance at the present position."""
         window.extend_speech(self._endpointer.speech_until)
-        self._close_window(window, self.position, is_last=True, flush_id=flush_id)
-        self._open = None
+        self._end_utterance(window, self.position, kind, flush_id)
+
+    def _end_utterance(
+        self, window: OpenWindow, end: int, kind: WindowKind, flush_id: events.FlushId | None = None
+    ) -> None:
+        """End the open utterance, whose last window ends at `end`."""
+        if self._interims:
+            self._interims.cancel()
+        self._send_endpoint(window, end, flush_id, is_discarded=kind is WindowKind.DISCARDED)
+        self._close_window(window, end, kind, is_last=True)
 
     def _send_endpoint(
         self, window: OpenWindow, end: int, flush_id: events.FlushId | None = None, is_discarded: bool = False
@@ -283,49 +290,31 @@ class Channel:
         is_manual = self._options.is_manual
         is_last = cut - window.utterance.start >= self._options.endpointing.max_utterance_s * SAMPLE_RATE
         speech_after = window.split_speech(cut)
-        self._close_window(window, cut, is_last)
         if not is_last:
-            stabilizer = Stabilizer(self._options.make_policy())
-            self._open = OpenWindow(window.utterance, cut, speech_after, stabilizer)
+            if self._interims:
+                self._interims.cancel()
+            self._close_window(window, cut, self._kind, is_last=False)
+            self._open = OpenWindow(window.utterance, cut, speech_after, Stabilizer(self._options.make_policy()))
             if self._interims:
                 self._interims.continue_utterance(self._open)
-        elif self._endpointer.pause_samples and not speech_after and not is_manual:
+            return
+        self._end_utterance(window, cut, self._kind)
+        if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()
-            self._open = None
         else:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
-    def _close_window(
-        self,
-        window: OpenWindow,
-        end: int,
-        is_last: bool,
-        flush_id: events.FlushId | None = None,
-        is_discarded: bool = False,
-    ) -> None:
-        """Hand the window over to `finals`; its utterance ends with it if it is the last."""
-        if self._interims:
-            self._interims.cancel()
-        samples = _NO_SAMPLES if is_discarded else self._buffer.view(window.start, end).copy()
+    def _close_window(self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool) -> None:
+        """End the open window at `end`, and hand it over to `finals`."""
+        is_discarded = kind is WindowKind.DISCARDED
+        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, end).copy()
         self._last_cut = end
         self._buffer.forget_before(end)
-        if is_last:
-            self._send_endpoint(window, end, flush_id, is_discarded)
-        self.finals.add(self._ended_window(window, end, samples, is_last, is_discarded))
+        self.finals.add(window.end(end, samples, kind, is_last))
+        self._open = None
 
-    def _ended_window(
-        self, window: OpenWindow, end: int, samples: Samples, is_last: bool, is_discarded: bool = False
-    ) -> EndedWindow:
-        stabilizer = window.stabilizer
-        kind = WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED
-        return EndedWindow(
-            utterance=window.utterance,
-            kind=WindowKind.DISCARDED if is_discarded else kind,
-            start=window.start,
-            end=end,
-            samples=samples,
-            speech=window.speech,
-            stable=StableText(stabilizer.stable, stabilizer.tokens, stabilizer.stable_until, stabilizer.draft),
-            is_last=is_last,
-        )
+    @property
+    def _kind(self) -> WindowKind:
+        """The kind of a window that ends now and is not discarded."""
+        return WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED

@@ -25,7 +25,7 @@ This bounds what a session holds.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpointing:
     """When an utterance begins and ends."""
 
@@ -53,7 +53,7 @@ class Resume:
     """The text before that time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Start the session; the first command."""
 
@@ -101,7 +101,7 @@ class Discard:
     """Forget the audio of the open utterances: they end with their stable text. Ended utterances are not affected."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configure:
     """Change options for the utterances to come. The fields are those of `Start`.
 

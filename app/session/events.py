@@ -30,7 +30,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a session that clients are told of."""
+    """The limits of a session. The client receives them at the start."""
 
     max_message_bytes: int = 1 << 20
     """The longest message of audio, in bytes."""
@@ -53,7 +53,7 @@ class Started:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechStarted:
     """An utterance has begun. Exactly one `Endpoint` and one `Utterance` follow for it."""
 
@@ -67,7 +67,7 @@ class SpeechStarted:
     """Where its audio begins, the padding included."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """No more audio belongs to an utterance; its final text may still come."""
 
@@ -81,7 +81,7 @@ class Endpoint:
     """Whether the client discarded its audio."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
     """The present hypothesis of an utterance, after the segments that were sent already."""
 
@@ -111,7 +111,7 @@ class Word:
     """0 to 1: the mean probability of its tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """Final text. The texts of an utterance's segments, joined as they are, make the utterance's text."""
 
@@ -140,7 +140,7 @@ class Segment:
         return confidence(self.source.avg_logprob)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
     """An utterance is final. The last event of the utterance."""
 

@@ -256,7 +256,15 @@ class Finals:
     def _send_stable(self, window: EndedWindow) -> None:
         """Send the text that was shown as stable, because no final text of it comes."""
         end_s = (window.stable.until - window.start) / SAMPLE_RATE
-        segment = api.Segment(0.0, end_s, window.unsent_stable, (), 0.0, 1.0, 0.0)
+        segment = api.Segment(
+            start_s=0.0,
+            end_s=end_s,
+            text=window.unsent_stable,
+            tokens=(),
+            avg_logprob=0.0,
+            compression_ratio=1.0,
+            no_speech_prob=0.0,
+        )
         self._send_segment(window, segment, window.utterance.request.language, window.span)
 
     def _finish(self, window: EndedWindow) -> None:

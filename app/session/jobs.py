@@ -117,7 +117,9 @@ class SessionPort:
         job = Job(self._n_jobs, kind, owner, window)
         self._n_jobs += 1
         self.jobs[job.id] = job
-        engine_window = api.Window(samples, self._session_id, owner.channel, kind.priority, options)
+        engine_window = api.Window(
+            samples=samples, session=self._session_id, channel=owner.channel, priority=kind.priority, options=options
+        )
         self._effects.append(Submit(job.id, engine_window))
         return job
 

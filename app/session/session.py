@@ -41,7 +41,7 @@ class SessionConfig:
     """The operator's settings for sessions."""
 
     limits: events.Limits = field(default_factory=events.Limits)
-    """The limits that clients are told of."""
+    """The limits that clients receive at the start."""
     interim_interval_ms: int = 350
     """The least audio between two interims of an utterance, in milliseconds."""
     max_finals_in_flight: int = 2

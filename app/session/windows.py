@@ -55,35 +55,6 @@ class PendingUtterance:
     """Samples of speech that have text thanks to these re-decodes."""
 
 
-@dataclass(slots=True)
-class OpenWindow:
-    """The window of a channel that still receives audio."""
-
-    utterance: PendingUtterance
-    start: int
-    """Position of its first sample."""
-    speech: list[Span]
-    """The speech detected in it so far, in order."""
-    stabilizer: Stabilizer
-    """Which text of it was shown as stable."""
-
-    def extend_speech(self, speech_until: int) -> None:
-        """Note that the detector has found speech up to the position `speech_until`."""
-        if speech_until <= (self.speech[-1][1] if self.speech else self.start):
-            return
-        begin = max(speech_until - FRAME_SAMPLES, self.start)
-        if self.speech and begin - self.speech[-1][1] < SPEECH_GAP_SAMPLES:
-            self.speech[-1] = (self.speech[-1][0], speech_until)
-        else:
-            self.speech.append((begin, speech_until))
-
-    def split_speech(self, cut: int) -> list[Span]:
-        """Keep the speech before the position `cut`; return the speech after it."""
-        speech_after = [(max(start, cut), end) for start, end in self.speech if end > cut]
-        self.speech = [(start, min(end, cut)) for start, end in self.speech if start < cut]
-        return speech_after
-
-
 class WindowKind(Enum):
     """Who decides whether an ended window is decoded."""
 
@@ -193,3 +164,46 @@ class EndedWindow:
     def span(self) -> Span:
         """Where its audio lies."""
         return self.start, self.end
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """The window of a channel that still receives audio."""
+
+    utterance: PendingUtterance
+    start: int
+    """Position of its first sample."""
+    speech: list[Span]
+    """The speech detected in it so far, in order."""
+    stabilizer: Stabilizer
+    """Which text of it was shown as stable."""
+
+    def extend_speech(self, speech_until: int) -> None:
+        """Note that the detector has found speech up to the position `speech_until`."""
+        if speech_until <= (self.speech[-1][1] if self.speech else self.start):
+            return
+        begin = max(speech_until - FRAME_SAMPLES, self.start)
+        if self.speech and begin - self.speech[-1][1] < SPEECH_GAP_SAMPLES:
+            self.speech[-1] = (self.speech[-1][0], speech_until)
+        else:
+            self.speech.append((begin, speech_until))
+
+    def split_speech(self, cut: int) -> list[Span]:
+        """Keep the speech before the position `cut`; return the speech after it."""
+        speech_after = [(max(start, cut), end) for start, end in self.speech if end > cut]
+        self.speech = [(start, min(end, cut)) for start, end in self.speech if start < cut]
+        return speech_after
+
+    def end(self, end: int, samples: Samples, kind: WindowKind, is_last: bool) -> EndedWindow:
+        """The window as it is when it ends at the position `end`."""
+        stabilizer = self.stabilizer
+        return EndedWindow(
+            utterance=self.utterance,
+            kind=kind,
+            start=self.start,
+            end=end,
+            samples=samples,
+            speech=self.speech,
+            stable=StableText(stabilizer.stable, stabilizer.tokens, stabilizer.stable_until, stabilizer.draft),
+            is_last=is_last,
+        )

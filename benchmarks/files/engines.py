@@ -90,7 +90,7 @@ def tutti_windows(job: Job) -> Iterator[Transcribe]:
         options = api.DecodeOptions(language=job.language, timestamps=False)
 
         async def window_text(samples: Samples, session: str, room: asyncio.Semaphore) -> str:
-            async with room, engine.submit(api.Window(samples, session, options=options)) as events:
+            async with room, engine.submit(api.Window(samples=samples, session=session, options=options)) as events:
                 async for event in events:
                     if isinstance(event, api.DoneEvent):
                         return event.text.strip()

@@ -1,1 +1,1 @@
-"""What is decoded from a window, and what counts: prompts, rules, sampling, fallback, word times."""
+"""Turns the model's output into text: prompts, rules, sampling, fallback, transcripts, word times."""

@@ -1,7 +1,7 @@
-"""Words that a request expects: their tokens get a bounded bonus while they are being written.
+"""Makes the words that a request expects likelier: their tokens get a bounded bonus while they are being written.
 
-The first token of a hotword gets a small one, so that it comes only where it is nearly as likely as another; every
-next token gets a larger one, so that a word that was begun is spelled to its end.
+The first token of a hotword gets a small bonus, so that it is sampled only where it is nearly as likely as another
+token. Every next token gets a larger bonus, so that a word that was begun is spelled to its end.
 """
 
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from engine.model.kv_cache import Rows
 
 FIRST_BONUS = 2.0
+"""Added to the logit of a hotword's first token, which makes it e to this power times likelier."""
 NEXT_BONUS = 5.0
-"""In natural logarithms: it makes a token so many times more likely than it was, e to this power."""
-
+"""Added to the logit of the next token of a hotword that was begun, likewise."""
 
 MAX_HOTWORD_TOKENS = MAX_HOTWORD_BYTES + 1
-"""A token stands for a byte at least; a space comes before the word."""
+"""Most tokens of a hotword: a token stands for at least one byte, and a space comes before the word."""
 
 
 class Hotwords:
-    """The hotwords of all slots, on the device, and how much of each was written last."""
+    """The hotwords of all slots, on the device, and how many tokens of each were written last."""
 
     def __init__(self, n_slots: int, device: torch.device) -> None:
-        # One place more than the longest needs, so that behind every hotword stands a -1.
+        # One place more than the longest hotword needs, so that a -1 stands after every hotword.
         self._tokens = torch.full((n_slots, MAX_HOTWORDS, MAX_HOTWORD_TOKENS + 1), -1, device=device)
         self._n_written = torch.zeros((n_slots, MAX_HOTWORDS), dtype=torch.long, device=device)
         self._slots: set[int] = set()
 
     def begin(self, slot: int, hotwords: Sequence[Sequence[int]], prefix: Sequence[int]) -> None:
-        """Set a slot's hotwords, as tokens; `prefix` is what it has written already."""
+        """Set a slot's hotwords, as tokens; `prefix` are the tokens that it has written already."""
         self.end(slot)
         if not hotwords:
             return
@@ -45,33 +45,34 @@ class Hotwords:
 
     @torch.inference_mode()
     def end(self, slot: int) -> None:
+        """Remove a slot's hotwords."""
         if slot in self._slots:
             self._slots.remove(slot)
             self._tokens[slot] = -1
 
     @property
     def are_any(self) -> bool:
-        """Some slot has hotwords."""
+        """At least one slot has hotwords."""
         return bool(self._slots)
 
     def apply(self, rows: Rows, logits: Tensor) -> None:
         """Add the bonus to `logits`, `(rows, vocab_size)`, in place."""
         if not self._slots:
             return
-        awaited = self._awaited(rows)
-        bonus = torch.where(self._n_written[rows] > 0, NEXT_BONUS, FIRST_BONUS) * (awaited >= 0)
-        # The larger one where two hotwords await the same token.
-        bonuses = torch.zeros_like(logits).scatter_reduce_(1, awaited.clamp_min(0), bonus.to(logits.dtype), "amax")
+        expected = self._expected(rows)
+        bonus = torch.where(self._n_written[rows] > 0, NEXT_BONUS, FIRST_BONUS) * (expected >= 0)
+        # Where two hotwords expect the same token, the larger bonus counts.
+        bonuses = torch.zeros_like(logits).scatter_reduce_(1, expected.clamp_min(0), bonus.to(logits.dtype), "amax")
         logits += bonuses
 
     def after(self, rows: Rows, tokens: Tensor) -> None:
-        """Note the sampled `tokens`, `(rows,)`."""
+        """Record the sampled `tokens`, `(rows,)`."""
         if not self._slots:
             return
         is_begun = self._tokens[rows][:, :, 0] == tokens[:, None]
-        is_next = self._awaited(rows) == tokens[:, None]
+        is_next = self._expected(rows) == tokens[:, None]
         self._n_written[rows] = torch.where(is_next, self._n_written[rows] + 1, is_begun.long())
 
-    def _awaited(self, rows: Rows) -> Tensor:
-        """The next token of each hotword, `(rows, hotwords)`; -1 where it has none."""
+    def _expected(self, rows: Rows) -> Tensor:
+        """Return the next token of each hotword, `(rows, hotwords)`; -1 where there is none."""
         return self._tokens[rows].gather(2, self._n_written[rows][:, :, None])[:, :, 0]

@@ -1,4 +1,4 @@
-"""Decoding rules: which tokens may be sampled next. They work on whole batches, on the device, without a host sync.
+"""Decoding rules: which tokens may be sampled next. They work on whole batches, on the device, and never wait for it.
 
 Source: transformers, generation/logits_process.py, `SuppressTokensAtBeginLogitsProcessor`,
 `SuppressTokensLogitsProcessor` and `WhisperTimeStampLogitsProcessor`, in the order in which `generate` applies them.
@@ -18,28 +18,28 @@ from engine.model.kv_cache import Rows
 _FORBIDDEN = float("-inf")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleState:
     """What the rules need to know about the tokens sampled so far, per row; a forced prefix counts as sampled."""
 
     with_timestamps: Tensor
     """bool: the row's prompt lets the model mark times."""
     is_at_begin: Tensor
-    """bool: nothing was sampled yet."""
+    """bool: no token was sampled yet."""
     last_is_time: Tensor
     """bool: the last token is a timestamp."""
     second_last_is_time: Tensor
-    """bool: so is the one before, or there is none."""
+    """bool: the token before the last one is a timestamp, or there is none."""
     last_time: Tensor
-    """int64: the last timestamp token, or one less than the first one of the vocabulary."""
+    """int64: the last timestamp token; where there is none, the id before the vocabulary's first timestamp."""
 
     @classmethod
     def begin(
         cls, prefixes: Sequence[Sequence[int]], with_timestamps: Sequence[bool], first_time: int, device: torch.device
     ) -> "RuleState":
-        """The state of rows that begin with these forced prefixes."""
+        """Return the state of rows that begin with these forced prefixes."""
         times = [[token for token in prefix if token >= first_time] for prefix in prefixes]
-        # One transfer for all of it.
+        # One transfer brings all of it to the device.
         values = to_device(
             [
                 [int(each) for each in with_timestamps],
@@ -51,30 +51,37 @@ class RuleState:
             device,
         )
         with_timestamps_, is_at_begin, last_is_time, second_last_is_time = values[:4].bool()
-        return cls(with_timestamps_, is_at_begin, last_is_time, second_last_is_time, values[4])
+        return cls(
+            with_timestamps=with_timestamps_,
+            is_at_begin=is_at_begin,
+            last_is_time=last_is_time,
+            second_last_is_time=second_last_is_time,
+            last_time=values[4],
+        )
 
     @classmethod
     def blank(cls, n_rows: int, first_time: int, device: torch.device) -> "RuleState":
-        """The state of rows that nobody uses."""
+        """Return the state of rows that no window uses."""
         return cls.begin([()] * n_rows, [False] * n_rows, first_time, device)
 
     def after(self, tokens: Tensor, first_time: int) -> "RuleState":
-        """The state once `tokens`, `(rows,)`, were sampled."""
+        """Return the state after `tokens`, `(rows,)`, were sampled."""
         is_time = tokens >= first_time
         return RuleState(
-            self.with_timestamps,
-            torch.zeros_like(self.is_at_begin),
-            is_time,
-            # Before the first token there is none, and "none" counts as a timestamp.
-            self.last_is_time | self.is_at_begin,
-            torch.where(is_time, tokens, self.last_time),
+            with_timestamps=self.with_timestamps,
+            is_at_begin=torch.zeros_like(self.is_at_begin),
+            last_is_time=is_time,
+            # Before the first token there is no token, which counts as a timestamp.
+            second_last_is_time=self.last_is_time | self.is_at_begin,
+            last_time=torch.where(is_time, tokens, self.last_time),
         )
 
     def select(self, rows: Rows) -> "RuleState":
-        return RuleState(*(getattr(self, field.name)[rows] for field in fields(self)))
+        """Return the state of some rows."""
+        return RuleState(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def store(self, rows: Rows, state: "RuleState") -> None:
-        """Write the state of some rows in place."""
+        """Write the state of some rows, in place."""
         for field in fields(self):
             getattr(self, field.name)[rows] = getattr(state, field.name)
 
@@ -88,27 +95,29 @@ class Rule(Protocol):
 
 
 class SuppressAtBegin:
-    """Some tokens may not be sampled first: a lone space, the end."""
+    """Forbids some tokens as the first one: a lone space, the end."""
 
     def __init__(self, tokens: Sequence[int], vocab_size: int, device: torch.device) -> None:
         self._is_suppressed = _membership(tokens, vocab_size, device)
 
     def apply(self, logits: Tensor, state: RuleState) -> None:
+        """See `Rule`."""
         logits.masked_fill_(state.is_at_begin[:, None] & self._is_suppressed, _FORBIDDEN)
 
 
 class Suppress:
-    """Some tokens may never be sampled: sounds in brackets, music, most control tokens."""
+    """Forbids some tokens everywhere: sounds in brackets, music, most control tokens."""
 
     def __init__(self, tokens: Sequence[int], vocab_size: int, device: torch.device) -> None:
         self._is_suppressed = _membership(tokens, vocab_size, device)
 
     def apply(self, logits: Tensor, state: RuleState) -> None:
+        """See `Rule`."""
         logits.masked_fill_(self._is_suppressed, _FORBIDDEN)
 
 
 class Timestamps:
-    """Timestamps come in pairs and never go back, the first one comes at once, and likely ones beat text."""
+    """Makes timestamps come first, in pairs, and never go back; takes one where it is likelier than all text."""
 
     def __init__(
         self,
@@ -126,31 +135,33 @@ class Timestamps:
         self._ids = torch.arange(vocab_size, device=device)
 
     def apply(self, logits: Tensor, state: RuleState) -> None:
+        """See `Rule`."""
         applies = state.with_timestamps
         logits[:, self._no_timestamps].masked_fill_(applies, _FORBIDDEN)
         text, times = logits[:, : self._first], logits[:, self._first :]
         text_ids, time_ids = self._ids[: self._first], self._ids[self._first :]
 
-        # After a closing timestamp: only its twin or the end. At the begin: only a timestamp.
+        # After a closing timestamp, only a timestamp or the end may follow. At the beginning, only a timestamp.
         closes = state.last_is_time & ~state.second_last_is_time
         text_from = torch.where(closes, self._eot, 0)
         text_from = torch.where(state.is_at_begin, self._first, text_from) * applies
         text.masked_fill_(text_ids < text_from[:, None], _FORBIDDEN)
 
-        # After an opening timestamp: none. Else none before the last, which may come again only to open the next.
+        # After an opening timestamp, no timestamp may follow. Otherwise none before the last one, which may come again
+        # only to open the next segment.
         opens = state.last_is_time & state.second_last_is_time
         times_from = torch.where(closes, state.last_time, state.last_time + 1)
         times_from = torch.where(opens, len(self._ids), times_from) * applies
         times_to = torch.where(state.is_at_begin & applies, self._last_initial, len(self._ids))
         times.masked_fill_((time_ids < times_from[:, None]) | (time_ids > times_to[:, None]), _FORBIDDEN)
 
-        # Together more likely than any text token: both sides are short of the same normaliser.
+        # Are all timestamps together likelier than any text token? Both sides lack the same normaliser.
         beats_text = torch.logsumexp(times, dim=-1) > text.amax(dim=-1)
         text.masked_fill_((beats_text & applies)[:, None], _FORBIDDEN)
 
 
 def make_rules(checkpoint: Checkpoint, device: torch.device) -> list[Rule]:
-    """The rules of a checkpoint, in their order."""
+    """Return the rules of a checkpoint, in the order in which they apply."""
     vocab_size, generation = checkpoint.model.vocab_size, checkpoint.generation
     rules: list[Rule] = []
     if generation.begin_suppress_tokens:
@@ -170,7 +181,7 @@ def make_rules(checkpoint: Checkpoint, device: torch.device) -> list[Rule]:
 
 
 def _membership(tokens: Sequence[int], vocab_size: int, device: torch.device) -> Tensor:
-    """`(vocab_size,)` bool: which ids are among `tokens`."""
+    """Return which ids are among `tokens`: `(vocab_size,)` bool."""
     is_member = torch.zeros(vocab_size, dtype=torch.bool)
     is_member[list(tokens)] = True
     return is_member.to(device)

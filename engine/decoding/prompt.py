@@ -1,4 +1,4 @@
-"""What stands before the first sampled token: previous text, language, task, timestamps, forced prefix.
+"""Builds what stands before the first sampled token: previous text, language, task, timestamps, forced prefix.
 
 Source of the layout: openai/whisper, whisper/decoding.py, `DecodingTask._get_initial_tokens`.
 """
@@ -9,26 +9,30 @@ from engine.api import DecodeOptions
 from engine.checkpoint.checkpoint import Checkpoint
 
 MAX_PREVIOUS_CHARACTERS = 4_000
-"""More of the previous text is never read: its last 223 tokens are far shorter, and tokenising megabytes takes long."""
+"""Only this many characters at the end of the previous text are tokenised.
+
+Its last 223 tokens, the most that are used, are far shorter, and tokenising megabytes takes long.
+"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """The tokens of one sequence before sampling."""
 
     tokens: tuple[int, ...]
     """Control tokens, then the forced prefix."""
     sot_index: int
-    """Where `<|startoftranscript|>` stands: its output holds the no-speech probability."""
-    n_prefix: int
+    """The position of `<|startoftranscript|>`: its output holds the no-speech probability."""
+    n_prefix: int = 0
     """How many of the tokens, at the end, are the forced prefix."""
     hotwords: tuple[tuple[int, ...], ...] = ()
-    """Tokens of each hotword, as it is written inside a sentence."""
+    """The tokens of each hotword, as it is written inside a sentence."""
     draft: tuple[int, ...] = ()
-    """Tokens behind it that are to be checked."""
+    """Draft tokens, which follow the prompt and are to be verified."""
 
     @property
     def prefix(self) -> tuple[int, ...]:
+        """The tokens of the forced prefix."""
         return self.tokens[len(self.tokens) - self.n_prefix :]
 
     @property
@@ -38,10 +42,15 @@ class Prompt:
 
 
 def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str | None) -> Prompt:
-    """Lay out the prompt of a window whose language is known (`None` where the checkpoint names none).
+    """Build the prompt of a window.
 
-    Of the previous text as many of its last tokens are kept as fill half of the positions, `<|startofprev|>` included;
-    hotwords stand before it and take up to half of that.
+    The hotwords and the previous text fill up to half of the positions, `<|startofprev|>` included. The hotwords come
+    first and take up to half of that; of the previous text the last tokens are kept.
+
+    Args:
+        checkpoint: the model's checkpoint.
+        options: of the window.
+        language: of the window; `None` where the checkpoint names no languages.
     """
     tokenizer = checkpoint.tokenizer
     tokens: list[int] = []
@@ -49,10 +58,11 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
     glossary = ", ".join(hotword.strip() for hotword in options.hotwords)
     n_previous = checkpoint.model.max_target_positions // 2 - 1
     if glossary or previous_text:
-        # What was said last matters most, and the hotwords must not push it out.
-        listed = tokenizer.encode(" " + glossary)[: n_previous // 2] if glossary else []
-        said = tokenizer.encode(" " + previous_text)[-(n_previous - len(listed)) :] if previous_text else []
-        tokens = [tokenizer.previous, *listed, *said]
+        # The end of the text matters most, and the hotwords must not push it out.
+        hotword_tokens = tokenizer.encode(" " + glossary)[: n_previous // 2] if glossary else []
+        n_left = n_previous - len(hotword_tokens)
+        text_tokens = tokenizer.encode(" " + previous_text)[-n_left:] if previous_text else []
+        tokens = [tokenizer.previous, *hotword_tokens, *text_tokens]
     sot_index = len(tokens)
     tokens.append(tokenizer.sot)
     if checkpoint.generation.is_multilingual:
@@ -62,13 +72,15 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
     if not options.timestamps:
         tokens.append(tokenizer.no_timestamps)
     hotwords = tuple(tuple(tokenizer.encode(" " + hotword.strip())) for hotword in options.hotwords)
-    return Prompt((*tokens, *options.prefix), sot_index, len(options.prefix), hotwords)
+    return Prompt(
+        tokens=(*tokens, *options.prefix), sot_index=sot_index, n_prefix=len(options.prefix), hotwords=hotwords
+    )
 
 
 def max_output_tokens(checkpoint: Checkpoint, options: DecodeOptions, n_control: int) -> int:
-    """Most tokens a window may decode to, forced prefix included, behind `n_control` control tokens.
+    """Return the most tokens that a window may decode to, forced prefix included, after `n_control` control tokens.
 
-    Half of the positions, as the reference samples at most (openai/whisper, whisper/decoding.py, `sample_len`).
+    That is half of the positions, as in the reference (openai/whisper, whisper/decoding.py, `sample_len`).
     """
     positions = checkpoint.model.max_target_positions
     limit = min(positions // 2, positions - n_control)

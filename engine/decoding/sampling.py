@@ -1,4 +1,4 @@
-"""Samples the next token of every row: the likeliest one, or a random one, at a temperature, from the row's own seed."""
+"""Samples the next token of every row: the likeliest one, or at a temperature a random one, from the row's own seed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Decides which decoding attempts a window gets, and which of their outputs counts. Plain Python.
 
-Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. One thing differs: where no output is good enough,
-the likeliest one counts instead of the last one, as in faster-whisper.
+Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. One thing differs: where no output is good
+enough, the likeliest one counts instead of the last one, as in faster-whisper.
 """
 
 from dataclasses import dataclass

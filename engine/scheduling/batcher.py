@@ -95,8 +95,7 @@ class Load:
     owed_s: float = 0.0
     """Seconds of decoding that the running sequences are still owed since the last encoder call."""
     begun_encode_s: float = 0.0
-    """Seconds of encoder work begun since the last decode step. Another call may join while the sum is below the limit.
-    """
+    """Seconds of encoder work begun since the last decode step. Another call may join while the sum is small enough."""
     sessions: frozenset[str] = frozenset()
     """The sessions of the running windows."""
     joins_until_s: float | None = None

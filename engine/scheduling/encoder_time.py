@@ -13,9 +13,13 @@ class EncodeShares(Protocol):
     """What a runner knows of the work of encoding."""
 
     @property
-    def min_encode_share(self) -> float: ...
+    def min_encode_share(self) -> float:
+        """The least work of one call, as a fraction of a full window's."""
+        ...
 
-    def encode_share(self, n_samples: int, is_interim: bool) -> float: ...
+    def encode_share(self, n_samples: int, is_interim: bool) -> float:
+        """Return the work of encoding a window, as a fraction of a full window's."""
+        ...
 
 
 class EncoderTime:

@@ -20,7 +20,7 @@ _Owners = dict[int, tuple[Request, DecodingAttempt]]
 """By slot: whose token a launched step decodes, and in which attempt."""
 
 
-class Sequences:
+class RunningSequences:
     """The requests that have a slot. Only the engine's thread may use it."""
 
     def __init__(self, runner: Runner, stats: StatsRecorder, outbox: Outbox) -> None:

@@ -15,7 +15,7 @@ from engine.scheduling.encoder_time import EncoderTime
 from engine.scheduling.outbox import Outbox
 from engine.scheduling.request import Deliver, Request
 from engine.scheduling.request_queue import RequestQueue
-from engine.scheduling.sequences import Sequences
+from engine.scheduling.sequences import RunningSequences
 from engine.scheduling.stats import StatsRecorder
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Worker:
         self._deliver = deliver
         self._queue = RequestQueue(_batch_limits(runner, config))
         self._outbox = Outbox(deliver)
-        self._sequences = Sequences(runner, self.stats, self._outbox)
+        self._sequences = RunningSequences(runner, self.stats, self._outbox)
         default_share = MIN_DECODE_SHARES[runner.device.type]
         min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)

@@ -38,11 +38,38 @@ async def test_words_are_timed_in_audio_time() -> None:
 def test_captions_grow_with_the_events() -> None:
     """A segment does not hide what an interim showed behind it; utterances stand in their order."""
     captions = CaptionBuilder()
-    segment = api.Segment(0.0, 1.0, "one two", (), 0.0, 1.0, 0.0)
-    captions.apply(1.0, events.Interim(0, 0, 0.0, 1.0, "one", " two three"))
-    captions.apply(2.0, events.Segment(0, 0, 0, 0.0, 1.0, "one two", "en", segment, 0.0))
-    captions.apply(3.0, events.Interim(1, 0, 2.0, 3.0, "", "four"))
-    captions.apply(4.0, events.Utterance(0, 0, 0.0, 1.0, "one two five", (), 1.0, (1.0,)))
+    segment = api.Segment(
+        start_s=0.0, end_s=1.0, text="one two", tokens=(), avg_logprob=0.0, compression_ratio=1.0, no_speech_prob=0.0
+    )
+    captions.apply(1.0, events.Interim(utterance=0, channel=0, start_s=0.0, end_s=1.0, stable="one", tail=" two three"))
+    captions.apply(
+        2.0,
+        events.Segment(
+            utterance=0,
+            id=0,
+            channel=0,
+            start_s=0.0,
+            end_s=1.0,
+            text="one two",
+            language="en",
+            source=segment,
+            window_start_s=0.0,
+        ),
+    )
+    captions.apply(3.0, events.Interim(utterance=1, channel=0, start_s=2.0, end_s=3.0, stable="", tail="four"))
+    captions.apply(
+        4.0,
+        events.Utterance(
+            utterance=0,
+            channel=0,
+            start_s=0.0,
+            end_s=1.0,
+            text="one two five",
+            uncovered=(),
+            final_until_s=1.0,
+            resume_from_s=(1.0,),
+        ),
+    )
     shown = [(each.arrived_at, each.stable.strip(), each.shown.strip()) for each in captions.seen]
     assert shown == [
         (1.0, "one", "one two three"),

@@ -97,7 +97,7 @@ class _Talk:
                 case _:
                     self._perform(self._session.receive(item))
                     if isinstance(item, commands.Audio):
-                        self.take(self._dialect.heard(self._session.now_s))
+                        self.take(self._dialect.audio_received(self._session.now_s))
 
     def _perform(self, effects: list[Effect]) -> None:
         self._carry_out(effects)

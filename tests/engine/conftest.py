@@ -29,11 +29,12 @@ def read_clip(name: str) -> Samples:
     """A clip of `tests/audio`, float32 at 16 kHz."""
     with av.open(str(AUDIO / f"{name}.flac")) as container:
         frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-    return np.concatenate(frames).astype(np.float32) / 32_768
+    samples: Samples = np.concatenate(frames).astype(np.float32) / np.float32(32_768)
+    return samples
 
 
 def noise(seed: int, n_samples: int = 48_000) -> Samples:
-    """Noise in bands that come and go: random models hear differences in it."""
+    """Noise in bands that come and go: random models give different text for different seeds."""
     rng = np.random.default_rng(seed)
     at_s = np.arange(n_samples) / 16_000
     tones = [np.sin(2 * np.pi * (rng.uniform(100, 4000) * at_s + rng.uniform())) for _ in range(4)]

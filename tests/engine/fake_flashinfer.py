@@ -3,7 +3,7 @@
 import sys
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 class Ragged:
     """See `BatchPrefillWithRaggedKVCacheWrapper`."""
 
-    seen: list[list[int]] = []
+    seen: ClassVar[list[list[int]]] = []
     """Lengths of the windows of every run."""
 
     def __init__(self, workspace: Tensor, layout: str, backend: str) -> None:
@@ -27,7 +27,7 @@ class Ragged:
     def run(self, *queries_keys_values: Tensor) -> Tensor:
         lengths = [end - start for start, end in pairwise(self._bounds)]
         self.seen.append(lengths)
-        split = [each.transpose(0, 1)[None].split(lengths, dim=2) for each in queries_keys_values]
+        split = [torch.split(each.transpose(0, 1)[None], lengths, dim=2) for each in queries_keys_values]
         return torch.cat(
             [F.scaled_dot_product_attention(*window)[0].transpose(0, 1) for window in zip(*split, strict=True)]
         )

@@ -1,4 +1,4 @@
-"""A runner without a model: every window gets the tokens of a script. It can pause and break where a test wants."""
+"""A runner without a model: every window gets the tokens of a script. It pauses and fails where a test wants."""
 
 import asyncio
 import threading
@@ -18,27 +18,27 @@ from engine.model.kv_cache import SlotAllocator
 from engine.runner import Prefilled, SampledToken, Transcribed
 
 PATIENCE_S = 20.0
-"""How long a paused stage, or a test that waits for one, holds out before it gives up."""
+"""How long a paused stage, or a test that waits for one, waits before it fails, in seconds."""
 
 Script = Callable[[NDArray[np.float32]], Iterator[int]]
 
 
-class SpeechFilter:
-    """Holds the engine's thread at a stage until the test lets it go on."""
+class Pause:
+    """Holds the engine's thread at a stage until the test ends the pause."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
-        self._opened = threading.Event()
+        self._ended = threading.Event()
 
     def hold(self) -> None:
         self._reached.set()
-        assert self._opened.wait(PATIENCE_S), "nobody opened the gate"
+        assert self._ended.wait(PATIENCE_S), "the test did not end the pause"
 
     async def reached(self) -> None:
         assert await asyncio.to_thread(self._reached.wait, PATIENCE_S), "the stage was not reached"
 
-    def open(self) -> None:
-        self._opened.set()
+    def end(self) -> None:
+        self._ended.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class FakeRunner:
         self.n_filling = n_slots
         self.min_encode_share = 0.0
         self.encode_s = 0.001
-        """Of a full window, as measured."""
+        """Seconds of encoder time per full window, as `warm_up` reports."""
         self.still_encodes: Callable[[], bool] = lambda: False
         self.checkpoint = checkpoint
         self.device, self.dtype = torch.device("cpu"), torch.float32
@@ -64,24 +64,24 @@ class FakeRunner:
         self.encoded: list[list[NDArray[np.float32]]] = []
         """The windows of each encoder call."""
         self.prefilled: list[tuple[Prompt, Draw]] = []
-        self.passes: list[int] = []
-        """Prompts of each prefill."""
+        self.prefill_sizes: list[int] = []
+        """The number of prompts of each prefill."""
         self.n_steps = 0
-        self.gates: defaultdict[str, list[SpeechFilter]] = defaultdict(list)
-        """By stage; each gate stops one call."""
+        self.pauses: defaultdict[str, list[Pause]] = defaultdict(list)
+        """By stage; each pause stops one call."""
         self.faults: dict[str, Exception] = {}
-        """By stage: raised there."""
+        """By stage: the error that it raises."""
         self.logprob = -0.5
-        """Of every token."""
+        """The log-probability of every token."""
         self._script = script
-        self._heard: dict[int, NDArray[np.float32]] = {}
+        self._windows: dict[int, NDArray[np.float32]] = {}
         self._running: dict[int, Iterator[int]] = {}
 
-    def pause(self, stage: str) -> SpeechFilter:
+    def pause(self, stage: str) -> Pause:
         """Stop the next call of `stage`: warm_up, encode, prefill or step."""
-        gate = SpeechFilter()
-        self.gates[stage].append(gate)
-        return gate
+        pause = Pause()
+        self.pauses[stage].append(pause)
+        return pause
 
     def warm_up(self) -> float:
         self._enter("warm_up")
@@ -91,7 +91,7 @@ class FakeRunner:
         self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool] = ()
     ) -> None:
         self.encoded.append(list(windows))
-        self._heard.update(zip(slots, windows, strict=True))
+        self._windows.update(zip(slots, windows, strict=True))
         self._enter("encode")
 
     def is_encoding(self) -> bool:
@@ -112,9 +112,9 @@ class FakeRunner:
     ) -> list[Prefilled]:
         self._enter("prefill")
         self.prefilled += zip(prompts, draws, strict=True)
-        self.passes.append(len(prompts))
+        self.prefill_sizes.append(len(prompts))
         for slot in slots:
-            self._running[slot] = self._script(self._heard[slot])
+            self._running[slot] = self._script(self._windows[slot])
         return [Prefilled((SampledToken(next(self._running[slot]), self.logprob),), 0.25) for slot in slots]
 
     def launch(self) -> FakeStep:
@@ -129,7 +129,7 @@ class FakeRunner:
         return step.tokens
 
     def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
-        """Every token is said a tenth of a second after the one before."""
+        """Every token is spoken a tenth of a second after the one before."""
         self._enter("align")
         return [
             Alignment(tuple(round(0.1 * at, 1) for at in range(len(each.tokens))), (0.5,) * len(each.tokens))
@@ -142,7 +142,7 @@ class FakeRunner:
         self.slots.free(slot)
 
     def _enter(self, stage: str) -> None:
-        if self.gates[stage]:
-            self.gates[stage].pop(0).hold()
+        if self.pauses[stage]:
+            self.pauses[stage].pop(0).hold()
         if stage in self.faults:
             raise self.faults[stage]

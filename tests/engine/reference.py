@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +13,18 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from transformers.convert_slow_tokenizer import bytes_to_unicode
-from transformers.generation import GenerateEncoderDecoderOutput
 from transformers.generation.logits_process import (
     LogitsProcessor,
     SuppressTokensAtBeginLogitsProcessor,
     SuppressTokensLogitsProcessor,
     WhisperTimeStampLogitsProcessor,
 )
+from transformers.generation.utils import GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _median_filter
 
 FIRST_BONUS, NEXT_BONUS = 2.0, 5.0
-"""Of hotwords; written down here again, so that a change of the engine's is noticed."""
+"""The bonuses of hotwords; repeated here, so that a change of the engine's values is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,13 @@ class Decoded:
     """A window decoded greedily."""
 
     tokens: list[int]
-    """Behind the control tokens: the forced prefix included, the end token not."""
+    """The tokens after the control tokens, with the forced prefix and without the end token."""
     logprobs: list[float]
-    """Of the sampled tokens under all rules, that of the end token included."""
+    """The log-probabilities of the sampled tokens under all rules, the end token included."""
     margins: list[float]
-    """How far each sampled token was from being another one, in logits."""
+    """For each sampled token, its logit minus that of the next best choice."""
     is_ended: bool
-    """By the end token, not by a limit."""
+    """The end token ended it, not a limit."""
 
 
 class HotwordBonus(LogitsProcessor):
@@ -64,10 +65,12 @@ class Reference:
     """A checkpoint loaded by transformers."""
 
     def __init__(self, folder: Path) -> None:
-        self.model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-        self._extractor = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
+        # Of any type: its configuration has fields that transformers does not declare.
+        self.model: Any = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+        self.model.train(False)
+        self._extractor = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)  # type: ignore[no-untyped-call]
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}
+        self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}  # type: ignore[no-untyped-call]
 
     @property
     def languages(self) -> dict[str, int]:
@@ -102,9 +105,9 @@ class Reference:
         config = self.model.generation_config
         n_most = self.model.config.max_target_positions // 2 - 1
         listed = self.encode_text(" " + ", ".join(word.strip() for word in hotwords))[: n_most // 2] if hotwords else []
-        said = self.encode_text(" " + previous_text.strip()) if previous_text.strip() else []
-        said = said[max(0, len(said) - (n_most - len(listed))) :]
-        tokens = [config.prev_sot_token_id, *listed, *said] if listed or said else []
+        text = self.encode_text(" " + previous_text.strip()) if previous_text.strip() else []
+        text = text[max(0, len(text) - (n_most - len(listed))) :]
+        tokens = [config.prev_sot_token_id, *listed, *text] if listed or text else []
         tokens.append(config.decoder_start_token_id)
         if language is not None and config.is_multilingual:
             tokens += [config.lang_to_id[f"<|{language}|>"], config.task_to_id[task]]
@@ -122,7 +125,7 @@ class Reference:
 
     @torch.inference_mode()
     def language_probabilities(self, states: BaseModelOutput) -> dict[str, float]:
-        """As `detect_language` compares them, behind `<|startoftranscript|>` alone."""
+        """The probabilities that `detect_language` compares, after `<|startoftranscript|>` alone."""
         start = torch.tensor([[self.model.generation_config.decoder_start_token_id]])
         logits = self.model(encoder_outputs=states, decoder_input_ids=start).logits[0, -1]
         probabilities = logits[list(self.languages.values())].softmax(dim=-1).tolist()
@@ -130,7 +133,7 @@ class Reference:
 
     @torch.inference_mode()
     def probabilities(self, states: BaseModelOutput, tokens: Sequence[int]) -> Tensor:
-        """What the model expects behind each token, before any rule: `(tokens, vocab_size)`."""
+        """The probabilities of the token after each token, before any rule: `(tokens, vocab_size)`."""
         logits = self.model(encoder_outputs=states, decoder_input_ids=torch.tensor([list(tokens)])).logits[0]
         probabilities: Tensor = logits.softmax(dim=-1)
         return probabilities
@@ -232,11 +235,11 @@ class Reference:
         heads: Sequence[tuple[int, int]],
         states: BaseModelOutput | None = None,
     ) -> list[float]:
-        """When `generate` says that each token of its output was said, for an output that is known already."""
+        """The times that `generate` gives the tokens of its output, for an output that is known already."""
         cross_attentions = self._cross_attentions(states or self.states(samples), [*control, *tokens])
         generated = GenerateEncoderDecoderOutput(
             sequences=torch.tensor([[*control, *tokens, 0]]),  # type: ignore[arg-type]
-            cross_attentions=(cross_attentions,),
+            cross_attentions=(cross_attentions,),  # type: ignore[arg-type]
         )
         n_frames = torch.tensor([len(samples) // 160])
         found = self.model._extract_token_timestamps(generated, heads, num_frames=n_frames, num_input_ids=len(control))

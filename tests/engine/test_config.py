@@ -24,13 +24,13 @@ from engine.config import EngineConfig
         ("min_decode_share", 1.0, "below 1"),
     ],
 )
-def test_values_out_of_range_are_refused(field: str, value: object, expected: str):
+def test_values_out_of_range_are_refused(field: str, value: object, expected: str) -> None:
     """The message names the field, what was expected and what came."""
     with pytest.raises(ValueError, match=f"{field}: expected .*{expected}, got {value!r}"):
         EngineConfig(**{field: value})  # type: ignore[arg-type]
 
 
-def test_float16_needs_cuda():
+def test_float16_needs_cuda() -> None:
     """Where the CPU was asked for."""
     with pytest.raises(ValueError, match="dtype: expected float32 or bfloat16"):
         EngineConfig(device="cpu", dtype="float16")
@@ -48,7 +48,7 @@ def test_float16_needs_cuda():
         "engine.model.audio_context",
     ],
 )
-def test_plain_modules_do_not_import_torch(module: str):
+def test_plain_modules_do_not_import_torch(module: str) -> None:
     """So that the service can be run and tested without it."""
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

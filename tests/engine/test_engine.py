@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from itertools import chain, count, cycle, repeat
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ async def patience() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def say(demo: Checkpoint) -> Callable[[Samples], Iterator[int]]:
+def script(demo: Checkpoint) -> Callable[[Samples], Iterator[int]]:
     """Every window holds two words between 0 s and 0.5 s."""
     tokenizer = demo.tokenizer
     first = tokenizer.first_timestamp
@@ -49,8 +50,8 @@ def say(demo: Checkpoint) -> Callable[[Samples], Iterator[int]]:
 
 
 @pytest.fixture
-def runner(demo: Checkpoint, say: Callable[[Samples], Iterator[int]]) -> FakeRunner:
-    return FakeRunner(demo, say)
+def runner(demo: Checkpoint, script: Callable[[Samples], Iterator[int]]) -> FakeRunner:
+    return FakeRunner(demo, script)
 
 
 @pytest.fixture
@@ -59,16 +60,17 @@ def endless_runner(demo: Checkpoint) -> FakeRunner:
     return FakeRunner(demo, lambda _: count(300))
 
 
-def window(session: str = "", priority: Priority = Priority.FINAL, channel: int = 0, **options: object) -> Window:
+def window(session: str = "", priority: Priority = Priority.FINAL, channel: int = 0, **options: Any) -> Window:
     samples = np.full(N_SAMPLES, 0.1, np.float32)
-    return Window(samples, session, channel, priority, DecodeOptions(**options))  # type: ignore[arg-type]
+    decode_options = DecodeOptions(**options)
+    return Window(samples=samples, session=session, channel=channel, priority=priority, options=decode_options)
 
 
 def kinds(events: list[EngineEvent]) -> list[type]:
     return [type(event) for event in events]
 
 
-async def test_events_tell_the_whole_story_in_order(runner: FakeRunner):
+async def test_events_tell_the_whole_story_in_order(runner: FakeRunner) -> None:
     """Started first, then the segment at its closing timestamp, done last."""
     async with start_engine(runner) as engine:
         events = await collect(engine, window())
@@ -83,7 +85,7 @@ async def test_events_tell_the_whole_story_in_order(runner: FakeRunner):
     assert not done.is_truncated
 
 
-async def test_iterating_past_the_end_stops(runner: FakeRunner):
+async def test_iterating_past_the_end_stops(runner: FakeRunner) -> None:
     """The terminal event comes once; asking for more ends the iteration again."""
     async with start_engine(runner) as engine, engine.submit(window()) as events:
         seen = [event async for event in events]
@@ -91,7 +93,7 @@ async def test_iterating_past_the_end_stops(runner: FakeRunner):
         assert [event async for event in events] == []
 
 
-async def test_token_limit_truncates(demo: Checkpoint, endless_runner: FakeRunner):
+async def test_token_limit_truncates(demo: Checkpoint, endless_runner: FakeRunner) -> None:
     """A window that never ends is stopped at its limit and says so."""
     async with start_engine(endless_runner) as engine:
         done = (await collect(engine, window(max_tokens=7)))[-1]
@@ -100,15 +102,15 @@ async def test_token_limit_truncates(demo: Checkpoint, endless_runner: FakeRunne
     assert (done.text, done.n_steps) == (demo.tokenizer.decode(range(300, 307)), 6)
 
 
-async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner):
+async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner) -> None:
     """Windows that came while the engine was busy are encoded together, and the counters show it."""
     async with start_engine(runner) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         busy = await begin(engine, window("busy"))
-        await gate.reached()
+        await pause.reached()
         others = await begin(engine, *(window(f"session {index}") for index in range(3)))
         assert engine.stats().waiting_finals == 3
-        gate.open()
+        pause.end()
         first_events = [events[0] for events in await asyncio.gather(*busy, *others)]
         assert [len(batch) for batch in runner.encoded] == [1, 3]
         assert [event.batch_size for event in first_events if isinstance(event, StartedEvent)] == [1, 3, 3, 3]
@@ -120,8 +122,8 @@ async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner):
     assert stats.running == stats.waiting_finals == 0
 
 
-async def test_a_loop_is_stopped_and_its_first_round_kept(demo: Checkpoint):
-    """What came before it stays; the open segment ends where its last word was said, not with the audio."""
+async def test_a_repetition_is_stopped_and_its_first_round_kept(demo: Checkpoint) -> None:
+    """The text before it stays; the open segment ends where its last word was spoken, not with the audio."""
     tokenizer = demo.tokenizer
     first, round_ = tokenizer.first_timestamp, tokenizer.encode(" thank you very much")
     script = [first, *tokenizer.encode(" good morning"), first + 10, first + 10]
@@ -140,7 +142,7 @@ async def test_a_loop_is_stopped_and_its_first_round_kept(demo: Checkpoint):
     assert [word.text for word in again[-1].segments[-1].words or ()] == [" thank", " you", " very", " much"]
 
 
-async def test_a_loop_keeps_the_forced_prefix(demo: Checkpoint):
+async def test_a_repetition_keeps_the_forced_prefix(demo: Checkpoint) -> None:
     """Text that was shown as stable is not taken back, though it repeats itself."""
     (word,) = demo.tokenizer.encode(" the")
     runner = FakeRunner(demo, lambda _: repeat(word))
@@ -151,7 +153,7 @@ async def test_a_loop_keeps_the_forced_prefix(demo: Checkpoint):
     assert done.text == " the" * 30
 
 
-async def test_a_prefix_that_repeats_itself_may_end(demo: Checkpoint):
+async def test_a_prefix_that_repeats_itself_may_end(demo: Checkpoint) -> None:
     """It was committed before, and nothing was added to it."""
     (word,) = demo.tokenizer.encode(" the")
     ending = FakeRunner(demo, lambda _: repeat(demo.tokenizer.eot))
@@ -161,21 +163,21 @@ async def test_a_prefix_that_repeats_itself_may_end(demo: Checkpoint):
     assert done.text == " the" * 30
 
 
-async def test_new_windows_join_running_ones_between_steps(endless_runner: FakeRunner):
+async def test_new_windows_join_running_ones_between_steps(endless_runner: FakeRunner) -> None:
     """A window submitted while another is decoded starts at once and is decoded beside it."""
     runner = endless_runner
     async with start_engine(runner, min_decode_share=0) as engine:
-        gate = runner.pause("step")
+        pause = runner.pause("step")
         async with engine.submit(window("first")) as first:
-            await gate.reached()
+            await pause.reached()
             async with engine.submit(window("second", max_tokens=3)) as second:
-                gate.open()
+                pause.end()
                 assert isinstance([event async for event in second][-1], DoneEvent)
             assert isinstance(await anext(first), StartedEvent)
         assert sum(engine.stats().decode_batch.counts[1:]) >= 1
 
 
-async def test_more_windows_than_slots_all_end(runner: FakeRunner):
+async def test_more_windows_than_slots_all_end(runner: FakeRunner) -> None:
     """Windows wait for slots; none is lost."""
     async with start_engine(runner) as engine:
         results = await asyncio.gather(*(collect(engine, window(f"session {index % 5}")) for index in range(25)))
@@ -184,12 +186,12 @@ async def test_more_windows_than_slots_all_end(runner: FakeRunner):
     assert runner.slots.n_free == 4
 
 
-async def test_newer_interim_supersedes_a_waiting_one(runner: FakeRunner):
+async def test_newer_interim_supersedes_a_waiting_one(runner: FakeRunner) -> None:
     """The older interim ends without being decoded; another channel's stays."""
     async with start_engine(runner) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         await begin(engine, window("busy"))
-        await gate.reached()
+        await pause.reached()
         older, newer, other = await begin(
             engine,
             window("live", Priority.INTERIM),
@@ -198,86 +200,86 @@ async def test_newer_interim_supersedes_a_waiting_one(runner: FakeRunner):
         )
         assert kinds(await older) == [SupersededEvent]
         assert engine.stats().waiting_interims == 2
-        gate.open()
+        pause.end()
         assert isinstance((await newer)[-1], DoneEvent)
         assert isinstance((await other)[-1], DoneEvent)
         assert engine.stats().windows_superseded == 1
 
 
-async def test_finals_go_before_interims(runner: FakeRunner):
+async def test_finals_go_before_interims(runner: FakeRunner) -> None:
     """A final that came later is encoded first."""
     async with start_engine(runner, max_encode_batch=1) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         busy = await begin(engine, window("busy"))
-        await gate.reached()
+        await pause.reached()
         interim, final = window("live", Priority.INTERIM), window("other")
         waiting = await begin(engine, interim, final)
-        gate.open()
+        pause.end()
         await asyncio.gather(*busy, *waiting)
     assert [batch[0] is final.samples for batch in runner.encoded[1:]] == [True, False]
 
 
-async def test_full_queue_refuses(runner: FakeRunner):
+async def test_full_queue_refuses(runner: FakeRunner) -> None:
     """One window more than may wait is refused, with the numbers, and the others go on."""
     async with start_engine(runner, max_waiting=2) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         busy = await begin(engine, window())
-        await gate.reached()
+        await pause.reached()
         waiting = await begin(engine, window(), window())
         with pytest.raises(EngineOverloaded) as refused:
             await collect(engine, window())
-        gate.open()
+        pause.end()
         for events in await asyncio.gather(*busy, *waiting):
             assert isinstance(events[-1], DoneEvent)
     assert (refused.value.waiting, refused.value.limit) == (2, 2)
 
 
-async def test_cancelled_while_waiting(runner: FakeRunner):
+async def test_cancelled_while_waiting(runner: FakeRunner) -> None:
     """Leaving before the window was taken removes it from the queue."""
     async with start_engine(runner) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         (busy,) = await begin(engine, window("busy"))
-        await gate.reached()
+        await pause.reached()
         async with engine.submit(window("leaves")):
             assert engine.stats().waiting_finals == 1
         assert engine.stats().waiting_finals == 0
-        gate.open()
+        pause.end()
         await busy
         assert engine.stats().windows_cancelled == 1
     assert len(runner.encoded) == 1
 
 
 @pytest.mark.parametrize("stage", ["encode", "prefill", "step"])
-async def test_cancelled_at_a_stage_frees_the_slot(endless_runner: FakeRunner, stage: str):
+async def test_cancelled_at_a_stage_frees_the_slot(endless_runner: FakeRunner, stage: str) -> None:
     """Leaving while the window is encoded, prefilled or decoded frees its slot after that step."""
     runner = endless_runner
     async with start_engine(runner) as engine:
-        gate = runner.pause(stage)
+        pause = runner.pause(stage)
         async with engine.submit(window()):
-            await gate.reached()
+            await pause.reached()
             assert runner.slots.n_free == 3
-        gate.open()
+        pause.end()
         await let_pass(engine)
         assert (engine.stats().windows_cancelled, engine.stats().running) == (1, 0)
         assert runner.slots.n_free == 4
     assert runner.n_steps <= 1
 
 
-async def test_cancelling_the_task_that_iterates_cancels_the_window(endless_runner: FakeRunner):
+async def test_cancelling_the_task_that_iterates_cancels_the_window(endless_runner: FakeRunner) -> None:
     """A cancelled task takes its window with it; the engine goes on."""
     async with start_engine(endless_runner) as engine:
-        gate = endless_runner.pause("step")
+        pause = endless_runner.pause("step")
         task = asyncio.create_task(collect(engine, window()))
-        await gate.reached()
+        await pause.reached()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        gate.open()
+        pause.end()
         await let_pass(engine)
         assert engine.stats().windows_cancelled == 1
 
 
-async def test_leaving_after_the_end_changes_nothing(runner: FakeRunner):
+async def test_leaving_after_the_end_changes_nothing(runner: FakeRunner) -> None:
     """A window that is done is not counted as cancelled."""
     async with start_engine(runner) as engine:
         await collect(engine, window())
@@ -285,15 +287,15 @@ async def test_leaving_after_the_end_changes_nothing(runner: FakeRunner):
 
 
 @pytest.mark.parametrize("stage", ["encode", "prefill", "step"])
-async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: pytest.LogCaptureFixture):
+async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever breaks in the engine's thread ends every open and later submission, with its cause, and is logged."""
     fault = RuntimeError("out of memory")
     async with start_engine(runner, max_encode_batch=1) as engine:
-        gate = runner.pause(stage)
+        pause = runner.pause(stage)
         submitted = await begin(engine, *(window(f"session {index}") for index in range(3)))
-        await gate.reached()
+        await pause.reached()
         runner.faults[stage] = fault
-        gate.open()
+        pause.end()
         for result in await asyncio.gather(*submitted, return_exceptions=True):
             assert isinstance(result, EngineFailed) and result.__cause__ is fault
         assert not engine.is_alive
@@ -304,7 +306,7 @@ async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: py
     assert [record.levelno for record in caplog.records if record.name.startswith("engine")] == [logging.ERROR]
 
 
-async def test_failing_to_clear_up_keeps_nobody_waiting(runner: FakeRunner):
+async def test_a_failure_to_clean_up_keeps_no_caller_waiting(runner: FakeRunner) -> None:
     """Even freeing a slot may fail, and then again while the engine gives up."""
     fault = RuntimeError("cannot free")
     async with start_engine(runner) as engine:
@@ -325,22 +327,22 @@ def engines_before() -> set[threading.Thread]:
     return engine_threads()
 
 
-async def test_closing_fails_what_is_open(endless_runner: FakeRunner, engines_before: set[threading.Thread]):
+async def test_closing_fails_what_is_open(endless_runner: FakeRunner, engines_before: set[threading.Thread]) -> None:
     """Leaving the engine ends its thread and fails windows that wait or run."""
     runner, loop = endless_runner, asyncio.get_running_loop()
     async with start_engine(runner, max_encode_batch=1) as engine:
-        gate = runner.pause("encode")
+        pause = runner.pause("encode")
         submitted = await begin(engine, window("runs"), window("waits"))
-        await gate.reached()
-        # One turn of the loop behind the one in which the engine is told to close: it must not have run on meanwhile.
-        loop.call_soon(loop.call_soon, gate.open)
+        await pause.reached()
+        # This runs one turn of the event loop after the one that closes the engine, which must not run on until then.
+        loop.call_soon(loop.call_soon, pause.end)
     results = await asyncio.gather(*submitted, return_exceptions=True)
     assert all(isinstance(result, EngineFailed) and result.__cause__ is None for result in results)
     assert not engine.is_alive
     assert engine_threads() == engines_before
 
 
-async def test_failing_to_load_is_raised_on_start(engines_before: set[threading.Thread]):
+async def test_failing_to_load_is_raised_on_start(engines_before: set[threading.Thread]) -> None:
     """A checkpoint that cannot be loaded stops the start, and no thread stays."""
     with pytest.raises(CheckpointError, match="no such folder"):
         async with Engine.start(EngineConfig(model="./nowhere")):
@@ -348,7 +350,7 @@ async def test_failing_to_load_is_raised_on_start(engines_before: set[threading.
     assert engine_threads() == engines_before
 
 
-async def test_failing_to_warm_up_is_raised_on_start(runner: FakeRunner):
+async def test_failing_to_warm_up_is_raised_on_start(runner: FakeRunner) -> None:
     """The engine is not there before everything has run once."""
     runner.faults["warm_up"] = RuntimeError("no such kernel")
     with pytest.raises(RuntimeError, match="no such kernel"):
@@ -356,7 +358,9 @@ async def test_failing_to_warm_up_is_raised_on_start(runner: FakeRunner):
             pytest.fail("started without warming up")
 
 
-async def test_cancelled_while_loading_ends_the_thread(runner: FakeRunner, engines_before: set[threading.Thread]):
+async def test_cancelled_while_loading_ends_the_thread(
+    runner: FakeRunner, engines_before: set[threading.Thread]
+) -> None:
     """Cancelled during the start, the engine still ends its thread."""
     is_loading, may_load = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -393,11 +397,11 @@ async def test_cancelled_while_loading_ends_the_thread(runner: FakeRunner, engin
         ([0.0], "samples"),
     ],
 )
-async def test_samples_that_cannot_be_heard_are_refused(runner: FakeRunner, samples: object, field: str):
+async def test_samples_that_cannot_be_decoded_are_refused(runner: FakeRunner, samples: object, field: str) -> None:
     """The error names the field and what was expected."""
     async with start_engine(runner) as engine:
         with pytest.raises(InvalidWindow) as refused:
-            await collect(engine, Window(samples, ""))  # type: ignore[arg-type]
+            await collect(engine, Window(samples=samples, session=""))  # type: ignore[arg-type]
         assert refused.value.field == field
         assert engine.is_alive
 
@@ -417,8 +421,8 @@ async def test_samples_that_cannot_be_heard_are_refused(runner: FakeRunner, samp
     ],
 )
 async def test_options_that_the_model_cannot_follow_are_refused(
-    runner: FakeRunner, options: dict[str, object], field: str
-):
+    runner: FakeRunner, options: dict[str, Any], field: str
+) -> None:
     """The error names the field; nothing is accepted and ignored."""
     async with start_engine(runner) as engine:
         with pytest.raises(InvalidWindow) as refused:
@@ -426,7 +430,7 @@ async def test_options_that_the_model_cannot_follow_are_refused(
         assert refused.value.field == field
 
 
-async def test_info_describes_what_is_loaded(runner: FakeRunner):
+async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
     """Name, languages in the checkpoint's order, tasks, and the sizes that limit batches."""
     runner.checkpoint = replace(runner.checkpoint, name="somebody/whisper")
     async with start_engine(runner, max_encode_batch=3) as engine:
@@ -445,8 +449,10 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner):
         ("openai/whisper-large-v3", 100, ("transcribe", "translate")),
     ],
 )
-async def test_info_names_no_more_than_the_model_was_trained_for(runner: FakeRunner, name, n_languages, tasks):
-    """A vocabulary may hold languages and tasks that the weights know nothing of."""
+async def test_info_names_no_more_than_the_model_was_trained_for(
+    runner: FakeRunner, name: str, n_languages: int, tasks: tuple[str, ...]
+) -> None:
+    """A vocabulary may hold languages and tasks that the model was not trained for."""
     runner.checkpoint = replace(runner.checkpoint, name=name)
     async with start_engine(runner) as engine:
         assert (len(engine.info.languages), engine.info.tasks) == (n_languages, tasks)
@@ -455,7 +461,7 @@ async def test_info_names_no_more_than_the_model_was_trained_for(runner: FakeRun
 async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:
     """Submit windows, in this order, and collect their events meanwhile."""
     tasks = [asyncio.create_task(collect(engine, window)) for window in windows]
-    await asyncio.sleep(0)  # each task runs up to its first event, behind the submission
+    await asyncio.sleep(0)  # each task submits its window and then waits for the first event
     return tasks
 
 
@@ -469,17 +475,17 @@ FALLBACK = Sampling(temperatures=(0.0, 0.4), compression_ratio_threshold=2.4)
 
 @pytest.fixture
 def second_time_lucky(demo: Checkpoint) -> FakeRunner:
-    """Every window is a loop when it is read first, and says good morning the second time."""
+    """Every window gives a repetition in its first attempt, and `good morning` in the second."""
     tokenizer = demo.tokenizer
     first = tokenizer.first_timestamp
     good = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
-    loop = [first, *tokenizer.encode(" la") * 40, first + 25, tokenizer.eot]
-    scripts = cycle([loop, good])
+    repetition = [first, *tokenizer.encode(" la") * 40, first + 25, tokenizer.eot]
+    scripts = cycle([repetition, good])
     return FakeRunner(demo, lambda _: iter([*next(scripts), *repeat(tokenizer.eot, 9)]))
 
 
-async def test_a_bad_reading_is_followed_by_another_in_the_same_slot(second_time_lucky: FakeRunner):
-    """Nothing of the bad one is handed out; the window is encoded once; what is told is of the reading that counts."""
+async def test_a_bad_attempt_is_followed_by_another_in_the_same_slot(second_time_lucky: FakeRunner) -> None:
+    """Nothing of the bad attempt is handed out, and the window is encoded once."""
     async with start_engine(second_time_lucky) as engine:
         events = await collect(engine, window(sampling=FALLBACK, previous_text="Before."))
         assert engine.stats().windows_done == 1
@@ -496,8 +502,8 @@ async def test_a_bad_reading_is_followed_by_another_in_the_same_slot(second_time
     assert second_time_lucky.slots.n_free == 4
 
 
-async def test_the_temperature_of_the_reading_that_counts_is_told(second_time_lucky: FakeRunner):
-    """In its segments as well."""
+async def test_the_result_names_the_temperature_of_the_attempt_that_counts(second_time_lucky: FakeRunner) -> None:
+    """Its segments name it too."""
     async with start_engine(second_time_lucky) as engine:
         events = await collect(engine, window(sampling=FALLBACK, word_times=True))
     segment, done = events[-2:]
@@ -506,8 +512,8 @@ async def test_the_temperature_of_the_reading_that_counts_is_told(second_time_lu
     assert segment.segment.words and [word.text for word in segment.segment.words] == [" good", " morning"]
 
 
-async def test_a_loop_whose_segments_are_out_is_not_read_again(demo: Checkpoint):
-    """They cannot be taken back: the loop is stopped, and that is that."""
+async def test_a_repetition_whose_segments_are_out_is_not_decoded_again(demo: Checkpoint) -> None:
+    """Segments cannot be taken back: the repetition is only cut."""
     tokenizer = demo.tokenizer
     first = tokenizer.first_timestamp
     segment = [first, *tokenizer.encode(" good morning"), first + 25, first + 25]
@@ -519,28 +525,28 @@ async def test_a_loop_whose_segments_are_out_is_not_read_again(demo: Checkpoint)
     assert isinstance(done, DoneEvent) and done.is_repetitive and done.text.startswith(" good morning")
 
 
-async def test_doubtful_readings_are_judged_by_their_log_probability(runner: FakeRunner):
-    """All are doubtful: every temperature is tried, best_of times above 0."""
+async def test_doubtful_outputs_are_judged_by_their_log_probability(runner: FakeRunner) -> None:
+    """All outputs are doubtful: every temperature is tried, `best_of` times where it is above 0."""
     runner.logprob = -3.0
     async with start_engine(runner) as engine:
-        done = (await collect(engine, window(sampling=Sampling((0.0, 0.5, 1.0), best_of=2))))[-1]
+        done = (await collect(engine, window(sampling=Sampling(temperatures=(0.0, 0.5, 1.0), best_of=2))))[-1]
     assert [draw.temperature for _, draw in runner.prefilled] == [0.0, 0.5, 0.5, 1.0, 1.0]
     assert isinstance(done, DoneEvent) and done.avg_logprob == -3.0
 
 
-async def test_a_window_can_be_cancelled_between_two_readings(second_time_lucky: FakeRunner):
+async def test_a_window_can_be_cancelled_between_two_attempts(second_time_lucky: FakeRunner) -> None:
     """Its slot is free again."""
-    gate = second_time_lucky.pause("step")
+    pause = second_time_lucky.pause("step")
     async with start_engine(second_time_lucky) as engine:
         async with engine.submit(window(sampling=FALLBACK)):
-            await gate.reached()
-        gate.open()
+            await pause.reached()
+        pause.end()
         await collect(engine, window())
         assert engine.stats().windows_cancelled == 1
     assert second_time_lucky.slots.n_free == 4
 
 
-async def test_detected_languages_come_with_their_probabilities(runner: FakeRunner):
+async def test_detected_languages_come_with_their_probabilities(runner: FakeRunner) -> None:
     """All of them; a language that was given has none."""
     async with start_engine(runner) as engine:
         detected = (await collect(engine, window()))[-1]
@@ -553,16 +559,16 @@ async def test_detected_languages_come_with_their_probabilities(runner: FakeRunn
 @pytest.mark.parametrize(
     ("sampling", "field"),
     [
-        (Sampling(()), "temperatures"),
-        (Sampling((0.0, -0.1)), "temperatures"),
-        (Sampling((float("nan"),)), "temperatures"),
-        (Sampling((0.1,) * 9), "temperatures"),
+        (Sampling(temperatures=()), "temperatures"),
+        (Sampling(temperatures=(0.0, -0.1)), "temperatures"),
+        (Sampling(temperatures=(float("nan"),)), "temperatures"),
+        (Sampling(temperatures=(0.1,) * 9), "temperatures"),
         (Sampling(best_of=0), "best_of"),
         (Sampling(best_of=11), "best_of"),
     ],
 )
-async def test_sampling_that_cannot_be_done_is_refused(runner: FakeRunner, sampling: Sampling, field: str):
-    """With the field, what was expected and what came."""
+async def test_sampling_that_cannot_be_done_is_refused(runner: FakeRunner, sampling: Sampling, field: str) -> None:
+    """The message names the field and what was expected."""
     async with start_engine(runner) as engine:
         with pytest.raises(InvalidWindow, match=f"{field}: expected"):
             await collect(engine, window(sampling=sampling))

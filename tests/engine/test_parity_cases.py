@@ -6,8 +6,8 @@ engine decodes together and the reference one by one. The first groups always ru
 
 Where the reference's two best tokens are closer than `NEAR_TIE`, rounding decides, and what follows is not compared;
 that is logged, and rare. So it is with word times whose alignment is as good as the best one: of two tokens, every
-weight is 1 or -1, and paths tie exactly. Where the engine stops a loop, it must do so where a loop is and agree with
-the reference up to there.
+weight is 1 or -1, and paths tie exactly. Where the engine cuts a repetition, the reference must have one there, and
+both must agree up to it.
 """
 
 import logging
@@ -56,7 +56,7 @@ TEXTS = (
 )
 WORDS = ("Kowalski", "meeting", "plat form", " tutti ", "Zürich", "東京", "thee", "e-mail", "the the", "trane", "🎵")
 ALWAYS_GOOD = Sampling(no_speech_threshold=-1.0, logprob_threshold=1e9)
-"""Whatever comes, the first reading counts."""
+"""The first attempt counts, whatever it gives."""
 GREEDY = (
     Sampling(),
     Sampling(seed=7, best_of=5),
@@ -91,25 +91,25 @@ def make_audio(rng: Random) -> Samples:
     n_samples = round(16_000 * rng.choice([0.1, rng.uniform(0.1, 1), rng.uniform(1, 8), rng.uniform(8, 30), 30]))
     clip = read_clip(rng.choice(CLIPS))
     numbers = np.random.default_rng(rng.randrange(10**6))
+    audio = clip
     match rng.choice(["clip", "cut", "join", "join", "noisy", "quiet", "overdriven", "noise", "noise", "silence"]):
-        case "clip":
-            return clip
         case "cut":
             begin = rng.randrange(len(clip) - 1_600)
-            return clip[begin : begin + n_samples]
+            audio = clip[begin : begin + n_samples]
         case "join":
             pause = np.zeros(rng.randrange(24_000), np.float32)
-            return np.concatenate((clip, pause, read_clip(rng.choice(CLIPS)), pause, read_clip("hello")))[:480_000]
+            audio = np.concatenate((clip, pause, read_clip(rng.choice(CLIPS)), pause, read_clip("hello")))[:480_000]
         case "noisy":
-            return (clip + 0.05 * numbers.standard_normal(len(clip))).astype(np.float32)
+            audio = (clip + 0.05 * numbers.standard_normal(len(clip))).astype(np.float32)
         case "quiet":
-            return 0.003 * clip
+            audio = np.float32(0.003) * clip
         case "overdriven":
-            return (40 * clip).clip(-1, 1)
+            audio = (40 * clip).clip(-1, 1)
         case "silence":
-            return np.zeros(n_samples, np.float32)
-        case _:
-            return noise(rng.randrange(10**6), n_samples)
+            audio = np.zeros(n_samples, np.float32)
+        case "noise":
+            audio = noise(rng.randrange(10**6), n_samples)
+    return audio
 
 
 def make_options(rng: Random, reference: Reference) -> DecodeOptions:
@@ -131,7 +131,7 @@ def make_options(rng: Random, reference: Reference) -> DecodeOptions:
 
 
 def make_prefix(rng: Random, reference: Reference) -> tuple[int, ...]:
-    """Text alone, or behind a timestamp, or closed by one, or with the next one opened."""
+    """Text alone, or after a timestamp, or closed by one, or with the next one opened."""
     first = first_timestamp(reference)
     text = reference.encode_text(rng.choice([" Hello everyone,", " The", " Grüße", " the other"]))
     start, end = first + rng.randrange(6), first + rng.randrange(20, 90)
@@ -181,7 +181,7 @@ def is_repetitive(tokens: list[int], reference: Reference) -> bool:
 
 
 def expect(reference: Reference, states: BaseModelOutput, case: Case, language: str | None) -> Expected:
-    """What is to come of a case: a loop is read again, once, without the text that may have led into it."""
+    """What the engine must give: a repetition is decoded again, once, without the text that may have caused it."""
     options = case.options
     limit = token_limit(reference, options, control_of(reference, options, language))
     for has_text in (True, False):
@@ -195,14 +195,14 @@ def expect(reference: Reference, states: BaseModelOutput, case: Case, language: 
             hotwords=options.hotwords if has_text else (),
             is_enough=lambda tokens: is_repetitive(tokens, reference),
         )
-        loops = bool(decoded.logprobs) and not decoded.is_ended and is_repetitive(decoded.tokens, reference)
+        repeats = bool(decoded.logprobs) and not decoded.is_ended and is_repetitive(decoded.tokens, reference)
         n_temperatures, is_drawn = len(options.sampling.temperatures), options.sampling.temperatures[0] > 0
         is_held = n_temperatures > 1 or (is_drawn and options.sampling.best_of > 1)
         closed = segments_of(reference, case, decoded)
         has_segments_out = not (is_held or options.word_times) and any(each.is_closed for each in closed)
-        if not loops or options.prefix or has_segments_out or not (options.previous_text or options.hotwords):
+        if not repeats or options.prefix or has_segments_out or not (options.previous_text or options.hotwords):
             break
-    return Expected(control, decoded, loops)
+    return Expected(control, decoded, repeats)
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def check(runner: Runner, reference: Reference, case: Case, done: DoneEvent) -> 
     decoded, found = expected.decoded, tokens_of(done)
     wanted = decoded.tokens
     if expected.is_repetitive and done.is_repetitive:
-        # The engine keeps one round of a loop, as far as the open segment holds it.
+        # The engine keeps one round of a repetition, as far as the open segment holds it.
         assert found == wanted[: len(found)]
         assert len(options.prefix) <= len(found) < len(wanted)
         segments = segments_of(reference, case, decoded)
@@ -285,10 +285,10 @@ def check(runner: Runner, reference: Reference, case: Case, done: DoneEvent) -> 
     assert done.text == reference.decode_text(wanted)
     assert done.compression_ratio == compression_ratio(done.text)
     assert done.avg_logprob == pytest.approx(mean(decoded.logprobs), abs=1e-3)
-    behind = reference.probabilities(states, [*expected.control, *wanted])
+    following = reference.probabilities(states, [*expected.control, *wanted])
     # The token before <|notimestamps|> in every vocabulary, as `_retrieve_logit_processors` has it.
     no_speech = reference.model.generation_config.no_timestamps_token_id - 1
-    no_speech_prob = behind[reference.sot_index(expected.control), no_speech].item()
+    no_speech_prob = following[reference.sot_index(expected.control), no_speech].item()
     assert done.no_speech_prob == pytest.approx(no_speech_prob, abs=1e-4)
     segments = segments_of(reference, case, decoded)
     assert [(each.start_s, each.end_s, each.text, list(each.tokens)) for each in done.segments] == [
@@ -300,7 +300,7 @@ def check(runner: Runner, reference: Reference, case: Case, done: DoneEvent) -> 
         assert ours.compression_ratio == compression_ratio(ours.text)
         assert ours.temperature == done.temperature == options.sampling.temperatures[0]
     if options.word_times and wanted:
-        return check_words(runner, reference, case, done, expected, states, behind)
+        return check_words(runner, reference, case, done, expected, states, following)
     assert all(segment.words == (() if options.word_times else None) for segment in done.segments)
     return True
 
@@ -312,14 +312,14 @@ def check_words(
     done: DoneEvent,
     expected: Expected,
     states: BaseModelOutput,
-    behind: Tensor,
+    following: Tensor,
 ) -> bool:
     """Each word begins where its first token does, ends where the next one begins, and is as likely as its tokens."""
     tokens, n_control = expected.decoded.tokens, len(expected.control)
     heads = runner.checkpoint.generation.alignment_heads
     starts_s = reference.token_starts_s(case.samples, expected.control, tokens, heads, states)
     starts_s = [min(start_s, case.audio_s) for start_s in starts_s]
-    likely = [behind[n_control + at - 1, token].item() for at, token in enumerate(tokens)]
+    likely = [following[n_control + at - 1, token].item() for at, token in enumerate(tokens)]
     at = 0
     found: list[tuple[int, float]] = []
     for segment in done.segments:

@@ -22,7 +22,7 @@ from tests.engine.reference import Reference
 from training.model.network import Sizes, Whisper
 
 
-def test_logits_equal_the_reference(random_runner: Runner, random_reference: Reference):
+def test_logits_equal_the_reference(random_runner: Runner, random_reference: Reference) -> None:
     """For every position of a prompt, on every shape of checkpoint."""
     runner, tokens = random_runner, [3, 50, 7, 7, 200, 1]
     audio = noise(0)
@@ -39,18 +39,20 @@ def test_logits_equal_the_reference(random_runner: Runner, random_reference: Ref
 @pytest.mark.parametrize(
     ("seconds", "n_states"), [(0.1, 150), (2.5, 150), (2.51, 160), (10.0, 530), (29.5, 1500), (30.0, 1500)]
 )
-def test_windows_are_encoded_at_the_length_of_their_audio(short_runner: Runner, seconds: float, n_states: int):
-    """With half a second behind it, in steps of 0.2 s, 3 s at least: as the embedded checkpoint was trained."""
+def test_windows_are_encoded_at_the_length_of_their_audio(short_runner: Runner, seconds: float, n_states: int) -> None:
+    """With half a second more, in steps of 0.2 s, 3 s at least: as the embedded checkpoint was trained."""
     assert short_runner.encode_share(round(seconds * 16_000), False) == n_states / 1500
 
 
-def test_only_a_checkpoint_that_says_so_is_given_less(random_runner: Runner, demo_runner: Runner):
+def test_only_a_checkpoint_that_was_trained_for_it_gets_short_windows(
+    random_runner: Runner, demo_runner: Runner
+) -> None:
     """Others, and every checkpoint when asked for full windows, get 30 s."""
     assert random_runner.encode_share(16_000, True) == demo_runner.encode_share(16_000, True) == 1.0
 
 
-def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, demo_runner: Runner):
-    """A final reads what it reads alone with full windows, an interim what it reads alone; encoded side by side."""
+def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, demo_runner: Runner) -> None:
+    """Encoded side by side, a final gives what it gives with full windows, and an interim what it gives alone."""
     untrained = replace(demo, generation=replace(demo.generation, audio_context=None))
     runner = Runner(untrained, EngineConfig(n_slots=3, audio_context="interims"))
     samples, kinds = noise(3, 48_000), [True, False, True]
@@ -74,10 +76,11 @@ def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, 
     assert [runner.cache.encoder_lengths[slot] for slot in slots] == [400, 1500, 200]
 
 
-def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner: Runner):
+def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner: Runner) -> None:
     """The logits for a window of 5 s, among others, are those of the network as it was trained."""
     sizes = Sizes(demo.model.vocab_size, 1, demo.model.d_model, demo.model.encoder_layers, demo.model.decoder_layers)
     network = Whisper(sizes).eval()
+    assert demo.folder
     weights = load_file(demo.folder / "model.safetensors")
     network.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)
     samples, tokens = noise(3, 72_000), [3, 50, 7, 7, 200, 1]
@@ -95,10 +98,10 @@ def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner
     torch.testing.assert_close(found, wanted, atol=2e-3, rtol=1e-4)
 
 
-def test_reused_slot_remembers_nothing(random_runner: Runner):
+def test_reused_slot_remembers_nothing(random_runner: Runner) -> None:
     """A window in a slot where a longer one was decodes as in a fresh slot, with holes between the rows."""
     runner = random_runner
-    prompt = Prompt((runner.checkpoint.tokenizer.sot,), 0, 0)
+    prompt = Prompt(tokens=(runner.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
 
     def decode(slot: int, seed: int, n_steps: int) -> list[int]:
         runner.encode([noise(seed)], [slot])
@@ -121,10 +124,10 @@ def test_reused_slot_remembers_nothing(random_runner: Runner):
     runner.release(again)
 
 
-def test_rows_that_nobody_uses_do_no_harm(random_runner: Runner):
+def test_rows_that_no_window_uses_do_no_harm(random_runner: Runner) -> None:
     """Steps go on past the end of their positions."""
     runner = random_runner
-    prompt = Prompt((runner.checkpoint.tokenizer.sot,), 0, 0)
+    prompt = Prompt(tokens=(runner.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
     idle, used = runner.slots.allocate(), runner.slots.allocate()
     runner.encode([noise(0), noise(1)], [idle, used])
     runner.prefill([idle, used], [prompt] * 2, [True] * 2, [Draw()] * 2)
@@ -137,19 +140,23 @@ def test_rows_that_nobody_uses_do_no_harm(random_runner: Runner):
     runner.release(used)
 
 
-def test_warming_up_measures_and_leaves_nothing(random_runner: Runner):
+def test_warming_up_measures_and_leaves_nothing(random_runner: Runner) -> None:
     """All slots are free afterwards."""
     n_free = random_runner.slots.n_free
     assert random_runner.warm_up() > 0
     assert (random_runner.slots.n_free, random_runner.slots.n_rows) == (n_free, 0)
 
 
-def test_bfloat16_hears_the_same_words(demo, demo_runner: Runner):
+def test_bfloat16_decodes_the_same_words(demo: Checkpoint, demo_runner: Runner) -> None:
     """Half the memory, the same text on clear speech."""
     from tests.engine.conftest import read_clip
 
     audio, tokenizer = read_clip("hello"), demo.tokenizer
-    prompt = Prompt((tokenizer.sot, tokenizer.languages["en"], tokenizer.transcribe, tokenizer.no_timestamps), 0, 0)
+    prompt = Prompt(
+        tokens=(tokenizer.sot, tokenizer.languages["en"], tokenizer.transcribe, tokenizer.no_timestamps),
+        sot_index=0,
+        n_prefix=0,
+    )
     texts = []
     for runner in (demo_runner, Runner(demo, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
         slot = runner.slots.allocate()
@@ -162,7 +169,7 @@ def test_bfloat16_hears_the_same_words(demo, demo_runner: Runner):
     assert texts[0] == texts[1] == " Hello everyone, and welcome to the morning meeting."
 
 
-def test_full_window_is_heard_to_its_end(demo_runner: Runner):
+def test_a_full_window_is_encoded(demo_runner: Runner) -> None:
     """30 s fit exactly."""
     slot = demo_runner.slots.allocate()
     demo_runner.encode([np.zeros(WINDOW_SAMPLES, np.float32)], [slot])
@@ -170,7 +177,7 @@ def test_full_window_is_heard_to_its_end(demo_runner: Runner):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_devices_that_are_not_there_are_refused():
+def test_devices_that_are_not_there_are_refused() -> None:
     """The error says what to use instead."""
     with pytest.raises(CheckpointError, match="use cpu or auto"):
         pick_device_and_dtype(EngineConfig(device="cuda"))

@@ -29,8 +29,26 @@ def clip(name: str, text: str, seconds: int = 1) -> Clip:
 
 
 def heard(name: str, said: str, text: str, no_speech_prob: float = 0.0, avg_logprob: float = 0.0) -> Heard:
-    segment = Segment(0.0, 1.0, text, (), avg_logprob, 1.0, no_speech_prob)
-    done = DoneEvent(text, (), (segment,) if text else (), "en", no_speech_prob, avg_logprob, 1.0, False, 1)
+    segment = Segment(
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        tokens=(),
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        no_speech_prob=no_speech_prob,
+    )
+    done = DoneEvent(
+        text=text,
+        pieces=(),
+        segments=(segment,) if text else (),
+        language="en",
+        no_speech_prob=no_speech_prob,
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        is_truncated=False,
+        n_steps=1,
+    )
     return Heard(clip(name, said), done)
 
 

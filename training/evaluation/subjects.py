@@ -96,7 +96,10 @@ class Listener:
         return [running[index].result() for index in range(len(clips))]
 
     async def _hear(self, clip: Clip, options: DecodeOptions) -> Heard:
-        async with self._room, self._engine.submit(Window(clip.samples, clip.name, options=options)) as events:
+        async with (
+            self._room,
+            self._engine.submit(Window(samples=clip.samples, session=clip.name, options=options)) as events,
+        ):
             async for event in events:
                 if isinstance(event, DoneEvent):
                     return Heard(clip, event)

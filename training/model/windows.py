@@ -192,8 +192,9 @@ class Planner:
             has_speech=False,
         )
 
-    def _fill(self, chunk: list[BankSentence], index: int, seconds: float, room: int, has_timestamps: bool) ->
-    WindowContent:
+    def _fill(
+        self, chunk: list[BankSentence], index: int, seconds: float, room: int, has_timestamps: bool
+    ) -> WindowContent:
         """Place sentences one after another until the tokens or the audio are used up."""
         r = self.r
         is_mixed, is_alone = r.random() < 0.25, r.random() < 0.06
@@ -252,8 +253,13 @@ class Planner:
         output += [start, *tokens, first + min(last_timestamp, round(end_s * TIMESTAMPS_PER_S))]
 
     def _cut(
-        self, sentence: BankSentence, at_s: float, speed: float, is_window_end: bool, has_timestamps: bool, content:
-        WindowContent
+        self,
+        sentence: BankSentence,
+        at_s: float,
+        speed: float,
+        is_window_end: bool,
+        has_timestamps: bool,
+        content: WindowContent,
     ) -> bool:
         """Cut a sentence at the end of the audio. Returns whether that was possible.
 

@@ -174,7 +174,7 @@ class Deepgram:
         """Translate an event into messages."""
         return map(write_object, self._messages(event))
 
-    def heard(self, until_s: float) -> Iterable[events.Reply]:
+    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
         """The `UtteranceEnd` messages that are due because audio up to this time has been received."""
         return [events.Reply(write_object(message)) for message in self._results.audio_received(until_s)]
 

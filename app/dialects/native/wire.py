@@ -61,7 +61,7 @@ class Native:
         """One message for each event, except for `Endpoint`: the `utterance` message says the same later."""
         return messages(event)
 
-    def heard(self, until_s: float) -> Iterable[events.Reply]:
+    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
         """Nothing: no message of this protocol depends on time alone."""
         return ()
 

@@ -62,7 +62,7 @@ class OpenAIRealtime:
         """The greeting `session.created`."""
         return (self._session_reply("session.created", self._warnings),)
 
-    def heard(self, until_s: float) -> Iterable[events.Reply]:
+    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
         """Nothing: no event of this API depends on time alone."""
         return ()
 

@@ -100,7 +100,7 @@ class Twilio:
         self._line.publish(event)
         return ()
 
-    def heard(self, until_s: float) -> Iterable[events.Reply]:
+    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
         """Nothing: this dialect never answers."""
         return ()
 

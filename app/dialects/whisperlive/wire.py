@@ -68,7 +68,7 @@ class WhisperLive:
         self._is_started = True
         return (start,)
 
-    def heard(self, until_s: float) -> Iterable[events.Reply]:
+    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
         """Nothing: no message of this protocol depends on time alone."""
         return ()
 

@@ -11,7 +11,9 @@ from app.files.subtitles import MAX_CUE_CHARS, MAX_CUE_S, Cue, cues, srt, vtt
 from app.session import events
 from engine import api
 
-SOURCE = api.Segment(0.0, 1.0, "", (), -0.1, 1.0, 0.0)
+SOURCE = api.Segment(
+    start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
+)
 
 
 def without_spaces(text: str) -> str:
@@ -26,7 +28,18 @@ def segment(
     language: str | None = "en",
 ) -> events.Segment:
     timed = tuple(events.Word(*word, 0.9) for word in words)
-    return events.Segment(0, 0, 0, start_s, end_s, text, language, SOURCE, 0.0, timed)
+    return events.Segment(
+        utterance=0,
+        id=0,
+        channel=0,
+        start_s=start_s,
+        end_s=end_s,
+        text=text,
+        language=language,
+        source=SOURCE,
+        window_start_s=0.0,
+        words=timed,
+    )
 
 
 def test_srt_is_numbered_and_has_commas() -> None:

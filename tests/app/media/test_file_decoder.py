@@ -1,4 +1,4 @@
-"""Files of any container: what is decoded, what is refused, and that nothing else is opened."""
+"""Files of any container: which are decoded, which are refused, and that no other file or address is opened."""
 
 import asyncio
 import io
@@ -20,6 +20,7 @@ def encode(container: str, codec: str, sample_rate: int, samples: np.ndarray = T
     file = io.BytesIO()
     with av.open(file, "w", format=container) as output:
         stream = output.add_stream(codec, rate=sample_rate)
+        assert isinstance(stream, av.AudioStream)
         frame = av.AudioFrame.from_ndarray(samples[None], "flt", "mono")
         frame.sample_rate = 16_000
         resampler = av.AudioResampler(stream.codec_context.format, "mono", sample_rate, stream.codec_context.frame_size)
@@ -65,8 +66,8 @@ async def test_tags_in_any_encoding_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2])
-async def test_a_plain_wav_is_read_as_ffmpeg_reads_it(cut: int) -> None:
-    """Bit by bit, to the last whole sample."""
+async def test_a_plain_wav_is_decoded_as_ffmpeg_decodes_it(cut: int) -> None:
+    """Exactly, to the last whole sample."""
     content = wav(TONE)
     content = content[: len(content) - cut]
     expected = np.concatenate(list(decode_frames(io.BytesIO(content))))
@@ -111,14 +112,14 @@ async def test_a_file_that_ends_in_the_middle_is_decoded_to_there(container: str
 
 
 async def test_a_file_that_lost_its_index_is_refused() -> None:
-    """MP4 says at its end where its audio is."""
+    """The index of an MP4, at its end, tells where the audio is."""
     content = encode("mp4", "aac", 48_000)
     with pytest.raises(MediaError, match="file: expected audio"):
         await decode(content[: len(content) // 2])
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", bytes(1000), wav(TONE)[:20], wav(TONE[:0])])
-async def test_what_holds_no_audio_is_refused(content: bytes) -> None:
+async def test_a_file_without_audio_is_refused(content: bytes) -> None:
     with pytest.raises(MediaError, match="file: expected audio"):
         await decode(content)
 
@@ -155,7 +156,7 @@ async def test_a_file_that_names_addresses_opens_none_of_them(content: bytes) ->
 
 
 async def test_leaving_early_waits_for_the_thread() -> None:
-    """Cancelling while a piece is being decoded ends cleanly, whatever the thread is doing."""
+    """Cancelling while the thread decodes a piece ends cleanly."""
     content = encode("mp3", "libmp3lame", 44_100)
     for turns in range(8):
         task = asyncio.create_task(decode(content))
@@ -166,7 +167,7 @@ async def test_leaving_early_waits_for_the_thread() -> None:
             await task
 
 
-def test_duration_is_what_the_file_says() -> None:
+def test_duration_is_the_one_that_the_file_states() -> None:
     file = io.BytesIO(wav(TONE))
     assert duration_s(file) == pytest.approx(25.0)
     assert file.tell() == 0

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.media.pcm import BYTES_PER_SAMPLE, AudioDecoder, AudioFormat, SampleBuffer, decode_samples
+from app.media.pcm import (
+    BYTES_PER_SAMPLE,
+    AudioDecoder,
+    AudioFormat,
+    Encoding,
+    SampleBuffer,
+    Samples,
+    decode_samples,
+)
 
 # Values of ITU-T G.711: both ends and the smallest steps.
 MULAW = {0x00: -32124, 0x80: 32124, 0xFF: 0, 0xFE: 8}
@@ -13,13 +21,13 @@ ALAW = {0x2A: -32256, 0xAA: 32256, 0x55: -8, 0xD5: 8, 0xD4: 24}
 
 
 @pytest.mark.parametrize(("encoding", "values"), [("mulaw", MULAW), ("alaw", ALAW)])
-def test_companded_values_are_those_of_g711(encoding, values) -> None:
+def test_companded_values_are_those_of_g711(encoding: Encoding, values: dict[int, int]) -> None:
     decoded = decode_samples(bytes(values), encoding) * 32768
     assert decoded.tolist() == list(values.values())
 
 
 def test_floats_are_clipped_and_never_infinite() -> None:
-    """A float that is no number is silence: it must not reach the model."""
+    """NaN becomes silence, because it must not reach the model."""
     data = np.array([0.5, 2.0, -3.0, np.nan, np.inf, -np.inf], dtype="<f4").tobytes()
     assert decode_samples(data, "pcm_f32le").tolist() == [0.5, 1.0, -1.0, 0.0, 1.0, -1.0]
 
@@ -32,7 +40,9 @@ def test_floats_are_clipped_and_never_infinite() -> None:
     seed=st.integers(0, 99),
 )
 @settings(max_examples=60)
-def test_any_cutting_resamples_to_the_same_samples(encoding, sample_rate, channels, cuts, seed) -> None:
+def test_any_cutting_resamples_to_the_same_samples(
+    encoding: Encoding, sample_rate: int, channels: int, cuts: list[int], seed: int
+) -> None:
     """Bytes may be cut anywhere, inside a sample too, and channels stay apart."""
     audio = AudioFormat(encoding, sample_rate, channels)
     n_bytes = 4000 * channels * BYTES_PER_SAMPLE[encoding]
@@ -41,7 +51,8 @@ def test_any_cutting_resamples_to_the_same_samples(encoding, sample_rate, channe
         data = np.random.default_rng(seed).uniform(-1, 1, 4000 * channels).astype("<f4").tobytes()
     whole = AudioDecoder(audio)
     expected = [np.concatenate(pair) for pair in zip(whole.decode(data), whole.drain(), strict=True)]
-    pieces, decoder, at = [[] for _ in range(channels)], AudioDecoder(audio), 0
+    pieces: list[list[Samples]] = [[] for _ in range(channels)]
+    decoder, at = AudioDecoder(audio), 0
     for size in [*cuts, n_bytes]:
         for channel, samples in enumerate(decoder.decode(data[at : at + size])):
             pieces[channel].append(samples)
@@ -67,7 +78,7 @@ def test_a_tone_keeps_its_pitch_when_resampled() -> None:
     parts=st.lists(st.integers(0, 2000), min_size=1, max_size=8),
 )
 def test_draining_loses_no_time(sample_rate: int, parts: list[int]) -> None:
-    """After each drain all that was heard is there, to the sample, and more may come."""
+    """After each drain all samples so far are there, and more may come."""
     decoder, n_in, n_out = AudioDecoder(AudioFormat("pcm_s16le", sample_rate)), 0, 0
     for number, n_samples in enumerate(parts, 1):
         n_in += n_samples
@@ -76,8 +87,8 @@ def test_draining_loses_no_time(sample_rate: int, parts: list[int]) -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 5000), max_size=30), keep=st.integers(0, 8000))
-def test_the_buffer_keeps_what_was_not_forgotten(sizes, keep) -> None:
-    """Positions stay those of the whole stream, whatever has been forgotten."""
+def test_the_buffer_keeps_what_was_not_forgotten(sizes: list[int], keep: int) -> None:
+    """Positions are those of the whole stream, however much is forgotten."""
     buffer, stream = SampleBuffer(), np.zeros(0, dtype=np.float32)
     for size in sizes:
         piece = np.arange(len(stream), len(stream) + size, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Containers that arrive bit by bit: what is decoded as it comes, in bounded memory."""
+"""Containers that arrive in pieces: they are decoded as they come, in bounded memory."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from tests.app.media.test_file_decoder import TONE, encode
 
 
 async def decode(decoder: ContainerDecoder, content: bytes, n_step: int) -> np.ndarray:
-    """All of it, in steps of so many bytes."""
+    """All samples of a container that arrives in pieces of `n_step` bytes."""
     pieces = []
     for at in range(0, len(content), n_step):
         pieces += [piece async for piece in decoder.decode(content[at : at + n_step])]
@@ -42,8 +42,8 @@ async def test_containers_are_decoded_however_they_are_cut(
     assert np.argmax(np.abs(np.fft.rfft(samples[16_000:32_000]))) == 440
 
 
-async def test_samples_come_while_more_is_to_come() -> None:
-    """A recording in the making is heard soon, not when FFmpeg has guessed at its bit rate."""
+async def test_samples_come_before_the_end_of_the_container() -> None:
+    """A live recording is decoded soon, not when FFmpeg has estimated its bit rate."""
     content = encode("webm", "libopus", 48_000)
     decoder = ContainerDecoder()
     n_bytes_per_s = len(content) // 25
@@ -66,13 +66,13 @@ async def test_channels_are_kept_apart_or_mixed() -> None:
         await decode(ContainerDecoder(3), bytes(content), 4000)
 
 
-async def test_what_is_no_audio_is_an_error() -> None:
+async def test_bytes_that_are_no_audio_are_an_error() -> None:
     with pytest.raises(MediaError, match="FFmpeg"):
         await decode(ContainerDecoder(), b"this is no audio at all " * 1000, 1000)
 
 
 async def test_a_few_bytes_that_expand_to_minutes_are_decoded_piece_by_piece() -> None:
-    """What nobody has taken yet is bounded, and leaving early ends the thread."""
+    """Samples that wait for the caller are bounded, and leaving early ends the thread."""
     content = encode("flac", "flac", 16_000, np.zeros(16_000 * 600, np.float32))
     assert len(content) < 120_000
     decoder = ContainerDecoder()
@@ -87,6 +87,6 @@ async def test_a_few_bytes_that_expand_to_minutes_are_decoded_piece_by_piece() -
             await asyncio.to_thread(thread.join)
 
 
-async def test_nothing_is_decoded_of_nothing() -> None:
+async def test_an_empty_container_is_an_error() -> None:
     with pytest.raises(MediaError):
         await decode(ContainerDecoder(), b"", 1)

@@ -1,6 +1,7 @@
-"""Speech that a reading passes over: what is read again, where its text goes, and what is reported."""
+"""Speech that a decoding attempt misses: what is decoded again, where its text goes, and what is reported."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -28,24 +29,34 @@ WITHOUT_INTERIMS = replace(START, interim=False)
 WORD_S = (WORD_SAMPLES + GAP_SAMPLES) / SAMPLE_RATE
 
 
-def heard(n_words: int, start: commands.Start = WITHOUT_INTERIMS) -> Bench:
-    """A session that has heard an utterance of so many words, whose window waits for its answer."""
+def session_with(n_words: int, start: commands.Start = WITHOUT_INTERIMS) -> Bench:
+    """A session with an utterance of `n_words` words, whose window waits for its answer."""
     bench = Bench(start)
-    bench.hear(np.concatenate((silence(0.5), speech(range(n_words)), silence(0.6))), answer=False)
+    bench.feed(np.concatenate((silence(0.5), speech(range(n_words)), silence(0.6))), answer=False)
     return bench
 
 
-def segment(start_s: float, end_s: float, text: str, avg_logprob: float = -0.2, no_speech_prob: float = 0.0):
-    return api.Segment(start_s, end_s, text, (1,), avg_logprob, 1.0, no_speech_prob)
+def segment(
+    start_s: float, end_s: float, text: str, avg_logprob: float = -0.2, no_speech_prob: float = 0.0
+) -> api.Segment:
+    return api.Segment(
+        start_s=start_s,
+        end_s=end_s,
+        text=text,
+        tokens=(1,),
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        no_speech_prob=no_speech_prob,
+    )
 
 
 def segments(bench: Bench) -> list[str]:
     return [event.text.strip() for event in bench.of(events.Segment)]
 
 
-def test_what_was_passed_over_in_the_middle_is_read_before_the_text_behind_it_is_sent() -> None:
+def test_missed_speech_in_the_middle_is_decoded_before_the_text_after_it_is_sent() -> None:
     """The gap is decoded alone, and its text takes its place in the order of time."""
-    bench = heard(15)
+    bench = session_with(15)
     bench.answer_one(lost=range(5, 10))
     assert segments(bench) == [said(range(5))]
     ((_, again),) = bench.waiting
@@ -62,8 +73,8 @@ def test_what_was_passed_over_in_the_middle_is_read_before_the_text_behind_it_is
     assert starts == pytest.approx([0.5, 0.5 + 5 * WORD_S, 0.5 + 10 * WORD_S], abs=0.05)
 
 
-def test_what_was_passed_over_at_the_end_delays_only_the_end_of_the_utterance() -> None:
-    bench = heard(10)
+def test_missed_speech_at_the_end_delays_only_the_end_of_the_utterance() -> None:
+    bench = session_with(10)
     bench.answer_one(lost=range(4, 10))
     assert segments(bench) == [said(range(4))]
     assert not bench.of(events.Utterance)
@@ -73,27 +84,27 @@ def test_what_was_passed_over_at_the_end_delays_only_the_end_of_the_utterance() 
     assert len(bench.windows) == 2
 
 
-def test_a_window_without_any_text_is_read_again_without_its_prompt() -> None:
-    """Previous text may be what led the model astray."""
-    bench = heard(8, replace(WITHOUT_INTERIMS, prompt="Names: Kowalski.", language="de"))
+def test_a_window_without_any_text_is_decoded_again_without_its_prompt() -> None:
+    """The previous text may have misled the model."""
+    bench = session_with(8, replace(WITHOUT_INTERIMS, prompt="Names: Kowalski.", language="de"))
     bench.answer_one(lost=range(8))
     first, again = bench.windows
     assert first.options.previous_text
-    assert again.options == api.DecodeOptions("de")
+    assert again.options == api.DecodeOptions(language="de")
     assert again.priority is api.Priority.FINAL
     bench.answer_all()
     assert bench.text() == said(range(8))
 
 
 def test_the_language_that_was_detected_holds_for_the_gap_too() -> None:
-    bench = heard(8)
+    bench = session_with(8)
     bench.answer_one(lost=range(8))
     assert [window.options.language for window in bench.windows] == [None, "en"]
 
 
-def test_speech_is_read_again_once_and_then_reported() -> None:
-    """When nothing is gained, the utterance ends and says which speech has no text."""
-    bench = heard(15)
+def test_missed_speech_is_decoded_again_once_and_then_reported() -> None:
+    """If nothing is found, the utterance ends and lists the speech without text."""
+    bench = session_with(15)
     bench.answer_one(lost=range(5, 10))
     bench.answer_one(lost=range(5))
     check_promises(bench)
@@ -104,9 +115,9 @@ def test_speech_is_read_again_once_and_then_reported() -> None:
     assert (utterance.n_redecodes, utterance.recovered_s) == (1, 0.0)
 
 
-def test_what_is_still_without_text_is_reported() -> None:
-    """A second reading that finds only some of it leaves the rest to be reported, and is not repeated."""
-    bench = heard(12)
+def test_speech_that_a_redecode_misses_is_reported() -> None:
+    """A re-decode that finds only a part of the speech is not repeated."""
+    bench = session_with(12)
     bench.answer_one(lost=range(12))
     bench.answer_one(lost=range(5, 12))
     (utterance,) = bench.of(events.Utterance)
@@ -114,19 +125,19 @@ def test_what_is_still_without_text_is_reported() -> None:
     assert utterance.uncovered[0][0] == pytest.approx(0.5 + 5 * WORD_S, abs=0.1)
 
 
-def test_short_speech_without_text_is_reported_and_not_read_again() -> None:
-    """An utterance without any text lists all that was heard of it."""
-    bench = heard(1)
+def test_short_speech_without_text_is_reported_and_not_decoded_again() -> None:
+    """An utterance without any text lists all its speech."""
+    bench = session_with(1)
     bench.answer_one(lost=[0])
     (utterance,) = bench.of(events.Utterance)
     assert utterance.uncovered == ((utterance.start_s, utterance.end_s),)
     assert len(bench.windows) == 1
 
 
-def test_the_gaps_of_a_window_are_read_in_order_and_bounded_in_number() -> None:
-    """Two gaps are read again, one after the other; more are reported, so that finals come in bounded time."""
+def test_missed_stretches_of_a_window_are_decoded_in_order_and_bounded_in_number() -> None:
+    """Two stretches are decoded again, one after the other; more are reported, so that finals come in bounded time."""
     assert MAX_REDECODES == 2
-    bench = heard(40)
+    bench = session_with(40)
     bench.answer_one(lost=[*range(5, 10), *range(15, 20), *range(25, 30)])
     assert len(bench.waiting) == 1
     bench.answer_one()
@@ -138,17 +149,17 @@ def test_the_gaps_of_a_window_are_read_in_order_and_bounded_in_number() -> None:
     assert len(utterance.uncovered) == 1
 
 
-def test_nothing_is_put_in_front_of_text_that_was_shown_as_stable() -> None:
-    """A gap inside stable text is reported; one behind it is read again."""
+def test_no_text_is_inserted_before_text_that_was_shown_as_stable() -> None:
+    """A gap inside stable text is reported; a gap after it is decoded again."""
     bench = Bench()
-    bench.hear(np.concatenate((silence(0.5), speech(range(20)))))
+    bench.feed(np.concatenate((silence(0.5), speech(range(20)))))
     stable = bench.of(events.Interim)[-1].stable
     n_stable = len(stable.split())
     assert 8 < n_stable < 20
-    bench.hear(silence(0.6), answer=False)
-    before, behind = f" {said(range(2))}", f" {said(range(2, n_stable))}"
-    bench.answer_with(segment(0.3, 0.8, before), segment(3.0, 4.0, behind))
-    assert segments(bench) == [before.strip(), behind.strip()]
+    bench.feed(silence(0.6), answer=False)
+    before, after = f" {said(range(2))}", f" {said(range(2, n_stable))}"
+    bench.answer_with(segment(0.3, 0.8, before), segment(3.0, 4.0, after))
+    assert segments(bench) == [before.strip(), after.strip()]
     assert len(bench.waiting) == 1
     bench.answer_all()
     check_promises(bench)
@@ -158,11 +169,11 @@ def test_nothing_is_put_in_front_of_text_that_was_shown_as_stable() -> None:
     assert len(utterance.uncovered) == 1
 
 
-def test_windows_keep_their_order_while_one_is_read_again() -> None:
-    """Later windows that are done already wait for the gap of an earlier one."""
+def test_windows_keep_their_order_during_a_redecode() -> None:
+    """Later windows that are done already wait for missed speech of an earlier window."""
     bench = Bench(WITHOUT_INTERIMS, replace(CONFIG, context="none", max_finals_in_flight=8))
     for turn in range(3):
-        bench.hear(np.concatenate((speech(range(turn * 10, turn * 10 + 10)), silence(0.6))), answer=False)
+        bench.feed(np.concatenate((speech(range(turn * 10, turn * 10 + 10)), silence(0.6))), answer=False)
     assert len(bench.waiting) == 3
     bench.answer_one(2)
     bench.answer_one(1, lost=range(6))
@@ -174,11 +185,11 @@ def test_windows_keep_their_order_while_one_is_read_again() -> None:
     assert bench.text() == said(range(30))
 
 
-def test_the_next_window_is_shown_text_that_was_read_again() -> None:
-    """Where windows follow one another, the second reading comes before the next window's first."""
+def test_the_next_window_is_shown_redecoded_text() -> None:
+    """If windows need the text before them, a re-decode comes before the next window."""
     words = [index * 7 % 80 for index in range(120)]
     bench = Bench(WITHOUT_INTERIMS)
-    bench.hear(speech(words), answer=False)
+    bench.feed(speech(words), answer=False)
     bench.give(commands.Stop())
     bench.answer_one(lost=range(30, 120))
     bench.answer_one()
@@ -188,8 +199,8 @@ def test_the_next_window_is_shown_text_that_was_read_again() -> None:
     assert bench.text() == said(words)
 
 
-def test_a_flush_is_answered_behind_what_was_read_again() -> None:
-    bench = heard(10)
+def test_a_flush_is_answered_after_a_redecode() -> None:
+    bench = session_with(10)
     bench.give(commands.Flush("turn"))
     bench.answer_one(lost=range(4, 10))
     assert not bench.of(events.Flushed)
@@ -199,8 +210,8 @@ def test_a_flush_is_answered_behind_what_was_read_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "drained"])
-def test_a_session_ends_behind_what_was_read_again(how: str) -> None:
-    bench = heard(10)
+def test_a_session_ends_after_a_redecode(how: str) -> None:
+    bench = session_with(10)
     if how == "stopped":
         bench.give(commands.Stop())
     else:
@@ -213,9 +224,9 @@ def test_a_session_ends_behind_what_was_read_again(how: str) -> None:
     assert len(bench.closes) == 1
 
 
-def test_a_session_that_is_given_up_withdraws_the_second_reading() -> None:
-    """Its utterance ends with the text that was sent, and the rest is reported."""
-    bench = heard(15)
+def test_a_session_that_fails_cancels_its_redecode() -> None:
+    """Its utterance ends with the text that was sent, and the other speech is reported."""
+    bench = session_with(15)
     bench.answer_one(lost=range(5, 10))
     (job, _) = bench.waiting[0]
     bench.perform(bench.session.fail(LimitExceeded("slow_reader", "events were not read", 1008)))
@@ -227,23 +238,23 @@ def test_a_session_that_is_given_up_withdraws_the_second_reading() -> None:
     assert bench.session.engine_event(job, api.StartedEvent(0.0, 1)) == []
 
 
-def test_an_engine_without_room_for_a_second_reading_costs_that_alone() -> None:
-    """The session goes on, the stretch is reported, and what waited for it is sent."""
-    bench = heard(15)
+def test_a_redecode_is_dropped_if_the_engine_has_no_room() -> None:
+    """The session goes on, the stretch is reported, and the text after it is sent."""
+    bench = session_with(15)
     bench.give(commands.Flush(1))
     bench.answer_one(lost=range(5, 10))
     bench.perform(bench.session.engine_error(bench.waiting.popleft()[0], EngineOverloaded(5, 5)))
     assert segments(bench) == [said(range(5)), said(range(10, 15))]
     assert len(bench.of(events.Utterance)[0].uncovered) == 1
     assert bench.events[-1] == events.Flushed(1)
-    bench.hear(speech(range(20, 24)))
+    bench.feed(speech(range(20, 24)))
     bench.stop()
     check_promises(bench)
     assert bench.text() == f"{said([*range(5), *range(10, 15)])} {said(range(20, 24))}"
 
 
-def test_an_engine_that_fails_at_a_second_reading_ends_the_session() -> None:
-    bench = heard(15)
+def test_an_engine_failure_during_a_redecode_ends_the_session() -> None:
+    bench = session_with(15)
     bench.answer_one(lost=range(5, 10))
     bench.perform(bench.session.engine_error(bench.waiting.popleft()[0], EngineFailed("gone")))
     check_promises(bench)
@@ -262,9 +273,9 @@ def test_an_engine_that_fails_at_a_second_reading_ends_the_session() -> None:
         (segment(0.0, 1.5, " Four five"), 1.0),
     ],
 )
-def test_a_second_reading_that_is_no_gain_is_left_out(again: api.Segment, compression_ratio: float) -> None:
-    """Text that the model doubts, a loop, and what only repeats its neighbours are not inserted."""
-    bench = heard(15)
+def test_redecoded_text_that_says_nothing_new_is_dropped(again: api.Segment, compression_ratio: float) -> None:
+    """Uncertain text, repetitions, and text that only repeats its neighbours are not inserted."""
+    bench = session_with(15)
     bench.answer_with(segment(0.3, 1.5, " One two three."), segment(3.1, 4.5, " four five six"))
     bench.answer_with(again, compression_ratio=compression_ratio)
     assert bench.text() == "One two three. four five six"
@@ -272,8 +283,8 @@ def test_a_second_reading_that_is_no_gain_is_left_out(again: api.Segment, compre
 
 
 def test_a_few_letters_do_not_stand_for_ten_seconds() -> None:
-    """What is left of a loop ends where so few letters may end; the speech behind it is read again, or reported."""
-    bench = heard(40)
+    """The rest of a repetition ends where its letters can end; the speech after it is decoded again, or reported."""
+    bench = session_with(40)
     (window,) = bench.windows
     bench.answer_with(segment(0.3, len(window.samples) / SAMPLE_RATE, " Ha ha."), is_repetitive=True)
     (sent,) = bench.of(events.Segment)
@@ -287,59 +298,67 @@ def test_a_few_letters_do_not_stand_for_ten_seconds() -> None:
     assert utterance.uncovered[-1][1] == pytest.approx(utterance.end_s)
 
 
-def test_a_doubtful_word_over_a_long_sound_is_no_text() -> None:
-    """Nor is it in the second reading. One that the model trusts is kept, and one that is as short as its sound."""
-    bench = heard(20)
-    doubtful = segment(0.3, 5.5, " The", avg_logprob=-0.9)
-    bench.answer_with(doubtful)
-    bench.answer_with(doubtful)
+def test_an_uncertain_word_for_a_long_sound_is_dropped() -> None:
+    """So is it when it is decoded again. A word that the model trusts, or as short as its sound, is kept."""
+    bench = session_with(20)
+    uncertain = segment(0.3, 5.5, " The", avg_logprob=-0.9)
+    bench.answer_with(uncertain)
+    bench.answer_with(uncertain)
     assert not bench.of(events.Segment)
     assert bench.of(events.Utterance)[0].uncovered
-    for kept in (replace(doubtful, avg_logprob=-0.7), replace(doubtful, end_s=1.0)):
-        bench = heard(20)
+    for kept in (replace(uncertain, avg_logprob=-0.7), replace(uncertain, end_s=1.0)):
+        bench = session_with(20)
         bench.answer_with(kept)
         assert segments(bench) == ["The"]
 
 
-def test_more_letters_than_anybody_could_say_are_no_text() -> None:
-    """TemperatureFallback at high temperatures go on and on. What the model trusts is kept: a recording may be played faster."""
-    crammed = segment(0.3, 0.9, " Good affordhood of September and Herdaff starts", avg_logprob=-1.1)
-    bench = heard(20)
-    bench.answer_with(crammed)
-    bench.answer_with(crammed)
+def test_text_denser_than_speech_is_dropped() -> None:
+    """Text drawn at a high temperature may be endless. Trusted text is kept: a recording may be played faster."""
+    dense = segment(0.3, 0.9, " Good affordhood of September and Herdaff starts", avg_logprob=-1.1)
+    bench = session_with(20)
+    bench.answer_with(dense)
+    bench.answer_with(dense)
     assert not bench.of(events.Segment)
     assert bench.of(events.Utterance)[0].uncovered
-    for kept in (replace(crammed, avg_logprob=-0.9), replace(crammed, end_s=2.4)):
-        bench = heard(20)
+    for kept in (replace(dense, avg_logprob=-0.9), replace(dense, end_s=2.4)):
+        bench = session_with(20)
         bench.answer_with(kept)
         assert segments(bench) == [kept.text.strip()]
 
 
-def test_a_phrase_is_not_said_more_often_than_its_time_allows() -> None:
-    """However sure the model is: "in meeting" eight times in 1.4 s is a loop, three times in 3 s are not."""
-    loop = api.Segment(0.3, 1.7, " In meeting," * 8, (1,), -0.3, 3.8, 0.0)
-    bench = heard(20)
-    bench.answer_with(loop)
+def test_a_phrase_that_is_repeated_faster_than_speech_is_dropped() -> None:
+    """However confident the model is: "in meeting" eight times in 1.4 s was made up, in 4.7 s it was not."""
+    repeated = api.Segment(
+        start_s=0.3,
+        end_s=1.7,
+        text=" In meeting," * 8,
+        tokens=(1,),
+        avg_logprob=-0.3,
+        compression_ratio=3.8,
+        no_speech_prob=0.0,
+    )
+    bench = session_with(20)
+    bench.answer_with(repeated)
     bench.answer_with()
     assert not bench.of(events.Segment)
-    bench = heard(20)
-    bench.answer_with(replace(loop, end_s=5.0))
+    bench = session_with(20)
+    bench.answer_with(replace(repeated, end_s=5.0))
     assert len(bench.of(events.Segment)) == 1
 
 
-def test_a_window_in_which_the_model_hears_nobody_is_read_once() -> None:
-    """Noise costs one reading, unless a prompt may have led that astray."""
-    for prompt, n_readings in (("", 1), ("Names: Kowalski.", 2)):
-        bench = heard(20, replace(WITHOUT_INTERIMS, prompt=prompt))
+def test_a_window_that_the_model_takes_for_silence_is_decoded_once() -> None:
+    """Noise costs one decoding, unless a prompt may have misled the model."""
+    for prompt, n_windows in (("", 1), ("Names: Kowalski.", 2)):
+        bench = session_with(20, replace(WITHOUT_INTERIMS, prompt=prompt))
         bench.answer_with(no_speech_prob=0.9)
         bench.answer_all()
-        assert len(bench.windows) == n_readings
-        assert bool(bench.of(events.Utterance)[0].uncovered) == (n_readings == 1)
+        assert len(bench.windows) == n_windows
+        assert bool(bench.of(events.Utterance)[0].uncovered) == (n_windows == 1)
 
 
-def test_a_reading_that_the_gate_drops_is_read_again() -> None:
-    """Doubtful text of a whole window counts as none."""
-    bench = heard(8)
+def test_a_window_whose_text_is_dropped_is_decoded_again() -> None:
+    """Text of a whole window that the speech filter drops counts as none."""
+    bench = session_with(8)
     bench.answer_with(segment(0.3, 2.5, " Thank you.", avg_logprob=-1.5, no_speech_prob=0.9))
     bench.answer_all()
     assert bench.text() == said(range(8))
@@ -347,8 +366,10 @@ def test_a_reading_that_the_gate_drops_is_read_again() -> None:
 
 @given(turns=st.lists(st.integers(2, 12), min_size=1, max_size=4), pauses=st.lists(st.integers(8, 75)), data=st.data())
 @settings(max_examples=100)
-def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(turns, pauses, data) -> None:
-    """Each word is said once, in its place, or is listed as uncovered; and the promises hold."""
+def test_words_are_sent_once_or_reported_whatever_is_missed(
+    turns: list[int], pauses: list[int], data: st.DataObject
+) -> None:
+    """Each word is sent once and in order, or is listed as uncovered, and the promises hold."""
     words, parts, places = 0, [silence(0.3)], []
     for turn, n_words in enumerate(turns):
         at_s = sum(map(len, parts)) / SAMPLE_RATE
@@ -365,17 +386,17 @@ def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(
         bench.answer_one(index, range(first, first + data.draw(st.integers(0, 12))) if is_final else ())
 
     for at in range(0, len(samples), 3200):
-        bench.hear(samples[at : at + 3200], answer=False)
-        while bench.waiting and data.draw(st.booleans()):
+        bench.feed(samples[at : at + 3200], answer=False)
+        while len(bench.waiting) and data.draw(st.booleans()):
             answer_one()
     bench.give(commands.Stop())
     while bench.waiting:
         answer_one()
     check_promises(bench)
     numbers = [int(word[1:]) for word in bench.text().split()]
-    assert numbers == sorted(set(numbers)), "said twice, or out of order"
+    assert numbers == sorted(set(numbers)), "sent twice, or out of order"
     spans = [span for utterance in bench.of(events.Utterance) for span in utterance.uncovered]
-    assert all(end_s <= after_s for (_, end_s), (after_s, _) in zip(spans, spans[1:], strict=False))
+    assert all(end_s <= after_s for (_, end_s), (after_s, _) in pairwise(spans))
     lost = set(range(words)) - set(numbers)
     for word in lost:
         # Three words in a row without text are longer than what may go unreported.
@@ -385,7 +406,7 @@ def test_whatever_is_passed_over_nothing_is_said_twice_and_the_rest_is_reported(
 
 
 def test_audio_around_missed_speech_ends_at_its_neighbours() -> None:
-    """There is a margin on both sides, as far as no segment has that audio already."""
+    """There is a margin on both sides, up to audio that has text."""
     second, speech_spans = SAMPLE_RATE, [(0, 10 * SAMPLE_RATE)]
     found = find_missed(speech_spans, 2 * second, 4 * second)
     assert found
@@ -396,7 +417,7 @@ def test_audio_around_missed_speech_ends_at_its_neighbours() -> None:
 
 
 def test_a_text_ends_where_its_letters_end_at_the_latest() -> None:
-    """Only speech counts: a word and one after a long pause may stand for all between. Any script has letters."""
+    """Only speech counts, not a pause between two words. Letters of any script count."""
     speech_spans = [(0, 4 * LETTER_SAMPLES), (20 * LETTER_SAMPLES, 30 * LETTER_SAMPLES)]
     assert plausible_end(" So.", speech_spans, 0, 4 * LETTER_SAMPLES) == 3 * LETTER_SAMPLES
     assert plausible_end(" Well, so.", speech_spans, 0, 22 * LETTER_SAMPLES) == 22 * LETTER_SAMPLES
@@ -405,8 +426,8 @@ def test_a_text_ends_where_its_letters_end_at_the_latest() -> None:
     assert plausible_end("7", [], 5, 10) == 10
 
 
-def test_pieces_of_speech_between_two_segments_are_missed_together() -> None:
-    """Short pieces count by their sum: they are words with pauses between them."""
+def test_pieces_of_speech_between_two_segments_are_decoded_together() -> None:
+    """Short pieces count by their sum, because they may be words with pauses between them."""
     piece = 6 * SAMPLE_RATE // 10
     spans = [(0, piece), (2 * piece, 3 * piece)]
     found = find_missed(spans, 0, 4 * piece)

@@ -1,4 +1,4 @@
-"""When a growing window is read again."""
+"""When an open window is decoded for an interim."""
 
 from dataclasses import replace
 
@@ -17,53 +17,53 @@ INTERVAL, SILENCE = 15 * FRAME, 25 * FRAME
 
 
 def run(spoken_frames: list[tuple[int, int]], n_frames: int, took_frames: int = 0) -> list[int]:
-    """The frames at which a window is read whose speech lies in these stretches, answered after so many frames."""
+    """The frames at which a window with speech in these stretches is decoded; answers take `took_frames`."""
     schedule = InterimSchedule(INTERVAL, SILENCE)
     schedule.begin_utterance(spoken_frames[0][0] * FRAME)
-    read: list[int] = []
+    decoded: list[int] = []
     for at in range(n_frames):
-        if read and at == read[-1] + took_frames:
+        if decoded and at == decoded[-1] + took_frames:
             schedule.note_answered(at * FRAME)
-        is_waiting = bool(read) and at < read[-1] + took_frames
+        is_waiting = bool(decoded) and at < decoded[-1] + took_frames
         speech_until = max([min(end, at) for start, end in spoken_frames if start < at], default=0)
         if speech_until and not is_waiting and schedule.is_due(at * FRAME, speech_until * FRAME):
             schedule.note_submitted(at * FRAME)
-            read.append(at)
+            decoded.append(at)
             if took_frames == 0:
                 schedule.note_answered(at * FRAME)
-    return read
+    return decoded
 
 
-def test_the_first_words_are_read_early_then_steadily() -> None:
+def test_the_first_words_are_decoded_early_then_at_the_interval() -> None:
     """After 0.3 s of speech, then at the interval."""
     assert run([(0, 100)], 80) == [15, 30, 45, 60, 75]
     assert FIRST_SAMPLES == 15 * FRAME
 
 
-def test_silence_is_read_once_at_the_pause_and_never_again() -> None:
-    """The last words are shown before the endpoint is sure; what is only silence is not read."""
+def test_silence_is_decoded_once_at_the_pause() -> None:
+    """The last words are shown before the endpoint is certain; more silence is not decoded."""
     assert run([(0, 40)], 200) == [15, 30, 48]
     assert PAUSE_SAMPLES == 8 * FRAME
 
 
 def test_a_short_gap_between_words_is_no_pause() -> None:
-    """Speech that goes on is read at the interval; a reading that falls into the gap waits for what it becomes."""
+    """Speech that goes on is decoded at the interval; an interim that is due inside the gap waits for its end."""
     assert run([(0, 29), (33, 60)], 62) == [15, 30, 45, 60]
     assert run([(0, 26), (32, 60)], 62) == [15, 33, 48]
 
 
 @pytest.mark.parametrize(("took_frames", "apart"), [(3, 15), (9, 15), (18, 30), (24, 40), (60, 60)])
 def test_the_interval_stretches_when_answers_take_long(took_frames: int, apart: int) -> None:
-    """TemperatureFallback take at most 60 % of the time, and an engine that was slow is asked after a second at the latest."""
-    read = run([(0, 2000)], 2000, took_frames)
-    assert abs(read[-1] - read[-2] - apart) <= 1
+    """Interims take at most 60 % of the time, and an engine that was slow is asked again after at most a second."""
+    frames = run([(0, 2000)], 2000, took_frames)
+    assert abs(frames[-1] - frames[-2] - apart) <= 1
 
 
-def test_one_slow_answer_does_not_hold_the_next_ones_up_for_long() -> None:
-    """It counts for a second at most, and the interval is back after two quick answers."""
+def test_one_slow_answer_does_not_delay_the_next_ones_for_long() -> None:
+    """It counts as a second at most, and the interval is normal again after two fast answers."""
     schedule, position = InterimSchedule(INTERVAL, SILENCE), 0
     schedule.begin_utterance(0)
-    gaps = []
+    gaps: list[int] = []
     for took in (250, 3, 3, 3, 3):
         while not schedule.is_due(position, position):
             position += FRAME
@@ -74,16 +74,16 @@ def test_one_slow_answer_does_not_hold_the_next_ones_up_for_long() -> None:
     assert gaps[1] == 250 and gaps[2] < 50 and gaps[-2:] == [15, 15]
 
 
-def test_a_reading_that_waits_makes_way_for_newer_ones() -> None:
-    """Whatever the interval, and only while there is speech that it has not heard."""
+def test_an_interim_that_waits_is_replaced_by_newer_ones() -> None:
+    """This does not depend on the interval, and stops when no speech is new."""
     schedule = InterimSchedule(100 * FRAME, SILENCE)
     schedule.begin_utterance(0)
-    n_fresh, asked = -(-REPLACE_SAMPLES // FRAME), list[int]()
+    n_frames, submitted = -(-REPLACE_SAMPLES // FRAME), list[int]()
     for at in range(100):
         if schedule.is_due(at * FRAME, min(at, 60) * FRAME):
             schedule.note_submitted(at * FRAME)
-            asked.append(at)
-    assert asked == [15, *range(15 + n_fresh, 60, n_fresh), 60 + PAUSE_SAMPLES // FRAME]
+            submitted.append(at)
+    assert submitted == [15, *range(15 + n_frames, 60, n_frames), 60 + PAUSE_SAMPLES // FRAME]
     schedule.note_answered(100 * FRAME)
     schedule.begin_utterance(100 * FRAME)
     schedule.note_submitted(115 * FRAME)
@@ -91,19 +91,19 @@ def test_a_reading_that_waits_makes_way_for_newer_ones() -> None:
     assert not schedule.is_due(150 * FRAME, 150 * FRAME), "an answer is followed by the interval"
 
 
-def test_no_reading_at_a_pause_that_would_come_behind_the_endpoint() -> None:
-    """The final is on its way by then."""
-    n_readings = [len([at for at in run([(0, 200)], 300, took) if at > 200]) for took in (3, 30)]
-    assert n_readings == [1, 0]
+def test_no_interim_at_a_pause_if_its_answer_comes_after_the_endpoint() -> None:
+    """The engine decodes the final text by then."""
+    n_interims = [len([at for at in run([(0, 200)], 300, took) if at > 200]) for took in (3, 30)]
+    assert n_interims == [1, 0]
 
 
 def test_the_last_words_are_shown_before_the_utterance_ends() -> None:
     """In a session: with 500 ms of silence to wait for, its text is whole after 160."""
     bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=500)))
-    bench.hear(np.concatenate((speech([1, 2, 3, 4]), silence(0.2))))
+    bench.feed(np.concatenate((speech([1, 2, 3, 4]), silence(0.2))))
     assert not bench.of(events.Utterance)
     last = bench.of(events.Interim)[-1]
     assert (last.stable + last.tail).split() == ["w1", "w2", "w3", "w4"]
     n_windows = len(bench.windows)
-    bench.hear(silence(0.4))
+    bench.feed(silence(0.4))
     assert [window.priority for window in bench.windows[n_windows:]] == [api.Priority.FINAL]

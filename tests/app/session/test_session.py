@@ -1,4 +1,4 @@
-"""The session core: promises of the design as properties, and the answers to single commands."""
+"""The session core: the promises of the design as properties, and the answers to single commands."""
 
 import itertools
 from dataclasses import replace
@@ -12,20 +12,20 @@ from app.errors import BadStart, LimitExceeded
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.commands import MAX_PENDING_FLUSHES
-from app.session.effects import Close, Submit
+from app.session.effects import Close, Send, Submit
 from app.session.endpointing import Endpointer
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import Session
 from engine import api
 from engine.api import SAMPLE_RATE
-from engine.errors import EngineFailed, EngineOverloaded
+from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import MODEL, LevelDetector, decode, pcm, said, silence, speech, word
 
 
 @st.composite
 def talks(draw: st.DrawFn) -> tuple[list[int], Samples]:
-    """Some turns of speech with pauses between them: the words said, and the audio."""
+    """Some turns of speech with pauses between them: the words, and the audio."""
     words: list[int] = []
     parts = [silence(draw(st.sampled_from([0.0, 0.13, 0.5])))]
     for _ in range(draw(st.integers(1, 4))):
@@ -43,8 +43,10 @@ def long_talk(n_words: int) -> tuple[list[int], Samples]:
 
 @given(talk=talks(), cuts=st.lists(st.integers(1, 40_000), max_size=20), flushes=st.booleans())
 @settings(max_examples=40)
-def test_any_cutting_of_the_stream_gives_the_same_events(talk, cuts, flushes) -> None:
-    """However the bytes are cut, what a session says is the same, as long as the engine answers at once."""
+def test_any_cutting_of_the_stream_gives_the_same_events(
+    talk: tuple[list[int], Samples], cuts: list[int], flushes: bool
+) -> None:
+    """The events do not depend on how the bytes are cut, as long as the engine answers at once."""
     _, samples = talk
     outcomes = []
     for sizes in (cuts, [len(samples) * 4]):
@@ -64,13 +66,13 @@ def test_any_cutting_of_the_stream_gives_the_same_events(talk, cuts, flushes) ->
 
 @given(talk=talks(), data=st.data())
 @settings(max_examples=60)
-def test_promises_hold_whenever_the_engine_answers(talk, data) -> None:
-    """Stable text is never taken back, finals do not overlap, nothing is lost, whatever is answered when."""
+def test_promises_hold_whenever_the_engine_answers(talk: tuple[list[int], Samples], data: st.DataObject) -> None:
+    """Stable text is never taken back, finals do not overlap, and no word is lost, whenever the answers come."""
     words, samples = talk
     bench = Bench()
     for at in range(0, len(samples), 3200):
         bench.give(commands.Audio(pcm(samples[at : at + 3200])))
-        while bench.waiting and data.draw(st.booleans()):
+        while len(bench.waiting) and data.draw(st.booleans()):
             bench.answer_one(data.draw(st.integers(0, len(bench.waiting) - 1)))
     bench.stop()
     check_promises(bench)
@@ -82,26 +84,26 @@ def test_promises_hold_whenever_the_engine_answers(talk, data) -> None:
 @pytest.mark.parametrize("interim", [True, False])
 @pytest.mark.parametrize("gap_ms", [80, 40])
 def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms: int) -> None:
-    """Ninety seconds without an endpoint become several windows, and every word is read once, whole."""
+    """Ninety seconds without an endpoint become several windows, and every word is decoded once, uncut."""
     words = [index * 7 % 80 for index in range(90 * 1000 // (200 + gap_ms))]
     bench = Bench(replace(START, interim=interim))
-    bench.hear(speech(words, gap_ms * 16))
+    bench.feed(speech(words, gap_ms * 16))
     bench.stop()
     check_promises(bench)
     assert bench.text() == said(words)
     assert len([w for w in bench.windows if w.priority is api.Priority.FINAL]) >= 4
-    # Whether a segment may be its utterance's last is said as it comes.
+    # A segment tells whether it may be the last of its utterance.
     segments = bench.of(events.Segment)
     last = {segment.utterance: segment.id for segment in segments}
     assert any(segment.goes_on for segment in segments)
     assert all(not segment.goes_on for segment in segments if segment.id == last[segment.utterance])
 
 
-def test_a_window_knows_the_text_before_it() -> None:
+def test_the_model_is_shown_the_text_before_a_window() -> None:
     """The next window of a long utterance is given the text before it as its prompt; the first one the client's."""
-    words, samples = long_talk(200)
+    _, samples = long_talk(200)
     bench = Bench(replace(START, prompt="Names: Kowalski."))
-    bench.hear(samples)
+    bench.feed(samples)
     bench.stop()
     finals = [w for w in bench.windows if w.priority is api.Priority.FINAL]
     assert finals[0].options.previous_text == "Names: Kowalski."
@@ -113,18 +115,19 @@ def test_windows_without_context_run_side_by_side() -> None:
     words, samples = long_talk(400)
     config = replace(CONFIG, context="none", max_finals_in_flight=8)
     bench = Bench(replace(START, interim=False), config)
-    bench.hear(samples, answer=False)
+    bench.feed(samples, answer=False)
     assert len(bench.waiting) >= 3
     bench.answer_one(len(bench.waiting) - 1)
-    assert not bench.of(events.Segment), "a later window was handed out before an earlier one"
+    assert not bench.of(events.Segment), "the text of a later window was sent before that of an earlier one"
     bench.stop()
     check_promises(bench)
     assert bench.text() == said(words)
 
 
 def test_windows_without_speech_are_no_backlog() -> None:
-    """Utterances that end just past 20 s leave one each behind, and as many others run as without them; what is held is
-    bounded all the same.
+    """Each utterance that ends soon after 20 s leaves a window without speech.
+
+    These windows do not reduce how many others run, and what the session holds is bounded all the same.
     """
     config = replace(CONFIG, context="none", max_finals_in_flight=MAX_BACKLOG)
     bench = Bench(replace(START, interim=False, endpointing=commands.Endpointing(silence_ms=700)), config)
@@ -132,9 +135,9 @@ def test_windows_without_speech_are_no_backlog() -> None:
     turn = np.concatenate((samples, silence(1.0)))
     n_turns = 0
     while bench.session.backlog < MAX_BACKLOG:
-        bench.hear(turn, answer=False)
+        bench.feed(turn, answer=False)
         n_turns += 1
-    finals = bench.session._intake.channels[0].finals
+    finals = bench.channels[0].finals
     assert len(bench.waiting) == MAX_BACKLOG
     assert MAX_BACKLOG < len(finals) <= 2 * MAX_BACKLOG
     bench.stop()
@@ -143,10 +146,10 @@ def test_windows_without_speech_are_no_backlog() -> None:
 
 
 def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
-    """`max_utterance_s` bounds what an utterance holds; no word is lost where it ends."""
+    """`max_utterance_s` bounds what an utterance holds; no word is lost at its end."""
     words, samples = long_talk(300)
     bench = Bench(replace(START, endpointing=commands.Endpointing(max_utterance_s=10)))
-    bench.hear(samples)
+    bench.feed(samples)
     bench.stop()
     check_promises(bench)
     assert bench.text() == said(words)
@@ -157,8 +160,9 @@ def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
 def test_the_first_word_counts_from_where_it_began() -> None:
     """Times are seconds since the first sample of the session."""
     bench = Bench()
-    bench.hear(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0))))
-    started, segment, utterance = (bench.of(k)[0] for k in (events.SpeechStarted, events.Segment, events.Utterance))
+    bench.feed(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0))))
+    (started,), (segment,) = bench.of(events.SpeechStarted), bench.of(events.Segment)
+    (utterance,) = bench.of(events.Utterance)
     assert started.at_s == pytest.approx(1.0, abs=0.021)
     assert segment.start_s == pytest.approx(1.0, abs=0.021)
     assert utterance.end_s == pytest.approx(1.76, abs=0.06)
@@ -171,7 +175,9 @@ def test_the_first_word_counts_from_where_it_began() -> None:
     ends=st.sampled_from(["cut off", "drained", "flushed"]),
 )
 @settings(max_examples=60)
-def test_a_client_that_resumes_loses_and_repeats_nothing(talks, share, silence_ms, ends) -> None:
+def test_a_client_that_resumes_loses_and_repeats_nothing(
+    talks: list[tuple[list[int], Samples]], share: float, silence_ms: int, ends: str
+) -> None:
     """Replaying the audio since `resume_from_s` to another server gives each word of each channel exactly once.
 
     Segments that begin where the replay does, or later, come again, and are dropped. Only a client that is drained or
@@ -186,7 +192,7 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(talks, share, silence_m
         endpointing=commands.Endpointing(silence_ms=silence_ms),
     )
     first = Bench(start)
-    first.hear(audio[:n_first].reshape(-1), n_channels=len(talks))
+    first.feed(audio[:n_first].reshape(-1), n_channels=len(talks))
     if ends == "drained":
         first.perform(first.session.drain())
     elif ends == "flushed":
@@ -195,7 +201,7 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(talks, share, silence_m
     utterances = first.of(events.Utterance)
     from_s = utterances[-1].resume_from_s if utterances else (0.0,)
     second = Bench(replace(start, resume=commands.Resume(from_s)))
-    second.hear(audio[round(min(from_s) * SAMPLE_RATE) :].reshape(-1), n_channels=len(talks))
+    second.feed(audio[round(min(from_s) * SAMPLE_RATE) :].reshape(-1), n_channels=len(talks))
     second.stop()
     check_promises(second)
     for channel, (words, samples) in enumerate(talks):
@@ -206,7 +212,7 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(talks, share, silence_m
         pieces = text.split()
         is_inside_word = n_first < len(samples) and samples[n_first - 1] > 0 and samples[n_first] > 0
         if ends != "cut off" and is_inside_word:
-            # The word that the client's own flush cut is read as two pieces, or whole; the others are not touched.
+            # The word that the client's own flush has cut comes as two pieces, or uncut; the other words are uncut.
             pieces = [piece for piece in pieces if piece[0] == "w"]
             assert len(pieces) >= len(words) - 1
             rest = iter(said(words).split())
@@ -222,7 +228,7 @@ def test_channels_are_transcribed_on_their_own() -> None:
     length = max(len(left), len(right))
     both = np.stack([np.pad(side, (0, length - len(side))) for side in (left, right)], axis=1)
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
-    bench.hear(both.reshape(-1))
+    bench.feed(both.reshape(-1))
     bench.stop()
     check_promises(bench)
     assert (bench.text(0), bench.text(1)) == (said([1, 2, 3]), said([4, 5, 6]))
@@ -230,21 +236,22 @@ def test_channels_are_transcribed_on_their_own() -> None:
 
 
 def test_final_until_waits_for_every_channel() -> None:
-    """What one channel has not finished cannot be forgotten, though the other is done."""
+    """Audio that one channel has not finished cannot be forgotten, though the other channel is done."""
     left = np.concatenate((silence(0.5), speech([1, 2] * 20)))
     right = np.concatenate((silence(0.5), speech([3, 4]), silence(len(left) / SAMPLE_RATE)))[: len(left)]
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
-    bench.hear(np.stack((left, right), axis=1).reshape(-1))
+    bench.feed(np.stack((left, right), axis=1).reshape(-1))
     assert [e.channel for e in bench.of(events.Utterance)] == [1]
     assert bench.of(events.Utterance)[0].final_until_s <= 0.5
 
 
-def test_what_is_acknowledged_is_never_taken_back() -> None:
-    """Not even when speech is announced, which began somewhat earlier."""
-    bench, before = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=200))), (0.0,)
+def test_acknowledged_times_never_decrease() -> None:
+    """They do not even when speech is announced, which began somewhat earlier."""
+    bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=200)))
+    before: tuple[float, ...] = (0.0,)
     audio = np.concatenate((silence(1.0), speech([1, 2]), silence(1.0), speech([3]), silence(1.0)))
     for start in range(0, len(audio), 160):
-        bench.hear(audio[start : start + 160])
+        bench.feed(audio[start : start + 160])
         now = bench.session.acknowledged()
         assert now >= before
         before = now
@@ -252,9 +259,9 @@ def test_what_is_acknowledged_is_never_taken_back() -> None:
 
 
 def test_words_are_timed_on_the_sessions_timeline() -> None:
-    """Only finals are asked for them; they lie inside their segment and make up its text."""
+    """Only finals have words. Words lie inside their segment and make up its text."""
     bench = Bench(replace(START, words=True, hotwords=("Kowalski",), resume=commands.Resume((100.0,))))
-    bench.hear(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0), speech([4]), silence(1.0))))
+    bench.feed(np.concatenate((silence(1.0), speech([1, 2, 3]), silence(1.0), speech([4]), silence(1.0))))
     bench.stop()
     segments = bench.of(events.Segment)
     assert [segment.text for segment in segments] == [said([1, 2, 3]), said([4])]
@@ -270,9 +277,9 @@ def test_words_are_timed_on_the_sessions_timeline() -> None:
 
 
 def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
-    """A flush is answered once everything heard before it is final."""
+    """A flush is answered when the text of all audio before it is final."""
     bench = Bench()
-    bench.hear(speech([1, 2, 3, 4]), answer=False)
+    bench.feed(speech([1, 2, 3, 4]), answer=False)
     bench.give(commands.Flush("turn"))
     assert not bench.of(events.Flushed)
     bench.answer_all()
@@ -284,7 +291,7 @@ def test_flush_of_a_channel_leaves_the_others_alone() -> None:
     """It is answered while they still speak."""
     both = np.repeat(speech([1, 2, 3, 4]), 2)
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
-    bench.hear(both)
+    bench.feed(both)
     bench.give(commands.Flush("left", 0))
     bench.answer_all()
     assert bench.events[-1] == events.Flushed("left")
@@ -294,22 +301,22 @@ def test_flush_of_a_channel_leaves_the_others_alone() -> None:
     assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0, 1]
 
 
-def test_channels_may_be_heard_as_one() -> None:
-    """Mixed before they are heard: there is one transcript, of channel 0."""
+def test_channels_may_be_mixed_into_one() -> None:
+    """There is one transcript then, of channel 0."""
     both = np.stack((speech([3, 5]), speech([3, 5])), axis=1).reshape(-1)
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2, is_mixed=True)))
-    bench.hear(both, n_channels=2)
+    bench.feed(both, n_channels=2)
     bench.stop()
     assert bench.text(0) == said([3, 5])
     assert {utterance.channel for utterance in bench.of(events.Utterance)} == {0}
 
 
 def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
-    """By silence, by a flush that it names, and by the end of the session."""
+    """Silence, a flush, which the endpoint names, and the end of the session end an utterance."""
     bench = Bench()
-    bench.hear(np.concatenate((speech([1, 2]), silence(1.0), speech([3, 4]))), answer=False)
+    bench.feed(np.concatenate((speech([1, 2]), silence(1.0), speech([3, 4]))), answer=False)
     bench.give(commands.Flush("turn"))
-    bench.hear(speech([5, 6]), answer=False)
+    bench.feed(speech([5, 6]), answer=False)
     bench.give(commands.Stop())
     endpoints = bench.of(events.Endpoint)
     assert [endpoint.flush for endpoint in endpoints] == [None, "turn", None]
@@ -319,7 +326,7 @@ def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
     check_promises(bench)
 
 
-def test_a_flush_hears_what_the_resampler_held_back() -> None:
+def test_a_flush_includes_what_the_resampler_held_back() -> None:
     """The last sound of a turn belongs to it, also at other rates."""
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 48_000)))
     bench.give(commands.Audio(pcm(np.repeat(speech([1, 2], gap_samples=0), 3))))
@@ -329,14 +336,14 @@ def test_a_flush_hears_what_the_resampler_held_back() -> None:
 
 
 @pytest.mark.parametrize("mode", ["vad", "manual"])
-def test_discarding_forgets_the_open_utterance_alone(mode) -> None:
-    """What has ended is still read; what is discarded keeps the text that was stable, and is not read again."""
-    bench = Bench(replace(START, endpointing=commands.Endpointing(mode, max_utterance_s=10)))
-    bench.hear(speech([1, 2]), answer=False)
+def test_discarding_forgets_only_the_open_utterance(mode: commands.EndpointingMode) -> None:
+    """Ended utterances are still decoded; the discarded one keeps its stable text, and is not decoded."""
+    bench = Bench(replace(START, endpointing=commands.Endpointing(mode=mode, max_utterance_s=10)))
+    bench.feed(speech([1, 2]), answer=False)
     bench.give(commands.Flush(1))
-    bench.hear(speech([3, 4]), answer=False)
+    bench.feed(speech([3, 4]), answer=False)
     bench.give(commands.Discard())
-    bench.hear(speech([5, 6]), answer=False)
+    bench.feed(speech([5, 6]), answer=False)
     bench.stop()
     check_promises(bench)
     assert bench.text() == said([1, 2, 5, 6])
@@ -344,14 +351,14 @@ def test_discarding_forgets_the_open_utterance_alone(mode) -> None:
     assert (first.is_complete, discarded.is_complete, last.is_complete) == (True, False, True)
     assert discarded.uncovered == ((discarded.start_s, discarded.end_s),)
     assert [endpoint.is_discarded for endpoint in bench.of(events.Endpoint)] == [False, True, False]
-    heard_until = {1: 0.56, 2: 1.12}
-    assert last.start_s == pytest.approx(heard_until[2])
+    ends = {1: 0.56, 2: 1.12}
+    assert last.start_s == pytest.approx(ends[2])
 
 
-def test_discarding_keeps_what_was_shown_as_stable() -> None:
-    """Append-only holds for what nobody will read any more, too."""
+def test_discarding_keeps_stable_text() -> None:
+    """Stable text is not taken back, though its audio is not decoded any more."""
     bench = Bench()
-    bench.hear(speech(range(1, 12)))
+    bench.feed(speech(range(1, 12)))
     stable = bench.of(events.Interim)[-1].stable
     assert stable
     bench.give(commands.Discard())
@@ -363,25 +370,30 @@ def test_discarding_keeps_what_was_shown_as_stable() -> None:
 
 def test_discarding_forgets_speech_that_was_not_announced_yet() -> None:
     bench = Bench()
-    bench.hear(np.concatenate((silence(1.0), speech([1])[: SAMPLE_RATE // 10])))
+    bench.feed(np.concatenate((silence(1.0), speech([1])[: SAMPLE_RATE // 10])))
     bench.give(commands.Discard())
-    bench.hear(np.concatenate((silence(0.1), speech([2, 3]), silence(1.0))))
+    bench.feed(np.concatenate((silence(0.1), speech([2, 3]), silence(1.0))))
     bench.stop()
     (started,) = bench.of(events.SpeechStarted)
     assert bench.text() == said([2, 3]) and started.at_s == 1.2
 
 
 CHANGED = commands.Configure(
-    START.audio, "de", commands.Endpointing(silence_ms=1500), prompt="Two.", hotwords=("Kowalski",), words=True
+    audio=START.audio,
+    language="de",
+    endpointing=commands.Endpointing(silence_ms=1500),
+    prompt="Two.",
+    hotwords=("Kowalski",),
+    words=True,
 )
 
 
-def test_a_change_is_for_utterances_to_come() -> None:
-    """The open one is read as it began; audio and endpointing change at once."""
+def test_a_change_of_options_is_for_utterances_to_come() -> None:
+    """The open utterance keeps its options; audio format and endpointing change at once."""
     bench = Bench(replace(START, language="en", prompt="One.", interim=False))
-    bench.hear(speech([1, 2]), answer=False)
+    bench.feed(speech([1, 2]), answer=False)
     bench.give(CHANGED)
-    bench.hear(np.concatenate((silence(1.0), speech([3]), silence(2.0), speech([4]), silence(2.0))), answer=False)
+    bench.feed(np.concatenate((silence(1.0), speech([3]), silence(2.0), speech([4]), silence(2.0))), answer=False)
     options = [window.options for window in bench.windows]
     assert [each.language for each in options] == ["en", "de"]
     assert [each.previous_text for each in options] == ["One.", "Two."]
@@ -391,10 +403,10 @@ def test_a_change_is_for_utterances_to_come() -> None:
     assert [event.text for event in bench.of(events.Utterance)] == [said([1, 2, 3]), said([4])]
 
 
-def test_another_encoding_goes_on_where_the_last_one_ended() -> None:
+def test_time_goes_on_when_the_encoding_changes() -> None:
     """Time counts audio, not bytes."""
     bench = Bench()
-    bench.hear(speech([1, 2]))
+    bench.feed(speech([1, 2]))
     bench.give(replace(CHANGED, audio=AudioFormat("pcm_f32le", 48_000)))
     bench.give(commands.Audio(pcm(np.repeat(speech([3, 4], gap_samples=0), 3))))
     bench.stop()
@@ -403,11 +415,13 @@ def test_another_encoding_goes_on_where_the_last_one_ended() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [("vad", "manual"), ("manual", "vad")])
-def test_another_mode_ends_the_open_utterance(before, after) -> None:
-    bench = Bench(replace(START, endpointing=commands.Endpointing(before, max_utterance_s=10)))
-    bench.hear(speech([1, 2]))
-    bench.give(replace(CHANGED, endpointing=commands.Endpointing(after)))
-    bench.hear(np.concatenate((silence(0.2), speech([3]))))
+def test_another_mode_ends_the_open_utterance(
+    before: commands.EndpointingMode, after: commands.EndpointingMode
+) -> None:
+    bench = Bench(replace(START, endpointing=commands.Endpointing(mode=before, max_utterance_s=10)))
+    bench.feed(speech([1, 2]))
+    bench.give(replace(CHANGED, endpointing=commands.Endpointing(mode=after)))
+    bench.feed(np.concatenate((silence(0.2), speech([3]))))
     bench.stop()
     check_promises(bench)
     assert [event.text for event in bench.of(events.Utterance)] == [said([1, 2]), said([3])]
@@ -415,52 +429,62 @@ def test_another_mode_ends_the_open_utterance(before, after) -> None:
 
 
 @pytest.mark.parametrize("change", [replace(CHANGED, language="xx"), replace(CHANGED, audio=AudioFormat(channels=2))])
-def test_a_change_that_cannot_be_is_refused_and_changes_nothing(change: commands.Configure) -> None:
+def test_an_impossible_change_of_options_is_refused_and_changes_nothing(change: commands.Configure) -> None:
     bench = Bench()
     bench.give(change)
     (failure,) = bench.of(events.Failure)
     assert failure.code == "bad_message" and not failure.is_fatal
-    bench.hear(speech([1, 2]))
+    bench.feed(speech([1, 2]))
     bench.stop()
     assert bench.text() == said([1, 2])
 
 
-MANUAL = replace(START, endpointing=commands.Endpointing("manual", max_utterance_s=10))
+MANUAL = replace(START, endpointing=commands.Endpointing(mode="manual", max_utterance_s=10))
 
 
 def test_in_manual_mode_silence_ends_no_utterance() -> None:
     """Push-to-talk: one utterance from the first audio to the flush, the next from there to the stop."""
     bench = Bench(MANUAL)
-    bench.hear(np.concatenate((silence(1.0), speech([1, 2]), silence(3.0), speech([3, 4]))))
+    bench.feed(np.concatenate((silence(1.0), speech([1, 2]), silence(3.0), speech([3, 4]))))
     assert [event.at_s for event in bench.of(events.SpeechStarted)] == [0.0]
     assert not bench.of(events.Utterance)
     bench.give(commands.Flush("up"))
     bench.answer_all()
     assert bench.text() == said([1, 2, 3, 4])
     assert bench.events[-1] == events.Flushed("up")
-    bench.hear(speech([5, 6]))
+    bench.feed(speech([5, 6]))
     bench.stop()
     check_promises(bench)
     assert bench.text() == said([1, 2, 3, 4, 5, 6])
     assert len(bench.of(events.Utterance)) == 2
 
 
-def test_in_manual_mode_audio_is_read_though_no_speech_was_detected() -> None:
-    """The client says that it is speech; the model may still say that it is none."""
+def test_in_manual_mode_audio_without_detected_speech_is_decoded() -> None:
+    """The client takes it for speech; the model may still take it for silence."""
     for no_speech_prob, text in ((0.1, "Psst."), (0.9, "")):
         bench = Bench(MANUAL)
-        bench.hear(silence(2.0), answer=False)
+        bench.feed(silence(2.0), answer=False)
         assert len(bench.of(events.SpeechStarted)) == 1 and not bench.windows
         bench.give(commands.Flush(1))
-        bench.answer_with(api.Segment(0.2, 0.6, " Psst.", (1,), -0.9, 1.0, no_speech_prob))
+        bench.answer_with(
+            api.Segment(
+                start_s=0.2,
+                end_s=0.6,
+                text=" Psst.",
+                tokens=(1,),
+                avg_logprob=-0.9,
+                compression_ratio=1.0,
+                no_speech_prob=no_speech_prob,
+            )
+        )
         assert [(event.text, event.uncovered) for event in bench.of(events.Utterance)] == [(text, ())]
         assert bench.events[-1] == events.Flushed(1)
         assert all(len(window.samples) == 2 * SAMPLE_RATE for window in bench.windows)
 
 
 @pytest.mark.parametrize("sample_rate", [16_000, 48_000])
-def test_in_manual_mode_no_utterance_is_made_of_what_a_flush_left(sample_rate: int) -> None:
-    """Neither of nothing, nor of the rest of a frame, nor of what the resampler held back."""
+def test_in_manual_mode_the_rest_after_a_flush_begins_no_utterance(sample_rate: int) -> None:
+    """The rest may be the end of a frame, or samples that the resampler held back."""
     bench = Bench(replace(MANUAL, audio=AudioFormat("pcm_f32le", sample_rate)))
     bench.give(commands.Flush(0))
     bench.give(commands.Audio(pcm(np.repeat(speech([1, 2, 3]), sample_rate // SAMPLE_RATE)[:-100])))
@@ -473,9 +497,9 @@ def test_in_manual_mode_no_utterance_is_made_of_what_a_flush_left(sample_rate: i
 
 
 def test_in_manual_mode_the_maximum_ends_an_utterance_and_the_next_begins() -> None:
-    """Also where nothing but silence is heard; each is announced once."""
+    """So does it in silence. Each utterance is announced once."""
     bench = Bench(MANUAL)
-    bench.hear(np.concatenate((silence(45.0), speech([1] * 100), silence(45.0))))
+    bench.feed(np.concatenate((silence(45.0), speech([1] * 100), silence(45.0))))
     bench.stop()
     check_promises(bench)
     assert bench.text() == said([1] * 100)
@@ -484,36 +508,36 @@ def test_in_manual_mode_the_maximum_ends_an_utterance_and_the_next_begins() -> N
 
 @pytest.mark.parametrize(("min_utterance_s", "texts"), [(0.0, ["w1", "w2 w3"]), (2.0, ["w1 w2 w3"])])
 def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: list[str]) -> None:
-    """Silence does not end an utterance that has not lasted for its minimum; one that has, it does."""
+    """Silence ends an utterance only after its minimum length."""
     endpointing = commands.Endpointing(silence_ms=300, min_utterance_s=min_utterance_s)
     bench = Bench(replace(START, endpointing=endpointing))
-    bench.hear(np.concatenate((speech([1]), silence(0.8), speech([2, 3]), silence(1.2))))
+    bench.feed(np.concatenate((speech([1]), silence(0.8), speech([2, 3]), silence(1.2))))
     assert [event.text for event in bench.of(events.Utterance)] == texts
     assert len(bench.of(events.SpeechStarted)) == len(texts)
 
 
-def test_a_single_word_does_not_wait_for_ever() -> None:
-    """With nothing behind it, it is final once its utterance has lasted for its minimum."""
+def test_a_single_word_waits_only_for_the_minimum() -> None:
+    """Without more speech, the word is final when its utterance has its minimum length."""
     bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=300, min_utterance_s=2.0)))
-    bench.hear(np.concatenate((silence(1.0), speech([1]), silence(1.6))))
+    bench.feed(np.concatenate((silence(1.0), speech([1]), silence(1.6))))
     assert not bench.of(events.Utterance)
-    bench.hear(silence(0.2))
+    bench.feed(silence(0.2))
     assert bench.text() == "w1"
 
 
-def test_flush_is_answered_when_there_is_nothing_to_say() -> None:
-    """With no speech open, the answer comes at once, and flushes are answered in order."""
+def test_flush_without_open_speech_is_answered_at_once() -> None:
+    """Flushes are answered in order."""
     bench = Bench()
-    bench.hear(silence(1.0))
+    bench.feed(silence(1.0))
     bench.give(commands.Flush(1))
     bench.give(commands.Flush(2))
     assert bench.events[-2:] == [events.Flushed(1), events.Flushed(2)]
 
 
-def test_flush_reads_a_short_word_that_was_not_announced() -> None:
-    """A word too short to be taken for speech by itself is read when the client says that it is done."""
+def test_flush_decodes_a_short_word_that_was_not_announced() -> None:
+    """A word that is too short to be detected as speech is decoded if the client flushes."""
     bench = Bench()
-    bench.hear(np.concatenate((silence(0.2), word(5)[: SAMPLE_RATE // 10])))
+    bench.feed(np.concatenate((silence(0.2), word(5)[: SAMPLE_RATE // 10])))
     assert not bench.of(events.SpeechStarted)
     bench.give(commands.Flush("f"))
     bench.answer_all()
@@ -522,32 +546,32 @@ def test_flush_reads_a_short_word_that_was_not_announced() -> None:
 
 
 def test_flushes_are_bounded() -> None:
-    """More flushes than may wait for an answer are refused, and the session goes on."""
+    """One flush more than may wait for an answer is refused, and the session goes on."""
     bench = Bench()
-    bench.hear(speech([1, 2, 3]), answer=False)
+    bench.feed(speech([1, 2, 3]), answer=False)
     for index in range(MAX_PENDING_FLUSHES + 1):
         bench.give(commands.Flush(index))
-    assert bench.events[-1].code == "too_many_flushes"
+    assert bench.failure.code == "too_many_flushes"
     bench.answer_all()
     assert len(bench.of(events.Flushed)) == MAX_PENDING_FLUSHES
 
 
 def test_interims_grow_and_a_waiting_one_is_replaced() -> None:
-    """While nothing answers, each new interim is submitted in place of the last; once started, it is waited for."""
+    """A newer interim replaces one in the queue, but not one that the engine has started to decode."""
     bench = Bench()
-    bench.hear(speech([1] * 20), answer=False)
+    bench.feed(speech([1] * 20), answer=False)
     assert len(bench.windows) > 3
     ((job, _),) = bench.waiting
     bench.perform(bench.session.engine_event(job, api.StartedEvent(0.0, 1)))
     n_before = len(bench.waiting)
-    bench.hear(speech([1] * 10), answer=False)
+    bench.feed(speech([1] * 10), answer=False)
     assert len(bench.waiting) == n_before
 
 
-def test_every_reading_carries_the_last_one_as_prefix_and_draft() -> None:
-    """The final too; the engine then has little left to decode."""
+def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft() -> None:
+    """So does the final window. The engine then has little left to decode."""
     bench = Bench()
-    bench.hear(np.concatenate((speech([1, 2, 3, 4, 5, 6, 7, 8]), silence(0.8))))
+    bench.feed(np.concatenate((speech([1, 2, 3, 4, 5, 6, 7, 8]), silence(0.8))))
     assert bench.windows[-1].priority is api.Priority.FINAL
     assert not bench.windows[0].options.draft
     for last, window in itertools.pairwise(bench.windows):
@@ -559,7 +583,7 @@ def test_every_reading_carries_the_last_one_as_prefix_and_draft() -> None:
 
 def test_no_interims_when_they_were_not_asked_for() -> None:
     bench = Bench(replace(START, interim=False))
-    bench.hear(speech([1] * 20))
+    bench.feed(speech([1] * 20))
     bench.stop()
     assert not bench.of(events.Interim)
     assert all(window.priority is api.Priority.FINAL for window in bench.windows)
@@ -574,14 +598,34 @@ def test_no_interims_when_they_were_not_asked_for() -> None:
         (" ...", 0.1, -0.2, False),
     ],
 )
-def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_logprob: float, is_text: bool) -> None:
-    """Text is dropped when the model itself doubts it, and punctuation alone is no text."""
+def test_the_speech_filter_drops_text_of_no_speech(
+    text: str, no_speech_prob: float, avg_logprob: float, is_text: bool
+) -> None:
+    """Text is dropped if the model is not confident in it, and punctuation alone is no text."""
     bench = Bench()
-    bench.hear(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
+    bench.feed(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
     job, _ = bench.waiting.pop()
-    segment = api.Segment(0.0, 2.0, text, (1,), avg_logprob, 1.0, no_speech_prob)
+    segment = api.Segment(
+        start_s=0.0,
+        end_s=2.0,
+        text=text,
+        tokens=(1,),
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        no_speech_prob=no_speech_prob,
+    )
     bench.perform(bench.session.engine_event(job, api.SegmentEvent(segment)))
-    done = api.DoneEvent(text, (), (segment,), "en", no_speech_prob, avg_logprob, 1.0, False, 1)
+    done = api.DoneEvent(
+        text=text,
+        pieces=(),
+        segments=(segment,),
+        language="en",
+        no_speech_prob=no_speech_prob,
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        is_truncated=False,
+        n_steps=1,
+    )
     bench.perform(bench.session.engine_event(job, done))
     assert (bench.text() == text.strip()) is is_text
 
@@ -589,11 +633,21 @@ def test_the_gate_drops_what_is_no_speech(text: str, no_speech_prob: float, avg_
 @pytest.mark.parametrize(
     ("n_words", "avg_logprob", "is_text"), [(1, -0.5, True), (1, -0.7, False), (2, -0.7, False), (3, -0.7, True)]
 )
-def test_a_blip_that_is_read_doubtfully_is_no_speech(n_words: int, avg_logprob: float, is_text: bool) -> None:
-    """A bleat or a knock; speech of 0.6 s and more has the benefit of the doubt."""
+def test_uncertain_text_of_short_speech_is_dropped(n_words: int, avg_logprob: float, is_text: bool) -> None:
+    """The sound may be a knock. Uncertain text of speech of 0.6 s or more is kept."""
     bench = Bench(replace(START, interim=False))
-    bench.hear(np.concatenate((silence(0.5), speech([1] * n_words), silence(0.6))), answer=False)
-    bench.answer_with(api.Segment(0.3, 0.8, " Its", (1,), avg_logprob, 1.0, 0.0))
+    bench.feed(np.concatenate((silence(0.5), speech([1] * n_words), silence(0.6))), answer=False)
+    bench.answer_with(
+        api.Segment(
+            start_s=0.3,
+            end_s=0.8,
+            text=" Its",
+            tokens=(1,),
+            avg_logprob=avg_logprob,
+            compression_ratio=1.0,
+            no_speech_prob=0.0,
+        )
+    )
     bench.answer_all()
     bench.stop()
     assert bench.text() == ("Its" if is_text else "")
@@ -601,64 +655,75 @@ def test_a_blip_that_is_read_doubtfully_is_no_speech(n_words: int, avg_logprob: 
 
 @pytest.mark.parametrize(("avg_logprob", "is_shown"), [(-0.9, True), (-1.1, False)])
 def test_first_words_that_the_model_does_not_trust_are_not_shown(avg_logprob: float, is_shown: bool) -> None:
-    """They would become stable, and every later reading would have to begin with them."""
+    """They would become stable, and every later hypothesis would have to begin with them."""
     bench = Bench()
-    bench.hear(speech([1] * 3), answer=False)
+    bench.feed(speech([1] * 3), answer=False)
     job, window = bench.waiting.pop()
     assert window.priority is api.Priority.INTERIM
-    done = api.DoneEvent(" In", (api.Piece((1,), " In"),), (), "en", 0.1, avg_logprob, 1.0, False, 1)
+    done = api.DoneEvent(
+        text=" In",
+        pieces=(api.Piece((1,), " In"),),
+        segments=(),
+        language="en",
+        no_speech_prob=0.1,
+        avg_logprob=avg_logprob,
+        compression_ratio=1.0,
+        is_truncated=False,
+        n_steps=1,
+    )
     bench.perform(bench.session.engine_event(job, done))
     assert bool(bench.of(events.Interim)) is is_shown
 
 
-def test_a_client_is_told_when_text_lags_behind() -> None:
-    """Lag is reported while finals wait, at most once in a second of audio."""
+def test_a_client_is_notified_when_final_text_is_late() -> None:
+    """Lag is reported while finals wait, at most once per second of audio."""
     bench = Bench()
-    bench.hear(np.concatenate((speech([1, 2, 3]), silence(6.0))), answer=False)
+    bench.feed(np.concatenate((speech([1, 2, 3]), silence(6.0))), answer=False)
     lags = bench.of(events.Lag)
     assert 3 <= len(lags) <= 5
     assert all(lag.behind_s >= 2.0 for lag in lags)
 
 
-def test_a_client_is_told_when_interims_do_not_come() -> None:
-    """However often one that waits is replaced by a newer one: what counts is the speech that has no text."""
+def test_a_client_is_notified_when_interims_do_not_come() -> None:
+    """The lag counts from the first speech without text, however often a waiting interim is replaced."""
     bench = Bench()
-    bench.hear(np.concatenate((silence(1.0), speech([1] * 20))), answer=False)
+    bench.feed(np.concatenate((silence(1.0), speech([1] * 20))), answer=False)
     assert len(bench.windows) > 10 and len(bench.waiting) == 1
     lags = [lag.behind_s for lag in bench.of(events.Lag)]
     assert lags == pytest.approx([2.0 + index for index in range(len(lags))], abs=0.12) and len(lags) >= 3
     bench.answer_all()
     n_lags = len(bench.of(events.Lag))
-    bench.hear(speech([1] * 10))
+    bench.feed(speech([1] * 10))
     assert len(bench.of(events.Lag)) == n_lags
 
 
 @pytest.mark.parametrize("interim", [True, False])
-def test_a_client_whose_text_comes_in_time_hears_of_no_lag(interim: bool) -> None:
-    """Neither in long speech nor in long silence, nor where only finals were asked for."""
+def test_no_lag_is_reported_when_text_comes_in_time(interim: bool) -> None:
+    """None is reported in long speech, in long silence, or without interims."""
     bench = Bench(replace(START, interim=interim))
-    bench.hear(np.concatenate((speech([1] * 60), silence(5.0), speech([2] * 60), silence(5.0))))
+    bench.feed(np.concatenate((speech([1] * 60), silence(5.0), speech([2] * 60), silence(5.0))))
     assert not bench.of(events.Lag)
     assert bench.text() == said([1] * 60 + [2] * 60)
 
 
 def test_memory_does_not_grow_with_the_session() -> None:
-    """After ten minutes of turns a channel holds no more audio than after one."""
+    """After ten minutes of turns a channel holds no more audio than after one minute."""
     bench = Bench(replace(START, interim=False))
     turn = np.concatenate((speech([1, 2, 3]), silence(1.2)))
     held = []
     for _ in range(300):
-        bench.hear(turn)
-        held.append(bench.session._intake.channels[0]._buffer.end - bench.session._intake.channels[0]._buffer.start)
+        bench.feed(turn)
+        held.append(bench.channels[0]._buffer.end - bench.channels[0]._buffer.start)
     assert len(bench.of(events.Utterance)) == 300
     assert max(held[150:]) <= max(held[:20])
-    assert not bench.session._port.jobs
+    assert not bench.jobs
 
 
 @pytest.mark.parametrize("command", [commands.Audio(b"\0\0"), commands.Flush(1), commands.Stop()])
-def test_nothing_is_taken_before_start(command: commands.Command) -> None:
+def test_commands_before_start_are_refused(command: commands.Command) -> None:
     session = Session("s", MODEL, CONFIG)
     send, close = session.receive(command)
+    assert isinstance(send, Send) and isinstance(send.event, events.Failure) and isinstance(close, Close)
     assert (send.event.code, send.event.is_fatal, close.code) == ("not_started", True, 1008)
     assert session.receive(commands.Keepalive()) == []
 
@@ -667,17 +732,17 @@ def test_a_second_start_is_refused_and_changes_nothing() -> None:
     bench = Bench()
     bench.give(START)
     assert bench.events[-1] == events.Failure("already_started", "start: the session has started already", False)
-    bench.hear(speech([1, 2]))
+    bench.feed(speech([1, 2]))
     bench.stop()
     assert bench.text() == said([1, 2])
 
 
 def test_audio_after_stop_is_refused() -> None:
     bench = Bench()
-    bench.hear(speech([1, 2, 3]), answer=False)
+    bench.feed(speech([1, 2, 3]), answer=False)
     bench.give(commands.Stop())
     bench.give(commands.Audio(pcm(word(1))))
-    assert bench.events[-1].code == "audio_after_stop"
+    assert bench.failure.code == "audio_after_stop"
     bench.answer_all()
     assert bench.text() == said([1, 2, 3])
     assert bench.closes == [Close(1000, "done")]
@@ -688,8 +753,8 @@ def test_audio_after_stop_is_refused() -> None:
 )
 def test_what_the_model_cannot_do_is_refused_at_start(start: commands.Start, field: str) -> None:
     bench = Bench(start)
-    assert bench.events[-1].code == "bad_start"
-    assert bench.events[-1].message.startswith(f"{field}: expected")
+    assert bench.failure.code == "bad_start"
+    assert bench.failure.message.startswith(f"{field}: expected")
     assert bench.closes[0].code == 1008
 
 
@@ -702,70 +767,70 @@ def test_bytes_that_make_no_sample_are_reported_at_stop() -> None:
     assert bench.text() == said([1, 2, 3])
 
 
-def test_draining_makes_final_what_was_heard() -> None:
-    """A server that goes down ends utterances as a stop does, and closes with 1012."""
+def test_draining_makes_the_audio_so_far_final() -> None:
+    """A server that shuts down ends utterances as a stop does, and closes with 1012."""
     bench = Bench()
-    bench.hear(speech([1, 2, 3]), answer=False)
+    bench.feed(speech([1, 2, 3]), answer=False)
     bench.perform(bench.session.drain())
     bench.answer_all()
     assert bench.text() == said([1, 2, 3])
-    assert bench.events[-1].code == "draining"
+    assert bench.failure.code == "draining"
     assert [close.code for close in bench.closes] == [1012]
 
 
 def test_an_overloaded_engine_costs_an_interim_only() -> None:
     bench = Bench()
-    bench.hear(speech([1] * 4), answer=False)
+    bench.feed(speech([1] * 4), answer=False)
     job, window = bench.waiting.pop()
     assert window.priority is api.Priority.INTERIM
     assert bench.session.engine_error(job, EngineOverloaded(5, 5)) == []
     bench.waiting.clear()
-    bench.hear(speech([1] * 4))
+    bench.feed(speech([1] * 4))
     bench.stop()
     assert bench.text() == said([1] * 8)
 
 
 @pytest.mark.parametrize(("error", "code"), [(EngineFailed("gone"), 1011), (EngineOverloaded(5, 5), 1013)])
-def test_a_final_that_cannot_be_had_ends_the_session(error, code: int) -> None:
+def test_a_final_that_the_engine_refuses_ends_the_session(error: EngineError, code: int) -> None:
     bench = Bench(replace(START, interim=False))
-    bench.hear(np.concatenate((speech([1, 2, 3]), silence(0.6))), answer=False)
+    bench.feed(np.concatenate((speech([1, 2, 3]), silence(0.6))), answer=False)
     bench.perform(bench.session.engine_error(bench.waiting.pop()[0], error))
-    assert bench.events[-1].is_fatal
+    assert bench.failure.is_fatal
     assert bench.closes[0].code == code
 
 
-def test_a_final_that_does_not_come_ends_the_session_with_what_is_acknowledged() -> None:
-    """The client learns from when on to send its audio to another server: from what the engine did not finish."""
+def test_a_final_that_does_not_come_ends_the_session_with_a_time_to_resume_from() -> None:
+    """The client learns which audio to send to another server: that which the engine did not finish."""
     bench = Bench(replace(START, interim=False))
-    bench.hear(np.concatenate((speech([1, 2, 3]), silence(1.0))))
-    bench.hear(np.concatenate((silence(1.0), speech([4, 5, 6]), silence(0.6))), answer=False)
+    bench.feed(np.concatenate((speech([1, 2, 3]), silence(1.0))))
+    bench.feed(np.concatenate((silence(1.0), speech([4, 5, 6]), silence(0.6))), answer=False)
     bench.perform(bench.session.engine_stalled(bench.waiting[0][0], 30.0))
     check_promises(bench)
     done, stalled = bench.of(events.Utterance)
     assert (done.text, stalled.text) == (said([1, 2, 3]), "")
     assert stalled.uncovered == ((stalled.start_s, stalled.end_s),)
     assert done.end_s < stalled.final_until_s <= stalled.start_s
-    assert (bench.events[-1].code, bench.closes[0].code) == ("engine_stalled", 1011)
+    assert (bench.failure.code, bench.closes[0].code) == ("engine_stalled", 1011)
 
 
-def test_an_interim_that_does_not_come_is_let_go() -> None:
-    """The next one is asked for, and the session goes on."""
+def test_an_interim_that_does_not_come_is_dropped() -> None:
+    """The next interim is asked for, and the session goes on."""
     bench = Bench()
-    bench.hear(speech([1] * 8), answer=False)
+    bench.feed(speech([1] * 8), answer=False)
     bench.perform(bench.session.engine_event(bench.waiting[0][0], api.StartedEvent(0.0, 1)))
     assert bench.session.engine_stalled(bench.waiting.popleft()[0], 30.0) == []
-    bench.hear(speech([1] * 8))
+    bench.feed(speech([1] * 8))
     assert bench.of(events.Interim)
     bench.stop()
     assert bench.text() == said([1] * 16)
 
 
 def test_a_pause_inside_long_speech_is_used_for_the_cut() -> None:
-    """From twenty seconds on a window ends at a pause that would not end an utterance."""
+    """After twenty seconds a window ends at a pause that would not end an utterance."""
     words = [index % 80 for index in range(120)]
     samples = np.concatenate((speech(words[:80]), silence(0.35), speech(words[80:])))
     bench = Bench(replace(START, interim=False))
-    bench.hear(samples)
+    bench.feed(samples)
     pause_at = len(speech(words[:80]))
     first = bench.windows[0]
     assert pause_at <= len(first.samples) <= pause_at + 0.4 * SAMPLE_RATE
@@ -774,7 +839,7 @@ def test_a_pause_inside_long_speech_is_used_for_the_cut() -> None:
 
 
 def test_endpointer_positions_are_exact() -> None:
-    """Speech begins at the first voiced frame and ends behind the last one."""
+    """Speech begins at the first voiced frame and ends after the last one."""
     endpointer = Endpointer(LevelDetector(), silence_ms=300)
     samples = np.concatenate((silence(0.4), speech([1, 2, 3], 0), silence(0.5)))
     changes = [endpointer.push(samples[at : at + 320]) for at in range(0, len(samples) - 319, 320)]
@@ -784,17 +849,17 @@ def test_endpointer_positions_are_exact() -> None:
 
 @pytest.mark.parametrize("pause_ms", range(440, 540, 20))
 def test_an_utterance_never_ends_inside_the_next_word(pause_ms: int) -> None:
-    """A pause of just the endpoint's length: the word behind it is whole, in this utterance or in the next."""
+    """A word after a pause of about the endpoint's length is uncut, in this utterance or in the next."""
     bench = Bench(replace(START, interim=False))
-    bench.hear(np.concatenate((speech([1, 2, 3], 0), silence(pause_ms / 1000), speech([4, 5, 6]), silence(1.0))))
+    bench.feed(np.concatenate((speech([1, 2, 3], 0), silence(pause_ms / 1000), speech([4, 5, 6]), silence(1.0))))
     bench.stop()
     assert bench.text() == said([1, 2, 3, 4, 5, 6])
 
 
-def test_what_was_heard_is_made_final_before_the_session_is_ended() -> None:
-    """A limit that was passed ends the session, but not at the cost of what was said before."""
+def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session() -> None:
+    """A client that breaks a limit still gets the text of the audio before."""
     bench = Bench()
-    bench.hear(speech([1, 2, 3, 4]), answer=False)
+    bench.feed(speech([1, 2, 3, 4]), answer=False)
     bench.perform(bench.session.end(LimitExceeded("idle", "no message for 60 s", 1008)))
     assert not bench.closes
     bench.give(commands.Flush("late"))
@@ -808,9 +873,9 @@ def test_what_was_heard_is_made_final_before_the_session_is_ended() -> None:
 
 
 def test_when_the_engine_fails_every_utterance_still_ends() -> None:
-    """What was announced ends with the text it has; the rest is reported, and not acknowledged."""
+    """It ends with the text it has; its other speech is reported, and not acknowledged."""
     bench = Bench(replace(START, interim=False))
-    bench.hear(np.concatenate((speech([1, 2, 3]), silence(0.6), speech([4, 5, 6]))), answer=False)
+    bench.feed(np.concatenate((speech([1, 2, 3]), silence(0.6), speech([4, 5, 6]))), answer=False)
     bench.perform(bench.session.engine_error(bench.waiting[0][0], EngineFailed("gone")))
     check_promises(bench)
     utterances = bench.of(events.Utterance)
@@ -820,12 +885,12 @@ def test_when_the_engine_fails_every_utterance_still_ends() -> None:
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_what_was_shown_as_stable_is_final_though_the_engine_fails(is_open: bool) -> None:
-    """It was promised, so it is part of the utterance that ends for want of an engine; it is not acknowledged."""
+def test_stable_text_becomes_final_when_the_engine_fails(is_open: bool) -> None:
+    """It was promised, so it is part of the utterance. Its audio is not acknowledged."""
     bench = Bench()
-    bench.hear(speech([1, 2, 3, 4, 5, 6, 7, 8]))
+    bench.feed(speech([1, 2, 3, 4, 5, 6, 7, 8]))
     stable = bench.of(events.Interim)[-1].stable
-    bench.hear(speech([9, 10]) if is_open else silence(0.6), answer=False)
+    bench.feed(speech([9, 10]) if is_open else silence(0.6), answer=False)
     bench.perform(bench.session.engine_error(bench.waiting[-1][0], EngineFailed("gone")))
     check_promises(bench)
     (segment,), (utterance,) = bench.of(events.Segment), bench.of(events.Utterance)
@@ -834,35 +899,35 @@ def test_what_was_shown_as_stable_is_final_though_the_engine_fails(is_open: bool
     assert utterance.final_until_s == 0.0
 
 
-def test_an_interim_that_was_replaced_does_not_end_the_session() -> None:
-    """The engine may say that it is full of a reading that a newer one has replaced meanwhile."""
+def test_an_overloaded_engine_that_refuses_a_replaced_interim_does_not_end_the_session() -> None:
+    """The engine may refuse an interim that a newer one has replaced meanwhile."""
     bench = Bench()
     effects = bench.session.receive(commands.Audio(pcm(speech([1] * 20))))
     older, newer = (effect.job for effect in effects if isinstance(effect, Submit))
     assert bench.session.engine_error(older, EngineOverloaded(5, 5)) == []
-    bench.hear(speech([1] * 4), answer=False)
-    assert len(bench.windows) == 1, "one reading alone may wait for its replacement to be told"
+    bench.feed(speech([1] * 4), answer=False)
+    assert len(bench.windows) == 1, "a second replacement must wait until the engine confirms the first"
     bench.stop()
     assert bench.text() == said([1] * 24)
     assert newer
 
 
-def test_silence_is_not_read_for_an_interim() -> None:
-    """After a cut in a pause the next window has heard nothing yet."""
+def test_silence_is_not_decoded_for_an_interim() -> None:
+    """After a cut in a pause the next window has no speech yet."""
     words = [index % 80 for index in range(80)]
     bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=2000)))
-    bench.hear(np.concatenate((speech(words), silence(2.5))))
+    bench.feed(np.concatenate((speech(words), silence(2.5))))
     assert all(np.abs(window.samples).max() > 0 for window in bench.windows)
 
 
 def test_a_second_start_with_bad_values_changes_nothing() -> None:
     bench = Bench()
     bench.perform(bench.session.fail(BadStart("language", "a code", 5)))
-    assert bench.events[-1].code == "already_started"
+    assert bench.failure.code == "already_started"
     assert not bench.closes
 
 
 @pytest.mark.parametrize("from_s", [(1.0, 2.0), (1.0, 2.0, 3.0)])
 def test_resume_needs_a_time_for_each_channel(from_s: tuple[float, ...]) -> None:
     bench = Bench(replace(START, resume=commands.Resume(from_s)))
-    assert bench.events[-1].message.startswith("resume.from_s: expected")
+    assert bench.failure.message.startswith("resume.from_s: expected")

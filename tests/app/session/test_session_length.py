@@ -1,4 +1,4 @@
-"""Hours in one session cost at their end what they cost at their beginning: objects, audio, text, work.
+"""The last hour of a long session costs what the first hour costs: objects, audio, text, work.
 
 `benchmarks.soak` measures eight.
 """
@@ -23,20 +23,20 @@ from tests.fakes import pcm, silence, speech
 
 CYCLE_S = 120
 HOURS = 3
-# Audio comes in such pieces, and what is asked of the engine in one is answered before the next.
 PIECE_SAMPLES = SAMPLE_RATE
+"""Audio is fed in pieces of this many samples; the engine answers each piece before the next."""
 WORD_SAMPLES = SAMPLE_RATE // 2
 
 
 class FirstSampleDetector:
-    """Hears speech wherever a frame does not begin with silence: all there is time for in hours of audio."""
+    """Takes a frame for speech if it does not begin with silence: fast enough for hours of audio."""
 
     def is_speech(self, frame: Samples) -> bool:
         return bool(frame[0])
 
 
 class ShortBench(Bench):
-    """Answers every window at once with a word for each half second, and keeps nothing of what is said."""
+    """Answers every window at once with a word for each half second, and keeps neither events nor windows."""
 
     def __init__(self, start: commands.Start) -> None:
         self.work: Counter[str] = Counter()
@@ -57,15 +57,33 @@ class ShortBench(Bench):
         job, window = self.waiting.popleft()
         pieces = (api.Piece((1,), " word"),) * max(len(window.samples) // WORD_SAMPLES, 1)
         text = " word" * len(pieces)
-        segment = api.Segment(0.0, len(window.samples) / SAMPLE_RATE, text, (1,) * len(pieces), -0.1, 1.0, 0.0)
+        segment = api.Segment(
+            start_s=0.0,
+            end_s=len(window.samples) / SAMPLE_RATE,
+            text=text,
+            tokens=(1,) * len(pieces),
+            avg_logprob=-0.1,
+            compression_ratio=1.0,
+            no_speech_prob=0.0,
+        )
         if window.priority is api.Priority.FINAL:
             self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
-        done = api.DoneEvent(text, pieces, (segment,), "en", 0.0, -0.1, 1.0, False, len(pieces))
+        done = api.DoneEvent(
+            text=text,
+            pieces=pieces,
+            segments=(segment,),
+            language="en",
+            no_speech_prob=0.0,
+            avg_logprob=-0.1,
+            compression_ratio=1.0,
+            is_truncated=False,
+            n_steps=len(pieces),
+        )
         self.perform(self.session.engine_event(job, done))
 
 
 def kept(session: Session) -> Counter[str]:
-    """All that the session can reach, by type, with the bytes of its arrays and texts; numbers are left out."""
+    """The objects that the session can reach, by type, and the bytes of its arrays and texts; without numbers."""
     counts: Counter[str] = Counter()
     seen: set[int] = set()
     left: deque[object] = deque([session])
@@ -85,7 +103,7 @@ def kept(session: Session) -> Counter[str]:
 
 
 def talk() -> Samples:
-    """Two minutes: turns, pauses, a click, and speech without a pause that takes several windows."""
+    """Two minutes of audio: turns, pauses, a click, and speech without a pause that takes several windows."""
     parts = [
         *(part for n_words in (4, 30, 1, 12) for part in (speech([1] * n_words), silence(1.3))),
         np.full(SAMPLE_RATE // 50, 0.5, dtype=np.float32),
@@ -99,12 +117,12 @@ def talk() -> Samples:
 
 
 @pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), ("manual", 1)])
-def test_the_last_hour_costs_what_the_first_did(mode, n_channels: int) -> None:
-    """Hours of talk with interims and flushes: what is kept, and what is done for it, are the same every hour."""
+def test_the_last_hour_costs_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
+    """With interims and flushes, a session holds the same and does the same in every hour."""
     start = replace(
         START,
         audio=AudioFormat("pcm_f32le", channels=n_channels),
-        endpointing=commands.Endpointing(mode),
+        endpointing=commands.Endpointing(mode=mode),
     )
     bench = ShortBench(start)
     # The second channel speaks when the first one does not.

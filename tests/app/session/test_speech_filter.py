@@ -1,12 +1,12 @@
-"""What lures a recogniser into making words up: noise, music, hum, and the same syllable over and over.
+"""Sounds for which a recogniser makes up words: noise, music, hum, and a syllable that is repeated.
 
-Through sessions on the embedded model, live with interims and as a file. The engine answers before more audio comes
-in, so that every run is the same.
+The tests run sessions on the embedded model, live with interims and as a file. The engine answers before more audio
+arrives, so that every run is the same.
 """
 
 import re
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,9 +32,9 @@ AUDIO = Path(__file__).parents[2] / "audio"
 CHUNK_SAMPLES = SAMPLE_RATE // 5
 SPANS_SILENCE_MS = 300
 INTERIM_MS = 2000
-MOST_LETTERS_PER_S = 30
-# The session's own detector begins anew at other places than the one of a test.
+MAX_LETTERS_PER_S = 30
 SLACK_S = 0.3
+"""The session's detector and that of a test may disagree by this many seconds, because they start at other places."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -47,7 +47,8 @@ def read(name: str, start_s: float = 0.0, end_s: float | None = None) -> Samples
     """A recording of `tests/audio`, or a piece of it with soft edges."""
     with av.open(AUDIO / f"{name}.flac") as container:
         pcm = np.concatenate([frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)])
-    samples = pcm[round(start_s * SAMPLE_RATE) : end_s and round(end_s * SAMPLE_RATE)].astype(np.float32) / 32768
+    end = end_s and round(end_s * SAMPLE_RATE)
+    samples: Samples = pcm[round(start_s * SAMPLE_RATE) : end].astype(np.float32) / np.float32(32768)
     edge = np.linspace(0, 1, 80, dtype=np.float32)
     samples[:80] *= edge
     samples[-80:] *= edge[::-1]
@@ -87,12 +88,13 @@ def noise(n_samples: int) -> Samples:
 
 def mixed(speech: Samples, sound: Samples, snr_db: float) -> Samples:
     scale = speech.std() / sound.std() * 10 ** (-snr_db / 20)
-    samples: Samples = speech + sound[: len(speech)] * scale
-    return samples / np.abs(samples).max() * 0.9
+    samples = speech + sound[: len(speech)] * scale
+    scaled: Samples = samples / np.abs(samples).max() * 0.9
+    return scaled
 
 
 async def live(engine: Engine, samples: Samples) -> list[events.Event]:
-    """A live session with interims, as its client gets it."""
+    """The events of a live session with interims."""
     session = Session("live", engine.info, SessionConfig(interim_interval_ms=INTERIM_MS))
     sent: list[events.Event] = []
 
@@ -124,6 +126,8 @@ async def as_file(engine: Engine, samples: Samples) -> list[events.Event]:
     return sent
 
 
+Listen = Callable[[Engine, Samples], Awaitable[list[events.Event]]]
+
 WAYS = pytest.mark.parametrize("listen", [live, as_file])
 
 
@@ -132,7 +136,7 @@ def text(sent: list[events.Event]) -> str:
 
 
 def longest_row(said: str) -> tuple[int, str]:
-    """The phrase that is said most often in a row, and how often."""
+    """How often the most repeated phrase comes in a row, and the phrase."""
     words = re.findall(r"\w+", said.casefold())
     best = (1, "")
     for length in range(1, len(words) // 2 + 1):
@@ -145,8 +149,8 @@ def longest_row(said: str) -> tuple[int, str]:
     return best
 
 
-def heard_speech(samples: Samples) -> list[tuple[float, float]]:
-    """Where a detector hears speech."""
+def detected_speech(samples: Samples) -> list[tuple[float, float]]:
+    """The speech that a detector finds, in seconds."""
     endpointer, spans, began_s = Endpointer(WebRtcDetector(), SPANS_SILENCE_MS), [], 0.0
     for start in range(0, len(samples) - FRAME_SAMPLES + 1, FRAME_SAMPLES):
         match endpointer.push(samples[start : start + FRAME_SAMPLES]):
@@ -160,7 +164,7 @@ def heard_speech(samples: Samples) -> list[tuple[float, float]]:
 
 
 def vanished(samples: Samples, sent: list[events.Event]) -> list[tuple[float, float]]:
-    """Detected speech that neither has text nor is reported."""
+    """Detected speech that has no text and is not reported, in seconds."""
     known = [(event.start_s, event.end_s) for event in sent if isinstance(event, events.Segment)]
     known += [span for event in sent if isinstance(event, events.Utterance) for span in event.uncovered]
     gaps = pairwise([(0.0, 0.0), *sorted(known), (1e9, 1e9)])
@@ -168,7 +172,7 @@ def vanished(samples: Samples, sent: list[events.Event]) -> list[tuple[float, fl
     for (_, end_s), (start_s, _) in gaps:
         until_s = max(until_s, end_s)
         silent.append((until_s, start_s))
-    lost = [(max(a, begin), min(b, end)) for begin, end in heard_speech(samples) for a, b in silent]
+    lost = [(max(a, begin), min(b, end)) for begin, end in detected_speech(samples) for a, b in silent]
     # Pauses inside what is one stretch here are no speech to the session.
     return [(a, b) for a, b in lost if b - a > MIN_UNCOVERED_SAMPLES / SAMPLE_RATE + SLACK_S + SPANS_SILENCE_MS / 1000]
 
@@ -184,8 +188,8 @@ def vanished(samples: Samples, sent: list[events.Event]) -> list[tuple[float, fl
         pytest.param(repeated(noise(1600) * np.exp(-np.arange(1600) / 200).astype(np.float32), 30, 0.2), id="knocking"),
     ],
 )
-async def test_sounds_have_no_words(engine: Engine, listen, sound: Samples) -> None:
-    """Neither a final nor an interim shows any, and what the detector took for speech is reported."""
+async def test_sounds_have_no_words(engine: Engine, listen: Listen, sound: Samples) -> None:
+    """Neither a final nor an interim has text, and what the detector takes for speech is reported."""
     sent = await listen(engine, sound)
     assert text(sent) == ""
     assert not [event for event in sent if isinstance(event, events.Interim)]
@@ -201,13 +205,15 @@ async def test_sounds_have_no_words(engine: Engine, listen, sound: Samples) -> N
         pytest.param(("hello", 1.7, 2.0), 20, 0.0, id="to the, to the"),
     ],
 )
-async def test_a_syllable_over_and_over_is_no_endless_loop(engine: Engine, listen, syllable, times, gap_s) -> None:
-    """Nothing is said more often than it was, and what the text cannot stand for is reported."""
+async def test_a_repeated_syllable_gives_no_endless_text(
+    engine: Engine, listen: Listen, syllable: tuple[str, float, float], times: int, gap_s: float
+) -> None:
+    """No phrase comes more often than it was spoken, and speech that the text cannot stand for is reported."""
     samples = repeated(read(*syllable), times, gap_s)
     sent = await listen(engine, samples)
     said = text(sent)
     assert longest_row(said)[0] <= times
-    assert sum(map(str.isalnum, said)) < MOST_LETTERS_PER_S * len(samples) / SAMPLE_RATE
+    assert sum(map(str.isalnum, said)) < MAX_LETTERS_PER_S * len(samples) / SAMPLE_RATE
     assert not vanished(samples, sent)
     covered_s = sum(event.end_s - event.start_s for event in sent if isinstance(event, events.Segment))
     # As for a single text, with a beginning for each segment: too little text does not stand for all of it.
@@ -216,10 +222,10 @@ async def test_a_syllable_over_and_over_is_no_endless_loop(engine: Engine, liste
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 0.3])
-async def test_a_sentence_that_is_said_five_times_is_not_lost(engine: Engine, gap_s: float) -> None:
+async def test_a_sentence_that_is_spoken_five_times_is_not_lost(engine: Engine, gap_s: float) -> None:
     """People do repeat themselves. Each time has its text, or is reported.
 
-    Live only: a file is read again at rising temperatures where its text repeats itself, and may then be misread.
+    Live only: the repetitive text of a file is decoded again at rising temperatures, and may then be wrong.
     """
     samples = repeated(read("hello"), 5, gap_s)
     sent = await live(engine, samples)
@@ -241,8 +247,10 @@ async def test_a_sentence_that_is_said_five_times_is_not_lost(engine: Engine, ga
         pytest.param(read("train")[::-1].copy(), id="backwards"),
     ],
 )
-async def test_speech_that_the_model_cannot_read_is_reported(engine: Engine, listen, samples: Samples) -> None:
-    """All that a detector hears has text or is listed as uncovered."""
+async def test_speech_that_the_model_does_not_understand_is_reported(
+    engine: Engine, listen: Listen, samples: Samples
+) -> None:
+    """All speech that a detector finds has text or is listed as uncovered."""
     sent = await listen(engine, samples)
-    assert heard_speech(samples)
+    assert detected_speech(samples)
     assert not vanished(samples, sent)

@@ -1,5 +1,7 @@
 """Stable text of a growing window."""
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +10,7 @@ from engine.api import Piece
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """Words to pieces: `<1.5>` is a timestamp, anything else a word whose tokens are its letters."""
+    """The pieces of a text: `<1.5>` is a timestamp, everything else a word whose tokens are its letters."""
     made = []
     for part in text.split():
         if part.startswith("<"):
@@ -36,7 +38,7 @@ def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
     assert stabilizer.tokens == tuple(token for piece in expected for token in piece.tokens)
 
 
-def test_a_word_that_goes_on_behind_the_prefix_is_cut_there() -> None:
+def test_a_word_that_continues_after_the_prefix_is_cut_there() -> None:
     """Punctuation that joins a stable word later is new text, not a change of the old."""
     stabilizer = Stabilizer(Agreement())
     stabilizer.update(pieces("hello how are"), 100, 30.0)
@@ -46,8 +48,8 @@ def test_a_word_that_goes_on_behind_the_prefix_is_cut_there() -> None:
     assert (stabilizer.stable, stabilizer.tail) == (" hello how are", ", you all")
 
 
-def test_what_follows_a_time_behind_the_end_of_the_audio_is_not_read() -> None:
-    """A made-up timestamp must not become stable: no later one could follow it."""
+def test_text_after_a_time_beyond_the_end_of_the_audio_is_ignored() -> None:
+    """A made-up timestamp must not become stable, because no later timestamp could follow it."""
     stabilizer = Stabilizer(Agreement())
     for end in (100, 200):
         stabilizer.update(pieces("<0.0> hello <7.2> <7.4> hello alice, I have"), end, 1.5)
@@ -59,7 +61,7 @@ def test_what_follows_a_time_behind_the_end_of_the_audio_is_not_read() -> None:
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=6), max_size=8))
 def test_stable_text_only_grows(tails: list[list[str]]) -> None:
-    """Whatever the model makes of the rest, what is stable stays, and the tokens spell it."""
+    """Stable text stays whatever the next hypotheses are, and its tokens spell it."""
     stabilizer = Stabilizer(Agreement())
     for end, tail in enumerate(tails):
         before = stabilizer.stable
@@ -70,7 +72,7 @@ def test_stable_text_only_grows(tails: list[list[str]]) -> None:
         assert stabilizer.stable + stabilizer.tail == "".join(p.text for p in forced + pieces(" ".join(tail)))
 
 
-def test_the_draft_is_what_the_last_hypothesis_had_behind_the_stable_text() -> None:
+def test_the_draft_is_the_last_hypothesis_after_the_stable_text() -> None:
     """Timestamps included, so that both together are its tokens."""
     stabilizer = Stabilizer(Agreement())
     for text in ("<0.0> it is easy to <1.0>", "<0.0> it is easy to tell <1.2>", "<0.0> it is easy to tell her"):
@@ -79,24 +81,24 @@ def test_the_draft_is_what_the_last_hypothesis_had_behind_the_stable_text() -> N
     assert stabilizer.stable == " it is easy to tell"
 
 
-def attended(text: str, looks: list[float | None]) -> tuple[Piece, ...]:
+def attended(text: str, peaks_s: Sequence[float | None]) -> tuple[Piece, ...]:
     return tuple(
-        Piece(piece.tokens, piece.text, piece.at_s, look) for piece, look in zip(pieces(text), looks, strict=True)
+        Piece(piece.tokens, piece.text, piece.at_s, peak_s) for piece, peak_s in zip(pieces(text), peaks_s, strict=True)
     )
 
 
-def test_text_is_stable_once_the_model_looked_well_before_the_end() -> None:
-    """At the first reading already; a word that was not looked at in time holds back those behind it."""
+def test_text_is_stable_if_its_attention_peaks_well_before_the_end() -> None:
+    """One hypothesis is enough. A word whose attention peaks too late holds back the words after it."""
     stabilizer = Stabilizer(Attention())
-    before, behind = 3.0 - ATTENTION_DISTANCE_S, 3.02 - ATTENTION_DISTANCE_S
-    looks = [0.1, 0.2, before, behind, 1.0, 1.1]
-    stabilizer.update(attended("<0.0> it is easy to tell", looks), 100, 3.0)
+    early, late = 3.0 - ATTENTION_DISTANCE_S, 3.02 - ATTENTION_DISTANCE_S
+    peaks_s = [0.1, 0.2, early, late, 1.0, 1.1]
+    stabilizer.update(attended("<0.0> it is easy to tell", peaks_s), 100, 3.0)
     assert (stabilizer.stable, stabilizer.tail, stabilizer.stable_until) == (" it is", " easy to tell", 100)
     assert stabilizer.tokens == tuple(t for piece in pieces("<0.0> it is") for t in piece.tokens)
 
 
-def test_the_last_word_is_kept_back_wherever_the_model_looked() -> None:
-    """And words without a look, as forced ones have none, are never stable by it."""
+def test_the_last_word_is_kept_back_wherever_its_attention_peaks() -> None:
+    """Forced words have no peak, and never become stable by it."""
     stabilizer = Stabilizer(Attention())
     stabilizer.update(attended("it is", [0.1, 0.2]), 100, 30.0)
     assert stabilizer.stable == " it"

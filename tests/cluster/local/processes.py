@@ -41,7 +41,7 @@ async def serve(transcriber: Transcriber, slot: GatewaySlot, on_started: Callabl
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         numbers = json.loads(await reader.readline())
-        async with transcriber.submit(Window(speech(numbers), "s")) as events:
+        async with transcriber.submit(Window(samples=speech(numbers), session="s")) as events:
             text = [event.text async for event in events if isinstance(event, DoneEvent)]
         report = {
             "pid": os.getpid(),

@@ -78,7 +78,7 @@ async def test_the_events_of_a_step_travel_together(pair: Pair, runner: FakeRunn
         await pause.reached()
         three = [asyncio.create_task(collect(pair.remote, window())) for _ in range(3)]
         await pair.until(lambda: engine.stats().waiting_finals == 3)
-        pause.open()
+        pause.end()
         received = await asyncio.gather(busy, *three)
         assert all(isinstance(events[-1], DoneEvent) for events in received)
         assert pair.server
@@ -121,7 +121,7 @@ async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: 
         with pytest.raises(AudioPoolFull):
             too_long = np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32)
             await collect(pair.remote, Window(samples=too_long, session="s"))
-        pause.open()
+        pause.end()
         await asyncio.gather(first, second)
         await pair.until_free()
         await pair.kill()
@@ -144,7 +144,7 @@ async def test_cancelling_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, s
         assert pair.server and any(
             isinstance(reply, list) and reply[-1][1] is WindowStatus.RELEASED for reply in pair.server.replies
         )
-        pause.open()
+        pause.end()
         await collect(pair.remote, window(max_tokens=1))
         assert runner.slots.n_free == 4
         await pair.until_free()

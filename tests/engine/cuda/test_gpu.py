@@ -33,7 +33,9 @@ async def transcribe(config: EngineConfig, names: list[str], priority: Priority 
     """The last event of each clip, if all are submitted at the same time."""
 
     async def one(engine: Engine, index: int, name: str) -> DoneEvent:
-        window = Window(read_clip(name), f"s{index}", priority=priority, options=DecodeOptions(language="en"))
+        window = Window(
+            samples=read_clip(name), session=f"s{index}", priority=priority, options=DecodeOptions(language="en")
+        )
         return await last(engine, window)
 
     async with Engine.start(config) as engine:
@@ -74,7 +76,7 @@ async def test_options_mix_on_the_gpu() -> None:
     Each gives what it gives alone.
     """
     config = EngineConfig(device="cuda", dtype="float32", n_slots=16, max_encode_batch=16, max_wait_ms=50)
-    random_sampling = Sampling((0.8,), best_of=2, seed=3)
+    random_sampling = Sampling(temperatures=(0.8,), best_of=2, seed=3)
     options = [
         DecodeOptions(language="en"),
         DecodeOptions(),
@@ -82,11 +84,11 @@ async def test_options_mix_on_the_gpu() -> None:
         DecodeOptions(language="en", word_times=True),
         DecodeOptions(language="en", attention_times=True, previous_text="We are at the station."),
         DecodeOptions(language="en", sampling=random_sampling),
-        DecodeOptions(language="en", sampling=Sampling((0.0, 0.4), logprob_threshold=0.0)),
+        DecodeOptions(language="en", sampling=Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)),
     ]
 
     async def decode(engine: Engine, name: str, own: DecodeOptions) -> DoneEvent:
-        return await last(engine, Window(read_clip(name), f"{name} {own}", options=own))
+        return await last(engine, Window(samples=read_clip(name), session=f"{name} {own}", options=own))
 
     async with Engine.start(config) as engine:
         jobs = [(name, own) for own in options for name in NAMES]
@@ -157,7 +159,7 @@ async def test_drafts_change_nothing_in_half_precision() -> None:
     """The correct draft tokens save a step each, and the pieces stay the same."""
     async with Engine.start(HALF) as engine:
         for name in NAMES:
-            window = Window(read_clip(name), name, options=DecodeOptions(language="en"))
+            window = Window(samples=read_clip(name), session=name, options=DecodeOptions(language="en"))
             done = await last(engine, window)
             tokens = tuple(token for piece in done.pieces for token in piece.tokens)
             draft = DecodeOptions(language="en", draft=(*tokens[:6], 300, *tokens[6:]))
@@ -169,7 +171,7 @@ async def test_drafts_change_nothing_in_half_precision() -> None:
 async def test_cancelling_at_any_stage_frees_the_slot() -> None:
     """In the queue, after the first token, after a few more. Windows that are not cancelled decode as always."""
     async with Engine.start(HALF) as engine:
-        window = Window(read_clip("train"), "kept", options=DecodeOptions(language="en"))
+        window = Window(samples=read_clip("train"), session="kept", options=DecodeOptions(language="en"))
         expected = (await last(engine, window)).pieces
 
         async def cancel(index: int) -> None:
@@ -191,7 +193,7 @@ async def test_cancelling_at_any_stage_frees_the_slot() -> None:
 async def test_ten_thousand_requests_leak_no_memory() -> None:
     """Device memory grows by 1 MiB at most, and no slot stays in use."""
     async with Engine.start(HALF) as engine:
-        window = Window(read_clip("hello"), "", options=DecodeOptions(language="en", max_tokens=8))
+        window = Window(samples=read_clip("hello"), session="", options=DecodeOptions(language="en", max_tokens=8))
 
         async def many(number: int, count: int) -> None:
             for _ in range(count):

@@ -18,7 +18,7 @@ VOCABULARY = 12
 
 
 def plain_bonuses(hotwords: list[list[int]], written: list[int]) -> list[float]:
-    """The twin: looks at all that was written, hotword by hotword, place by place."""
+    """The twin: goes through all tokens, hotword by hotword, place by place."""
     bonuses = [0.0] * VOCABULARY
     for hotword in hotwords:
         n_written = 0
@@ -38,8 +38,10 @@ WRITTEN = st.lists(st.integers(0, VOCABULARY - 1), max_size=12)
 
 
 @given(HOTWORDS, HOTWORDS, WRITTEN, WRITTEN)
-def test_bonuses_are_those_of_the_plain_twin(first, second, prefix, written):
-    """Slots with their own hotwords side by side, behind a forced prefix."""
+def test_bonuses_are_those_of_the_plain_twin(
+    first: list[list[int]], second: list[list[int]], prefix: list[int], written: list[int]
+) -> None:
+    """Slots with their own hotwords side by side, after a forced prefix."""
     hotwords = Hotwords(4, CPU)
     hotwords.begin(1, first, prefix[-3:])
     hotwords.begin(2, second, ())
@@ -53,8 +55,8 @@ def test_bonuses_are_those_of_the_plain_twin(first, second, prefix, written):
     assert not logits[0].any() and not logits[3].any()
 
 
-def test_a_slot_forgets_its_hotwords():
-    """Whoever comes next has none."""
+def test_a_slot_forgets_its_hotwords() -> None:
+    """The next window in it has none."""
     hotwords, logits = Hotwords(2, CPU), torch.zeros(1, VOCABULARY)
     hotwords.begin(0, [[3, 4]], ())
     hotwords.end(0)
@@ -63,7 +65,7 @@ def test_a_slot_forgets_its_hotwords():
     assert not logits.any()
 
 
-async def test_hotwords_do_not_touch_the_neighbours(short_runner: Runner):
+async def test_hotwords_do_not_touch_the_neighbours(short_runner: Runner) -> None:
     """In a batch, each window gives what it gives alone; clear speech stays what it is."""
     windows = [
         (read_clip("train"), DecodeOptions(language="en")),
@@ -76,8 +78,8 @@ async def test_hotwords_do_not_touch_the_neighbours(short_runner: Runner):
     assert {done.text for done in together[1:]} == {" Hello everyone, and welcome to the morning meeting."}
 
 
-async def test_the_bonus_reaches_what_is_sampled(short_runner: Runner, monkeypatch: pytest.MonkeyPatch):
-    """Were it unbounded, a hotword would be all that is heard; as it is, it does not displace clear speech."""
+async def test_the_bonus_reaches_what_is_sampled(short_runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a bound, the text would be the hotword; with it, the hotword does not displace clear speech."""
     window = (read_clip("train"), DecodeOptions(language="en", timestamps=False, max_tokens=8, hotwords=("Kowalski",)))
     (bounded,) = await decode(short_runner, window)
     assert bounded.text.startswith(" The next train")
@@ -87,7 +89,7 @@ async def test_the_bonus_reaches_what_is_sampled(short_runner: Runner, monkeypat
     assert unbounded.text.startswith(" Kowalski")
 
 
-def test_hotwords_stand_before_the_previous_text(short_runner: Runner):
+def test_hotwords_stand_before_the_previous_text(short_runner: Runner) -> None:
     """A list of them, and as much of the text as still fits."""
     checkpoint = short_runner.checkpoint
     options = DecodeOptions(language="en", hotwords=("Kowalski", " tutti "), previous_text="Thank you.")
@@ -102,11 +104,13 @@ def test_hotwords_stand_before_the_previous_text(short_runner: Runner):
 
 
 @pytest.mark.parametrize("hotwords", [("",), ("x" * (MAX_HOTWORD_BYTES + 1),), ("a",) * (MAX_HOTWORDS + 1)])
-async def test_hotwords_out_of_bounds_are_refused(short_runner: Runner, hotwords: tuple[str, ...]):
+async def test_hotwords_out_of_bounds_are_refused(short_runner: Runner, hotwords: tuple[str, ...]) -> None:
     """Clearly, before they reach the queue; the engine goes on."""
     async with start_engine(short_runner) as engine:
         with pytest.raises(InvalidWindow, match="hotwords: expected"):
-            await collect(engine, Window(read_clip("hello"), "", options=DecodeOptions(hotwords=hotwords)))
+            await collect(
+                engine, Window(samples=read_clip("hello"), session="", options=DecodeOptions(hotwords=hotwords))
+            )
         longest = DecodeOptions(language="en", hotwords=("\u00fc" * (MAX_HOTWORD_BYTES // 2),))
-        done = (await collect(engine, Window(read_clip("hello"), "", options=longest)))[-1]
+        done = (await collect(engine, Window(samples=read_clip("hello"), session="", options=longest)))[-1]
     assert isinstance(done, DoneEvent) and done.text

@@ -34,7 +34,7 @@ def suppress_at_begin_twin(history: Sequence[int], logits: list[float], suppress
 
 
 def timestamps_twin(history: Sequence[int], logits: list[float], max_initial: int | None) -> list[float]:
-    """One row, written the way one would say it."""
+    """One row, in plain Python."""
 
     def is_allowed(id: int) -> bool:
         is_time = id >= FIRST
@@ -63,7 +63,7 @@ def make_timestamps(max_initial: int | None) -> Timestamps:
 
 
 @given(rows, st.sampled_from([None, MAX_INITIAL]))
-def test_timestamps_equal_their_twin(batch: list[tuple[list[int], bool, list[float]]], max_initial: int | None):
+def test_timestamps_equal_their_twin(batch: list[tuple[list[int], bool, list[float]]], max_initial: int | None) -> None:
     """Each row by its own history; rows without timestamps stay as they are."""
     logits = torch.tensor([row for _, _, row in batch])
     state = RuleState.begin([history for history, _, _ in batch], [on for _, on, _ in batch], FIRST, CPU)
@@ -73,10 +73,10 @@ def test_timestamps_equal_their_twin(batch: list[tuple[list[int], bool, list[flo
 
 
 @given(histories, st.lists(st.integers(-8, 8).map(float), min_size=VOCAB, max_size=VOCAB))
-def test_all_rules_equal_transformers(history: list[int], row: list[float]):
+def test_all_rules_equal_transformers(history: list[int], row: list[float]) -> None:
     """In the order in which `generate` applies them."""
     begin_suppressed, suppressed = [0, EOT], [1, 2, FIRST + 5]
-    config = GenerationConfig(
+    config = GenerationConfig(  # type: ignore[no-untyped-call]
         eos_token_id=EOT, no_timestamps_token_id=NO_TIMESTAMPS, max_initial_timestamp_index=MAX_INITIAL
     )
     n_control = 2
@@ -100,14 +100,14 @@ def test_all_rules_equal_transformers(history: list[int], row: list[float]):
 
 
 @given(histories, st.lists(st.integers(0, N_TEXT - 1), max_size=3))
-def test_suppression_at_begin_equals_its_twin(history: list[int], suppressed: list[int]):
+def test_suppression_at_begin_equals_its_twin(history: list[int], suppressed: list[int]) -> None:
     """It ends with the first token, forced ones included."""
     logits = torch.zeros(1, VOCAB)
     SuppressAtBegin(suppressed, VOCAB, CPU).apply(logits, RuleState.begin([history], [True], FIRST, CPU))
     assert logits[0].tolist() == suppress_at_begin_twin(history, [0.0] * VOCAB, set(suppressed))
 
 
-def test_suppressed_tokens_are_never_allowed():
+def test_suppressed_tokens_are_never_allowed() -> None:
     """In any row, at any time."""
     logits = torch.zeros(2, VOCAB)
     Suppress([3, 5], VOCAB, CPU).apply(logits, RuleState.begin([[], [1]], [True, False], FIRST, CPU))
@@ -116,7 +116,7 @@ def test_suppressed_tokens_are_never_allowed():
 
 @settings(max_examples=50)
 @given(st.lists(histories, min_size=1, max_size=4), st.data())
-def test_state_follows_sampling(begun: list[list[int]], data: st.DataObject):
+def test_state_follows_sampling(begun: list[list[int]], data: st.DataObject) -> None:
     """The state updated token by token is the state of the whole history."""
     state = RuleState.begin(begun, [True] * len(begun), FIRST, CPU)
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_state_follows_sampling(begun: list[list[int]], data: st.DataObject):
 
 
 @pytest.mark.parametrize("index", [slice(1, 3), torch.tensor([2, 0])])
-def test_state_of_some_rows_is_stored_in_place(index: slice | torch.Tensor):
+def test_state_of_some_rows_is_stored_in_place(index: slice | torch.Tensor) -> None:
     """Selected and stored by slice or by index alike; other rows keep theirs."""
     state = RuleState.blank(3, FIRST, CPU)
     new = RuleState.begin([[1, FIRST], [FIRST + 2]], [True, True], FIRST, CPU)

@@ -1,5 +1,7 @@
 """The layout of prompts."""
 
+from pathlib import Path
+
 import pytest
 
 from engine.api import DecodeOptions
@@ -8,7 +10,7 @@ from engine.decoding.prompt import build_prompt, max_output_tokens
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 
 
-def test_prompt_names_language_and_task(demo: Checkpoint):
+def test_prompt_names_language_and_task(demo: Checkpoint) -> None:
     """With timestamps nothing follows; the start token comes first."""
     tokenizer = demo.tokenizer
     prompt = build_prompt(demo, DecodeOptions(task="translate"), "de")
@@ -16,16 +18,16 @@ def test_prompt_names_language_and_task(demo: Checkpoint):
     assert (prompt.sot_index, prompt.n_prefix) == (0, 0)
 
 
-def test_prefix_stands_at_the_end(demo: Checkpoint):
-    """Behind the token that turns timestamps off."""
+def test_prefix_stands_at_the_end(demo: Checkpoint) -> None:
+    """After the token that turns timestamps off."""
     tokenizer = demo.tokenizer
     prompt = build_prompt(demo, DecodeOptions(timestamps=False, prefix=(5, 6)), "en")
     assert prompt.tokens[2:] == (tokenizer.transcribe, tokenizer.no_timestamps, 5, 6)
     assert prompt.n_prefix == 2
 
 
-def test_previous_text_keeps_its_last_tokens(demo: Checkpoint):
-    """Half of the positions less one, behind the token that announces it."""
+def test_previous_text_keeps_its_last_tokens(demo: Checkpoint) -> None:
+    """Half of the positions less one, after the token that announces it."""
     tokenizer = demo.tokenizer
     text = "one two three four five " * 100
     prompt = build_prompt(demo, DecodeOptions(previous_text=text), "en")
@@ -34,7 +36,7 @@ def test_previous_text_keeps_its_last_tokens(demo: Checkpoint):
     assert list(prompt.tokens[1:224]) == tokenizer.encode(" " + text.strip())[-223:]
 
 
-def test_very_long_previous_text_costs_no_more(demo: Checkpoint):
+def test_very_long_previous_text_costs_no_more(demo: Checkpoint) -> None:
     """A megabyte gives the prompt that its end gives."""
     end = "and this is how it ends. " * 100
     long, short = (DecodeOptions(previous_text=text + end) for text in ("word " * 200_000, ""))
@@ -42,12 +44,12 @@ def test_very_long_previous_text_costs_no_more(demo: Checkpoint):
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
-def test_blank_previous_text_is_left_out(demo: Checkpoint, text: str):
+def test_blank_previous_text_is_left_out(demo: Checkpoint, text: str) -> None:
     """It would only cost tokens."""
     assert build_prompt(demo, DecodeOptions(previous_text=text), "en").sot_index == 0
 
 
-def test_english_only_prompt_names_nothing(tmp_path):
+def test_english_only_prompt_names_nothing(tmp_path: Path) -> None:
     """Such checkpoints know neither languages nor tasks."""
     shape = next(shape for shape in SHAPES if not shape.is_multilingual)
     checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, shape)))
@@ -61,6 +63,6 @@ def test_english_only_prompt_names_nothing(tmp_path):
 )
 def test_output_is_limited_by_positions_and_options(
     demo: Checkpoint, max_tokens: int | None, n_control: int, limit: int
-):
+) -> None:
     """Half of the positions, less where the prompt leaves less."""
     assert max_output_tokens(demo, DecodeOptions(max_tokens=max_tokens), n_control) == limit

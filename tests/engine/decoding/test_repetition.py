@@ -1,4 +1,4 @@
-"""Which outputs go round in circles."""
+"""Which outputs are repetitions."""
 
 import pytest
 from hypothesis import given
@@ -24,8 +24,8 @@ def repeated_plainly(tokens: list[int]) -> int:
 @given(
     st.lists(st.integers(0, 2), max_size=30), st.lists(st.integers(0, 2), min_size=1, max_size=50), st.integers(0, 30)
 )
-def test_loops_are_those_of_the_plain_twin(before: list[int], unit: list[int], n_rounds: int):
-    """Whatever stands before them, at every length."""
+def test_repetitions_are_those_of_the_plain_twin(before: list[int], unit: list[int], n_rounds: int) -> None:
+    """After any tokens, at every length."""
     tokens = (before + unit * n_rounds)[:300]
     assert repeated_tokens(tokens) == repeated_plainly(tokens)
 
@@ -43,6 +43,6 @@ def test_loops_are_those_of_the_plain_twin(before: list[int], unit: list[int], n
         (list(range(10)) * 3 + [1], 0),
     ],
 )
-def test_what_counts_as_a_loop(tokens: list[int], n_repeated: int):
+def test_what_counts_as_a_repetition(tokens: list[int], n_repeated: int) -> None:
     """Three rounds, and 24 tokens; a token that does not fit ends it."""
     assert repeated_tokens(tokens) == n_repeated

@@ -1,5 +1,7 @@
 """Tokens are drawn as the plain formula says, and a row's draws are its own."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -17,7 +19,7 @@ def plain(logits: list[float], draw: Draw) -> int:
     return keys.index(max(keys))
 
 
-def test_without_a_temperature_the_likeliest_token_comes_with_its_log_probability():
+def test_without_a_temperature_the_likeliest_token_comes_with_its_log_probability() -> None:
     """Forbidden tokens have no part in the sum."""
     logits = torch.tensor([[1.0, 3.0, -INF], [0.0, -INF, -INF]])
     tokens, logprobs = Sampler(CPU).sample([0, 1], logits)
@@ -26,7 +28,7 @@ def test_without_a_temperature_the_likeliest_token_comes_with_its_log_probabilit
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_draw_is_that_of_the_plain_formula(seed: int):
+def test_a_draw_is_that_of_the_plain_formula(seed: int) -> None:
     """The log-probability is the model's own, without the temperature; greedy neighbours are left alone."""
     torch.manual_seed(seed)
     logits = 3 * torch.randn(3, 12)
@@ -40,7 +42,7 @@ def test_a_draw_is_that_of_the_plain_formula(seed: int):
     assert torch.equal(logits, before)
 
 
-def test_draws_follow_the_softmax_at_the_temperature():
+def test_draws_follow_the_softmax_at_the_temperature() -> None:
     """Four thousand draws differ from it by less than four standard deviations."""
     logits, temperature, n = torch.tensor([[0.0, 1.0, 2.0, -INF]]), 0.8, 4000
     sampler = Sampler(CPU)
@@ -54,7 +56,7 @@ def test_draws_follow_the_softmax_at_the_temperature():
     assert counts[3] == 0
 
 
-def test_neighbours_do_not_change_a_rows_draws():
+def test_neighbours_do_not_change_a_rows_draws() -> None:
     """The same seed draws the same tokens in any row, among any others; another seed draws others."""
     logits = torch.randn(40, 50, generator=torch.Generator().manual_seed(3))
 
@@ -71,11 +73,11 @@ def test_neighbours_do_not_change_a_rows_draws():
     assert draws(1, others=0, row=0) != draws(2, others=0, row=0)
 
 
-def test_a_slot_forgets_its_draw():
+def test_a_slot_forgets_its_draw() -> None:
     """Freed, or begun anew without a temperature, it is greedy."""
     logits = torch.tensor([[0.0, 0.1]])
     sampler = Sampler(CPU)
-    for forget in (lambda: sampler.end(0), lambda: sampler.begin(0, Draw())):
+    for forget in (partial(sampler.end, 0), partial(sampler.begin, 0, Draw())):
         sampler.begin(0, Draw(2.0, 1))
         forget()
         assert all(sampler.sample([0], logits)[0].item() == 1 for _ in range(20))

@@ -1,4 +1,4 @@
-"""Tokens become events: text, segments, the result."""
+"""Tokens become events: segments and the result."""
 
 import math
 from itertools import pairwise
@@ -47,7 +47,7 @@ def result(events: list[EngineEvent]) -> DoneEvent:
     return events[-1]
 
 
-def test_segments_come_as_they_close(tokenizer: Tokenizer):
+def test_segments_come_as_they_close(tokenizer: Tokenizer) -> None:
     """A segment is emitted by its closing timestamp, before any token of the next segment, and by no other token."""
     first = tokenizer.first_timestamp
     one, two = tokenizer.encode(" one"), tokenizer.encode(" two")
@@ -66,14 +66,14 @@ def test_segments_come_as_they_close(tokenizer: Tokenizer):
     assert segments(events)[1].tokens == (first + 60, *two, first + 100)
 
 
-def test_open_segment_ends_with_the_audio(tokenizer: Tokenizer):
+def test_open_segment_ends_with_the_audio(tokenizer: Tokenizer) -> None:
     """Text without a closing timestamp is not lost."""
     first = tokenizer.first_timestamp
     (segment,) = segments(run(tokenizer, [first + 10, *tokenizer.encode(" cut off")]))
     assert (segment.start_s, segment.end_s, segment.text) == (0.2, AUDIO_S, " cut off")
 
 
-def test_text_before_the_first_timestamp_is_a_segment(tokenizer: Tokenizer):
+def test_text_before_the_first_timestamp_is_a_segment(tokenizer: Tokenizer) -> None:
     """A prefix may begin with text; its segment begins with the window."""
     first = tokenizer.first_timestamp
     events = run(tokenizer, [*tokenizer.encode(" early"), first + 20, *tokenizer.encode(" late")])
@@ -83,7 +83,7 @@ def test_text_before_the_first_timestamp_is_a_segment(tokenizer: Tokenizer):
     ]
 
 
-def test_times_do_not_pass_the_end_of_the_audio(tokenizer: Tokenizer):
+def test_times_do_not_pass_the_end_of_the_audio(tokenizer: Tokenizer) -> None:
     """The model may place a word in the padding."""
     first = tokenizer.first_timestamp
     word = tokenizer.encode(" a")
@@ -91,21 +91,21 @@ def test_times_do_not_pass_the_end_of_the_audio(tokenizer: Tokenizer):
     assert times == [(0.0, AUDIO_S), (AUDIO_S, AUDIO_S)]
 
 
-def test_without_timestamps_there_is_one_segment(tokenizer: Tokenizer):
+def test_without_timestamps_there_is_one_segment(tokenizer: Tokenizer) -> None:
     """Over the whole window."""
     (segment,) = segments(run(tokenizer, tokenizer.encode(" all of it"), with_timestamps=False))
     assert (segment.start_s, segment.end_s, segment.text) == (0.0, AUDIO_S, " all of it")
 
 
 @pytest.mark.parametrize("n_times", [0, 1, 2])
-def test_no_text_makes_no_segment(tokenizer: Tokenizer, n_times: int):
+def test_no_text_makes_no_segment(tokenizer: Tokenizer, n_times: int) -> None:
     """Silence is silent."""
     events = run(tokenizer, [tokenizer.first_timestamp] * n_times)
     assert [type(event) for event in events] == [DoneEvent]
     assert (result(events).text, result(events).segments, result(events).compression_ratio) == ("", (), 0.0)
 
 
-def test_mean_log_probability_counts_what_was_sampled(tokenizer: Tokenizer):
+def test_mean_log_probability_counts_what_was_sampled(tokenizer: Tokenizer) -> None:
     """The end token counts for the transcript; forced tokens count for nothing."""
     first = tokenizer.first_timestamp
     word = tokenizer.encode(" the")
@@ -114,14 +114,14 @@ def test_mean_log_probability_counts_what_was_sampled(tokenizer: Tokenizer):
     assert [segment.avg_logprob for segment in segments(events)] == [0.0, -1.0]
 
 
-def test_repetition_compresses():
-    """A loop lies above the limit of 2.4, plain text below."""
+def test_repetition_compresses() -> None:
+    """A repetition lies above the limit of 2.4, plain text below."""
     assert compression_ratio(" and so on" * 30) > 2.4 > compression_ratio(" The next train leaves at nine.")
 
 
 @given(st.data())
-def test_nothing_is_lost_and_times_run_forward(tokenizer: Tokenizer, data: st.DataObject):
-    """Whatever tokens come: texts add up, times are ordered and inside the audio, pieces make the tokens again."""
+def test_nothing_is_lost_and_times_run_forward(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    """For any tokens: texts add up, times are ordered and inside the audio, pieces give the tokens again."""
     first = tokenizer.first_timestamp
     token = st.one_of(st.integers(0, tokenizer.eot - 1), st.integers(first, first + 200), st.just(tokenizer.no_speech))
     tokens = data.draw(st.lists(token, max_size=25))

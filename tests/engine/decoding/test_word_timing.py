@@ -39,7 +39,7 @@ def check(done: DoneEvent, audio_s: float) -> None:
 @pytest.mark.parametrize("clip", ["hello", "train", "call"])
 async def test_demo_model_times_words_as_the_reference(
     demo_runner: Runner, demo_reference: Reference, clip: str, timestamps: bool
-):
+) -> None:
     """Each word begins where transformers has its first token begin."""
     samples = read_clip(clip)
     options = DecodeOptions(language="en", word_times=True, timestamps=timestamps)
@@ -56,7 +56,7 @@ async def test_demo_model_times_words_as_the_reference(
     check(done, len(samples) / 16_000)
 
 
-async def test_random_models_time_tokens_as_the_reference(random_runner: Runner, random_reference: Reference):
+async def test_random_models_time_tokens_as_the_reference(random_runner: Runner, random_reference: Reference) -> None:
     """Checkpoints of other shapes, windows of several lengths in one pass."""
     language = "en" if random_runner.checkpoint.generation.is_multilingual else None
     options = DecodeOptions(language=language, max_tokens=30)
@@ -80,7 +80,7 @@ async def test_random_models_time_tokens_as_the_reference(random_runner: Runner,
         assert list(alignment.probabilities) == pytest.approx(likely, abs=1e-3)
 
 
-async def test_words_are_the_same_alone_and_among_others(short_runner: Runner):
+async def test_words_are_the_same_alone_and_among_others(short_runner: Runner) -> None:
     """Windows of other lengths, with other options, in the same batch; encoded at their own lengths."""
     windows: list[tuple[Samples, DecodeOptions]] = [
         (read_clip("hello"), TIMED),
@@ -101,7 +101,7 @@ async def test_words_are_the_same_alone_and_among_others(short_runner: Runner):
             assert all(segment.words is None for segment in one.segments)
 
 
-async def test_words_of_speech_are_where_they_are_said(short_runner: Runner):
+async def test_words_of_speech_are_where_they_are_spoken(short_runner: Runner) -> None:
     """Four and a half seconds of speech: words apart, likely, and in their order."""
     (done,) = await decode(short_runner, (read_clip("train"), TIMED))
     words = words_of(done)
@@ -111,8 +111,8 @@ async def test_words_of_speech_are_where_they_are_said(short_runner: Runner):
     assert all(word.probability > 0.5 for word in words)
 
 
-async def test_a_forced_prefix_has_word_times_too(short_runner: Runner):
-    """What was committed before is timed with the rest."""
+async def test_a_forced_prefix_has_word_times_too(short_runner: Runner) -> None:
+    """The words that were committed before are timed with the rest."""
     samples = read_clip("train")
     (first,) = await decode(short_runner, (samples, TIMED))
     prefix = tuple(token for piece in first.pieces[:6] for token in piece.tokens)
@@ -120,11 +120,11 @@ async def test_a_forced_prefix_has_word_times_too(short_runner: Runner):
     assert words_of(again) == words_of(first)
 
 
-async def test_segments_with_words_come_at_the_end(short_runner: Runner):
+async def test_segments_with_words_come_at_the_end(short_runner: Runner) -> None:
     """The segments of a window follow one another, right before its last event; cancelling others does no harm."""
     async with start_engine(short_runner) as engine:
-        other = asyncio.create_task(collect(engine, Window(read_clip("call"), "other", options=TIMED)))
-        events: list[EngineEvent] = await collect(engine, Window(read_clip("call"), "", options=TIMED))
+        other = asyncio.create_task(collect(engine, Window(samples=read_clip("call"), session="other", options=TIMED)))
+        events: list[EngineEvent] = await collect(engine, Window(samples=read_clip("call"), session="", options=TIMED))
         other.cancel()
         await asyncio.gather(other, return_exceptions=True)
     kinds = [type(event) for event in events]
@@ -136,28 +136,33 @@ async def test_segments_with_words_come_at_the_end(short_runner: Runner):
     assert tuple(event.segment for event in events if isinstance(event, SegmentEvent)) == done.segments
 
 
-async def test_attention_tells_roughly_when_a_word_begins(short_runner: Runner):
-    """Alone or among others, with and without a draft; nobody else is told."""
+async def test_attention_peaks_show_roughly_when_a_word_begins(short_runner: Runner) -> None:
+    """Alone or among others, with and without a draft; windows that did not ask get none."""
     samples = read_clip("train")
     plain = DecodeOptions(language="en", attention_times=True)
     timed = DecodeOptions(language="en", word_times=True)
     async with start_engine(short_runner, max_encode_batch=4, max_wait_ms=60_000) as engine:
 
-        async def read(options: DecodeOptions, n_samples: int = len(samples)) -> DoneEvent:
-            done = (await collect(engine, Window(samples[:n_samples], str(options), options=options)))[-1]
+        async def decode_one(options: DecodeOptions, n_samples: int = len(samples)) -> DoneEvent:
+            done = (await collect(engine, Window(samples=samples[:n_samples], session=str(options), options=options)))[
+                -1
+            ]
             assert isinstance(done, DoneEvent)
             return done
 
         alone, reference, _, cut = await asyncio.gather(
-            read(plain), read(timed), read(replace(plain, language=None)), read(plain, 40_000)
+            decode_one(plain), decode_one(timed), decode_one(replace(plain, language=None)), decode_one(plain, 40_000)
         )
         draft = tuple(token for piece in alone.pieces for token in piece.tokens)
-        drafted, untold, *_ = await asyncio.gather(
-            read(replace(plain, draft=draft)), read(DecodeOptions(language="en")), read(timed), read(plain, 20_000)
+        drafted, unasked, *_ = await asyncio.gather(
+            decode_one(replace(plain, draft=draft)),
+            decode_one(DecodeOptions(language="en")),
+            decode_one(timed),
+            decode_one(plain, 20_000),
         )
     words = [piece for piece in alone.pieces if piece.at_s is None]
     assert [piece.attention_peak_s for piece in drafted.pieces] == [piece.attention_peak_s for piece in alone.pieces]
-    assert all(piece.attention_peak_s is None for piece in untold.pieces)
+    assert all(piece.attention_peak_s is None for piece in unasked.pieces)
     starts = [word.start_s for segment in reference.segments for word in segment.words or ()]
     off = [abs((piece.attention_peak_s or 0.0) - start) for piece, start in zip(words, starts, strict=True)]
     assert np.median(off) < 0.3

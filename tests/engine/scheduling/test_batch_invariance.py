@@ -40,7 +40,7 @@ NEAR_TIE = 1e-4
 N_SLOTS = (1, 2, 3, 5)
 EXAMPLES = {"short": 6, "full": 2, "random": 8}
 MANY_EXAMPLES = {"short": 60, "full": 10, "random": 250}
-"""By model: the embedded one at the length of its audio and in full windows, a random one."""
+"""By model: the embedded one with windows as long as their audio and with full windows, and a random one."""
 
 
 class StagedRunner(Runner):
@@ -54,7 +54,7 @@ class StagedRunner(Runner):
 
 
 class MarginRunner(StagedRunner):
-    """Notes how far each token of a window alone was from being another one."""
+    """Records how close each token of a window alone was to another one."""
 
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
         super().__init__(checkpoint, config)
@@ -66,7 +66,7 @@ class MarginSampler(Sampler):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self.margins: list[float] = []
-        """In logits, token by token in all readings."""
+        """The margin of each token in logits, in all attempts."""
         self.margin_of_times = float("inf")
 
     def sample(self, slots: Sequence[int], logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,7 @@ class MarginSampler(Sampler):
 
 
 class MarginTimes:
-    """The timestamp rule; also notes how far all times together are from being as likely as the likeliest text."""
+    """The timestamp rule; also records how close all times together are to being as likely as the likeliest text."""
 
     def __init__(self, rule: object, sampler: MarginSampler, checkpoint: Checkpoint) -> None:
         self._rule = rule
@@ -127,11 +127,11 @@ class Ask:
     options: DecodeOptions
     priority: Priority = Priority.FINAL
     at_step: int = 0
-    """Submitted once so many decode steps were taken, or earlier if nothing else is open."""
+    """Submitted after this many decode steps, or earlier if no other window is open."""
     cancel_after: int | None = None
     """Steps later, if it is not done by then."""
     n_drafted: int = 0
-    """Tokens of its own output that it is given as a draft, with a wrong one behind them."""
+    """Tokens of its own output that it gets as draft tokens, followed by a wrong one."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,9 @@ class Play:
 
     def _submit(self, index: int) -> None:
         ask = self.asks[index]
-        window = Window(ask.audio.samples, f"session {index}", priority=ask.priority, options=ask.options)
+        window = Window(
+            samples=ask.audio.samples, session=f"session {index}", priority=ask.priority, options=ask.options
+        )
 
         def put(item: Item) -> None:
             if isinstance(item, Exception):
@@ -237,13 +239,18 @@ AUDIO = st.one_of(
 )
 SAMPLING = st.one_of(
     st.just(Sampling()),
-    st.builds(Sampling, st.sampled_from([(0.3,), (0.8,), (1.5,)]), st.integers(1, 3), st.integers(0, 9)),
     st.builds(
         Sampling,
-        st.sampled_from([(0.0, 0.6), (0.0, 0.2, 0.9), (0.7, 0.0, 1.2)]),
-        st.integers(1, 2),
-        st.integers(0, 9),
-        # The usual; such as nothing meets, so that all are tried; such as some meet.
+        temperatures=st.sampled_from([(0.3,), (0.8,), (1.5,)]),
+        best_of=st.integers(1, 3),
+        seed=st.integers(0, 9),
+    ),
+    st.builds(
+        Sampling,
+        temperatures=st.sampled_from([(0.0, 0.6), (0.0, 0.2, 0.9), (0.7, 0.0, 1.2)]),
+        best_of=st.integers(1, 2),
+        seed=st.integers(0, 9),
+        # The default; one that no output meets, so that all temperatures are tried; one that some outputs meet.
         logprob_threshold=st.sampled_from([-1.0, 0.0, -0.4]),
         no_speech_threshold=st.sampled_from([0.6, 1.0]),
     ),
@@ -301,9 +308,9 @@ def check_invariance(models: Models, asks: list[Ask], config: EngineConfig) -> N
 
 def drafted(models: Models, ask: Ask) -> DecodeOptions:
     """A draft changes nothing, right or wrong."""
-    behind = tokens_of(models.alone(ask.audio, ask.options).done)[len(ask.options.prefix) :]
+    following = tokens_of(models.alone(ask.audio, ask.options).done)[len(ask.options.prefix) :]
     wrong = models.checkpoint.tokenizer.encode(" wrong")
-    return replace(ask.options, draft=(*behind[: ask.n_drafted], *wrong, *behind[ask.n_drafted :]))
+    return replace(ask.options, draft=(*following[: ask.n_drafted], *wrong, *following[ask.n_drafted :]))
 
 
 def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
@@ -312,7 +319,7 @@ def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
     if found != wanted or (not ask.n_drafted and ours.n_steps != theirs.n_steps):
         margins = alone.margins
         if len(margins) in (len(wanted) - len(ask.options.prefix), len(wanted) - len(ask.options.prefix) + 1):
-            # One reading: the tokens part where the tie is.
+            # With one attempt, the tokens differ from where the tie is.
             same = [one == other for one, other in zip(found, wanted, strict=False)]
             n_same = same.index(False) if False in same else len(same)
             margins = margins[n_same - len(ask.options.prefix) :][:1]
@@ -321,7 +328,7 @@ def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
         return
     for name in ("text", "pieces", "language", "is_truncated", "is_repetitive", "compression_ratio"):
         assert getattr(ours, name) == getattr(theirs, name), name
-    # TemperatureFallback of the same tokens at several temperatures are equally likely: either may count.
+    # Attempts that give the same tokens at several temperatures are equally likely: either may count.
     assert ours.temperature == theirs.temperature or ours.temperature in ask.options.sampling.temperatures
     assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=1e-3)
     assert ours.no_speech_prob == pytest.approx(theirs.no_speech_prob, abs=1e-4)

@@ -23,7 +23,7 @@ from engine.scheduling.batcher import (
 
 LIMITS = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
 LATER_S = 1.0
-"""By then nothing is held back for others any more."""
+"""A time at which no window is held back any more."""
 
 
 def load_of(n_free_slots: int, n_running: int, window_encode_s: float, **more: object) -> Load:
@@ -59,23 +59,23 @@ def batcher_with(*windows: Waiting, limits: BatchLimits = LIMITS) -> Batcher:
     return batcher
 
 
-def test_empty_queue_gives_nothing():
-    """Nothing waits, nothing is taken, and there is nothing to wake up for."""
+def test_an_empty_queue_waits() -> None:
+    """The worker waits until a window is added."""
     batcher = Batcher(LIMITS)
     assert encoded(batcher, LATER_S, IDLE) == []
     assert batcher.decide(LATER_S, IDLE) == Wait(None)
 
 
-def test_lone_window_is_held_back_for_others():
+def test_lone_window_is_held_back_for_others() -> None:
     """Until `max_wait_s` has passed since it came."""
     batcher = batcher_with(final(1))
     assert encoded(batcher, 0.009, IDLE) == []
-    assert batcher.decide(0.004, IDLE) == Wait(pytest.approx(0.006))
+    assert batcher.decide(0.004, IDLE) == Wait(pytest.approx(0.006))  # type: ignore[arg-type]
     assert encoded(batcher, 0.01, IDLE) == [1]
 
 
-def test_no_window_waits_where_no_other_is_expected():
-    """Where every session that was heard of lately has its window here or running, none is held back."""
+def test_no_window_waits_where_no_other_is_expected() -> None:
+    """Where every recent session has a window in the queue or running, no window is held back."""
     batcher = batcher_with(final(0), final(1, "b"))
     assert encoded(batcher, LATER_S, IDLE) == [0, 1]
     later_s = 2 * RECENT_S
@@ -89,19 +89,19 @@ def test_no_window_waits_where_no_other_is_expected():
     assert encoded(batcher, later_s + RECENT_S + 0.1, IDLE) == [5]
 
 
-def test_another_call_joins_while_there_is_time():
+def test_another_call_joins_while_there_is_time() -> None:
     """Of the 0.4 s that sequences may be held up, 0.2 have gone: one window more at 0.15 s, and not two."""
     batcher = batcher_with(*(final(id) for id in range(5)))
     assert encoded(batcher, LATER_S, load_of(8, 4, 0.15, owed_s=0.1, begun_encode_s=0.2)) == [0]
     assert encoded(batcher, LATER_S, load_of(7, 5, 0.15, owed_s=0.1, begun_encode_s=0.35)) == []
 
 
-def test_full_batch_does_not_wait():
+def test_full_batch_does_not_wait() -> None:
     """Nothing more would fit."""
     assert encoded(batcher_with(*(final(id) for id in range(5))), 0.0, IDLE) == [0, 1, 2, 3]
 
 
-def test_what_fills_the_device_does_not_wait():
+def test_what_fills_the_device_does_not_wait() -> None:
     """It may be less than a batch, which would not go faster."""
     limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2)
     batcher = batcher_with(final(1), limits=limits)
@@ -110,7 +110,7 @@ def test_what_fills_the_device_does_not_wait():
     assert encoded(batcher, 0.0, IDLE) == [1, 2]
 
 
-def test_only_what_may_be_encoded_fills_the_device():
+def test_only_what_may_be_encoded_fills_the_device() -> None:
     """Interims that must not join any more keep nothing busy: a window that could join later is waited for."""
     limits = BatchLimits(
         max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.1
@@ -123,7 +123,7 @@ def test_only_what_may_be_encoded_fills_the_device():
     assert batcher_with(*windows, final(4, "d"), limits=limits).decide(0.0, late) == Encode((3, 4))
 
 
-def test_an_encoder_call_under_way_is_waited_for():
+def test_an_encoder_call_under_way_is_waited_for() -> None:
     """Until the device has done or the time is up; then what is there joins, or the round ends."""
     joining = load_of(8, 1, 0.05, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
     assert batcher_with(final(1)).decide(0.0, joining) == Wait(ENCODER_POLL_S)
@@ -133,19 +133,19 @@ def test_an_encoder_call_under_way_is_waited_for():
     assert Batcher(LIMITS).decide(0.0, replace(joining, is_encoding=False)) == Idle()
 
 
-def test_a_round_whose_windows_all_left_ends():
+def test_a_round_whose_windows_all_left_ends() -> None:
     """There is no time to win: nothing waits for the device."""
     joining = load_of(8, 0, 0.05, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
     assert Batcher(LIMITS).decide(0.0, joining) == Idle()
 
 
-def test_running_sequences_are_stepped_while_windows_are_held_back():
+def test_running_sequences_are_stepped_while_windows_are_held_back() -> None:
     """Only an engine without running sequences waits."""
     assert batcher_with(final(1)).decide(0.0, load_of(8, 1, 0.15)) == Idle()
     assert Batcher(LIMITS).decide(0.0, load_of(8, 1, 0.15)) == Idle()
 
 
-def test_last_free_slots_do_not_wait():
+def test_last_free_slots_do_not_wait() -> None:
     """Two slots are free and two windows wait: no other could join."""
     assert encoded(batcher_with(final(1), final(2)), 0.0, load_of(2, 0, 0.15)) == [
         1,
@@ -153,20 +153,20 @@ def test_last_free_slots_do_not_wait():
     ]
 
 
-def test_no_free_slot_takes_nothing():
+def test_no_free_slot_takes_nothing() -> None:
     """Windows stay in the queue until a slot is free."""
     assert encoded(batcher_with(final(1)), LATER_S, load_of(0, 8, 0.15)) == []
 
 
 @pytest.mark.parametrize(("window_encode_s", "n_taken"), [(0.1, 4), (0.15, 2), (0.3, 1), (3.0, 1), (0.0, 4)])
-def test_running_sequences_bound_the_batch(window_encode_s: float, n_taken: int):
+def test_running_sequences_bound_the_batch(window_encode_s: float, n_taken: int) -> None:
     """An encoder call may hold them up for 0.4 s, but never gets less than one window."""
     batcher = batcher_with(*(final(id) for id in range(5)))
     assert len(encoded(batcher, LATER_S, load_of(8, 1, window_encode_s))) == n_taken
 
 
 @pytest.mark.parametrize(("shares", "n_taken"), [((0.2, 0.2, 0.2, 0.2), 4), ((1.0, 0.2, 0.2), 3), ((0.2, 1.0, 1.0), 2)])
-def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int):
+def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int) -> None:
     """The bound counts encoder work: 0.4 s are 1.4 full windows here."""
     windows = [
         Waiting(id=id, session="a", priority=Priority.FINAL, encode_share=share) for id, share in enumerate(shares)
@@ -174,7 +174,7 @@ def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int):
     assert len(encoded(batcher_with(*windows), LATER_S, load_of(8, 1, 0.28))) == n_taken
 
 
-def test_interims_hold_up_less_than_finals():
+def test_interims_hold_up_less_than_finals() -> None:
     """So that a final that comes meanwhile has not long to wait; finals come first and may take all of the time."""
     limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.1)
     running = load_of(16, 1, 0.04)
@@ -190,15 +190,15 @@ def test_interims_hold_up_less_than_finals():
     assert encoded(batcher_with(*interims, limits=limits), LATER_S, joining) == []
 
 
-def test_running_sequences_are_paid_back_first():
-    """While they have time coming from the last encoder call, none is begun; with nobody running it is."""
+def test_running_sequences_get_the_time_they_are_owed_first() -> None:
+    """While sequences run and are owed time since the last encoder call, none is begun; otherwise one is."""
     batcher = batcher_with(final(1))
     assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_s=0.01)) == []
     assert encoded(batcher, LATER_S, load_of(8, 0, 0.1, owed_s=0.01)) == [1]
 
 
-def test_finals_go_first():
-    """However long the interim has waited."""
+def test_finals_go_first() -> None:
+    """Also where the interims have waited longer."""
     batcher = batcher_with(interim(1), interim(2, "b"), final(3, "c"), final(4, "d"))
     assert encoded(batcher, LATER_S, IDLE) == [3, 4, 1, 2]
 
@@ -206,7 +206,7 @@ def test_finals_go_first():
 @pytest.mark.parametrize(
     ("n_slots", "n_free", "n_taken"), [(1, 1, 1), (2, 2, 1), (2, 1, 0), (4, 4, 3), (16, 6, 2), (16, 4, 0)]
 )
-def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken: int):
+def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken: int) -> None:
     """A quarter of them, one at least where there are two; a final takes any."""
     limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=n_slots)
     load = load_of(n_free, n_slots - n_free, 0.1)
@@ -216,36 +216,36 @@ def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken
     assert len(encoded(batcher_with(*finals, limits=limits), LATER_S, load)) == min(n_free, 4)
 
 
-def test_finals_may_use_what_interims_must_leave():
-    """In one batch too: the interim behind them gets no place that a final could want."""
+def test_finals_may_use_what_interims_must_leave() -> None:
+    """In one batch too: the interim after them gets no slot that a final could need."""
     limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=8)
     batcher = batcher_with(interim(1), final(2), final(3), interim(4, "b"), limits=limits)
     assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [2, 3]
     assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [1, 4]
 
 
-def test_sessions_take_turns():
+def test_sessions_take_turns() -> None:
     """A session with many windows gets one per turn."""
     batcher = batcher_with(*(final(id) for id in range(4)), final(10, "b"), final(20, "c"))
     assert encoded(batcher, LATER_S, IDLE) == [0, 10, 20, 1]
     assert encoded(batcher, LATER_S, IDLE) == [2, 3]
 
 
-def test_newer_interim_takes_the_place_of_the_older():
+def test_newer_interim_takes_the_place_of_the_older() -> None:
     """Its place in line and its time of waiting; other channels and sessions keep theirs."""
     batcher = batcher_with(interim(1, "a"), interim(2, "b"), interim(3, "a", channel=1))
     assert batcher.add(interim(4, "a"), 0.005) == interim(1, "a")
     assert encoded(batcher, 0.01, IDLE) == [4, 2, 3]
 
 
-def test_finals_are_never_replaced():
+def test_finals_are_never_replaced() -> None:
     """Two finals of one channel are both decoded, in their order."""
     batcher = batcher_with(final(1))
     assert batcher.add(final(2), 0.0) is None
     assert encoded(batcher, LATER_S, IDLE) == [1, 2]
 
 
-def test_full_queue_refuses_but_still_lets_interims_be_replaced():
+def test_full_queue_refuses_but_still_lets_interims_be_replaced() -> None:
     """Replacing does not make the queue longer."""
     batcher = batcher_with(
         interim(1), final(2), limits=BatchLimits(max_waiting=2, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
@@ -256,7 +256,7 @@ def test_full_queue_refuses_but_still_lets_interims_be_replaced():
     assert encoded(batcher, LATER_S, IDLE) == [2, 4]
 
 
-def test_removed_window_is_never_taken():
+def test_removed_window_is_never_taken() -> None:
     """Removing twice, or after it was taken, does nothing."""
     batcher = batcher_with(final(1), final(2))
     assert batcher.remove(1)
@@ -277,7 +277,7 @@ actions = st.lists(
 
 
 @given(actions)
-def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]):
+def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]) -> None:
     """Taken, removed, superseded or refused: whatever happens; and no batch exceeds slots or limits."""
     limits = BatchLimits(max_waiting=12, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4, n_slots=6)
     batcher = Batcher(limits)
@@ -310,7 +310,7 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]):
 
 
 @given(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=60), st.integers(1, 4))
-def test_no_session_starves_another(arrivals: list[str], n_free: int):
+def test_no_session_starves_another(arrivals: list[str], n_free: int) -> None:
     """The oldest final of every session is served within as many turns as there are sessions."""
     batcher = Batcher(LIMITS)
     lines: dict[str, deque[int]] = {}

@@ -1,4 +1,4 @@
-"""The worker launches a step before it reads the one before it, as on a GPU. The runner is a script."""
+"""The worker launches a step before it collects the one before it, as on a GPU. The runner is a script."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -21,15 +21,16 @@ Script = Callable[[Samples], Iterator[int]]
 
 
 @pytest.fixture
-def say(demo: Checkpoint) -> Script:
+def script(demo: Checkpoint) -> Script:
     """Two words between 0 s and 0.5 s."""
     tokenizer = demo.tokenizer
     first = tokenizer.first_timestamp
     return lambda _: iter([first, *tokenizer.encode(" good morning"), first + 25, *repeat(tokenizer.eot, 9)])
 
 
-def window(session: str, **options: object) -> Window:
-    return Window(np.full(16_000, 0.1, np.float32), session, options=DecodeOptions(**options))  # type: ignore[arg-type]
+def window(session: str, **options: Any) -> Window:
+    samples = np.full(16_000, 0.1, np.float32)
+    return Window(samples=samples, session=session, options=DecodeOptions(**options))
 
 
 async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
@@ -40,21 +41,21 @@ async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
     return ended  # type: ignore[return-value]
 
 
-async def test_what_comes_out_is_the_same(demo: Checkpoint, say: Script) -> None:
+async def test_what_comes_out_is_the_same(demo: Checkpoint, script: Script) -> None:
     """More windows than slots, so that slots are taken over while a step of their last owner is under way."""
     windows = [window(f"s{index}") for index in range(9)]
-    behind = await done(FakeRunner(demo, say), *windows)
-    ahead = await done(FakeRunner(demo, say, n_ahead=1), *windows)
-    assert [each.pieces for each in ahead] == [each.pieces for each in behind]
-    assert [each.n_steps for each in ahead] == [each.n_steps for each in behind]
+    without = await done(FakeRunner(demo, script), *windows)
+    with_ahead = await done(FakeRunner(demo, script, n_ahead=1), *windows)
+    assert [each.pieces for each in with_ahead] == [each.pieces for each in without]
+    assert [each.n_steps for each in with_ahead] == [each.n_steps for each in without]
 
 
-async def test_a_step_is_launched_before_the_last_one_is_read(demo: Checkpoint, say: Script) -> None:
-    """So the end is seen one step late: the step behind it belongs to nobody."""
-    behind, ahead = FakeRunner(demo, say), FakeRunner(demo, say, n_ahead=1)
-    await done(behind, window("a"))
-    await done(ahead, window("a"))
-    assert ahead.n_steps == behind.n_steps + 1
+async def test_a_step_is_launched_before_the_last_one_is_collected(demo: Checkpoint, script: Script) -> None:
+    """So the end is seen one step late, and the step after it belongs to no window."""
+    without, with_ahead = FakeRunner(demo, script), FakeRunner(demo, script, n_ahead=1)
+    await done(without, window("a"))
+    await done(with_ahead, window("a"))
+    assert with_ahead.n_steps == without.n_steps + 1
 
 
 async def test_no_step_is_launched_that_the_limit_makes_useless(demo: Checkpoint) -> None:
@@ -63,17 +64,17 @@ async def test_no_step_is_launched_that_the_limit_makes_useless(demo: Checkpoint
     assert (ended.is_truncated, ended.n_steps, runner.n_steps) == (True, 5, 5)
 
 
-async def test_a_reading_that_begins_anew_takes_nothing_of_the_one_before(demo: Checkpoint, say: Script) -> None:
-    """The step under way as the first reading ended is not counted to the second."""
-    options = {"sampling": Sampling((0.0, 0.4), logprob_threshold=0.0)}
-    (behind,) = await done(FakeRunner(demo, say), window("a", **options))
-    (ahead,) = await done(FakeRunner(demo, say, n_ahead=1), window("a", **options))
-    assert ahead.pieces == behind.pieces
-    assert ahead.n_steps == behind.n_steps
+async def test_an_attempt_takes_no_step_of_the_one_before(demo: Checkpoint, script: Script) -> None:
+    """The step in flight when the first attempt ended is not counted to the second."""
+    options = {"sampling": Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)}
+    (without,) = await done(FakeRunner(demo, script), window("a", **options))
+    (with_ahead,) = await done(FakeRunner(demo, script, n_ahead=1), window("a", **options))
+    assert with_ahead.pieces == without.pieces
+    assert with_ahead.n_steps == without.n_steps
 
 
 def encoding_until_the_second_call(runner: FakeRunner) -> asyncio.Event:
-    """Have the device be busy so long; set whenever it is asked whether it still is."""
+    """Let the device encode until its second call. The event is set whenever the worker asks whether it still does."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -85,9 +86,11 @@ def encoding_until_the_second_call(runner: FakeRunner) -> asyncio.Event:
     return asked
 
 
-async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(demo: Checkpoint, say: Script) -> None:
-    """One pass for both. Once the device has done, nobody is waited for."""
-    runner = FakeRunner(demo, say, n_ahead=1)
+async def test_a_window_that_arrives_while_the_device_encodes_shares_the_prefill(
+    demo: Checkpoint, script: Script
+) -> None:
+    """One pass prefills both. Once the device has done, no other window is waited for."""
+    runner = FakeRunner(demo, script, n_ahead=1)
     runner.n_filling, runner.encode_s = 1, PATIENCE_S
     asked = encoding_until_the_second_call(runner)
     async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
@@ -96,12 +99,12 @@ async def test_who_comes_while_the_device_encodes_is_prefilled_with_the_others(d
         assert runner.prefilled == []
         await asyncio.gather(first, collect(engine, window("b")))
     assert [len(windows) for windows in runner.encoded] == [1, 1]
-    assert runner.passes == [2]
+    assert runner.prefill_sizes == [2]
 
 
-async def test_who_comes_early_waits_for_others_that_fill_the_device(demo: Checkpoint, say: Script) -> None:
-    """While it is busy anyway, that costs nothing; two in one call take less than one after the other."""
-    runner = FakeRunner(demo, say, n_ahead=1)
+async def test_an_early_window_waits_for_others_that_fill_the_device(demo: Checkpoint, script: Script) -> None:
+    """While the device is busy, that costs nothing; two windows in one call take less time than one after the other."""
+    runner = FakeRunner(demo, script, n_ahead=1)
     runner.n_filling, runner.encode_s = 2, PATIENCE_S
     asked = encoding_until_the_second_call(runner)
     async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
@@ -114,12 +117,12 @@ async def test_who_comes_early_waits_for_others_that_fill_the_device(demo: Check
         assert engine.stats().waiting_finals == 1
         await asyncio.gather(first, second, collect(engine, window("c")))
     assert [len(windows) for windows in runner.encoded] == [1, 2]
-    assert runner.passes == [3]
+    assert runner.prefill_sizes == [3]
 
 
-async def test_a_round_whose_windows_all_left_ends(demo: Checkpoint, say: Script) -> None:
-    """It does not wait for others, or the time until they come would be taken for the encoder's."""
-    runner = FakeRunner(demo, say, n_ahead=1)
+async def test_a_round_whose_windows_all_left_ends(demo: Checkpoint, script: Script) -> None:
+    """It does not wait for others: the wait would be counted as encoder time."""
+    runner = FakeRunner(demo, script, n_ahead=1)
     worker = Worker(runner, EngineConfig(n_slots=4, max_wait_ms=0), 0.0, lambda items: None)  # type: ignore[arg-type]
     request, encode = Request(window=window("a"), max_tokens=9, put=lambda item: None), runner.encode
 
@@ -127,15 +130,15 @@ async def test_a_round_whose_windows_all_left_ends(demo: Checkpoint, say: Script
         encode(*args)
         worker.cancel(request)
 
-    runner.encode = leave  # type: ignore[method-assign]
+    runner.encode = leave  # type: ignore[method-assign,assignment]
     worker.submit(request)
     await asyncio.wait_for(asyncio.to_thread(worker._step), PATIENCE_S)
-    assert (runner.passes, runner.slots.n_free, worker.snapshot().windows_cancelled) == ([], 4, 1)
+    assert (runner.prefill_sizes, runner.slots.n_free, worker.snapshot().windows_cancelled) == ([], 4, 1)
 
 
-def test_a_short_call_is_reckoned_at_what_a_device_takes_at_least(demo: Checkpoint, say: Script) -> None:
-    """Else full windows would be thought to take ten times as long, and none would join another."""
-    runner = FakeRunner(demo, say)
+def test_a_short_call_counts_as_the_least_work_of_a_call(demo: Checkpoint, script: Script) -> None:
+    """Otherwise full windows would be expected to take ten times as long, and none would join another."""
+    runner = FakeRunner(demo, script)
     runner.encode_share = lambda n_samples, is_interim: 0.05  # type: ignore[method-assign]
     estimates = []
     for min_encode_share in (0.0, 0.5):
@@ -146,9 +149,9 @@ def test_a_short_call_is_reckoned_at_what_a_device_takes_at_least(demo: Checkpoi
     assert estimates == pytest.approx([0.6, 0.06])
 
 
-async def test_the_first_of_many_ends_are_answered_before_the_last(demo: Checkpoint, say: Script) -> None:
-    """So that clients turn round while the rest is still dealt with."""
-    runner = FakeRunner(demo, say, n_slots=64, n_ahead=1)
+async def test_finished_windows_are_emitted_in_small_groups(demo: Checkpoint, script: Script) -> None:
+    """So that clients can answer while the rest is still being made."""
+    runner = FakeRunner(demo, script, n_slots=64, n_ahead=1)
     n_ended: list[int] = []
     async with start_engine(runner, max_encode_batch=64, max_wait_ms=1000 * PATIENCE_S) as engine:
         deliver = engine._worker._outbox._deliver
@@ -162,8 +165,8 @@ async def test_the_first_of_many_ends_are_answered_before_the_last(demo: Checkpo
     assert (sum(n_ended), max(n_ended)) == (64, 8)
 
 
-async def test_a_step_is_launched_before_what_was_prefilled_is_written_down(demo: Checkpoint) -> None:
-    """It is seen where the first token is the last: the step belongs to nobody."""
+async def test_a_step_is_launched_before_the_prefilled_tokens_become_text(demo: Checkpoint) -> None:
+    """It shows where the first token is the last one: the step belongs to no window."""
     runner = FakeRunner(demo, lambda _: repeat(demo.tokenizer.eot), n_ahead=1)
     await done(runner, window("a"))
     assert runner.n_steps == 1

@@ -15,7 +15,9 @@ def clip(*sentences: tuple[str, float, float]) -> Clip:
 
 
 def segment(text: str, start_s: float, end_s: float) -> Segment:
-    return Segment(start_s, end_s, text, (), 0.0, 1.0, 0.0)
+    return Segment(
+        start_s=start_s, end_s=end_s, text=text, tokens=(), avg_logprob=0.0, compression_ratio=1.0, no_speech_prob=0.0
+    )
 
 
 def test_a_segment_for_each_sentence_gives_all_times() -> None:

@@ -127,14 +127,27 @@ def test_answers_that_are_waited_for_are_bounded() -> None:
 
 
 def segment(number: int, text: str, goes_on: bool) -> events.Segment:
-    source = api.Segment(0.0, 1.0, text, (), -0.1, 1.0, 0.0)
-    return events.Segment(0, number, 0, number, number + 1.0, text, "en", source, 0.0, goes_on=goes_on)
+    source = api.Segment(
+        start_s=0.0, end_s=1.0, text=text, tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
+    )
+    return events.Segment(
+        utterance=0,
+        id=number,
+        channel=0,
+        start_s=number,
+        end_s=number + 1.0,
+        text=text,
+        language="en",
+        source=source,
+        window_start_s=0.0,
+        goes_on=goes_on,
+    )
 
 
 def test_a_final_waits_only_where_it_may_be_the_last() -> None:
     """Whether it ends the utterance is known at once, but for the segments of its last window."""
     dialect = deepgram()
-    list(dialect.write(events.SpeechStarted(0, 0, 0.0)))
+    list(dialect.write(events.SpeechStarted(utterance=0, channel=0, at_s=0.0)))
 
     def told(event: events.Event) -> list[tuple[str, bool]]:
         results = [json.loads(text) for text in dialect.write(event)]
@@ -143,7 +156,18 @@ def test_a_final_waits_only_where_it_may_be_the_last() -> None:
     assert told(segment(0, "one", goes_on=True)) == [("one", False)]
     assert told(segment(1, " two", goes_on=False)) == []
     assert told(segment(2, " three", goes_on=False)) == [("two", False)]
-    assert told(events.Utterance(0, 0, 0.0, 3.0, "one two three", (), 3.0, (3.0,))) == [("three", True)]
+    assert told(
+        events.Utterance(
+            utterance=0,
+            channel=0,
+            start_s=0.0,
+            end_s=3.0,
+            text="one two three",
+            uncovered=(),
+            final_until_s=3.0,
+            resume_from_s=(3.0,),
+        )
+    ) == [("three", True)]
 
 
 def test_audio_behind_the_end_is_told_once() -> None:

@@ -27,7 +27,7 @@ CLIENT = {
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",
         interim=False,
-        endpointing=commands.Endpointing("vad", 700, 1.5, 30.0),
+        endpointing=commands.Endpointing(mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30.0),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         words=True,
@@ -36,7 +36,7 @@ CLIENT = {
     "start that resumes two channels": commands.Start(
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0))
     ),
-    "start of push-to-talk": commands.Start(endpointing=commands.Endpointing("manual")),
+    "start of push-to-talk": commands.Start(endpointing=commands.Endpointing(mode="manual")),
     "flush with a string id": commands.Flush("turn-7"),
     "flush with a number id": commands.Flush(0),
     "keepalive": commands.Keepalive(),
@@ -51,12 +51,32 @@ SERVER = {
         events.Limits(),
         (events.Notice("unknown_key", "volume: unknown key; ignored"),),
     ),
-    "speech started": events.SpeechStarted(0, 1, 0.42),
-    "interim": events.Interim(0, 0, 0.12, 2.3, "Thank you for", " calling north"),
-    "interim with nothing stable yet": events.Interim(0, 0, 0.12, 0.8, "", "Thank"),
-    "utterance": events.Utterance(0, 0, 0.12, 3.25, "Hello there. How are you?", (), 3.6, (3.6,)),
+    "speech started": events.SpeechStarted(utterance=0, channel=1, at_s=0.42),
+    "interim": events.Interim(
+        utterance=0, channel=0, start_s=0.12, end_s=2.3, stable="Thank you for", tail=" calling north"
+    ),
+    "interim with nothing stable yet": events.Interim(
+        utterance=0, channel=0, start_s=0.12, end_s=0.8, stable="", tail="Thank"
+    ),
+    "utterance": events.Utterance(
+        utterance=0,
+        channel=0,
+        start_s=0.12,
+        end_s=3.25,
+        text="Hello there. How are you?",
+        uncovered=(),
+        final_until_s=3.6,
+        resume_from_s=(3.6,),
+    ),
     "utterance that heard speech and has no text": events.Utterance(
-        4, 1, 10.0, 11.5, "", ((10.0, 11.5),), 11.0, (12.25, 11.0)
+        utterance=4,
+        channel=1,
+        start_s=10.0,
+        end_s=11.5,
+        text="",
+        uncovered=((10.0, 11.5),),
+        final_until_s=11.0,
+        resume_from_s=(12.25, 11.0),
     ),
     "flushed with a string id": events.Flushed("turn-7"),
     "flushed with a number id": events.Flushed(0),
@@ -87,12 +107,35 @@ def test_every_golden_message_has_its_event() -> None:
 
 def test_segments_are_written() -> None:
     with_words, without = (c.values[0]["wire"] for c in golden("server") if c.values[0]["name"].startswith("segment"))
-    source = api.Segment(0.0, 1.0, "", (), -0.6931, 1.0, 0.0)
-    event = events.Segment(1, 0, 0, 2.0, 3.25, " How are you?", None, source, 2.0)
+    source = api.Segment(
+        start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.6931, compression_ratio=1.0, no_speech_prob=0.0
+    )
+    event = events.Segment(
+        utterance=1,
+        id=0,
+        channel=0,
+        start_s=2.0,
+        end_s=3.25,
+        text=" How are you?",
+        language=None,
+        source=source,
+        window_start_s=2.0,
+    )
     assert json.loads(wire.encode(event)) == without
     words = (events.Word("Hello", 0.12, 0.6, 0.98), events.Word("there.", 0.6, 1.5, 0.91))
     sure = replace(source, avg_logprob=-0.0513)
-    event = events.Segment(0, 3, 0, 0.12, 1.5, "Hello there.", "en", sure, 0.0, words)
+    event = events.Segment(
+        utterance=0,
+        id=3,
+        channel=0,
+        start_s=0.12,
+        end_s=1.5,
+        text="Hello there.",
+        language="en",
+        source=sure,
+        window_start_s=0.0,
+        words=words,
+    )
     assert json.loads(wire.encode(event)) == with_words
 
 

@@ -339,7 +339,7 @@ async def test_the_temperature_rises_unless_one_is_given(serve, asked: dict, tem
     response = await post(server.http, wav(TALK), asked)
     assert "x-tutti-ignored" not in response.headers
     for window in server.transcriber.windows:
-        assert window.options.sampling == Sampling(temperatures, best_of)
+        assert window.options.sampling == Sampling(temperatures=temperatures, best_of=best_of)
 
 
 async def test_hotwords_are_passed_on(serve) -> None:

@@ -23,12 +23,40 @@ def segment(
 ) -> events.Segment:
     """Two tokens for a segment, and every word as likely as not."""
     words = tuple(api.Word(f" {word}", 0.0, 1.0, 0.5) for word in text.split())
-    source = api.Segment(0.0, 1.0, f" {text}", (1, 2), -0.1, 1.0, 0.0, words)
-    return events.Segment(utterance, number, 0, start_s, start_s + 1.0, text, language, source, start_s)
+    source = api.Segment(
+        start_s=0.0,
+        end_s=1.0,
+        text=f" {text}",
+        tokens=(1, 2),
+        avg_logprob=-0.1,
+        compression_ratio=1.0,
+        no_speech_prob=0.0,
+        words=words,
+    )
+    return events.Segment(
+        utterance=utterance,
+        id=number,
+        channel=0,
+        start_s=start_s,
+        end_s=start_s + 1.0,
+        text=text,
+        language=language,
+        source=source,
+        window_start_s=start_s,
+    )
 
 
 def utterance(number: int, text: str) -> events.Utterance:
-    return events.Utterance(number, 0, 0.0, 1.0, text, (), 1.0, (1.0,))
+    return events.Utterance(
+        utterance=number,
+        channel=0,
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        uncovered=(),
+        final_until_s=1.0,
+        resume_from_s=(1.0,),
+    )
 
 
 TALK = [

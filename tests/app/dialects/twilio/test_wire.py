@@ -150,7 +150,7 @@ def test_keys_and_marks_are_passed_on(dialect: Twilio, line: FakeLine) -> None:
 
 @refused("twilio", "answers on the stream (media, mark, clear)", how="none are sent; results go to subscribers")
 def test_events_go_to_the_line_alone(dialect: Twilio, line: FakeLine) -> None:
-    event = events.SpeechStarted(0, 0, 0.1)
+    event = events.SpeechStarted(utterance=0, channel=0, at_s=0.1)
     assert tuple(dialect.write(event)) == ()
     assert line.said == [event]
 

@@ -52,15 +52,37 @@ def answers(dialect: WhisperLive, *said: events.Event) -> list[dict[str, Any]]:
 
 
 def segment(text: str, start_s: float, end_s: float, language: str | None = "en", **more: Any) -> events.Segment:
-    source = api.Segment(0.0, 1.0, text, (), -0.1, 1.0, 0.0, None)
-    return events.Segment(0, 0, 0, start_s, end_s, text, language, source, 0.0, **more)
+    source = api.Segment(
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        tokens=(),
+        avg_logprob=-0.1,
+        compression_ratio=1.0,
+        no_speech_prob=0.0,
+        words=None,
+    )
+    return events.Segment(
+        utterance=0,
+        id=0,
+        channel=0,
+        start_s=start_s,
+        end_s=end_s,
+        text=text,
+        language=language,
+        source=source,
+        window_start_s=0.0,
+        **more,
+    )
 
 
 def interim(text: str, utterance: int = 0) -> events.Interim:
-    return events.Interim(utterance, 0, 0.0, 1.0, text, "")
+    return events.Interim(utterance=utterance, channel=0, start_s=0.0, end_s=1.0, stable=text, tail="")
 
 
-UTTERANCE = events.Utterance(0, 0, 0.0, 1.0, "", (), 1.0, (1.0,))
+UTTERANCE = events.Utterance(
+    utterance=0, channel=0, start_s=0.0, end_s=1.0, text="", uncovered=(), final_until_s=1.0, resume_from_s=(1.0,)
+)
 STARTED = events.Started("s_0", "small", events.Limits())
 
 

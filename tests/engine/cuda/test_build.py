@@ -1,0 +1,86 @@
+"""The choice of kernels, and a runner with the fused ones. Without a GPU, Triton's interpreter runs them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from engine.config import EngineConfig
+from engine.cuda import build
+from engine.decoding.prompt import Prompt
+from engine.decoding.sampling import Draw
+from engine.errors import CheckpointError
+from engine.runner import Runner
+from tests.engine.checkpoints import Shape, make_checkpoint
+from tests.engine.conftest import noise
+
+CPU = torch.device("cpu")
+
+
+def test_importing_the_choice_needs_no_triton() -> None:
+    """A machine without a GPU has none."""
+    code = "import sys; sys.modules['triton'] = None; import engine.cuda.build, engine.runner"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (EngineConfig(encoder_dtype="fp8"), "encoder_dtype fp8: expected 16 bits and our own kernels on a CUDA device"),
+        (EngineConfig(kernels="triton"), "kernels triton: expected 16 bits on a CUDA device, got torch.float32 on cpu"),
+        (EngineConfig(kernels="flashinfer"), "kernels flashinfer: expected 16 bits on a CUDA device"),
+    ],
+)
+def test_kernels_that_the_device_does_not_have_are_refused(
+    demo: Checkpoint, config: EngineConfig, expected: str
+) -> None:
+    with pytest.raises(CheckpointError, match=expected):
+        build.uses_fused_kernels(config, demo.model, CPU, torch.float32)
+
+
+def test_a_cpu_runs_the_plain_kernels(demo: Checkpoint) -> None:
+    assert not build.uses_fused_kernels(EngineConfig(), demo.model, CPU, torch.float32)
+    assert build.pick_n_slots(EngineConfig(), demo.model, CPU, torch.float32) == 32
+    assert build.pick_n_slots(EngineConfig(n_slots=3), demo.model, CPU, torch.float32) == 3
+
+
+def decode(runner: Runner) -> list[list[int]]:
+    """The first tokens of two windows: one with a draft and a draw, in steps with and without attention peaks."""
+    sot = runner.checkpoint.tokenizer.sot
+    slots = [runner.slots.allocate() for _ in range(2)]
+    runner.encode([noise(1), noise(2)], slots, [True, True])
+    prompts = [Prompt(tokens=(sot,), sot_index=0), Prompt(tokens=(sot,), sot_index=0, draft=(300, 301))]
+    decoded = []
+    for draw in (Draw(), Draw(attention_samples=16_000)):
+        prefilled = runner.prefill(slots, prompts, [True, False], [Draw(), draw])
+        tokens = [[each.token for each in result.tokens] for result in prefilled]
+        for _ in range(2):
+            for slot, sampled in runner.collect(runner.launch()).items():
+                tokens[slots.index(slot)].append(sampled.token)
+        decoded += tokens
+    for slot in slots:
+        runner.release(slot)
+    return decoded
+
+
+def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The fused forward pass works on the runner's slots, and fills rows up with the padding slot."""
+    pytest.importorskip("triton")
+    from engine.cuda import fused_model
+
+    # Our own products are slow in Triton's interpreter, and have tests of their own.
+    monkeypatch.setattr(fused_model, "MOST_ROWS", 0)
+    shape = Shape("fused", d_model=128, heads=2, encoder_layers=1, decoder_layers=1)
+    checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, shape)))
+    config = EngineConfig(device="cpu", n_slots=3, audio_context="interims", cuda_graphs=False, kernels="torch")
+    plain = decode(Runner(checkpoint, config))
+    monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: True)
+    fused = Runner(checkpoint, config)
+    assert fused.cuda_forward is not None
+    assert fused.min_encode_share == 0.5
+    assert decode(fused) == plain

@@ -1,0 +1,57 @@
+"""Events on their way from the engine's thread to the callers."""
+
+import numpy as np
+import pytest
+
+from engine.api import DoneEvent, SegmentEvent, StartedEvent, Window
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.decoding.transcript import TokenTranscript, TranscriptInfo
+from engine.scheduling.outbox import Outbox
+from engine.scheduling.request import AttemptOutput, Item, Request
+
+STARTED = StartedEvent(0.0, 1)
+
+
+def request() -> Request:
+    window = Window(samples=np.zeros(16_000, np.float32), session="")
+    return Request(window=window, max_tokens=9, put=lambda item: None)
+
+
+def output(checkpoint: Checkpoint) -> AttemptOutput:
+    info = TranscriptInfo(audio_s=1.0, language="en", with_timestamps=False, no_speech_prob=0.0)
+    transcript = TokenTranscript(checkpoint.tokenizer, info)
+    for token in checkpoint.tokenizer.encode(" one"):
+        transcript.push(token, -1.0)
+    return AttemptOutput(transcript, ())
+
+
+def test_all_items_of_a_step_are_delivered_together() -> None:
+    """Nothing is delivered where there is nothing."""
+    delivered: list[list[tuple[Request, Item]]] = []
+    outbox, one, two = Outbox(delivered.append), request(), request()
+    outbox.flush()
+    outbox.put(one, STARTED)
+    outbox.put(two, STARTED)
+    assert delivered == []
+    outbox.flush()
+    outbox.flush()
+    assert delivered == [[(one, STARTED), (two, STARTED)]]
+
+
+@pytest.mark.parametrize("max_windows", [1, 2, 5])
+def test_finished_windows_are_emitted_up_to_the_limit(demo: Checkpoint, max_windows: int) -> None:
+    """The first ones first; held events come before the last events of their window."""
+    delivered: list[tuple[Request, Item]] = []
+    outbox = Outbox(delivered.extend)
+    requests = [request() for _ in range(3)]
+    for each in requests:
+        held = output(demo)
+        held.held_events.append(STARTED)
+        outbox.finish(each, held, None)
+    outbox.emit(max_windows)
+    n_emitted = min(max_windows, 3)
+    assert outbox.finished == requests[n_emitted:] and outbox.n_finished == 3 - n_emitted
+    kinds = [StartedEvent, SegmentEvent, DoneEvent]
+    assert [(each, type(item)) for each, item in delivered] == [
+        (each, kind) for each in requests[:n_emitted] for kind in kinds
+    ]
