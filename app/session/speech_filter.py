@@ -16,7 +16,7 @@ class SpeechFilter:
     A threshold has the value of openai/whisper, whisper/transcribe.py, unless its docstring says otherwise.
 
     The values that are not from there were chosen with the embedded model on the shared test audio. In 54 minutes of
-    human and synthetic speech they remove none of the words that the model recognises correctly (`docs/design.md`,
+    human and synthetic speech they remove none of the words that the model recognises correctly (`docs/architecture.md`,
     "Text and its time").
     """
 
