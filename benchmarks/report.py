@@ -1,4 +1,4 @@
-"""Shows and stores results: tables for the terminal, Markdown for docs/results.md, and JSON."""
+"""Shows and stores results: tables for the terminal, Markdown for docs/results/, and JSON."""
 
 import json
 import sys

@@ -16,8 +16,8 @@ class SpeechFilter:
     A threshold has the value of openai/whisper, whisper/transcribe.py, unless its docstring says otherwise.
 
     The values that are not from there were chosen with the embedded model on the shared test audio. In 54 minutes of
-    human and synthetic speech they remove none of the words that the model recognises correctly (`docs/design.md`,
-    "Text and its time").
+    human and synthetic speech they remove none of the words that the model recognises correctly (see
+    `docs/architecture.md`, "Text and its time").
     """
 
     no_speech_threshold: float = 0.6

@@ -16,7 +16,7 @@ from engine.model.random_weights import SIZES, random_checkpoint
 from engine.runner import Runner, SampledToken, load_runner
 
 N_WORDS = 28
-"""Words of a window, as docs/results.md says."""
+"""Words of a window, as docs/results/gpu.md says."""
 
 
 def test_special_tokens_have_the_ids_of_large_v3() -> None:
