@@ -43,7 +43,9 @@ class PromptTrainer(Trainer):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of this training."""
-        parser.add_argument("--held-to", type=Path, help="weights whose output ordinary windows are held to; default: --weights")
+        parser.add_argument(
+            "--held-to", type=Path, help="weights whose output ordinary windows are held to; default: --weights"
+        )
         parser.add_argument("--skip", type=float, default=0.0, help="share of the schedule to skip at its beginning")
 
     def _restore(self) -> None:
@@ -115,9 +117,7 @@ class PromptTrainer(Trainer):
     def log(self, figures: dict[str, Tensor], plan: BatchPlan, bank: Bank, period: Any) -> None:
         """As in `Trainer`, and the loss of the tokens that stand in the prompt."""
         super().log(figures, plan, bank, period)
-        logger.info(
-            "listed tokens: %s", {name: round(float(value), 3) for name, value in self.listed_loss.items()}
-        )
+        logger.info("listed tokens: %s", {name: round(float(value), 3) for name, value in self.listed_loss.items()})
 
 
 def _divergence(hidden: Tensor, embedding: Tensor, reference: Tensor, old_embedding: Tensor, targets: Tensor) -> Tensor:

@@ -68,8 +68,12 @@ def parse_arguments(kind: type["Trainer"], arguments: list[str] | None = None) -
     parser.add_argument("--batch-seconds", type=float, default=1920, help="seconds of audio in a batch")
     parser.add_argument("--most-rows", type=int, default=256, help="most windows in a batch")
     parser.add_argument("--hours", type=float, default=600, help="hours of speech that fit on the device")
-    parser.add_argument("--keep-hours", type=float, default=60, help="hours of speech whose files are kept for a restart")
-    parser.add_argument("--first-hours", type=float, default=1.0, help="hours of speech to wait for before the first step")
+    parser.add_argument(
+        "--keep-hours", type=float, default=60, help="hours of speech whose files are kept for a restart"
+    )
+    parser.add_argument(
+        "--first-hours", type=float, default=1.0, help="hours of speech to wait for before the first step"
+    )
     parser.add_argument("--sounds", type=int, default=800, help="number of sounds without speech")
     parser.add_argument("--compile", type=int, default=1, help="0: do not compile the network")
     parser.add_argument("--most-steps", type=int, default=10**9, help="end after this step")

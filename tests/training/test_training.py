@@ -20,9 +20,9 @@ from training.model.windows import IGNORED, Planner, Window
 from training.prompting import PromptTrainer
 from training.speech import production, sounds, voices
 from training.speech.bank import Bank
-from training.speech.bank_index import SAMPLE_RATE, Chunk, BankSentence
+from training.speech.bank_index import SAMPLE_RATE, BankSentence, Chunk
 from training.text import made_up_names, numbers
-from training.text.corpus import Kept, normal
+from training.text.corpus import SentenceFilter, normal
 from training.text.templates import Grammar
 
 SECONDS = 3.0
@@ -95,8 +95,8 @@ def test_numbers_are_written_in_words(n: int, said: str) -> None:
 
 
 def test_close_sentences_are_left_out() -> None:
-    """An evaluation sentence, or one with a word changed, is not taken; another is, once."""
-    kept = Kept(["The ship sailed on a Monday morning."])
+    """An evaluation sentence, or one with a word changed, is refused; another is accepted, once."""
+    kept = SentenceFilter(["The ship sailed on a Monday morning."])
     assert not kept.add("The ship sailed on a Monday morning?")
     assert not kept.add("The ship sailed on a Tuesday morning.")
     assert kept.add("The ship came on Tuesday.")
@@ -160,7 +160,9 @@ def test_prompts_say_how_rare_words_are_written(folder: Path, chunks: list[list[
     assert n_others > 150
 
 
-def test_words_that_stand_in_the_prompt_are_cut_out_of_the_audio(folder: Path, chunks: list[list[BankSentence]]) -> None:
+def test_words_that_stand_in_the_prompt_are_cut_out_of_the_audio(
+    folder: Path, chunks: list[list[BankSentence]]
+) -> None:
     """Early in the schedule the prompt has the whole text, and the audio only some of it, where and when it was."""
     planner = planner_of(PromptPlanner, folder, chunks)
     planner.progress = 0.08
@@ -173,7 +175,9 @@ def test_words_that_stand_in_the_prompt_are_cut_out_of_the_audio(folder: Path, c
             continue
         whole = prompt_of(window, planner.ids)
         sentences = [by_start[start] for start in starts if holds(whole, by_start[start].tokens.tolist())]
-        n_copied += any(holds(whole, sentence.tokens.tolist()) for sentence in sentences) and bool(text_of(window, planner.ids))
+        n_copied += any(holds(whole, sentence.tokens.tolist()) for sentence in sentences) and bool(
+            text_of(window, planner.ids)
+        )
         assert all(
             place.n_samples > 0 and place.at + place.n_samples <= SECONDS * SAMPLE_RATE for place in window.placed
         )

@@ -8,7 +8,7 @@ from multiprocessing.queues import Queue
 from multiprocessing.sharedctypes import Synchronized
 
 from training.model.windows import BatchPlan, Planner
-from training.speech.bank_index import Chunk, BankSentence
+from training.speech.bank_index import BankSentence, Chunk
 from training.tokenizer import N_POSITIONS, Ids
 
 SHORT_PHASE = 0.12

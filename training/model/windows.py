@@ -192,8 +192,9 @@ class Planner:
             has_speech=False,
         )
 
-    def _fill(self, chunk: list[BankSentence], index: int, seconds: float, room: int, has_timestamps: bool) ->
-    WindowContent:
+    def _fill(
+        self, chunk: list[BankSentence], index: int, seconds: float, room: int, has_timestamps: bool
+    ) -> WindowContent:
         """Place sentences one after another until the tokens or the audio are used up."""
         r = self.r
         is_mixed, is_alone = r.random() < 0.25, r.random() < 0.06
@@ -252,8 +253,13 @@ class Planner:
         output += [start, *tokens, first + min(last_timestamp, round(end_s * TIMESTAMPS_PER_S))]
 
     def _cut(
-        self, sentence: BankSentence, at_s: float, speed: float, is_window_end: bool, has_timestamps: bool, content:
-        WindowContent
+        self,
+        sentence: BankSentence,
+        at_s: float,
+        speed: float,
+        is_window_end: bool,
+        has_timestamps: bool,
+        content: WindowContent,
     ) -> bool:
         """Cut a sentence at the end of the audio. Returns whether that was possible.
 
@@ -304,7 +310,7 @@ class Planner:
         return tokens
 
     def _glossary(self, sentences: list[BankSentence]) -> list[int]:
-        """A prompt like a user's list of names and terms: rare words of the window, and others that it does not hold."""
+        """A prompt like a user's list of names and terms: rare words of the window, and other words."""
         own = [word for sentence in sentences for word in self._rare_words(sentence)]
         other = [word for sentence in self.r.sample(self._chunk(), 2) for word in self._rare_words(sentence)]
         chosen = self.r.sample(own, min(3, len(own))) + self.r.sample(other, min(3, len(other)))
