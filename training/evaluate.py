@@ -85,7 +85,7 @@ def notes(args: argparse.Namespace) -> list[str]:
         *found,
         "Word error rates by `word_normaliser.py` (the Whisper paper's normaliser, spelled-out codes joined); "
         "greedy, with timestamps, one decoding attempt, as in the service.",
-        "Noise: power of the speech in its 20 ms frames within 35 dB of the loudest, against the mean power of the noise.",
+        "Noise: power of the speech in its 20 ms frames within 35 dB of the loudest, against the noise's mean power.",
     ]
 
 

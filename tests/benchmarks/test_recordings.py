@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 from pathlib import Path
-from pathlib import Path
 
 import click
 import numpy as np
