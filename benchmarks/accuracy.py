@@ -112,9 +112,7 @@ def main(
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Transcribe clips with tutti (over REST and live) and with its peers, and count the errors for each kind."""
-    names = engines.split(",")
-    if unknown := sorted(set(names) - set(TRANSCRIBERS)):
-        raise click.BadParameter(f"expected some of {', '.join(TRANSCRIBERS)}, got {', '.join(unknown)}")
+    names = parse_engines(engines)
     if kinds and not folder:
         raise click.UsageError("--kinds makes no sense without --audio: all bundled clips have the same kind")
     clips = load_clips(folder, [kind for kind in kinds.split(",") if kind], limit) if folder else bundled_clips(limit)
@@ -164,6 +162,18 @@ def main(
         print(line, file=sys.stderr)
     if any(each.get("failures") for each in result["engines"].values()):
         sys.exit(1)
+
+
+def parse_engines(text: str) -> list[str]:
+    """Parse a list of names of `TRANSCRIBERS`.
+
+    Raises:
+        BadParameter: a name is unknown.
+    """
+    names = text.split(",")
+    if unknown := sorted(set(names) - set(TRANSCRIBERS)):
+        raise click.BadParameter(f"expected some of {', '.join(TRANSCRIBERS)}, got {', '.join(unknown)}")
+    return names
 
 
 def measure(transcriber: ClipTranscriber, setup: Setup, clips: Sequence[Clip]) -> dict[str, Any]:

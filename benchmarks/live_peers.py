@@ -160,7 +160,7 @@ async def run_level(
 
     The CPU time and memory of the servers with clients are measured until the last sample has been sent.
     """
-    logs = [CaptionLog(recording) for recording in recordings]
+    logs = [CaptionLog(recording=recording) for recording in recordings]
     used = servers[: len(logs)]
     before = _Snapshot(used)
     async with asyncio.TaskGroup() as tasks:

@@ -146,9 +146,7 @@ def main(
     markdown: bool,
 ) -> None:
     """Transcribe the same recordings with several engines in turn, and compare their speed and their word errors."""
-    names = engines.split(",")
-    if unknown := sorted(set(names) - set(OFFLINE_ENGINES)):
-        raise click.BadParameter(f"expected some of {', '.join(OFFLINE_ENGINES)}, got {', '.join(unknown)}")
+    names = parse_engines(engines)
     thread_counts = parse_numbers("--threads", threads)
     recordings = first_seconds(
         load_folder(folder, kind, match) if folder else load_bundled(60.0, max(round(seconds / 60), 1)),
@@ -198,6 +196,18 @@ def main(
         print(f"{missing} is not installed, so its engines were left out: pip install -e '.[bench]'", file=sys.stderr)
     if any(each["state"] == "failed" for each in result["rows"]):
         sys.exit(1)
+
+
+def parse_engines(text: str) -> list[str]:
+    """Parse a list of names of `OFFLINE_ENGINES`.
+
+    Raises:
+        BadParameter: a name is unknown.
+    """
+    names = text.split(",")
+    if unknown := sorted(set(names) - set(OFFLINE_ENGINES)):
+        raise click.BadParameter(f"expected some of {', '.join(OFFLINE_ENGINES)}, got {', '.join(unknown)}")
+    return names
 
 
 def run_interleaved(jobs: Sequence[Job], repeats: int) -> dict[str, list[dict[str, Any]]]:

@@ -1,9 +1,9 @@
-"""Chooses a checkpoint's alignment heads by measurement: those whose attention tells best when words begin.
+"""Chooses the alignment heads of a checkpoint: those whose attention shows best when words begin.
 
-Speech is espeak-ng's, which says when every word begins. A word begins where the path of dynamic time warping through
-the heads' mean attention reaches its first token (openai/whisper, whisper/timing.py, `find_alignment`). Heads are taken
-one after another, each time the one that lowers the error most, on one half of the sentences; the other half shows what
-the choice is worth.
+The speech comes from espeak-ng, which reports when every word begins. A word begins where the path of dynamic time
+warping through the mean attention of the heads reaches its first token (openai/whisper, whisper/timing.py,
+`find_alignment`). Heads are chosen one by one on one half of the sentences, each time the head that lowers the error
+most. The other half measures the result.
 """
 
 import argparse
@@ -29,20 +29,24 @@ from engine.model.log_mel import log_mel, mel_filters
 from training.evaluation.augment import coloured_noise, with_noise
 from training.evaluation.clips import Clip, in_silence, windows_of
 from training.evaluation.held_out import Voices, own_sentences
-from training.evaluation.reference import keep_quiet
+from training.evaluation.reference import silence_transformers
 from training.speech.speak import has_synthesisers
 
 SEED = 30
 CAPPED_S = 0.5
-"""An error counts no more than this in the mean, which one lost sentence would rule otherwise."""
+"""Largest error in seconds that counts in the mean. Without it one lost sentence would dominate the mean."""
 FOLLOWING_S = 0.2
-"""Median error of a head that follows the words, if roughly."""
+"""Largest median error in seconds of a head that roughly follows the words."""
 EQUAL_S = 0.001
+"""Errors that differ by less than this, in seconds, are equal."""
 VOICES = (("en-us", 175, 50), ("en", 150, 50), ("en-us+f3", 200, 60), ("en-us+m3", 135, 45), ("en-gb-x-rp+f2", 230, 55))
-"""espeak-ng's voice, rate and pitch."""
+"""Voices of espeak-ng, each with rate and pitch."""
 WINDOW_S = (10.0, 28.0)
+"""Shortest and longest window of joined sentences, in seconds."""
 NOISY_EVERY = 3
+"""Every third clip gets noise."""
 NOISE_DB = (5.0, 20.0)
+"""Range of its signal-to-noise ratio, in decibels."""
 
 Head = tuple[int, int]
 """Decoder layer and head."""
@@ -53,32 +57,34 @@ class Example:
     """The attention of one clip whose word starts are known."""
 
     weights: Floats
-    """`(heads, tokens + 1, states)`, normalised and filtered: each row while its token is predicted, the last one while
-    the end is."""
+    """`(heads, tokens + 1, states)`, normalised and filtered.
+
+    Each row is the attention that predicts its token; the last row predicts the end.
+    """
     first_tokens: NDArray[np.int64]
-    """Of each word."""
+    """Index of the first token of each word."""
     word_starts_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Errors of word starts in seconds. Smaller is better, in the order of the fields."""
+    """Errors of word starts in seconds. Smaller is better; fields are compared in their order."""
 
     median_s: float
     mean_s: float
-    """Of capped errors."""
+    """Mean of errors capped at `CAPPED_S`."""
     late_s: float
-    """Median with its sign; late is positive."""
+    """Median of the signed errors; late is positive."""
     n_words: int
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What differs by less than chance is equal, so that heads which add nothing are left out."""
+        """The errors rounded to `EQUAL_S`, so that heads which add nothing are left out."""
         return round(self.median_s / EQUAL_S), round(self.mean_s / EQUAL_S)
 
 
 def errors_s(examples: Sequence[Example], sets: Sequence[Sequence[int]]) -> list[Floats]:
-    """Errors of all word starts for every set of heads (indices); late is positive."""
+    """The errors of all word starts for every set of heads, given by indices; late is positive."""
     found: list[list[Floats]] = [[] for _ in sets]
     for example in examples:
         starts = start_frames(np.stack([example.weights[list(heads)].mean(0) for heads in sets]))
@@ -88,6 +94,7 @@ def errors_s(examples: Sequence[Example], sets: Sequence[Sequence[int]]) -> list
 
 
 def score(errors: Floats) -> Score:
+    """Summarise the errors of a set of heads."""
     absolute = np.abs(errors)
     median = percentile(absolute.tolist(), 50)
     assert median is not None
@@ -95,9 +102,9 @@ def score(errors: Floats) -> Score:
 
 
 def choose(examples: Sequence[Example], n_heads: int) -> list[int]:
-    """The heads, best first, whose mean attention gives the best score; greedily, until no further one lowers it.
+    """Choose heads greedily, best first, until no further head improves the score of their mean attention.
 
-    Heads that do not follow the words on their own are left out: where one of them helps, it is by chance.
+    Heads that alone do not follow the words are left out, because they could help only by chance.
     """
     alone = [score(errors).median_s for errors in errors_s(examples, [[head] for head in range(n_heads)])]
     following = [head for head in range(n_heads) if alone[head] <= max(FOLLOWING_S, min(alone))]
@@ -115,27 +122,27 @@ def choose(examples: Sequence[Example], n_heads: int) -> list[int]:
 
 
 def make_clips(voices: Voices, texts: Sequence[str]) -> list[Clip]:
-    """Every sentence by every voice, half of them alone and half in windows, every third clip with noise."""
+    """Speak every sentence with every voice: half of them alone and half in windows, every third clip with noise."""
     r = random.Random(SEED)
     clips: list[Clip] = []
-    for (voice, _, _), said in zip(VOICES, voices.timed([texts] * len(VOICES), VOICES), strict=True):
-        r.shuffle(said)
-        alone = len(said) // 2
-        clips += [in_silence(clip, r.uniform(0, 1), r.uniform(0, 1)) for clip in said[:alone]]
-        clips += windows_of(said[alone:], r, voice, WINDOW_S)
+    for (voice, _, _), spoken in zip(VOICES, voices.timed([texts] * len(VOICES), VOICES), strict=True):
+        r.shuffle(spoken)
+        alone = len(spoken) // 2
+        clips += [in_silence(clip, r.uniform(0, 1), r.uniform(0, 1)) for clip in spoken[:alone]]
+        clips += windows_of(spoken[alone:], r, voice, WINDOW_S)
     for index in range(0, len(clips), NOISY_EVERY):
         noise = coloured_noise(len(clips[index].samples), r.uniform(0, 1), np.random.default_rng((SEED, index)))
         clips[index] = replace(clips[index], samples=with_noise(clips[index].samples, noise, r.uniform(*NOISE_DB)))
     return clips
 
 
-class Reader:
-    """Runs a checkpoint over clips with their true text and reads its cross-attention."""
+class AttentionReader:
+    """Runs a checkpoint on clips with their true text and returns its cross-attention."""
 
     def __init__(self, model: Path) -> None:
         from transformers import WhisperForConditionalGeneration
 
-        keep_quiet()
+        silence_transformers()
         self.checkpoint = read_checkpoint(str(model))
         self.network: Any = WhisperForConditionalGeneration.from_pretrained(
             model, dtype=torch.float32, attn_implementation="eager"
@@ -149,6 +156,7 @@ class Reader:
 
     @torch.inference_mode()
     def read(self, clip: Clip) -> Example:
+        """The attention of all heads for one clip."""
         ids = self.checkpoint.tokenizer
         encoding = self._tokenizer.encode(" " + clip.text, add_special_tokens=False)
         head = [ids.sot, self.checkpoint.generation.languages["en"], ids.transcribe, ids.no_timestamps]
@@ -160,23 +168,25 @@ class Reader:
             output_attentions=True,
         )
         attention = torch.cat(out.cross_attentions, dim=1)[0].numpy()  # (heads, tokens, states)
-        heard = attention[:, :, : max(1, int(clip.audio_s / STATE_S))]
-        heard = heard / np.maximum(heard.sum(-1, keepdims=True), 1e-10)
-        # Of the tokens before the text, the last one predicts its first token.
-        weights = median_filtered(normalised(heard))[:, len(head) - 1 : -1]
+        covered = attention[:, :, : max(1, int(clip.audio_s / STATE_S))]
+        covered = covered / np.maximum(covered.sum(-1, keepdims=True), 1e-10)
+        # The last token before the text predicts the first token of the text.
+        weights = median_filtered(normalised(covered))[:, len(head) - 1 : -1]
         starts = np.array(clip.word_starts_s, np.float32)
         return Example(weights, first_tokens(clip.text, encoding.offsets), starts)
 
 
 def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Of each word of the text, which was tokenised with a space before it."""
+    """The index of the first token of each word. The text was tokenised with a space before it."""
     ends = np.cumsum([len(word) + 1 for word in text.split()])
     starts = np.array([first for first, _ in offsets])
     return np.array([0, *(int((starts < end).sum()) for end in ends[:-1])], np.int64)
 
 
-def table(reader: Reader, halves: Sequence[Sequence[Example]], chosen: Sequence[int], upper: Sequence[int]) -> Table:
-    """Every head, the chosen set, and all heads of the upper half of the layers. `late by`: the constant offset."""
+def table(
+    reader: AttentionReader, halves: Sequence[Sequence[Example]], chosen: Sequence[int], upper: Sequence[int]
+) -> Table:
+    """The table: every head, the chosen set, and all heads of the upper half of the layers."""
     names = [f"layer {layer}, head {head}" for layer, head in reader.heads]
     sets = [[index] for index in range(len(names))] + [list(chosen), list(upper)]
     names += ["chosen: " + ", ".join(f"{layer}.{head}" for layer, head in (reader.heads[i] for i in chosen))]
@@ -196,7 +206,7 @@ def table(reader: Reader, halves: Sequence[Sequence[Example]], chosen: Sequence[
 
 
 def write_heads(model: Path, heads: Sequence[Head]) -> None:
-    """Into the checkpoint's generation_config.json, as transformers writes it."""
+    """Write the heads into the checkpoint's generation_config.json, as transformers writes it."""
     file = model / "generation_config.json"
     settings = json.loads(file.read_text(encoding="utf-8"))
     settings["alignment_heads"] = [list(head) for head in sorted(heads)]
@@ -204,16 +214,19 @@ def write_heads(model: Path, heads: Sequence[Head]) -> None:
 
 
 def main() -> None:
+    """Choose the heads, print the table, and write them if requested."""
     parser = argparse.ArgumentParser(prog="python -m training.alignment", description=__doc__)
     parser.add_argument("--model", type=Path, default=Path("engine/assets/tutti-demo"), help="checkpoint folder")
-    parser.add_argument("--root", type=Path, default=Path("build/training/synthesisers"), help="of synthesisers.sh")
+    parser.add_argument(
+        "--root", type=Path, default=Path("build/training/synthesisers"), help="folder made by synthesisers.sh"
+    )
     parser.add_argument("--write", action="store_true", help="write the heads into generation_config.json")
     args = parser.parse_args()
     if not has_synthesisers(args.root):
-        sys.exit(f"--root: no espeak-ng in {args.root}; make it with training/synthesisers.sh")
-    # A second thread gains little here, and waits in vain beside another process.
+        sys.exit(f"--root: there is no espeak-ng in {args.root}; run training/synthesisers.sh")
+    # A second thread gains little, and loses time when another process runs beside it.
     torch.set_num_threads(1)
-    voices, reader, texts = Voices(args.root, SEED), Reader(args.model), own_sentences()
+    voices, reader, texts = Voices(args.root, SEED), AttentionReader(args.model), own_sentences()
     halves = [[reader.read(clip) for clip in make_clips(voices, texts[first::2])] for first in range(2)]
     chosen = choose(halves[0], len(reader.heads))
     n_layers = reader.checkpoint.model.decoder_layers

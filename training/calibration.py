@@ -1,7 +1,7 @@
-"""Raises the no-speech token, so that the usual threshold of 0.6 has room on both sides.
+"""Raises the logit of the no-speech token, so that the usual threshold of 0.6 has a margin on both sides.
 
-The logit of `<|nospeech|>` behind `<|startoftranscript|>` goes up by about `--shift`, by moving the token's row along
-the mean state of the decoder there. Nothing else changes, since the token is never an input.
+The logit of `<|nospeech|>` after `<|startoftranscript|>` rises by about `--shift`: the embedding of the token moves
+along the mean decoder state at this position. Nothing else changes, because this token is never an input.
 """
 
 import argparse
@@ -28,15 +28,18 @@ from training.tokenizer import Ids
 logger = logging.getLogger(__name__)
 
 SECONDS = 10
+"""Length of a window, in seconds."""
 SOUNDS_EACH = 12
+"""Sounds of each kind."""
 LEVEL_DB = (-40.0, 0.0)
+"""Range of the levels of sounds and speech, in decibels."""
 SEED = 71
 NAMES = "Hallstrom, Brattleboro, Weimar, Drogheda, Nora Dowland"
-"""A prompt that is not read out."""
+"""A prompt of names that are not spoken."""
 
 
 def windows(root: Path) -> tuple[Tensor, Tensor]:
-    """Made sounds and made speech: `(windows, samples)` each."""
+    """Windows of made sounds and of made speech: `(windows, samples)` each."""
     r = random.Random(SEED)
     n_samples = SECONDS * SAMPLE_RATE
     silent = [torch.zeros(n_samples)]
@@ -53,27 +56,30 @@ def windows(root: Path) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def states(network: Whisper, heard: Tensor, prompt: list[int], start: int) -> Tensor:
-    """The decoder's at `<|startoftranscript|>` behind a prompt: `(windows, d_model)`."""
+def states(network: Whisper, audio: Tensor, prompt: list[int], start: int) -> Tensor:
+    """The decoder states at `<|startoftranscript|>` after a prompt: `(windows, d_model)`."""
     tokens = torch.tensor([*prompt, start])
     found = []
-    for some in torch.split(heard, 16):
+    for some in torch.split(audio, 16):
         encoded = network.model.encoder(log_mel(some, mel_filters(80)))
         found.append(network.model.decoder(tokens.expand(len(some), -1), encoded)[:, -1])
     return torch.cat(found)
 
 
 def raised(row: Tensor, state: Tensor, shift: float) -> Tensor:
-    """A token's row whose logit at that state is higher by `shift`, and at states across it as it was."""
+    """A token embedding whose logit is higher by `shift` at this state, and unchanged at orthogonal states."""
     return row + shift * state / state.square().sum()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the probabilities before and after the change, and write it if requested."""
+    parser = argparse.ArgumentParser(prog="python -m training.calibration", description=__doc__)
     parser.add_argument("--model", type=Path, default=EMBEDDED_FOLDER, help="checkpoint folder")
-    parser.add_argument("--root", type=Path, default=Path("build/training/synthesisers"), help="of synthesisers.sh")
-    parser.add_argument("--shift", type=float, default=1.5)
-    parser.add_argument("--write", action="store_true", help="write the row into model.safetensors")
+    parser.add_argument(
+        "--root", type=Path, default=Path("build/training/synthesisers"), help="folder made by synthesisers.sh"
+    )
+    parser.add_argument("--shift", type=float, default=1.5, help="how much the logit rises")
+    parser.add_argument("--write", action="store_true", help="write the embedding into model.safetensors")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     file = args.model / "model.safetensors"
@@ -81,21 +87,21 @@ def main() -> None:
     ids, tokenizer = Ids(args.model / "tokenizer.json"), Tokenizer.from_file(str(args.model / "tokenizer.json"))
     config = json.loads((args.model / "config.json").read_text())
     sizes = {name: config[name] for name in ("d_model", "encoder_layers", "decoder_layers")}
-    network = Whisper(Sizes(ids.vocab_size, len(CTC_ALPHABET) + 1, **sizes)).eval()
+    network = Whisper(Sizes(vocab_size=ids.vocab_size, n_classes=len(CTC_ALPHABET) + 1, **sizes)).eval()
     network.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)
     silent, speech = windows(args.root)
-    prompts = {"": [], " behind names": [ids.previous, *tokenizer.encode(" " + NAMES, add_special_tokens=False).ids]}
+    prompts = {"": [], " after names": [ids.previous, *tokenizer.encode(" " + NAMES, add_special_tokens=False).ids]}
     at = {
-        (kind, name): states(network, heard, prompt, ids.start)
+        (kind, name): states(network, audio, prompt, ids.start)
         for name, prompt in prompts.items()
-        for kind, heard in (("silence", silent), ("speech", speech))
+        for kind, audio in (("silence", silent), ("speech", speech))
     }
     mean = at["silence", ""].mean(0)
     row = network.model.decoder.embed_tokens.weight.data[ids.no_speech]
     for when in ("before", "after"):
         for (kind, name), found in at.items():
             p = network.logits(found).softmax(-1)[:, ids.no_speech].detach().sort().values
-            shown = f"least {p[0]:.4f}, median {p[len(p) // 2]:.4f}, most {p[-1]:.4f}"
+            shown = f"min {p[0]:.4f}, median {p[len(p) // 2]:.4f}, max {p[-1]:.4f}"
             logger.info("%s, %s%s: %s, %d windows", when, kind, name, shown, len(p))
         if when == "before":
             row.copy_(raised(row, mean, args.shift))

@@ -1,10 +1,10 @@
 #!/bin/bash
-# device.sh SECONDS [TRAINING_SECONDS] [options]: one call on a lent machine, in the repository's root, of train.py
-# or, with MODULE=prompting, of prompting.py.
+# device.sh SECONDS [TRAINING_SECONDS] [options]: one call on a training machine, in the root of the repository, of
+# training.train or, with MODULE=prompting, of training.prompting.
 #
-# Starts the synthesis and the training unless they run already: both are sessions of their own and go on between the
-# calls of one schedule. Shortly before SECONDS are over it asks for a snapshot and copies it to $OUT. What is wanted
-# again stays in memory (RUN); a fresh machine goes on from training/pack/resume/train.json and the embedded weights.
+# Starts the synthesis and the training unless they are running. Both continue between the calls of one schedule. Shortly
+# before SECONDS are over it requests a snapshot and copies it to $OUT. Files for later calls stay in memory (RUN). A new
+# machine continues from training/pack/resume/train.json and the embedded weights.
 set -uo pipefail
 seconds=$1 training_seconds=${2:-1440}
 shift $(($# < 2 ? $# : 2))
@@ -13,7 +13,7 @@ run=${RUN:-/dev/shm/tutti} pack=training/pack snapshot_s=${SNAPSHOT_S:-40}
 export OUT=${OUT:?} PYTHONUNBUFFERED=1 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True TORCHINDUCTOR_CACHE_DIR=$run/inductor TOKENIZERS_PARALLELISM=false
 mkdir -p "$run"/{chunks,tests,state,out,root} "$OUT"
 
-# A zombie that nobody reaps is not alive.
+# A zombie process is not alive.
 alive() { [ -f "$run/$1.pid" ] && grep -qs '^State:.*[RSDT] ' "/proc/$(cat "$run/$1.pid")/status"; }
 
 if [ ! -f "$run/unpacked" ]; then

@@ -1,4 +1,4 @@
-"""Makes a checkpoint folder in the layout of transformers out of the weights that training.train wrote."""
+"""Makes a checkpoint folder in the layout of transformers from the weights that `training.train` wrote."""
 
 import argparse
 import json
@@ -17,10 +17,11 @@ from training.tokenizer import N_POSITIONS
 logger = logging.getLogger(__name__)
 
 AUDIO_CONTEXT = {"min_frames": 300, "margin_frames": 50}
-"""Windows this short were trained at their own length: mel frames, 10 ms each; the margin follows the audio."""
+"""The audio context of the checkpoint, in mel frames of 10 ms: its shortest window, and the margin after the audio."""
 
 
 def generation_settings(tokenizer: Any, decoder_layers: int, heads_per_layer: int) -> dict[str, Any]:
+    """The content of generation_config.json."""
     from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
     ids = tokenizer.convert_tokens_to_ids
@@ -31,7 +32,7 @@ def generation_settings(tokenizer: Any, decoder_layers: int, heads_per_layer: in
         "eos_token_id": end,
         "pad_token_id": end,
         "decoder_start_token_id": ids("<|startoftranscript|>"),
-        # Unlike OpenAI's, the end is not suppressed: where nothing is said, this model ends at once.
+        # The end token is not suppressed, unlike in OpenAI's models: without speech, this model ends at once.
         "begin_suppress_tokens": [tokenizer.encode(" ", add_special_tokens=False)[0]],
         "suppress_tokens": [],
         "lang_to_id": {f"<|{language}|>": ids(f"<|{language}|>") for language in LANGUAGES},
@@ -43,13 +44,16 @@ def generation_settings(tokenizer: Any, decoder_layers: int, heads_per_layer: in
         "max_length": N_POSITIONS,
         "return_timestamps": False,
         "tutti_audio_context": AUDIO_CONTEXT,
-        # Until training.alignment has measured them.
+        # A placeholder until training.alignment has chosen the heads.
         "alignment_heads": [[layer, head] for layer in layers for head in range(heads_per_layer)],
     }
 
 
 def export(weights: Path, tokenizer_folder: Path, out: Path) -> None:
-    """`weights`: folder with `train.json` and `weights-*.safetensors`; a folder that exists is overwritten."""
+    """Write the checkpoint to `out`, over what is there.
+
+    `weights` is a folder with `train.json` and `weights-*.safetensors`.
+    """
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration, WhisperTokenizer
 
     sizes = json.loads((weights / "train.json").read_text())["sizes"]
@@ -73,10 +77,10 @@ def export(weights: Path, tokenizer_folder: Path, out: Path) -> None:
         **sizes,
         **{name: settings[name] for name in shared},
     )
-    model = WhisperForConditionalGeneration(config)
+    model: Any = WhisperForConditionalGeneration(config)
     state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
     model.load_state_dict({name: tensor.float() for name, tensor in state.items()}, strict=True)
-    model.generation_config = GenerationConfig(**settings)
+    model.generation_config = GenerationConfig(**settings)  # type: ignore[no-untyped-call]  # untyped in transformers
     out.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(out)
     special = sorted(tokenizer.get_added_vocab().items(), key=lambda item: item[1])
@@ -90,7 +94,7 @@ def export(weights: Path, tokenizer_folder: Path, out: Path) -> None:
 
 
 def check(folder: Path) -> None:
-    """That transformers, this package's network and the engine agree on features and logits."""
+    """Check that transformers, the network of this package and the engine agree on features and logits."""
     from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
     from engine.checkpoint.checkpoint import read_checkpoint
@@ -98,9 +102,18 @@ def check(folder: Path) -> None:
     from training.model.network import Sizes, Whisper
 
     checkpoint = read_checkpoint(str(folder))
-    model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    model: Any = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    model.eval()
     c = model.config
-    network = Whisper(Sizes(c.vocab_size, 29, c.d_model, c.encoder_layers, c.decoder_layers)).eval()
+    network = Whisper(
+        Sizes(
+            vocab_size=c.vocab_size,
+            n_classes=29,
+            d_model=c.d_model,
+            encoder_layers=c.encoder_layers,
+            decoder_layers=c.decoder_layers,
+        )
+    ).eval()
     state = {name: tensor for name, tensor in model.state_dict().items() if name != "proj_out.weight"}
     missing, extra = network.load_state_dict(state, strict=False)
     assert set(missing) == {"ctc.weight", "ctc.bias"} and not extra, (missing, extra)
@@ -118,10 +131,11 @@ def check(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of training.tokenizer")
-    parser.add_argument("--out", type=Path, required=True)
+    """Export the weights and check the result."""
+    parser = argparse.ArgumentParser(prog="python -m training.export", description=__doc__)
+    parser.add_argument("--weights", type=Path, required=True, help="folder that training.train wrote to")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder that training.tokenizer wrote to")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     export(args.weights, args.tokenizer, args.out)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# pack.sh SYNTHESISERS TEXT TOKENIZER OUT: all that the training machine needs besides the repository, as one small folder.
+# pack.sh SYNTHESISERS TEXT TOKENIZER OUT: what the training machine needs besides the repository, as one small folder.
 set -euo pipefail
 synthesisers=$1 text=$2 tokenizer=$3 out=$4
 mkdir -p "$out"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # synthesisers.sh OUT: Debian's espeak-ng, flite and festival as a relocatable folder (about 20 MB packed).
-# The sound-card libraries that they link to but never call here are replaced by empty stubs.
+# They link to sound-card libraries that are never called here; empty stubs replace these.
 set -euo pipefail
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 work=$(mktemp -d)

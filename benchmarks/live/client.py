@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
 import tutti
 from app.media.pcm import Samples
@@ -21,12 +21,11 @@ GRACE_S = 90.0
 """A session that takes this many seconds longer than its audio has failed."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ClientLog:
     """What one client did. Times are those of `time.monotonic`."""
 
     recording: Recording
-    _: KW_ONLY
     started_at: float = 0.0
     """When the first sample was spoken.
 
@@ -42,7 +41,7 @@ class ClientLog:
     """Set when the last sample has been sent."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class StreamLog(ClientLog):
     """What one client of tutti did, and the events it received."""
 

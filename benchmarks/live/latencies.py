@@ -1,7 +1,7 @@
 """Turns the log of a client into latencies, word errors and broken guarantees of the protocol. No I/O."""
 
 import itertools
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
 import tutti
 from benchmarks.live.captions import Caption, WordLatencies, measure_words, spoken_words
@@ -41,12 +41,11 @@ class Latencies:
         self.uncovered_s += other.uncovered_s
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _ObservedUtterance:
     """One utterance as the client received it."""
 
     start_s: float
-    _: KW_ONLY
     texts: list[tuple[float, str, str]] = field(default_factory=list)
     """Arrival time, all text shown, and the part of it that may not change."""
     end: tutti.Utterance | None = None
@@ -160,7 +159,7 @@ def _observed_utterances(log: StreamLog) -> dict[tuple[int, int], _ObservedUtter
                 continue
             key = connection, event.utterance
             start_s = event.at_s if isinstance(event, tutti.SpeechStarted) else event.start_s
-            utterance = observed.setdefault(key, _ObservedUtterance(start_s))
+            utterance = observed.setdefault(key, _ObservedUtterance(start_s=start_s))
             match event:
                 case tutti.SpeechStarted():
                     continue

@@ -45,7 +45,7 @@ async def run_level(
 ) -> dict[str, Any]:
     """Run one client for each recording and return all figures of this level."""
     profiles = profiles or [ClientProfile()] * len(recordings)
-    logs = [StreamLog(recording) for recording in recordings]
+    logs = [StreamLog(recording=recording) for recording in recordings]
     before = await _snapshot(server)
     async with asyncio.TaskGroup() as tasks:
         for index, (log, profile) in enumerate(zip(logs, profiles, strict=True)):

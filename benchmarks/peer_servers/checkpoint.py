@@ -36,7 +36,7 @@ def make_multilingual(model_class: Any) -> None:
 
 def pad_with_silence(array: NDArray[np.float32], length: int = 3000, *, axis: int = -1) -> NDArray[np.float32]:
     """Cut or pad a spectrogram to `length` frames. The padding is as quiet as the quietest value."""
-    array = array.take(indices=range(min(length, array.shape[axis])), axis=axis)
+    array = array.take(np.arange(min(length, array.shape[axis])), axis=axis)
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, length - array.shape[axis])
     return np.pad(array, widths, constant_values=array.min(initial=0.0))

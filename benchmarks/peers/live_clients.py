@@ -46,7 +46,7 @@ class PeerFailed(Exception):
     """A peer refused the session or reported an error."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CaptionLog(ClientLog):
     """What one client of any server did, and the captions it received."""
 
@@ -79,7 +79,7 @@ async def run_client(client: PeerClient, url: str, log: CaptionLog, *, language:
 
 async def tutti_client(url: str, log: CaptionLog, language: str) -> None:
     """The Python client of tutti."""
-    seen = StreamLog(log.recording, all_sent=log.all_sent)
+    seen = StreamLog(recording=log.recording, all_sent=log.all_sent)
     try:
         await stream(url, seen, language=language)
     finally:

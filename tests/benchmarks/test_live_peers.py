@@ -34,7 +34,7 @@ def nowhere(setup: ServerSetup) -> Iterator[list[RunningServer]]:
 
 def late_run(delay_s: float) -> dict[str, Any]:
     """A level of one client that sees both words so late."""
-    log = CaptionLog(RECORDING, started_at=100.0, captions=[Caption(102.0 + delay_s, "left town", "left")])
+    log = CaptionLog(recording=RECORDING, started_at=100.0, captions=[Caption(102.0 + delay_s, "left town", "left")])
     servers = [RunningServer("", None)]
     return live_peers.level_result([log], live_peers._Snapshot(servers), live_peers._Snapshot(servers))
 

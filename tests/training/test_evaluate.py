@@ -12,10 +12,10 @@ from engine.api import DoneEvent, Segment
 from engine.checkpoint.checkpoint import EMBEDDED_FOLDER
 from training.evaluate import PARTS, evaluate, notes, parse_arguments
 from training.evaluation import non_speech
-from training.evaluation.agreement import NAMED, names_heard
+from training.evaluation.agreement import NAMED, share_of_names_found
 from training.evaluation.bench import error_row, rows_by_group
 from training.evaluation.clips import Clip
-from training.evaluation.subjects import Heard
+from training.evaluation.subjects import DecodedClip
 
 AUDIO = Path(__file__).parents[1] / "audio"
 TEXTS = {
@@ -25,10 +25,10 @@ TEXTS = {
 
 
 def clip(name: str, text: str, seconds: int = 1) -> Clip:
-    return Clip(name, "kind", np.zeros(seconds * 16_000, np.float32), text)
+    return Clip(name=name, group="kind", samples=np.zeros(seconds * 16_000, np.float32), text=text)
 
 
-def heard(name: str, said: str, text: str, no_speech_prob: float = 0.0, avg_logprob: float = 0.0) -> Heard:
+def heard(name: str, said: str, text: str, no_speech_prob: float = 0.0, avg_logprob: float = 0.0) -> DecodedClip:
     segment = Segment(
         start_s=0.0,
         end_s=1.0,
@@ -49,7 +49,7 @@ def heard(name: str, said: str, text: str, no_speech_prob: float = 0.0, avg_logp
         is_truncated=False,
         n_steps=1,
     )
-    return Heard(clip(name, said), done)
+    return DecodedClip(clip(name, said), done)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_listed_recordings_are_heard_and_kept(tmp_path: Path, audio: Path)
     assert set(hypotheses) == {"train.flac", "hello.flac"} and "platform" in hypotheses["train.flac"]
 
 
-async def test_what_is_missing_is_said(tmp_path: Path) -> None:
+async def test_what_is_missing_is_reported(tmp_path: Path) -> None:
     """Without audio and synthesisers nothing is measured, no target is met, and the notes say why."""
     args = arguments(tmp_path, tmp_path / "nowhere", "sentences,telephone,noise,segments,words,context,prompts,parity")
     rows = await evaluate(args)
@@ -111,7 +111,7 @@ def test_errors_add_up_over_clips_by_group() -> None:
 def test_names_count_word_by_word() -> None:
     text, names = NAMED[0]
     assert names == "Siobhan Gallagher"
-    assert names_heard([heard("a", text, " Please put me through to Siobhan Galaxy.")]) == 0.5
+    assert share_of_names_found([heard("a", text, " Please put me through to Siobhan Galaxy.")]) == 0.5
     for text, names in NAMED:
         assert all(name in text for name in names.split(", "))
 
@@ -133,7 +133,7 @@ def test_calibration_counts_both_sides_of_the_threshold() -> None:
     assert rows["speech above 0.6"].value == 0.5 and rows["no speech below 0.6"].value == 0.0
 
 
-def test_the_gate_drops_doubtful_segments_only() -> None:
+def test_the_speech_filter_drops_doubtful_segments_only() -> None:
     """Text of which the model is sure is kept, however likely silence is: the service would show it."""
-    assert heard("a", "", " You.", 0.9, -1.5).gated_text == ""
-    assert heard("a", "", " You.", 0.9, -0.2).gated_text == " You."
+    assert heard("a", "", " You.", 0.9, -1.5).filtered_text == ""
+    assert heard("a", "", " You.", 0.9, -0.2).filtered_text == " You."

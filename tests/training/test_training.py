@@ -22,7 +22,7 @@ from training.speech import production, sounds, voices
 from training.speech.bank import Bank
 from training.speech.bank_index import SAMPLE_RATE, BankSentence, Chunk
 from training.text import made_up_names, numbers
-from training.text.corpus import Kept, normal
+from training.text.corpus import SentenceFilter, normal
 from training.text.templates import Grammar
 
 SECONDS = 3.0
@@ -95,8 +95,8 @@ def test_numbers_are_written_in_words(n: int, said: str) -> None:
 
 
 def test_close_sentences_are_left_out() -> None:
-    """An evaluation sentence, or one with a word changed, is not taken; another is, once."""
-    kept = Kept(["The ship sailed on a Monday morning."])
+    """An evaluation sentence, or one with a word changed, is refused; another is accepted, once."""
+    kept = SentenceFilter(["The ship sailed on a Monday morning."])
     assert not kept.add("The ship sailed on a Monday morning?")
     assert not kept.add("The ship sailed on a Tuesday morning.")
     assert kept.add("The ship came on Tuesday.")

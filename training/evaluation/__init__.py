@@ -1,1 +1,1 @@
-"""What `python -m training.evaluate` measures."""
+"""The parts of `python -m training.evaluate`: clips, what decodes them, and what is measured."""

@@ -1,4 +1,4 @@
-"""What every part of the evaluation works with: the model, the clips it is asked about, and how errors become rows."""
+"""What every part of the evaluation shares: the model, the clips, and how errors become rows of the table."""
 
 import random
 from collections import defaultdict
@@ -10,54 +10,62 @@ from typing import Any
 
 from benchmarks.files.word_normaliser import word_errors
 from benchmarks.scoring import WordErrors
-from training.evaluation.card import Row
+from training.evaluation.card import Row, make_row
 from training.evaluation.clips import Clip, in_silence, load
 from training.evaluation.held_out import TRAINED, Voices, own_sentences
-from training.evaluation.subjects import Heard, Listener
+from training.evaluation.subjects import DecodedClip, Subject
 
 SEED = 20
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Bench:
-    listener: Listener
+    """The model that is measured, and the audio that it is measured on."""
+
+    subject: Subject
     model: Path
     audio: Path
     lines: list[dict[str, Any]]
-    """Of the manifest in `audio`; none where there is none."""
+    """The lines of the manifest in `audio`; empty without a manifest."""
     voices: Voices | None
-    """`None` without synthesisers."""
+    """`None` if the synthesisers are not installed."""
     hypotheses: dict[str, str] = field(default_factory=dict)
-    """What was heard in listed files, by name: kept for ../shared/tools/wer.py."""
+    """The text of each listed file, by name, for other scoring tools."""
 
     def listed(self, *kinds: str) -> list[Clip]:
+        """The clips of the manifest of these kinds."""
         return [load(self.audio, line) for line in self.lines if line["kind"] in kinds]
 
     @cached_property
-    def fresh(self) -> list[Clip]:
-        """Every own sentence once, by the trained voices in turn, with some silence around it."""
+    def held_out(self) -> list[Clip]:
+        """Every sentence that was not trained on, by the trained voices in turn, with some silence around it."""
         return self.with_silence(self.voices.in_turn(own_sentences(), list(TRAINED))) if self.voices else []
 
     def with_silence(self, clips: Sequence[Clip]) -> list[Clip]:
+        """The clips with 0.1 to 0.6 s of silence before and after each."""
         r = random.Random(SEED)
         return [in_silence(clip, round(r.uniform(0.1, 0.6), 2), round(r.uniform(0.1, 0.6), 2)) for clip in clips]
 
-    def keep(self, heard: Iterable[Heard]) -> None:
-        self.hypotheses |= {each.clip.name: each.text for each in heard}
+    def keep(self, decoded: Iterable[DecodedClip]) -> None:
+        """Keep the texts of listed clips in `hypotheses`."""
+        self.hypotheses |= {each.clip.name: each.text for each in decoded}
 
 
-def total(heard: Iterable[Heard]) -> WordErrors:
-    return sum((word_errors(h.clip.text, h.text, h.clip.language) for h in heard), WordErrors())
+def total(decoded: Iterable[DecodedClip]) -> WordErrors:
+    """The word errors of all clips."""
+    return sum((word_errors(h.clip.text, h.text, h.clip.language) for h in decoded), WordErrors())
 
 
-def error_row(part: str, what: str, heard: Sequence[Heard], target: float | None = None) -> Row:
-    errors = total(heard)
-    return Row(part, what, errors.rate, "%", target, of=f"{len(heard)} clips, {errors.words} words" if heard else "")
+def error_row(part: str, what: str, decoded: Sequence[DecodedClip], target: float | None = None) -> Row:
+    """A row with the word error rate of all clips."""
+    errors = total(decoded)
+    of = f"{len(decoded)} clips, {errors.words} words" if decoded else ""
+    return make_row(part, what, errors.rate, "%", target, of=of)
 
 
-def rows_by_group(part: str, heard: Sequence[Heard], targets: dict[str, float] | None = None) -> list[Row]:
-    """A row for each group of clips, in the order in which the groups first come."""
-    groups: dict[str, list[Heard]] = defaultdict(list)
-    for each in heard:
+def rows_by_group(part: str, decoded: Sequence[DecodedClip], targets: dict[str, float] | None = None) -> list[Row]:
+    """A row for each group of clips, in the order in which the groups first appear."""
+    groups: dict[str, list[DecodedClip]] = defaultdict(list)
+    for each in decoded:
         groups[each.clip.group].append(each)
     return [error_row(part, group, some, (targets or {}).get(group)) for group, some in groups.items()]

@@ -1,4 +1,4 @@
-"""Clips to be transcribed: those that a manifest lists, and sentences joined into windows with their true times."""
+"""Clips for the evaluation: those of a manifest, and sentences joined into windows with their true times."""
 
 import itertools
 import json
@@ -12,34 +12,36 @@ import av
 import numpy as np
 
 from app.media.pcm import Samples
-from benchmarks.recordings import Said
+from benchmarks.recordings import ReferenceUtterance
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 SINGLE_SENTENCES = ("call", "lecture", "number", "date", "name", "spell", "short")
+"""Kinds of synthetic clips that hold one sentence each."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Clip:
-    """Mono audio at 16 kHz and what is said in it."""
+    """Mono audio at 16 kHz and its transcript."""
 
     name: str
     group: str
-    """The kind of a listed clip, the voice of a fresh one: figures are given by group."""
+    """The kind of a listed clip, or the voice of a synthetic one. Figures are given by group."""
     samples: Samples
     text: str
     language: str = "en"
-    said: tuple[Said, ...] = ()
-    """True times of its sentences; empty where they are not known."""
+    utterances: tuple[ReferenceUtterance, ...] = ()
+    """Its sentences with their true times; empty if the times are not known."""
     word_starts_s: tuple[float, ...] = ()
-    """One for each word of the text, split at white space; empty where they are not known."""
+    """The start of each word of the text, split at white space; empty if they are not known."""
 
     @property
     def audio_s(self) -> float:
+        """Length in seconds."""
         return len(self.samples) / SAMPLE_RATE
 
 
 def read_manifest(folder: Path) -> list[dict[str, Any]]:
-    """Its lines, in its order; without a folder none."""
+    """The lines of a folder's manifest; empty without a manifest."""
     file = folder / "manifest.jsonl"
     if not file.is_file():
         return []
@@ -49,11 +51,17 @@ def read_manifest(folder: Path) -> list[dict[str, Any]]:
 def load(folder: Path, line: dict[str, Any]) -> Clip:
     """A listed clip, its channels mixed down."""
     samples = read_channels(folder / line["file"]).mean(0, dtype=np.float32)
-    return Clip(line["file"], line["kind"], samples, line["text"] or "", line.get("lang", "en"))
+    return Clip(
+        name=line["file"],
+        group=line["kind"],
+        samples=samples,
+        text=line["text"] or "",
+        language=line.get("lang", "en"),
+    )
 
 
 def read_channels(file: Path) -> Samples:
-    """`(channels, samples)` at 16 kHz."""
+    """The channels of a file at 16 kHz: `(channels, samples)`."""
     with av.open(str(file)) as container:
         stream = container.streams.audio[0]
         resampler = av.AudioResampler(format="fltp", layout=stream.layout, rate=SAMPLE_RATE)
@@ -69,36 +77,39 @@ def in_silence(clip: Clip, lead_s: float, tail_s: float) -> Clip:
     return replace(
         clip,
         samples=np.concatenate((lead, clip.samples, tail)),
-        said=tuple(said.shifted(len(lead) / SAMPLE_RATE) for said in clip.said),
+        utterances=tuple(each.shifted(len(lead) / SAMPLE_RATE) for each in clip.utterances),
         word_starts_s=tuple(start + len(lead) / SAMPLE_RATE for start in clip.word_starts_s),
     )
 
 
 def joined(name: str, clips: Sequence[Clip], gaps_s: Sequence[float]) -> Clip:
-    """Clips in a row with silence before each one: as many gaps as clips. Times are kept if all clips have them."""
+    """Join clips with silence before each one; there are as many gaps as clips.
+
+    Times are kept if all clips have them.
+    """
     parts: list[Samples] = []
-    said: list[Said] = []
+    utterances: list[ReferenceUtterance] = []
     starts: list[float] = []
     n_samples = 0
     for clip, gap_s in zip(clips, gaps_s, strict=True):
         parts += [np.zeros(round(gap_s * SAMPLE_RATE), np.float32), clip.samples]
         at_s = (n_samples + len(parts[-2])) / SAMPLE_RATE
-        said += (each.shifted(at_s) for each in clip.said)
+        utterances += (each.shifted(at_s) for each in clip.utterances)
         starts += (start + at_s for start in clip.word_starts_s)
         n_samples += len(parts[-2]) + len(parts[-1])
     groups = {clip.group for clip in clips}
     return Clip(
-        name,
-        groups.pop() if len(groups) == 1 else "mixed",
-        np.concatenate(parts),
-        " ".join(clip.text for clip in clips),
-        said=tuple(said) if all(clip.said for clip in clips) else (),
+        name=name,
+        group=groups.pop() if len(groups) == 1 else "mixed",
+        samples=np.concatenate(parts),
+        text=" ".join(clip.text for clip in clips),
+        utterances=tuple(utterances) if all(clip.utterances for clip in clips) else (),
         word_starts_s=tuple(starts) if all(clip.word_starts_s for clip in clips) else (),
     )
 
 
 def windows_of(clips: Iterable[Clip], r: random.Random, name: str, longest_s: tuple[float, float]) -> list[Clip]:
-    """All clips joined into windows, each filled up to a length drawn from the range; gaps of 0.1 to 1.5 s."""
+    """Join clips into windows, each up to a length drawn from the range, with gaps of 0.1 to 1.5 s."""
     windows: list[Clip] = []
     row: list[Clip] = []
     gaps: list[float] = []
@@ -123,7 +134,7 @@ def windows_of(clips: Iterable[Clip], r: random.Random, name: str, longest_s: tu
 
 
 def pieces(clip: Clip, r: random.Random, shortest_s: float, longest_s: float) -> list[Clip]:
-    """A clip without speech cut into pieces of lengths drawn from the range; what is left over is not used."""
+    """Cut a clip without speech into pieces of lengths drawn from the range. The rest is not used."""
     ends = [0]
     while ends[-1] < len(clip.samples):
         ends.append(ends[-1] + round(r.uniform(shortest_s, longest_s) * SAMPLE_RATE))

@@ -1,4 +1,4 @@
-"""The checkpoint in transformers: what the engine is compared with."""
+"""Runs a checkpoint in transformers, as the reference for the engine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,31 +9,34 @@ import torch
 from engine.api import SAMPLE_RATE
 from training.evaluation.clips import Clip
 
-SAID = {"language": "en", "task": "transcribe", "num_beams": 1, "do_sample": False}
+GENERATE_OPTIONS = {"language": "en", "task": "transcribe", "num_beams": 1, "do_sample": False}
+"""Options of `generate`: greedy decoding."""
 
 
 class Reference:
+    """A checkpoint in transformers."""
+
     def __init__(self, model: Path) -> None:
         from transformers import WhisperForConditionalGeneration, WhisperProcessor
 
-        keep_quiet()
+        silence_transformers()
         self._network: Any = WhisperForConditionalGeneration.from_pretrained(model, dtype=torch.float32)
         self._processor: Any = WhisperProcessor.from_pretrained(model)
 
     @torch.inference_mode()
     def texts(self, clips: Sequence[Clip]) -> list[str]:
-        """Greedily and without timestamps, as anybody would who has only the folder."""
+        """The texts of clips, decoded greedily and without timestamps, with nothing but the checkpoint folder."""
         features = self._processor(
             [clip.samples for clip in clips], sampling_rate=SAMPLE_RATE, return_tensors="pt"
         ).input_features
         texts: list[str] = self._processor.batch_decode(
-            self._network.generate(features, **SAID), skip_special_tokens=True
+            self._network.generate(features, **GENERATE_OPTIONS), skip_special_tokens=True
         )
         return texts
 
 
-def keep_quiet() -> None:
-    """No progress bars and no advice from transformers between our lines."""
+def silence_transformers() -> None:
+    """Switch off the progress bars and the warnings of transformers."""
     import transformers.utils.logging
 
     settings: Any = transformers.utils.logging

@@ -1,4 +1,4 @@
-"""What the evaluation asks: the engine, window by window, and the service around it, through the Python client."""
+"""What the evaluation measures: the engine, window by window, and the service around it, through the Python client."""
 
 import asyncio
 import dataclasses
@@ -21,35 +21,39 @@ from engine.engine import Engine
 from training.evaluation.clips import Clip
 
 N_THREADS = 2
+"""CPU threads of the engine."""
 BATCH = 16
+"""Windows that the engine encodes together."""
 AHEAD_S = 3600.0
-"""Audio goes in as fast as the service reads it."""
+"""How far audio may run ahead of the clock: an hour, so that the service takes it as fast as it can."""
 CHUNK_SAMPLES = SAMPLE_RATE // 5
-SERVED = DecodeOptions(language="en")
-"""How the service has a window decoded whose language it was told."""
+"""Samples in a chunk: 200 ms."""
+SERVICE_OPTIONS = DecodeOptions(language="en")
+"""The options with which the service decodes a window whose language is given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Heard:
-    """A clip and what the engine made of it."""
+class DecodedClip:
+    """A clip and the engine's result for it."""
 
     clip: Clip
     done: DoneEvent
 
     @property
     def text(self) -> str:
+        """The text of the whole clip."""
         return self.done.text
 
     @property
-    def gated_text(self) -> str:
-        """Without the segments that the service takes for silence."""
-        gate = SpeechFilter()
-        kept = [s.text for s in self.done.segments if gate.is_speech(s.text, s.no_speech_prob, s.avg_logprob)]
+    def filtered_text(self) -> str:
+        """The text without the segments that the service takes for silence."""
+        speech_filter = SpeechFilter()
+        kept = [s.text for s in self.done.segments if speech_filter.is_speech(s.text, s.no_speech_prob, s.avg_logprob)]
         return "".join(kept)
 
 
-class Listener:
-    """A running engine and a service on it. Made by `Listener.start`."""
+class Subject:
+    """A running engine and a running service on it, made by `Subject.start`."""
 
     def __init__(self, engine: Engine, url: str) -> None:
         self._engine = engine
@@ -59,6 +63,7 @@ class Listener:
     @classmethod
     @asynccontextmanager
     async def start(cls, model: str, audio_context: AudioContext = "auto") -> AsyncIterator[Self]:
+        """Run an engine and a service until the block is left."""
         config = EngineConfig(
             model=model,
             device="cpu",
@@ -79,58 +84,60 @@ class Listener:
                     server.stop()
                     await serving
 
-    async def hear(
-        self, clips: Sequence[Clip], options: DecodeOptions | Sequence[DecodeOptions] = SERVED
-    ) -> list[Heard]:
-        """Decode windows, in their order, many at a time.
+    async def transcribe(
+        self, clips: Sequence[Clip], options: DecodeOptions | Sequence[DecodeOptions] = SERVICE_OPTIONS
+    ) -> list[DecodedClip]:
+        """Decode clips as windows, many at a time. The results are in the order of the clips.
 
         Args:
-            options: of all, or one for each; a clip's own language takes the place of theirs.
+            clips: clips of at most 30 s.
+            options: the options of all clips, or of each. The language of a clip replaces theirs.
         """
-        # Windows of one length share a batch, which is as long as its longest.
+        # A batch is as long as its longest window, so windows of similar length are submitted together.
         order = sorted(range(len(clips)), key=lambda index: len(clips[index].samples))
         all_options = [options] * len(clips) if isinstance(options, DecodeOptions) else options
         each = [dataclasses.replace(own, language=clip.language) for clip, own in zip(clips, all_options, strict=True)]
         async with asyncio.TaskGroup() as tasks:
-            running = {index: tasks.create_task(self._hear(clips[index], each[index])) for index in order}
+            running = {index: tasks.create_task(self._decode(clips[index], each[index])) for index in order}
         return [running[index].result() for index in range(len(clips))]
 
-    async def _hear(self, clip: Clip, options: DecodeOptions) -> Heard:
+    async def _decode(self, clip: Clip, options: DecodeOptions) -> DecodedClip:
         async with (
             self._room,
             self._engine.submit(Window(samples=clip.samples, session=clip.name, options=options)) as events,
         ):
             async for event in events:
                 if isinstance(event, DoneEvent):
-                    return Heard(clip, event)
+                    return DecodedClip(clip, event)
         raise AssertionError("a window ended without its last event")
 
     async def stream(
-        self, channels: Samples, language: str = "en", interims_at: float | None = None
+        self, channels: Samples, language: str = "en", interims_speed: float | None = None
     ) -> list[tutti.Utterance]:
-        """The utterances of a recording, `(channels, samples)`, streamed as fast as the service reads.
+        """Stream a recording to the service and return its utterances.
 
         Args:
-            interims_at: ask for interims, and stream at so many times real time. Without, the text does not depend on
-                how fast the machine is.
+            channels: `(channels, samples)` at 16 kHz. language: the language of the recording. interims_speed: request
+            interims, and stream at this multiple of real time. Without it, audio is sent as fast
+                as the service reads, and the text does not depend on the speed of the machine.
         """
         chunk_s = CHUNK_SAMPLES / SAMPLE_RATE
         pcm = (np.clip(channels.T, -1, 1) * 32767).astype("<i2")
 
         async def chunks() -> AsyncIterator[bytes]:
-            began = time.monotonic()
+            started_at = time.monotonic()
             for number, start in enumerate(range(0, len(pcm), CHUNK_SAMPLES)):
-                if interims_at:
-                    await asyncio.sleep(began + number * chunk_s / interims_at - time.monotonic())
+                if interims_speed:
+                    await asyncio.sleep(started_at + number * chunk_s / interims_speed - time.monotonic())
                 yield pcm[start : start + CHUNK_SAMPLES].tobytes()
 
         async with tutti.connect(
-            self._url, channels=len(channels), language=language, interim=bool(interims_at), proxy=None
+            self._url, channels=len(channels), language=language, interim=bool(interims_speed), proxy=None
         ) as session:
             return [event async for event in session.stream(chunks()) if isinstance(event, tutti.Utterance)]
 
 
 def text_of(utterances: Sequence[tutti.Utterance], channel: int | None = None) -> str:
-    """The texts of one channel, or of all, in the order in which they were spoken."""
+    """The text of one channel, or of all channels, in the order of speech."""
     chosen = [each for each in utterances if channel in (None, each.channel)]
     return " ".join(each.text.strip() for each in sorted(chosen, key=lambda each: each.start_s) if each.text)

@@ -1,4 +1,4 @@
-"""How true the times are: of segments, as the engine gives them, and of words, as transformers finds them."""
+"""Measures the errors of times: of segments from the engine, and of words from transformers."""
 
 import itertools
 import random
@@ -9,43 +9,46 @@ from typing import Any
 from benchmarks.scoring import matches, percentile, words
 from engine.api import SAMPLE_RATE, Segment
 from training.evaluation.bench import SEED, Bench
-from training.evaluation.card import Row
+from training.evaluation.card import Row, make_row
 from training.evaluation.clips import Clip, windows_of
 from training.evaluation.held_out import VOICES, own_sentences
-from training.evaluation.reference import keep_quiet
+from training.evaluation.reference import silence_transformers
 
 WINDOW_S = (8.0, 30.0)
+"""Shortest and longest window of joined sentences, in seconds."""
 ROUNDS = 3
-"""How often the sentences are joined into windows, each time by other voices."""
+"""How often the sentences are joined into windows, each time with other voices."""
 WORD_VOICES = (("en-us", 175, 50), ("en", 160, 50), ("en-us+f3", 190, 60), ("en-us+m3", 140, 45), ("en-us+m7", 220, 50))
-"""espeak-ng's voice, rate and pitch."""
+"""Voices of espeak-ng, each with rate and pitch, for word times."""
 WORD_SENTENCES_EACH = 12
+"""Sentences of each of these voices."""
 JOINED_S = (12.0, 25.0)
+"""Shortest and longest window of sentences with known word starts, in seconds."""
 
 
 async def segments(bench: Bench) -> list[Row]:
-    """Sentences joined into windows: each one's start and end against the segment that begins or ends with it."""
+    """Compare the start and end of joined sentences with the segments that begin or end with them."""
     part = "Segment times"
-    heard = await bench.listener.hear(joined_windows(bench))
+    decoded = await bench.subject.transcribe(joined_windows(bench))
     starts: list[float] = []
     ends: list[float] = []
     n_sentences = 0
-    for each in heard:
+    for each in decoded:
         found_starts, found_ends = segment_errors(each.clip, each.done.segments)
         starts += found_starts
         ends += found_ends
-        n_sentences += len(each.clip.said)
-    of = f"{len(heard)} windows, {n_sentences} sentences"
+        n_sentences += len(each.clip.utterances)
+    of = f"{len(decoded)} windows, {n_sentences} sentences"
     share = (len(starts) + len(ends)) / (2 * n_sentences) if n_sentences else None
     return [
         *_error_rows(part, "start", starts, 0.15, of),
         *_error_rows(part, "end", ends, 0.15, of),
-        Row(part, "starts and ends that a segment marks", share, "%", of=of),
+        make_row(part, "starts and ends that a segment marks", share, "%", of=of),
     ]
 
 
 def joined_windows(bench: Bench) -> list[Clip]:
-    """All voices in turn, so that a window holds several."""
+    """Windows of sentences by all voices in turn, so that a window holds several voices."""
     if not bench.voices:
         return []
     r = random.Random(SEED)
@@ -59,14 +62,17 @@ def joined_windows(bench: Bench) -> list[Clip]:
 
 
 def segment_errors(clip: Clip, found: Sequence[Segment]) -> tuple[list[float], list[float]]:
-    """Errors in seconds, late is positive: of the sentences that a segment begins with, and of those one ends with."""
-    sentence_of = [index for index, said in enumerate(clip.said) for _ in words(said.text)]
+    """Errors of the starts and of the ends of sentences in seconds; late is positive.
+
+    A start is measured if a segment begins with the sentence, and an end if a segment ends with it.
+    """
+    sentence_of = [index for index, each in enumerate(clip.utterances) for _ in words(each.text)]
     segment_of = [index for index, segment in enumerate(found) for _ in words(segment.text)]
-    reference = [word for said in clip.said for word in words(said.text)]
-    heard = [word for segment in found for word in words(segment.text)]
+    reference = [word for each in clip.utterances for word in words(each.text)]
+    decoded = [word for segment in found for word in words(segment.text)]
     in_segment: dict[int, list[int]] = {}
     of_sentence: dict[int, list[int]] = {}
-    for reference_index, heard_index in matches(reference, heard).items():
+    for reference_index, heard_index in matches(reference, decoded).items():
         sentence, segment = sentence_of[reference_index], segment_of[heard_index]
         in_segment.setdefault(segment, []).append(sentence)
         of_sentence.setdefault(sentence, []).append(segment)
@@ -75,14 +81,14 @@ def segment_errors(clip: Clip, found: Sequence[Segment]) -> tuple[list[float], l
     for sentence, its_segments in of_sentence.items():
         first, last = min(its_segments), max(its_segments)
         if min(in_segment[first]) == sentence:
-            starts.append(found[first].start_s - clip.said[sentence].start_s)
+            starts.append(found[first].start_s - clip.utterances[sentence].start_s)
         if max(in_segment[last]) == sentence:
-            ends.append(found[last].end_s - clip.said[sentence].end_s)
+            ends.append(found[last].end_s - clip.utterances[sentence].end_s)
     return starts, ends
 
 
 async def word_times(bench: Bench) -> list[Row]:
-    """Starts of words that were heard right, from `return_timestamps="word"` of transformers."""
+    """Measure the starts of correct words, from `return_timestamps="word"` of transformers."""
     part = "Word times (transformers)"
     single, joined = timed_clips(bench)
     rows: list[Row] = []
@@ -97,15 +103,15 @@ async def word_times(bench: Bench) -> list[Row]:
     return [
         *_error_rows(part, "start", every, 0.12, of),
         *rows,
-        Row(part, "start, median with its sign (late is positive)", late, "s", of=of),
+        make_row(part, "start, median with its sign (late is positive)", late, "s", of=of),
     ]
 
 
 def timed_clips(bench: Bench) -> tuple[list[Clip], list[Clip]]:
-    """Sentences whose word starts espeak-ng tells, alone and joined into windows."""
+    """Sentences with word starts known from espeak-ng, alone and joined into windows."""
     if not bench.voices:
         return [], []
-    # The other half is what training.alignment chooses the heads by.
+    # training.alignment chooses the heads on the other half.
     texts, r = own_sentences()[1::2], random.Random(SEED)
     chosen = [
         [texts[(index * WORD_SENTENCES_EACH + i) % len(texts)] for i in range(WORD_SENTENCES_EACH)]
@@ -118,14 +124,14 @@ def timed_clips(bench: Bench) -> tuple[list[Clip], list[Clip]]:
 
 
 def word_errors_s(model: Path, clips: Sequence[Clip]) -> tuple[list[float], int]:
-    """Errors of word starts in seconds, late is positive, and how many words there are."""
+    """Errors of word starts in seconds (late is positive), and the number of words."""
     errors: list[float] = []
     n_words = 0
     for clip, chunks in zip(clips, _timed_words(model, clips), strict=True):
         reference = ["".join(words(word)) for word in clip.text.split()]
-        heard = ["".join(words(chunk["text"])) for chunk in chunks]
+        decoded = ["".join(words(chunk["text"])) for chunk in chunks]
         n_words += len(reference)
-        for index, other in matches(reference, heard).items():
+        for index, other in matches(reference, decoded).items():
             start_s = chunks[other]["timestamp"][0]
             if start_s is not None:
                 errors.append(start_s - clip.word_starts_s[index])
@@ -137,7 +143,7 @@ def _timed_words(model: Path, clips: Sequence[Clip]) -> list[list[dict[str, Any]
         return []
     from transformers import pipeline
 
-    keep_quiet()
+    silence_transformers()
     recogniser: Any = pipeline("automatic-speech-recognition", model=str(model), dtype="float32", device="cpu")
     options = {"language": "en", "task": "transcribe"}
     return [
@@ -156,4 +162,4 @@ def _error_rows(part: str, what: str, errors: Sequence[float], target: float, of
 
 
 def _row(part: str, what: str, errors: Sequence[float], percent: float, target: float | None, of: str) -> Row:
-    return Row(part, what, percentile([abs(error) for error in errors], percent), "s", target, of=of)
+    return make_row(part, what, percentile([abs(error) for error in errors], percent), "s", target, of=of)

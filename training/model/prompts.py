@@ -147,7 +147,7 @@ class PromptPlanner(CopyPlanner):
         return self._shortened(words, [self.marks[0]])
 
     def _mentioned(self, own: list[list[int]]) -> list[int]:
-        """Sentences that zeros says here, with the words in them."""
+        """A prompt of sentences that are not in the window, with these words put into them."""
         sentences = []
         for word in own or [[]]:
             other = self.r.choice(self._chunk())
@@ -204,7 +204,7 @@ class PromptPlanner(CopyPlanner):
 
 
 class SilentPlanner(PromptPlanner):
-    """Among the windows are some in which zeros speaks, most of them behind a prompt: it must not be read out."""
+    """Plans some windows without speech, most of them with a prompt, so that the decoder does not write its prompt."""
 
     def window(self, seconds: float, n_tokens: int, long_prompts: bool) -> Window:
         """Plan a window, late in the schedule sometimes one without speech."""

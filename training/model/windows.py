@@ -5,7 +5,7 @@ Plain Python and numpy, run in processes; `training.model.frontend` makes the au
 
 import itertools
 import random
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -63,13 +63,12 @@ class Window(NamedTuple):
     has_speech: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class WindowContent:
     """What a window holds so far."""
 
     audio_s: float
     """Length of the audio before the padding."""
-    _: KW_ONLY
     placed: list[PlacedSentence] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
     classes: list[NDArray[np.int8]] = field(default_factory=list)
@@ -201,7 +200,7 @@ class Planner:
         # The rest of the window after this is padding.
         audio_s = seconds if r.random() < 0.65 else max(1.0, seconds * r.uniform(0.1, 1.0))
         cuts = r.random() < CUT_SHARE
-        content = WindowContent(audio_s)
+        content = WindowContent(audio_s=audio_s)
         at_s, tries = self._lead(audio_s), 0
         while tries < MAX_TRIES:
             sentence = chunk[index % len(chunk)]
@@ -310,7 +309,7 @@ class Planner:
         return tokens
 
     def _glossary(self, sentences: list[BankSentence]) -> list[int]:
-        """A prompt like a user's list of names and terms: rare words of the window, and others that it does not hold."""
+        """A prompt like a user's list of names and terms: rare words of the window, and other words."""
         own = [word for sentence in sentences for word in self._rare_words(sentence)]
         other = [word for sentence in self.r.sample(self._chunk(), 2) for word in self._rare_words(sentence)]
         chosen = self.r.sample(own, min(3, len(own))) + self.r.sample(other, min(3, len(other)))

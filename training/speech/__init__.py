@@ -1,1 +1,1 @@
-"""The speech to train on: `python -m training.speech`."""
+"""Makes the speech to train on: `python -m training.speech`."""

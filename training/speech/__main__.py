@@ -1,4 +1,4 @@
-"""`python -m training.speech`."""
+"""Runs the command `python -m training.speech`."""
 
 from training.speech.production import main
 

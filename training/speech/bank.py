@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def resample(audio: Tensor, sample_rate: int) -> Tensor:
-    """Resample to 16 kHz in the frequency domain, padded to few different lengths, since each length keeps a workspace."""
+    """Resample to 16 kHz in the frequency domain, padded to one of few lengths, as each length keeps a workspace."""
     divisor = math.gcd(sample_rate, SAMPLE_RATE)
     up, down = SAMPLE_RATE // divisor, sample_rate // divisor
     blocks = 1024 << (-(-len(audio) // (down * 1024)) - 1).bit_length()

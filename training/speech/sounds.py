@@ -1,6 +1,6 @@
-"""Sounds that are no speech: music, tones, hum, clatter, clicks and calls, made up at random.
+"""Makes random sounds that are not speech: music, tones, hum, clatter, clicks, calls and noise.
 
-They stand behind speech, and alone in windows in which nothing is said.
+They lie under speech, and alone in windows without speech.
 """
 
 import math
@@ -14,7 +14,7 @@ KINDS = ("music", "melody", "tones", "hum", "clatter", "clicks", "calls", "noise
 
 
 class Random:
-    """Chance, for tensors on a device and for plain numbers: asking a device for single numbers would be slow."""
+    """Random tensors on a device, and random plain numbers, because drawing single numbers on a device is slow."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self.device = device
@@ -94,7 +94,7 @@ def _sequence(n_samples: int, random: Random, is_melody: bool) -> Tensor:
 
 
 def _music(n_samples: int, random: Random) -> Tensor:
-    """Chords under a tune, now and then with a drum."""
+    """Chords under a melody, sometimes with a drum."""
     sound = _sequence(n_samples, random, is_melody=False)
     sound = sound / sound.std().clamp_min(1e-6) + _between(random, 0.3, 1.2) * _melody(n_samples, random)
     if _between(random, 0, 1) < 0.5:
@@ -109,7 +109,7 @@ def _melody(n_samples: int, random: Random) -> Tensor:
 
 
 def _tones(n_samples: int, random: Random) -> Tensor:
-    """Dial, busy and ringing tones, beeps, touch tones."""
+    """Dial tones, busy tones, ringing tones, beeps and touch tones."""
     t = _time(n_samples, random)
     pairs = (
         (350, 440),
@@ -132,7 +132,7 @@ def _tones(n_samples: int, random: Random) -> Tensor:
 
 
 def _hum(n_samples: int, random: Random) -> Tensor:
-    """Mains hum, engines and fans: low harmonics, with some noise."""
+    """Mains hum, engines and fans: low harmonics and some noise."""
     t = _time(n_samples, random)
     u = _between(random, 0, 1)
     base_hz = 50.0 if u < 0.35 else 60.0 if u < 0.6 else _between(random, 30, 220)
@@ -149,7 +149,7 @@ def _events(n_samples: int, random: Random, per_s: float) -> list[int]:
 
 
 def _clatter(n_samples: int, random: Random) -> Tensor:
-    """Dishes and tools: struck things ring at a few frequencies that are no harmonics."""
+    """Dishes and tools: struck objects ring at a few frequencies that are not harmonics."""
     sound = 0.02 * _coloured(n_samples, random, _between(random, 0, 0.8))
     for start in _events(n_samples, random, _between(random, 0.5, 6)):
         n = min(n_samples - start, int(SAMPLE_RATE * 0.4))
@@ -165,11 +165,11 @@ def _clatter(n_samples: int, random: Random) -> Tensor:
 
 
 def _clicks(n_samples: int, random: Random) -> Tensor:
-    """Keyboards, castanets, knocking: short bursts, even or at random."""
+    """Keyboards, castanets, knocking: short bursts at even or random times."""
     sound = torch.zeros(n_samples, device=random.device)
     if _between(random, 0, 1) < 0.5:
-        starts = range(
-            int(_between(random, 0, 8000)), n_samples, max(800, int(SAMPLE_RATE * _between(random, 0.08, 1.0)))
+        starts = list(
+            range(int(_between(random, 0, 8000)), n_samples, max(800, int(SAMPLE_RATE * _between(random, 0.08, 1.0))))
         )
     else:
         starts = _events(n_samples, random, _between(random, 0.5, 10))
@@ -185,7 +185,7 @@ def _clicks(n_samples: int, random: Random) -> Tensor:
 
 
 def _calls(n_samples: int, random: Random) -> Tensor:
-    """Birds, sheep, dogs, sirens: glides and trembling voices."""
+    """Birds, sheep, dogs and sirens: gliding and trembling tones."""
     sound = 0.01 * _coloured(n_samples, random, 0.5)
     low = math.log(_between(random, 150, 2500))
     tremble_hz, tremble = _between(random, 4, 30), _between(random, 0, 0.9)
@@ -208,10 +208,10 @@ def _calls(n_samples: int, random: Random) -> Tensor:
 
 
 def _coloured(n_samples: int, random: Random, slope: float) -> Tensor:
-    """Noise whose amplitude falls with frequency to the power of `slope`: 0 white, 0.5 pink, 1 brown."""
+    """Noise whose amplitude falls with frequency to the power of `slope`: 0 is white, 0.5 pink, 1 brown."""
     spectrum = torch.fft.rfft(torch.randn(n_samples, generator=random.generator, device=random.device))
     frequency = torch.linspace(1e-3, 1, len(spectrum), device=random.device).clamp_min(0.005)
-    noise = torch.fft.irfft(spectrum * frequency**-slope, n_samples)
+    noise: Tensor = torch.fft.irfft(spectrum * frequency**-slope, n_samples)
     return noise / noise.std()
 
 

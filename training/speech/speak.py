@@ -1,6 +1,7 @@
-"""Speaks sentences in a process of its own, which starts with the synthesisers' libraries and from the same state.
+"""Speaks sentences in a process of its own, which starts with the synthesisers' libraries and always in the same state.
 
-espeak-ng's voice depends a little on all that it said before: the same jobs in a new process give the same samples.
+The output of espeak-ng depends a little on everything it has spoken before. Equal jobs in a new process give equal
+samples.
 """
 
 import ctypes
@@ -17,8 +18,11 @@ from training.speech import voices
 from training.speech.production import Speakers
 
 TIMEOUT_S = 600.0
-RATES, PITCHES = (140, 160, 175, 190), (35, 50, 65)
-"""Of a voice of espeak-ng named by itself, where a job names none."""
+"""Longest time of the process, in seconds."""
+RATES = (140, 160, 175, 190)
+"""Rates of an espeak-ng voice, in words per minute, if a job names none."""
+PITCHES = (35, 50, 65)
+"""Pitches of an espeak-ng voice, from 0 to 99, if a job names none."""
 
 
 class Job(NamedTuple):
@@ -26,20 +30,22 @@ class Job(NamedTuple):
 
     texts: list[str]
     voice: str
-    """`espeak:` and espeak-ng's name for it, or what `Speakers.say` knows: then rate and pitch are as in training."""
+    """`espeak:` and a voice of espeak-ng; or a voice of `Speakers.speak`, with rate and pitch as in training."""
     rate: int | None = None
     pitch: int | None = None
 
 
-Said = list[voices.Utterance | None]
+Utterances = list[voices.Utterance | None]
+"""The audio of each sentence; `None` if the synthesiser failed."""
 
 
 def has_synthesisers(root: Path) -> bool:
+    """Whether synthesisers.sh has made this folder."""
     return (root / voices.LIBRARIES / "libespeak-ng.so.1").exists()
 
 
-def say(root: Path, seed: int, jobs: Sequence[Job]) -> list[Said]:
-    """What every job's sentences sound like; None for one that a synthesiser failed at."""
+def speak(root: Path, seed: int, jobs: Sequence[Job]) -> list[Utterances]:
+    """Speak the sentences of every job."""
     libraries = [str((root / voices.LIBRARIES).resolve()), os.environ.get("LD_LIBRARY_PATH", "")]
     run = subprocess.run(
         [sys.executable, "-m", "training.speech.speak"],
@@ -49,31 +55,32 @@ def say(root: Path, seed: int, jobs: Sequence[Job]) -> list[Said]:
         timeout=TIMEOUT_S,
         check=True,
     )
-    said: list[Said] = [
+    spoken: list[Utterances] = [
         [each if each is None else voices.Utterance(*each) for each in some] for some in pickle.loads(run.stdout)
     ]
-    return said
+    return spoken
 
 
-def _say(speakers: Speakers, seed: int, job: Job) -> Said:
+def _speak(speakers: Speakers, seed: int, job: Job) -> Utterances:
     r = random.Random(f"{seed} {job.voice} {job.texts[:1]}")
-    # espeak-ng and flite draw from the C library's random numbers.
+    # espeak-ng and flite use the random numbers of the C library.
     ctypes.CDLL(None).srand(seed)
     if not job.voice.startswith("espeak:"):
-        return speakers.say(r, job.voice, job.texts)
+        return speakers.speak(r, job.voice, job.texts)
     rate, pitch = job.rate or r.choice(RATES), job.pitch or r.choice(PITCHES)
     return [speakers.espeak(text, job.voice.removeprefix("espeak:"), rate, pitch) for text in job.texts]
 
 
 def main() -> None:
+    """Speak the jobs that arrive on standard input, pickled, and write the audio to standard output."""
     root, seed, jobs = pickle.load(sys.stdin.buffer)
-    # What the libraries print must not come between.
+    # Standard output carries the audio alone: what libraries print goes to standard error.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     speakers = Speakers(root)
-    said = [[each and tuple(each) for each in _say(speakers, seed, Job(*job))] for job in jobs]
+    spoken = [[each and tuple(each) for each in _speak(speakers, seed, Job(*job))] for job in jobs]
     with out:
-        pickle.dump(said, out)
+        pickle.dump(spoken, out)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Debian's speech synthesisers: espeak-ng and flite in this process (ctypes), festival in batches.
 
-`root` is a folder that the packages were unpacked into, or `/` where they are installed. The process must start with
-the folder's libraries in LD_LIBRARY_PATH. Audio is mono int16.
+`root` is a folder into which the packages were unpacked, or `/` if they are installed. The process must start with the
+libraries of this folder in LD_LIBRARY_PATH. Audio is mono int16.
 """
 
 import ctypes
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 Samples = NDArray[np.int16]
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
+"""Folder of the libraries inside `root`."""
 
 ESPEAK_ACCENTS = (
     ["en-us"] * 6 + ["en"] * 4 + ["en-gb-x-rp"] * 3 + ["en-gb-scotland", "en-gb-x-gbclan", "en-us-nyc", "en-029"]
 )
-"""As often as they stand here; "en" is the British voice."""
+"""Accents of espeak-ng, each as often as it is drawn. "en" is the British voice."""
 ESPEAK_HELD_OUT = ["belinda", "iven", "Mike", "m6", "Andrea"]
-"""Variants never trained on."""
+"""Variants of espeak-ng that are never trained on."""
 ESPEAK_VARIANTS = (
     "f1 f2 f3 f4 f5 m1 m2 m3 m4 m5 m7 m8 Alex Alicia Andy Annie Denis Diogo Gene Gene2 Henrique Hugo Jacky Lee "
     "Marco Mario Michael Nguyen RicishayMax Storm Tweaky adam anika announcer antonio aunty benjamin boris caleb "
@@ -31,19 +32,22 @@ ESPEAK_VARIANTS = (
     "travis victor whisper zac"
 ).split()
 ESPEAK_WEIGHTS = {"": 16.0} | {name: 4.0 if len(name) == 2 and name[0] in "fm" else 1.0 for name in ESPEAK_VARIANTS}
-"""The plain voice and the numbered ones are what people use."""
+"""Weights of the variants. People use mostly the plain voice and the numbered ones."""
 
 FLITE_PITCH_HZ = {"kal": 95.0, "kal16": 95.0, "slt": 172.0, "rms": 105.0, "awb": 130.0}
+"""The voices of flite and their mean pitch in Hz."""
 FESTIVAL_VOICES = ["ked_diphone", "cmu_us_slt_arctic_hts"]
 FESTIVAL_HELD_OUT = "kal_diphone"
-"""Never trained on; its speaker is that of flite's kal."""
+"""A voice that is never trained on. Its speaker is that of flite's kal."""
 
 
 class Utterance(NamedTuple):
+    """The audio of a sentence."""
+
     samples: Samples
     sample_rate: int
     word_starts: list[int] | None = None
-    """Samples, one for each word of the text; espeak-ng alone says them."""
+    """First sample of each word of the text. Only espeak-ng reports them."""
 
 
 class _EspeakEvent(ctypes.Structure):
@@ -63,6 +67,8 @@ _ESPEAK_WORD = 1
 
 
 class Espeak:
+    """espeak-ng as a library."""
+
     def __init__(self, root: Path) -> None:
         folder = root / LIBRARIES
         self.lib = ctypes.CDLL(str(folder / "libespeak-ng.so.1"))
@@ -85,7 +91,7 @@ class Espeak:
                 index += 1
             return 0
 
-        self._receive = callback(receive)  # kept alive: espeak-ng holds only a pointer
+        self._receive = callback(receive)  # kept here because espeak-ng holds only a pointer to it
         synchronous = 2
         self.sample_rate = self.lib.espeak_Initialize(synchronous, 2000, str(folder).encode(), 0)
         if self.sample_rate <= 0:
@@ -122,9 +128,10 @@ class Espeak:
         return Utterance(samples, self.sample_rate, self._word_starts(text))
 
     def _word_starts(self, text: str) -> list[int] | None:
-        """espeak-ng tells where in the text a word begins, and may join or split words: all must be found."""
+        """The first sample of each word; `None` unless espeak-ng reported every word, as it may join or split words."""
         at = dict(reversed(self.words))
-        starts, position = [], 0
+        starts: list[int] = []
+        position = 0
         for word in text.split():
             position = text.index(word, position)
             start = at.get(position, at.get(position + 1))
@@ -150,6 +157,8 @@ class _Voice(ctypes.Structure):
 
 
 class Flite:
+    """flite as a library."""
+
     def __init__(self, root: Path) -> None:
         folder = root / LIBRARIES
         for name in ("libflite.so.1", "libflite_usenglish.so.1", "libflite_cmulex.so.1"):
@@ -181,8 +190,8 @@ class Flite:
 
 
 def festival(root: Path, texts: list[str], voice: str, stretch: float = 1.0) -> list[Utterance | None]:
-    """One festival process for many sentences; None where it failed."""
-    share = Path("/usr/share/festival")  # compiled in
+    """Speak sentences in one festival process. A sentence that failed is `None`."""
+    share = Path("/usr/share/festival")  # this path is compiled into festival
     if not share.exists():
         share.symlink_to((root / "usr/share/festival").resolve())
     with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +217,7 @@ def _read_wave(file: Path) -> Utterance | None:
 
 
 def trimmed(utterance: Utterance, threshold: float = 0.01, keep_s: float = 0.02) -> Utterance:
-    """Without the quiet before and after, so that an utterance's times are those of speech."""
+    """The utterance without the silence before and after its speech."""
     samples, sample_rate, word_starts = utterance
     loudness = np.abs(samples.astype(np.int32))
     loud = np.flatnonzero(loudness > max(30, int(threshold * loudness.max()))) if len(samples) else samples

@@ -1,1 +1,1 @@
-"""The sentences to train on: `python -m training.text`."""
+"""Makes the sentences to train on: `python -m training.text`."""

@@ -1,4 +1,4 @@
-"""`python -m training.text`."""
+"""Runs the command `python -m training.text`."""
 
 from training.text.corpus import main
 

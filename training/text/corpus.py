@@ -1,19 +1,22 @@
-"""English sentences to train on: WordNet, public-domain texts, the Python documentation and our own grammar.
+"""Makes English sentences from WordNet, public-domain texts, the Python documentation and the grammar of this project.
 
-One sentence a line, written the way it is said: American spelling, numbers in words, a full stop at the end. Sentences
-equal or close to those of the evaluation audio are left out. `python -m training.text --help` says what it reads.
+Each line holds one sentence, written as it is spoken: American spelling, numbers in words, a full stop at the end.
+Sentences equal or close to those of the evaluation audio are left out.
 """
 
 import argparse
 import gzip
 import html
+import itertools
 import json
 import logging
 import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from training.text import numbers
 from training.text.templates import Grammar
@@ -21,9 +24,9 @@ from training.text.templates import Grammar
 logger = logging.getLogger(__name__)
 
 NAMED_SENTENCES = Path(__file__).parent / "named_sentences.tsv"
-"""Sentences with rare names, and the names: what `training.evaluation.agreement` measures prompts with."""
+"""Sentences with rare names, and the names. `training.evaluation.agreement` measures prompts with them."""
 HELD_OUT_EVERY = 100
-"""One sentence of so many is kept for testing."""
+"""One sentence in this many is kept for testing."""
 
 _PLAIN = str.maketrans(
     {"’": "'", "‘": "'", "“": '"', "”": '"', "—": ", ", "–": ", ", "…": ".", "\u00a0": " ", "`": "'"}
@@ -60,11 +63,11 @@ PREPOSITIONS = [
 
 
 class Words:
-    """Which spellings are words, how common they are, and which are the American ones."""
+    """Knows which spellings are words, how common they are, and their American spelling."""
 
     def __init__(self, scowl: Path) -> None:
         self.rank: dict[str, int] = {}
-        """Size of the smallest word list that holds the word: 10 is the commonest."""
+        """By word, the size of the smallest word list that holds it. The most common words have 10."""
         self.names: list[str] = []
         british: set[str] = set()
         for file in sorted(
@@ -90,13 +93,14 @@ class Words:
             self.rank.setdefault(word, 20)
 
     def knows(self, word: str) -> bool:
+        """Whether this is a word, or a compound of words."""
         word = word.removesuffix("'s").rstrip("'")
         if "-" in word:
             return all(self.knows(part) for part in word.split("-"))
         return word in self.rank or word.lower() in self.rank
 
     def _american(self, word: str) -> str | None:
-        """Rules for the regular differences; a guess counts only if it is a word."""
+        """The American spelling by the regular differences. A guess counts only if it is a word."""
         for pattern, to in (
             ("our", "or"), ("isation", "ization"), ("ise", "ize"), ("ising", "izing"), ("isa", "iza"), ("yse", "yze"),
             ("ysing", "yzing"), ("tre", "ter"), ("bre", "ber"), ("lling", "ling"), ("lled", "led"), ("ller", "ler"),
@@ -111,21 +115,22 @@ class Words:
 
 
 def normal(sentence: str) -> tuple[str, ...]:
-    """Its words, for comparing sentences."""
+    """The words of a sentence, for comparison."""
     return tuple(re.sub(r"[^a-z0-9' ]", " ", sentence.lower()).split())
 
 
-class Kept:
-    """Remembers what was taken, and refuses repetitions and whatever is close to an evaluation sentence."""
+class SentenceFilter:
+    """Remembers the sentences it accepted, and refuses repetitions and sentences close to those of the evaluation."""
 
     def __init__(self, excluded: Iterable[str]) -> None:
         self.seen: set[tuple[str, ...]] = {normal(sentence) for sentence in excluded}
         self._by_pair: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
         for words in self.seen:
-            for pair in zip(words, words[1:], strict=False):
+            for pair in itertools.pairwise(words):
                 self._by_pair[pair].append(frozenset(words))
 
-    def take(self, sentence: str) -> bool:
+    def add(self, sentence: str) -> bool:
+        """Accept a sentence. Returns whether it was accepted."""
         words = normal(sentence)
         if words in self.seen or self._is_close(words):
             return False
@@ -136,7 +141,7 @@ class Kept:
         if len(words) < 3:
             return False
         own = frozenset(words)
-        for pair in zip(words, words[1:], strict=False):
+        for pair in itertools.pairwise(words):
             for other in self._by_pair.get(pair, ()):
                 if len(own & other) >= 0.7 * len(own | other):
                     return True
@@ -144,7 +149,10 @@ class Kept:
 
 
 def clean(sentence: str, words: Words, shortest: int = 3, longest: int = 28) -> str | None:
-    """A sentence of somebody else in this project's style; None if some of it cannot be said or is no word."""
+    """Rewrite a sentence from another source in the style of this project.
+
+    Returns `None` if some of it cannot be spoken or is not a word.
+    """
     s = sentence.translate(_PLAIN)
     s = s.replace("--", ", ").replace(";", ",").replace("...", ".")
     s = re.sub(r"\([^)]*\)|\[[^]]*\]|\{|\}", " ", s)
@@ -162,19 +170,19 @@ def clean(sentence: str, words: Words, shortest: int = 3, longest: int = 28) -> 
     parts = s.split()
     if not shortest <= len(parts) <= longest:
         return None
-    said: list[str] = []
+    spoken: list[str] = []
     for part in parts:
         match = re.fullmatch(r"(.*?)([.,?!]*)", part)
         assert match
         core, mark = match[1], match[2]
         if core in _TITLES:
-            said.append(_TITLES[core] + ("" if mark == "." and part is not parts[-1] else mark))
+            spoken.append(_TITLES[core] + ("" if mark == "." and part is not parts[-1] else mark))
             continue
         if re.search(r"\d", core):
             in_words = numbers.in_words(core)
             if in_words is None:
                 return None
-            said.append(in_words + mark)
+            spoken.append(in_words + mark)
             continue
         if (
             not _WORD.fullmatch(core)
@@ -184,12 +192,13 @@ def clean(sentence: str, words: Words, shortest: int = 3, longest: int = 28) -> 
             return None
         if (american := words.american.get(core.lower())) is not None:
             core = american.capitalize() if core[0].isupper() else american
-        said.append(core.replace("!", "") + mark.replace("!", "."))
-    joined = " ".join(said).replace("!", ".")
+        spoken.append(core.replace("!", "") + mark.replace("!", "."))
+    joined = " ".join(spoken).replace("!", ".")
     return joined[0].upper() + joined[1:]
 
 
 def split_sentences(paragraph: str) -> list[str]:
+    """The sentences of a paragraph."""
     paragraph = re.sub(r"\b(Mr|Mrs|Dr|St)\.", r"\1", " ".join(paragraph.split()))
     return re.split(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(]?[A-Z])", paragraph)
 
@@ -199,7 +208,7 @@ def _dictionary(texts: Path, name: str) -> str:
 
 
 def wordnet(texts: Path, words: Words) -> tuple[list[str], list[str], dict[str, list[str]]]:
-    """Its examples, its definitions of the commoner words, and the commoner words by part of speech."""
+    """WordNet's examples, its definitions of the more common words, and these words by part of speech."""
     source = re.sub(r"\[(?:syn|ant|also)[^\]]*\]", "", _dictionary(texts, "wn")).replace("{", "").replace("}", "")
     examples, definitions = [], []
     by_class: dict[str, list[str]] = defaultdict(list)
@@ -209,8 +218,8 @@ def wordnet(texts: Path, words: Words) -> tuple[list[str], list[str], dict[str, 
         if rank <= 40 and head.isalpha() and head.islower() and len(head) > 2:
             for word_class in dict.fromkeys(re.findall(r"^\s+(n|v|adj|adv)\b", body, flags=re.M)):
                 by_class[word_class].append(head)
-        for sense in re.split(r"\n\s+(?:n |v |adj |adv )?(?:\d+)?:\s", "\n" + body)[1:]:
-            sense = " ".join(sense.split())
+        for part in re.split(r"\n\s+(?:n |v |adj |adv )?(?:\d+)?:\s", "\n" + body)[1:]:
+            sense = " ".join(part.split())
             examples += re.findall(r'"([^"]{8,200})"', sense)
             definition = re.split(r';?\s*"', sense)[0].split(";")[0].strip(" :,")
             if definition and rank <= 60:
@@ -219,7 +228,7 @@ def wordnet(texts: Path, words: Words) -> tuple[list[str], list[str], dict[str, 
 
 
 def rare_words(texts: Path, words: Words, excluded: Iterable[str]) -> tuple[list[str], list[str]]:
-    """WordNet's single words that are in no list of the commoner ones: terms, and proper names."""
+    """WordNet's single words that are in no list of common words: terms, and proper names."""
     unwanted = {word for sentence in excluded for word in normal(sentence)}
     heads = re.findall(r"^([A-Za-z][a-z]{4,13})$", _dictionary(texts, "wn"), flags=re.M)
     rare = [head for head in heads if words.rank.get(head, 99) > 50 and head.lower() not in unwanted]
@@ -228,13 +237,14 @@ def rare_words(texts: Path, words: Words, excluded: Iterable[str]) -> tuple[list
 
 
 def public_domain(texts: Path) -> Iterator[str]:
-    """The Jargon File and The Devil's Dictionary."""
+    """The sentences of the Jargon File and of The Devil's Dictionary."""
     for name in ("jargon", "devil"):
         for paragraph in re.split(r"\n\s*\n", _dictionary(texts, name)):
             yield from split_sentences(paragraph)
 
 
 def python_documentation(texts: Path) -> Iterator[str]:
+    """The sentences of the Python documentation, without paragraphs that hold code."""
     for file in sorted(texts.glob("usr/share/doc/python3*/html/**/*.html")):
         page = file.read_text(encoding="utf-8", errors="replace")
         for paragraph in re.findall(r"<(?:p|dd|li)[^>]*>(.*?)</(?:p|dd|li)>", page, flags=re.S):
@@ -243,9 +253,10 @@ def python_documentation(texts: Path) -> Iterator[str]:
 
 
 class WordSalad:
-    """Grammatical nonsense that gives every common word its turn, the commonest most often."""
+    """Makes grammatical nonsense in which every common word appears, the most common ones most often."""
 
-    WEIGHTS = {10: 8.0, 20: 5.0, 35: 1.6, 40: 1.0}
+    WEIGHTS: ClassVar = {10: 8.0, 20: 5.0, 35: 1.6, 40: 1.0}
+    """How often a word is drawn, by its rank in `Words`."""
 
     def __init__(self, r: random.Random, words: Words, by_class: dict[str, list[str]]) -> None:
         self.r, self.words = r, words
@@ -272,24 +283,29 @@ class WordSalad:
         return self.r.choices(heads, cum_weights=sums)[0]
 
     def any_word(self) -> str:
+        """A common word of any part of speech."""
         return self.r.choices(self.every, cum_weights=self.every_weights)[0]
 
     def _form(self, *forms: str) -> str | None:
         return next((form for form in forms if form in self.words.rank), None)
 
     def plural(self, noun: str) -> str:
+        """The plural of a noun."""
         stem = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
         return self._form(stem, noun + "es", noun + "s") or noun
 
     def past(self, verb: str) -> str:
+        """The past tense of a verb."""
         if verb in _IRREGULAR_PASTS:
             return _IRREGULAR_PASTS[verb]
         return self._form(verb + "ed", verb + "d", verb + verb[-1] + "ed", verb[:-1] + "ied") or "wanted to " + verb
 
     def ing(self, verb: str) -> str:
+        """The "-ing" form of a verb."""
         return self._form(verb.removesuffix("e") + "ing", verb + "ing", verb + verb[-1] + "ing") or "trying to " + verb
 
     def noun_phrase(self) -> str:
+        """A random noun phrase."""
         r = self.r
         noun = self._draw("n")
         adjective = self._draw("adj") + " " if r.random() < 0.55 else ""
@@ -301,8 +317,10 @@ class WordSalad:
         return f"{r.choice('the the a my your his her this that every its'.split())} {adjective}{noun}"
 
     def sentence(self) -> str:
+        """A random sentence."""
         r = self.r
-        noun, pronoun = self.noun_phrase, lambda: r.choice("I you we they he she it".split())
+        pronouns = "I you we they he she it".split()
+        noun = self.noun_phrase
         subject = noun() if r.random() < 0.5 else r.choice([*PRONOUNS, r.choice(self.names)])
         verb, past = self._draw("v"), self.past(self._draw("v"))
         where = f"{r.choice(PREPOSITIONS)} {noun()}"
@@ -316,9 +334,9 @@ class WordSalad:
         elif shape == 3:
             made = f"{subject} {r.choice([*MODALS, 'did not'])} {verb} {noun()} {where}"
         elif shape == 4:
-            made = f"{subject} {past} {noun()} {r.choice(CONJUNCTIONS)} {pronoun()} {self.past(verb)} {noun()}"
+            made = f"{subject} {past} {noun()} {r.choice(CONJUNCTIONS)} {r.choice(pronouns)} {self.past(verb)} {noun()}"
         elif shape == 5:
-            made = f"{r.choice([*MODALS, 'do', 'did'])} {pronoun()} {verb} {noun()} {where}?"
+            made = f"{r.choice([*MODALS, 'do', 'did'])} {r.choice(pronouns)} {verb} {noun()} {where}?"
         elif shape == 6:
             made = f"{r.choice(['they were', 'he is', 'she was', 'we are', 'I am'])} {self.ing(verb)} {noun()} {where}"
         elif shape == 7:
@@ -336,19 +354,20 @@ class WordSalad:
         return made if made.endswith("?") else made + "."
 
     def _listed(self, count: int) -> str:
-        """Words in a row, now and then with a comma."""
+        """Words in a row, sometimes with a comma."""
         r = self.r
         chosen = [self.any_word() if r.random() < 0.94 else r.choice(self.names) for _ in range(count)]
         return " ".join(word + ("," if r.random() < 0.07 and i < count - 1 else "") for i, word in enumerate(chosen))
 
     def short(self) -> str:
-        """One to three words, as commands and answers are."""
+        """A sentence of one to three words, like commands and answers."""
         chosen = [self.any_word() for _ in range(self.r.choice([1, 1, 1, 2, 2, 3]))]
         made = " ".join(chosen)
         return made[0].upper() + made[1:] + self.r.choice([".", ".", ".", "?"])
 
 
 def excluded_sentences(manifests: Iterable[Path]) -> Iterator[str]:
+    """The sentences of evaluation manifests."""
     for manifest in manifests:
         for line in manifest.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
@@ -358,13 +377,16 @@ def excluded_sentences(manifests: Iterable[Path]) -> Iterator[str]:
 
 
 def is_held_out(sentence: str) -> bool:
+    """Whether a sentence is kept for testing. The answer depends on its words alone."""
     return random.Random(" ".join(normal(sentence))).randrange(HELD_OUT_EVERY) == 0
 
 
-def build(texts: Path, kept: Kept, rare_excluded: Iterable[str], seed: int, scale: float) -> list[tuple[str, str]]:
-    """(source, sentence) pairs in random order; `scale` shrinks what is drawn, for trials.
+def build(
+    texts: Path, kept: SentenceFilter, rare_excluded: Iterable[str], seed: int, scale: float
+) -> list[tuple[str, str]]:
+    """Make pairs of source and sentence in random order.
 
-    No word of `rare_excluded` is drawn as a rare one.
+    Words of `rare_excluded` are not drawn as rare words. A `scale` below 1 makes fewer sentences, for trials.
     """
     r = random.Random(seed)
     words = Words(texts / "usr/share/dict/scowl")
@@ -391,7 +413,7 @@ def build(texts: Path, kept: Kept, rare_excluded: Iterable[str], seed: int, scal
         ("salad", drawn(salad.sentence, 150_000), 150_000),
         ("short", [*every_word, *drawn(salad.short, 12_000)], 30_000),
         *(
-            (name, drawn(lambda name=name: grammar.sentence(name), count), count)
+            (name, drawn(partial(grammar.sentence, name), count), count)
             for name, count in (
                 ("everyday", 60_000), ("call", 60_000), ("meeting", 20_000), ("lecture", 26_000), ("command", 16_000),
                 ("number", 34_000), ("date", 24_000), ("name", 24_000), ("spell", 24_000),
@@ -401,11 +423,11 @@ def build(texts: Path, kept: Kept, rare_excluded: Iterable[str], seed: int, scal
     ]  # fmt: skip
     made: list[tuple[str, str]] = []
     counts: Counter[str] = Counter()
-    for name, sentences, most in sources:
+    for name, sentences, max_count in sources:
         for sentence in sentences:
-            if counts[name] >= most * scale:
+            if counts[name] >= max_count * scale:
                 break
-            if kept.take(sentence):
+            if kept.add(sentence):
                 made.append((name, sentence))
                 counts[name] += 1
         logger.info("%-20s %7d", name, counts[name])
@@ -414,20 +436,26 @@ def build(texts: Path, kept: Kept, rare_excluded: Iterable[str], seed: int, scal
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--texts", type=Path, required=True, help="folder that the text packages were unpacked into")
+    """Write train.tsv and test.tsv."""
+    parser = argparse.ArgumentParser(prog="python -m training.text", description=__doc__)
+    parser.add_argument("--texts", type=Path, required=True, help="folder into which the text packages were unpacked")
     parser.add_argument("--out", type=Path, required=True, help="folder for train.tsv and test.tsv")
-    parser.add_argument("--exclude", type=Path, nargs="*", default=[], help="manifests whose sentences must not occur")
     parser.add_argument(
-        "--own", type=Path, default=Path(__file__).parent / "own_sentences.txt", help="left out as well"
+        "--exclude", type=Path, nargs="*", default=[], help="evaluation manifests whose sentences are left out"
     )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument(
+        "--own",
+        type=Path,
+        default=Path(__file__).parent / "own_sentences.txt",
+        help="own sentences, which are left out too",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of all random choices")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the sentences to make")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     named = NAMED_SENTENCES.read_text(encoding="utf-8").splitlines()
     own = [*args.own.read_text().splitlines(), *(line.split("\t")[0] for line in named)]
-    made = build(args.texts, Kept([*excluded_sentences(args.exclude), *own]), named, args.seed, args.scale)
+    made = build(args.texts, SentenceFilter([*excluded_sentences(args.exclude), *own]), named, args.seed, args.scale)
     args.out.mkdir(parents=True, exist_ok=True)
     test = [pair for pair in made if is_held_out(pair[1])]
     train = [pair for pair in made if not is_held_out(pair[1])]

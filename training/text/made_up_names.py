@@ -1,6 +1,6 @@
-"""Names that nobody has: syllables put together, one sound written in one of several ways.
+"""Makes up names: random syllables in which one sound is written in one of several ways.
 
-Which way cannot be heard, so that a model that is to write them right must look at its prompt.
+The spelling cannot be derived from the sound, so a model must use its prompt to write such a name correctly.
 """
 
 import random
@@ -18,7 +18,7 @@ _ENDINGS = (
 
 
 def name(r: random.Random) -> str:
-    """One word of two to four syllables, as a person, a place or a product may be called."""
+    """A name of two to four syllables, as for a person, a place or a product."""
 
     def one(choices: list[str]) -> str:
         return r.choice(r.choice(choices).split("|"))

@@ -1,4 +1,4 @@
-"""Numbers, dates, times and codes as they are said, which is also how this project writes them: in words."""
+"""Numbers, dates, times and codes in words, as they are spoken and as this project writes them."""
 
 import random
 import re
@@ -23,7 +23,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def cardinal(n: int, use_and: bool = False) -> str:
-    """205 is "two hundred five", or "two hundred and five" if `use_and`."""
+    """A number in words: 205 is "two hundred five", or "two hundred and five" with `use_and`."""
     for size, name in ((10**9, "billion"), (10**6, "million"), (1000, "thousand")):
         if n >= size:
             rest = n % size
@@ -38,12 +38,14 @@ def cardinal(n: int, use_and: bool = False) -> str:
 
 
 def ordinal(n: int) -> str:
+    """An ordinal number in words."""
     *head, last = cardinal(n).split()
     ending = IRREGULAR_ORDINALS.get(last) or (last[:-1] + "ieth" if last.endswith("y") else last + "th")
     return " ".join([*head, ending])
 
 
 def year(n: int, r: random.Random) -> str:
+    """A year in words, in one of the usual ways."""
     if 2000 <= n < 2010:
         return cardinal(n, use_and=r.random() < 0.5)
     if 2010 <= n < 2100 and r.random() < 0.35:
@@ -55,6 +57,7 @@ def year(n: int, r: random.Random) -> str:
 
 
 def clock(r: random.Random) -> str:
+    """A random time of day in words."""
     hour, minute = r.randint(1, 12), r.choice([0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, r.randint(1, 59)])
     style = r.random()
     if style < 0.15:
@@ -64,41 +67,42 @@ def clock(r: random.Random) -> str:
             + ONES[hour]
         )
     if minute == 0:
-        said = ONES[hour] + (" o'clock" if r.random() < 0.6 else "")
+        spoken = ONES[hour] + (" o'clock" if r.random() < 0.6 else "")
     else:
-        said = ONES[hour] + (" oh " + ONES[minute] if minute < 10 else " " + cardinal(minute))
-    if "o'clock" not in said and r.random() < 0.5:
-        said += r.choice([" a m", " p m", " p m", " in the morning", " in the evening", " in the afternoon"])
-    return said
+        spoken = ONES[hour] + (" oh " + ONES[minute] if minute < 10 else " " + cardinal(minute))
+    if "o'clock" not in spoken and r.random() < 0.5:
+        spoken += r.choice([" a m", " p m", " p m", " in the morning", " in the evening", " in the afternoon"])
+    return spoken
 
 
 def date(r: random.Random) -> str:
+    """A random date in words."""
     month, day = r.choice(MONTHS), ordinal(r.randint(1, 31))
-    said = f"{month} {day}" if r.random() < 0.6 else f"the {day} of {month}"
+    spoken = f"{month} {day}" if r.random() < 0.6 else f"the {day} of {month}"
     if r.random() < 0.35:
-        said += r.choice([" ", ", "]) + year(r.randint(1850, 2040), r)
-    return said
+        spoken += r.choice([" ", ", "]) + year(r.randint(1850, 2040), r)
+    return spoken
 
 
 def digits(r: random.Random, count: int) -> str:
-    """Digits one by one, now and then with "oh" for a zero and a pause between groups."""
-    said = [ONES[r.randint(0, 9)] for _ in range(count)]
+    """Random digits in words, sometimes with "oh" for zero and a comma between groups."""
+    spoken = [ONES[r.randint(0, 9)] for _ in range(count)]
     if r.random() < 0.15:
-        said = ["oh" if word == "zero" else word for word in said]
+        spoken = ["oh" if word == "zero" else word for word in spoken]
     if count >= 6 and r.random() < 0.4:
-        said[2] += ","
+        spoken[2] += ","
         if count >= 7:
-            said[5] += ","
-    return " ".join(said)
+            spoken[5] += ","
+    return " ".join(spoken)
 
 
 def spelled(word: str) -> str:
-    """ "K O W A L S K I": letters apart, in capitals."""
+    """A word spelled in capitals with spaces, such as "K O W A L S K I"."""
     return " ".join(letter.upper() for letter in word if letter.isalpha())
 
 
 def code(r: random.Random) -> str:
-    """Letters and figures mixed; within a code figures stay figures: "Q 7 7 dash 3 0 2"."""
+    """A random code of letters and digits, such as "Q 7 7 dash 3 0 2". Digits in a code stay digits."""
     parts = [r.choice(LETTERS) if r.random() < 0.45 else str(r.randint(0, 9)) for _ in range(r.randint(3, 7))]
     parts[0] = r.choice(LETTERS)
     if len(parts) > 4 and r.random() < 0.4:
@@ -107,22 +111,22 @@ def code(r: random.Random) -> str:
 
 
 def in_words(written: str) -> str | None:
-    """Figures in other people's text as words; None where the reading is not plain."""
-    if match := re.fullmatch(r"(\d{1,3}(?:,\d{3})+|\d+)", written):
-        n = int(written.replace(",", ""))
-        if (len(written) > 1 and written[0] == "0") or n >= 10**9:
-            return None
-        if len(written) == 4 and 1100 <= n <= 2099:
-            return year(n, random.Random(n))
-        return cardinal(n)
-    if (match := re.fullmatch(r"(\d+)(st|nd|rd|th)", written)) and int(match[1]) < 1000:
-        return ordinal(int(match[1]))
+    """A number from another source in words, or `None` if there are several ways to speak it."""
+    if re.fullmatch(r"\d{1,3}(?:,\d{3})+|\d+", written):
+        return _integer(written)
     if match := re.fullmatch(r"(\d+)\.(\d{1,3})", written):
         return cardinal(int(match[1])) + " point " + " ".join(ONES[int(figure)] for figure in match[2])
-    if (match := re.fullmatch(r"(\d+)%", written)) and int(match[1]) < 1000:
-        return cardinal(int(match[1])) + " percent"
     if match := re.fullmatch(r"\$(\d+)", written):
         return cardinal(int(match[1])) + " dollars"
-    if (match := re.fullmatch(r"(\d\d?)(\d)0s", written)) and written[0] in "12":
+    match = re.fullmatch(r"(\d+)(st|nd|rd|th|%)", written)
+    if match is None or int(match[1]) >= 1000:
         return None
-    return None
+    return cardinal(int(match[1])) + " percent" if match[2] == "%" else ordinal(int(match[1]))
+
+
+def _integer(written: str) -> str | None:
+    n = int(written.replace(",", ""))
+    if (len(written) > 1 and written[0] == "0") or n >= 10**9:
+        return None
+    is_year = len(written) == 4 and 1100 <= n <= 2099
+    return year(n, random.Random(n)) if is_year else cardinal(n)

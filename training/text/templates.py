@@ -1,7 +1,7 @@
-"""Our own sentences: a small grammar of everyday, office, telephone, meeting, lecture and command English.
+"""Makes sentences from templates of everyday, office, telephone, meeting, lecture and command English.
 
-`{slot}` is replaced by one of the slot's lines, `{a|b|c}` by one of the three, `{#kind}` by something made up by
-`training.text.numbers`. Slots may hold slots.
+`{slot}` is replaced by one of the values of the slot, `{a|b|c}` by one of the three, and `{#kind}` by a random value of
+`VALUE_MAKERS`. Slots may hold slots.
 """
 
 import random
@@ -59,9 +59,9 @@ ALPHABET = (
 ).split()
 
 SLOTS_FILE = Path(__file__).parent / "slots.txt"
-"""A slot a line: its name and what it may be."""
+"""One slot in each line: its name and its values."""
 SENTENCES_FILE = Path(__file__).parent / "sentences.txt"
-"""Groups of sentences; a heading has a group's name and its share."""
+"""Groups of sentence templates. The heading of a group holds its name and its share."""
 
 
 def _email(r: random.Random) -> str:
@@ -86,12 +86,12 @@ def _money(r: random.Random) -> str:
     whole = r.choice(
         [r.randint(1, 20), r.randint(20, 99), r.randint(100, 999), r.randint(10, 99) * 100, r.randint(1, 90) * 1000]
     )
-    said = numbers.cardinal(whole, r.random() < 0.3) + r.choice([" dollars", " dollars", " euros", " pounds"])
+    text = numbers.cardinal(whole, r.random() < 0.3) + r.choice([" dollars", " dollars", " euros", " pounds"])
     if whole == 1:
-        said = said[:-1]
+        text = text[:-1]
     if whole < 200 and r.random() < 0.3:
-        said += " and " + numbers.cardinal(r.randint(2, 99)) + " cents"
-    return said
+        text += " and " + numbers.cardinal(r.randint(2, 99)) + " cents"
+    return text
 
 
 def _number(r: random.Random) -> str:
@@ -120,7 +120,7 @@ def _named_spelled(r: random.Random) -> str:
     return f"{name}, {numbers.spelled(name)}"
 
 
-MADE_UP: dict[str, Callable[[random.Random], str]] = {
+VALUE_MAKERS: dict[str, Callable[[random.Random], str]] = {
     "first": lambda r: r.choice(FIRST_NAMES),
     "last": lambda r: r.choice(LAST_NAMES),
     "city": lambda r: r.choice(PLACES),
@@ -172,7 +172,7 @@ def _parse() -> tuple[dict[str, list[str]], list[tuple[str, float, list[str]]]]:
 
 
 def _split(body: str) -> list[str]:
-    """At the bars that are not inside braces."""
+    """Split at the bars that are not inside braces."""
     parts, depth, start = [], 0, 0
     for i, letter in enumerate(body):
         depth += (letter == "{") - (letter == "}")
@@ -183,32 +183,33 @@ def _split(body: str) -> list[str]:
 
 
 class Grammar:
-    """Draws sentences; the same seed gives the same ones."""
+    """Makes random sentences. Equal seeds give equal sentences."""
 
     def __init__(self, r: random.Random, terms: Sequence[str] = (), proper_names: Sequence[str] = ()) -> None:
-        """`terms` and `proper_names`: rare words for `{#term}` and, beside coined ones, `{#rare}`."""
+        """`terms` are the values of `{#term}`. `proper_names` and made-up names are the values of `{#rare}`."""
         self.r = r
         self.slots, self.groups = _parse()
-        self._made_up = MADE_UP | {
+        self._makers: dict[str, Callable[[random.Random], str]] = VALUE_MAKERS | {
             "term": lambda r: r.choice(terms or FIRST_NAMES),
             "rare": lambda r: r.choice(proper_names) if proper_names and r.random() < 0.6 else made_up_names.name(r),
         }
         self._weights = [weight for _, weight, _ in self.groups]
 
     def sentence(self, group: str | None = None) -> str:
-        """One sentence of a group, or of any."""
-        name, _, templates = self.r.choices(self.groups, self._weights)[0]
+        """A sentence of a group, or of any group."""
+        _, _, templates = self.r.choices(self.groups, self._weights)[0]
         if group is not None:
             templates = next(lines for name, _, lines in self.groups if name == group)
-        said = self.expand(self.r.choice(templates))
-        said = re.sub(r"\ba (?=[aeio])", "an ", said)
-        said = re.sub(r"\s+([.,?])", r"\1", " ".join(said.split()))
-        said = re.sub(r"[.,?]+([.?])$", r"\1", said)
-        if re.match(r"(Can|Could|Would|Did|Does|Have you|Are there) ", said):
-            said = said.removesuffix(".").removesuffix("?") + "?"
-        return said[0].upper() + said[1:]
+        text = self.expand(self.r.choice(templates))
+        text = re.sub(r"\ba (?=[aeio])", "an ", text)
+        text = re.sub(r"\s+([.,?])", r"\1", " ".join(text.split()))
+        text = re.sub(r"[.,?]+([.?])$", r"\1", text)
+        if re.match(r"(Can|Could|Would|Did|Does|Have you|Are there) ", text):
+            text = text.removesuffix(".").removesuffix("?") + "?"
+        return text[0].upper() + text[1:]
 
     def expand(self, template: str) -> str:
+        """Replace everything in braces."""
         while (start := template.rfind("{")) >= 0:  # the last opening brace has the innermost alternatives
             end = template.index("}", start)
             template = template[:start] + self._choose(template[start + 1 : end]) + template[end + 1 :]
@@ -216,9 +217,9 @@ class Grammar:
 
     def _choose(self, body: str) -> str:
         option = self.r.choice(_split(body)) if "|" in body else body
-        made_up = self._made_up.get(option.lstrip("#"))
-        if made_up and (option.startswith("#") or ("|" not in body and option not in self.slots)):
-            return made_up(self.r)
+        make = self._makers.get(option.lstrip("#"))
+        if make and (option.startswith("#") or ("|" not in body and option not in self.slots)):
+            return make(self.r)
         if option in self.slots and ("|" not in body or option == "city"):
             return self.expand(self.r.choice(self.slots[option]))
         return option

@@ -31,7 +31,7 @@ def three_turns() -> Recording:
 
 async def streamed(*profiles: ClientProfile) -> list[StreamLog]:
     """A client for each, all at once."""
-    logs = [StreamLog(three_turns()) for _ in profiles]
+    logs = [StreamLog(recording=three_turns()) for _ in profiles]
     async with (
         asyncio.timeout(60),
         running(Settings(port=0), FakeTranscriber()) as server,
@@ -71,7 +71,7 @@ async def test_every_encoding_is_heard() -> None:
 
 async def test_a_server_that_goes_away_is_not_a_lost_connection() -> None:
     """It is told as a failure, not tried again for ever."""
-    log = StreamLog(three_turns())
+    log = StreamLog(recording=three_turns())
     async with asyncio.timeout(30):
         await stream("http://127.0.0.1:9", log, language="en", profile=ClientProfile(network=Network(losses_per_min=6)))
     assert log.failure

@@ -17,7 +17,9 @@ def log(
 ) -> StreamLog:
     samples = np.zeros(round(audio_s * SAMPLE_RATE), np.float32)
     recording = Recording("test", samples, " ".join(each.text for each in reference), reference)
-    return StreamLog(recording, started_at=STARTED_AT, events=[(STARTED_AT + at, event) for at, event in events])
+    return StreamLog(
+        recording=recording, started_at=STARTED_AT, events=[(STARTED_AT + at, event) for at, event in events]
+    )
 
 
 def interim(end_s: float, stable: str, tail: str) -> tutti.Interim:

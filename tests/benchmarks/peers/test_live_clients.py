@@ -46,7 +46,7 @@ def audio_of(message: str | bytes) -> bytes:
 
 
 async def log_of(client: PeerClient, url: str, recording: Recording = SHORT) -> CaptionLog:
-    log = CaptionLog(recording)
+    log = CaptionLog(recording=recording)
     async with asyncio.timeout(30):
         await run_client(client, url, log, language="en", delay_s=0.0)
     return log

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from training.evaluation.card import BEGIN, END, CardError, Row, as_json, markdown, replace_table
+from training.evaluation.card import BEGIN, END, CardError, as_json, make_row, markdown, replace_table
 
 
 def test_a_value_stands_beside_its_target_and_a_verdict() -> None:
     """A part's name is written once; what has no target has no verdict, and nothing measured is not a success."""
     rows = [
-        Row("Words", "together", 0.0604, "%", 0.06, of="79 clips"),
-        Row("Words", "names", 0.2, "%"),
-        Row("Times", "start", 0.15, "s", 0.15),
-        Row("Times", "words", None, "s", 0.12),
-        Row("Quiet", "words written", 0, "words", 0),
-        Row("Context", "difference", -0.0012, "points", 0.003),
-        Row("Parity", "same", 0.95, "%", 1.0, at_least=True),
+        make_row("Words", "together", 0.0604, "%", 0.06, of="79 clips"),
+        make_row("Words", "names", 0.2, "%"),
+        make_row("Times", "start", 0.15, "s", 0.15),
+        make_row("Times", "words", None, "s", 0.12),
+        make_row("Quiet", "words written", 0, "words", 0),
+        make_row("Context", "difference", -0.0012, "points", 0.003),
+        make_row("Parity", "same", 0.95, "%", 1.0, at_least=True),
     ]
     assert markdown(rows, ["As measured."]).splitlines()[2:] == [
         "| Words | together | 6.0 % | ≤ 6.0 % | **not met** | 79 clips |",

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.recordings import Said
+from benchmarks.recordings import ReferenceUtterance
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from training.evaluation.clips import Clip, in_silence, joined, load, pieces, read_channels, read_manifest, windows_of
 
@@ -17,11 +17,11 @@ def sentence(text: str, seconds: float) -> Clip:
     """A constant sound, its words evenly spaced."""
     n_words = len(text.split())
     return Clip(
-        text,
-        "voice",
-        np.full(round(seconds * SAMPLE_RATE), 0.5, np.float32),
-        text,
-        said=(Said(text, ((0.0, seconds),)),),
+        name=text,
+        group="voice",
+        samples=np.full(round(seconds * SAMPLE_RATE), 0.5, np.float32),
+        text=text,
+        utterances=(ReferenceUtterance(text, ((0.0, seconds),)),),
         word_starts_s=tuple(seconds * index / n_words for index in range(n_words)),
     )
 
@@ -30,7 +30,7 @@ def test_joined_sentences_know_when_they_are_said() -> None:
     """Sentences and words begin where their sound does."""
     clip = joined("window", [sentence("one two", 1.0), sentence("three", 0.5)], [0.25, 0.5])
     assert clip.text == "one two three"
-    assert [(said.start_s, said.end_s) for said in clip.said] == [(0.25, 1.25), (1.75, 2.25)]
+    assert [(said.start_s, said.end_s) for said in clip.utterances] == [(0.25, 1.25), (1.75, 2.25)]
     assert clip.word_starts_s == (0.25, 0.75, 1.75)
     for start_s in (0.25, 1.75):
         at = round(start_s * SAMPLE_RATE)
@@ -40,13 +40,17 @@ def test_joined_sentences_know_when_they_are_said() -> None:
 
 def test_silence_around_a_clip_moves_its_times() -> None:
     clip = in_silence(sentence("one two", 1.0), 0.5, 0.25)
-    assert clip.audio_s == 1.75 and clip.said[0].start_s == 0.5 and clip.word_starts_s == (0.5, 1.0)
+    assert clip.audio_s == 1.75 and clip.utterances[0].start_s == 0.5 and clip.word_starts_s == (0.5, 1.0)
 
 
 def test_times_of_one_unknown_sentence_are_times_of_none() -> None:
     """Words without times must not be measured against others' times."""
-    clip = joined("window", [sentence("one", 1.0), Clip("x", "x", np.zeros(10, np.float32), "two")], [0, 0])
-    assert clip.said == () and clip.word_starts_s == () and clip.group == "mixed"
+    clip = joined(
+        "window",
+        [sentence("one", 1.0), Clip(name="x", group="x", samples=np.zeros(10, np.float32), text="two")],
+        [0, 0],
+    )
+    assert clip.utterances == () and clip.word_starts_s == () and clip.group == "mixed"
 
 
 def test_windows_hold_every_sentence_once_and_no_more_than_a_window() -> None:
@@ -54,14 +58,14 @@ def test_windows_hold_every_sentence_once_and_no_more_than_a_window() -> None:
     clips = [sentence(f"number {index}", 1.0 + index % 4) for index in range(40)]
     windows = windows_of(clips, random.Random(1), "window", (8.0, 30.0))
     assert all(len(window.samples) <= WINDOW_SAMPLES for window in windows)
-    assert [said.text for window in windows for said in window.said] == [clip.text for clip in clips]
+    assert [said.text for window in windows for said in window.utterances] == [clip.text for clip in clips]
     assert len(windows) < 20
     again = windows_of(clips, random.Random(1), "window", (8.0, 30.0))
-    assert [window.said for window in windows] == [window.said for window in again]
+    assert [window.utterances for window in windows] == [window.utterances for window in again]
 
 
 def test_pieces_follow_each_other() -> None:
-    clip = Clip("noise", "noise", np.arange(60 * SAMPLE_RATE, dtype=np.float32), "")
+    clip = Clip(name="noise", group="noise", samples=np.arange(60 * SAMPLE_RATE, dtype=np.float32), text="")
     cut = pieces(clip, random.Random(1), 5.0, 30.0)
     assert all(5.0 <= piece.audio_s <= 30.0 for piece in cut)
     whole = np.concatenate([piece.samples for piece in cut])

@@ -23,7 +23,7 @@ def test_a_clip_knows_when_its_speech_and_words_begin() -> None:
     utterance = Utterance(np.concatenate((quiet, tone, quiet)), sample_rate, [len(quiet), len(quiet) + len(tone) // 2])
     clip = clip_of("clip", "voice", "one two", utterance)
     assert clip.audio_s == pytest.approx(1.0 + 2 * EDGE_S, abs=0.002)
-    assert clip.said[0].start_s == EDGE_S and clip.said[0].end_s == pytest.approx(1.0 + EDGE_S, abs=0.002)
+    assert clip.utterances[0].start_s == EDGE_S and clip.utterances[0].end_s == pytest.approx(1.0 + EDGE_S, abs=0.002)
     assert clip.word_starts_s == pytest.approx((EDGE_S, 0.5 + EDGE_S), abs=0.002)
     assert np.abs(clip.samples).max() == pytest.approx(PEAK)
 

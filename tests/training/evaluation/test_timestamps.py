@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from benchmarks.recordings import Said
+from benchmarks.recordings import ReferenceUtterance
 from engine.api import Segment
 from training.evaluation.clips import Clip
 from training.evaluation.timestamps import segment_errors
 
 
 def clip(*sentences: tuple[str, float, float]) -> Clip:
-    said = tuple(Said(text, ((start_s, end_s),)) for text, start_s, end_s in sentences)
-    return Clip("clip", "voice", np.zeros(1, np.float32), " ".join(each.text for each in said), said=said)
+    spoken = tuple(ReferenceUtterance(text, ((start_s, end_s),)) for text, start_s, end_s in sentences)
+    text = " ".join(each.text for each in spoken)
+    return Clip(name="clip", group="voice", samples=np.zeros(1, np.float32), text=text, utterances=spoken)
 
 
 def segment(text: str, start_s: float, end_s: float) -> Segment:
