@@ -62,7 +62,7 @@ types: setup ## Check types.
 	$(VENV)/bin/mypy
 
 docs: setup ## Build the documentation as a site, and check its links.
-	$(VENV)/bin/mkdocs build --strict --quiet
+	$(VENV)/bin/zensical build --clean --strict
 
 # Torch is left out: TORCH chooses it, and it chooses Triton and CUDA.
 lock: setup ## Write the installed versions to constraints.txt.

@@ -237,7 +237,7 @@ async def running_engine(
     from engine.engine import Engine
     from engine.runner import load_runner
 
-    runners: list["Runner"] = []
+    runners: list[Runner] = []
 
     def load(own: EngineConfig) -> "Runner":
         runners.append(load_runner(own))

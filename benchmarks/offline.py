@@ -184,9 +184,9 @@ def main(
                 )
                 for name in present
             ]
-            passes = run_interleaved(jobs, repeats)
+            runs = run_interleaved(jobs, repeats)
             for name in names:
-                result["rows"].append(row(name, n_threads, passes.get(name), recordings))
+                result["rows"].append(row(name, n_threads, runs.get(name), recordings))
     result["same_text_as_transformers"] = {str(n): is_same_as_transformers(result["rows"], n) for n in thread_counts}
     report.show([table(result)], result, as_markdown=markdown, path=path)
     for n, is_same in result["same_text_as_transformers"].items():
@@ -211,8 +211,8 @@ def parse_engines(text: str) -> list[str]:
 
 
 def run_interleaved(jobs: Sequence[Job], repeats: int) -> dict[str, list[dict[str, Any]]]:
-    """Run the passes of all engines in turn. An engine that failed has an empty list."""
-    passes: dict[str, list[dict[str, Any]]] = {job.engine: [] for job in jobs}
+    """Run the runs of all engines in turn. An engine that failed has an empty list."""
+    runs: dict[str, list[dict[str, Any]]] = {job.engine: [] for job in jobs}
     with ExitStack() as stack:
         running: dict[str, EngineProcess] = {}
         for job in jobs:
@@ -227,39 +227,39 @@ def run_interleaved(jobs: Sequence[Job], repeats: int) -> dict[str, list[dict[st
         for repeat in range(repeats):
             for name, process in list(running.items()):
                 try:
-                    passes[name].append(process.run_pass())
+                    runs[name].append(process.run_pass())
                 except EngineDied:
                     _print_progress(f"{name} failed")
-                    passes[name] = []
+                    runs[name] = []
                     del running[name]
                 else:
-                    _print_progress(f"pass {repeat + 1}, {name}: {passes[name][-1]['wall_s']:.2f} s")
-    return passes
+                    _print_progress(f"pass {repeat + 1}, {name}: {runs[name][-1]['wall_s']:.2f} s")
+    return runs
 
 
-def row(name: str, n_threads: int, passes: list[dict[str, Any]] | None, recordings: list[Recording]) -> dict[str, Any]:
-    """The result of one engine. `passes` is `None` if the engine is not installed, and empty if it failed."""
+def row(name: str, n_threads: int, runs: list[dict[str, Any]] | None, recordings: list[Recording]) -> dict[str, Any]:
+    """The result of one engine. `runs` is `None` if the engine is not installed, and empty if it failed."""
     about = {"engine": name, "title": OFFLINE_ENGINES[name].title, "threads": n_threads}
-    if not passes:
-        return {**about, "state": "not installed" if passes is None else "failed"}
+    if not runs:
+        return {**about, "state": "not installed" if runs is None else "failed"}
     audio_s = sum(each.audio_s for each in recordings)
     errors = [
         sum((word_errors(each.text, text) for each, text in zip(recordings, one["texts"], strict=True)), WordErrors())
-        for one in passes
+        for one in runs
     ]
     return {
         **about,
         "state": "measured",
-        "wall_s": [one["wall_s"] for one in passes],
-        "cpu_s": [one["cpu_s"] for one in passes],
-        "audio_s_per_s": audio_s / statistics.median(one["wall_s"] for one in passes),
-        "cpu_s_per_audio_s": statistics.median(one["cpu_s"] for one in passes) / audio_s,
-        "rss_max_mib": max(one["rss_max_mib"] for one in passes),
+        "wall_s": [one["wall_s"] for one in runs],
+        "cpu_s": [one["cpu_s"] for one in runs],
+        "audio_s_per_s": audio_s / statistics.median(one["wall_s"] for one in runs),
+        "cpu_s_per_audio_s": statistics.median(one["cpu_s"] for one in runs) / audio_s,
+        "rss_max_mib": max(one["rss_max_mib"] for one in runs),
         "wer": errors[0].rate,
         "words_lost": errors[0].missing,
         "words": errors[0].words,
-        "same_text_each_pass": all(one["texts"] == passes[0]["texts"] for one in passes),
-        "texts": passes[0]["texts"],
+        "same_text_each_pass": all(one["texts"] == runs[0]["texts"] for one in runs),
+        "texts": runs[0]["texts"],
     }
 
 

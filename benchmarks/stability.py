@@ -73,13 +73,13 @@ class CaptionBuilder:
         """Update the text with an event that arrived at `at_s` seconds of audio."""
         match event:
             case events.Interim():
-                said = self._ended.get(event.utterance, "")
-                self._open[event.utterance] = (said + event.stable, said + event.stable + event.tail)
+                final_text = self._ended.get(event.utterance, "")
+                self._open[event.utterance] = (final_text + event.stable, final_text + event.stable + event.tail)
             case events.Segment():
-                said = self._ended[event.utterance] = self._ended.get(event.utterance, "") + event.text
+                final_text = self._ended[event.utterance] = self._ended.get(event.utterance, "") + event.text
                 before = self._open.get(event.utterance, ("", ""))
                 # Text shown after the segment stays until the next interim replaces it.
-                stable, shown = (text if text.startswith(said) else said for text in before)
+                stable, shown = (text if text.startswith(final_text) else final_text for text in before)
                 self._open[event.utterance] = (stable, shown)
             case events.Utterance():
                 self._ended[event.utterance] = event.text

@@ -209,9 +209,9 @@ class Trainer:
         period = _Period(record.step)
         saved_at = time.monotonic()
         while record.progress < 1 and record.step < args.most_steps:
-            asked_at = time.monotonic()
+            requested_at = time.monotonic()
             plan = pool.next(record.progress)
-            period.waited_s += time.monotonic() - asked_at
+            period.waited_s += time.monotonic() - requested_at
             figures = self._step(plan, bank, frontend, loss_function)
             period.n_windows += len(plan.inputs)
             now = time.monotonic()

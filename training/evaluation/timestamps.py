@@ -72,8 +72,8 @@ def segment_errors(clip: Clip, found: Sequence[Segment]) -> tuple[list[float], l
     decoded = [word for segment in found for word in words(segment.text)]
     in_segment: dict[int, list[int]] = {}
     of_sentence: dict[int, list[int]] = {}
-    for reference_index, heard_index in matches(reference, decoded).items():
-        sentence, segment = sentence_of[reference_index], segment_of[heard_index]
+    for reference_index, decoded_index in matches(reference, decoded).items():
+        sentence, segment = sentence_of[reference_index], segment_of[decoded_index]
         in_segment.setdefault(segment, []).append(sentence)
         of_sentence.setdefault(sentence, []).append(segment)
     starts: list[float] = []

@@ -58,14 +58,14 @@ class RealtimeSettings:
     """The settings in force on one connection."""
 
     audio: AudioFormat = PCM
-    asked_model: str | None = None
+    requested_model: str | None = None
     """The name of a model that the client asked for and the server does not have."""
     language: str | None = None
     """A language code, or `None` to detect the language."""
     prompt: str = ""
     keywords: tuple[str, ...] = ()
     turn_detection: commands.Endpointing | None = None
-    """`None`: what clients of the model in `asked_model` expect."""
+    """`None`: what clients of the model in `requested_model` expect."""
     has_logprobs: bool = False
     has_words: bool = False
 
@@ -74,7 +74,7 @@ class RealtimeSettings:
         """When a turn ends."""
         if self.turn_detection:
             return self.turn_detection
-        return _MANUAL if (self.asked_model or "").startswith(MANUAL_MODELS) else commands.Endpointing()
+        return _MANUAL if (self.requested_model or "").startswith(MANUAL_MODELS) else commands.Endpointing()
 
     @property
     def is_manual(self) -> bool:
@@ -150,7 +150,7 @@ def named(settings: RealtimeSettings, name: str | None, model: api.ModelInfo) ->
     if name is None or name == model.name:
         return settings, []
     message = f"{name[:MAX_NAME_CHARS]!r} was asked for, {model.name!r} is served"
-    return replace(settings, asked_model=name), [{"param": "model", "message": message}]
+    return replace(settings, requested_model=name), [{"param": "model", "message": message}]
 
 
 def is_flat(session: object) -> bool | None:
@@ -185,11 +185,11 @@ def _audio(settings: RealtimeSettings, source: Fields, flat: Fields) -> Realtime
 def _transcription(settings: RealtimeSettings, parent: Fields, key: str, model: api.ModelInfo) -> RealtimeSettings:
     if parent.pop_null(key):
         parent.warn(key, "transcription cannot be turned off, because this server does nothing else")
-        return replace(settings, asked_model=None, language=None, prompt="", keywords=())
+        return replace(settings, requested_model=None, language=None, prompt="", keywords=())
     fields = parent.nested(key)
     if fields.has("model"):
         name = fields.pop("model", "a name", is_text)
-        settings, warnings = named(replace(settings, asked_model=None), name, model)
+        settings, warnings = named(replace(settings, requested_model=None), name, model)
         for warning in warnings:
             fields.warn("model", warning["message"])
     if fields.has("languages"):

@@ -23,11 +23,11 @@ def log(
 
 
 def interim(end_s: float, stable: str, tail: str) -> tutti.Interim:
-    return tutti.Interim(0, 0, 0.9, end_s, stable, tail)
+    return tutti.Interim(utterance=0, channel=0, start_s=0.9, end_s=end_s, stable=stable, tail=tail)
 
 
 def utterance(text: str, number: int = 0, start_s: float = 0.9, end_s: float = 3.1) -> tutti.Utterance:
-    return tutti.Utterance(number, 0, start_s, end_s, text, (), end_s)
+    return tutti.Utterance(utterance=number, channel=0, start_s=start_s, end_s=end_s, text=text, uncovered=(), final_until_s=end_s)
 
 
 SESSION = (
@@ -60,7 +60,7 @@ def test_a_segment_is_final_text() -> None:
     """Words of a segment are stable before the utterance ends, and the next interim goes on after them."""
     events = (
         (1.2, tutti.SpeechStarted(0, 0, 0.9)),
-        (2.2, tutti.Segment(0, 0, 0, 0.9, 2.0, "Ab", (), 1.0, "en")),
+        (2.2, tutti.Segment(utterance=0, id=0, channel=0, start_s=0.9, end_s=2.0, text="Ab", words=(), confidence=1.0, language="en")),
         (3.0, interim(2.5, "", " cd")),
         (3.9, utterance("Ab cd")),
     )
@@ -75,7 +75,7 @@ def test_the_text_of_a_session_is_that_of_its_utterances() -> None:
     events = (
         (1.2, tutti.SpeechStarted(0, 0, 0.9)),
         (1.8, interim(1.5, "Ab", " zz")),
-        (2.5, tutti.Interim(1, 0, 2.0, 2.4, "", "cd")),
+        (2.5, tutti.Interim(utterance=1, channel=0, start_s=2.0, end_s=2.4, stable="", tail="cd")),
         (3.0, utterance("Ab x.", 0, 0.9, 2.0)),
     )
     seen = [
@@ -95,7 +95,7 @@ def resumed(*second: tuple[float, tutti.Event]) -> StreamLog:
     first = (
         (1.2, tutti.SpeechStarted(0, 0, 0.9)),
         (2.4, utterance("Ab", 0, 0.9, 2.0)),
-        (3.0, tutti.Interim(1, 0, 2.2, 2.9, "cd", "")),
+        (3.0, tutti.Interim(utterance=1, channel=0, start_s=2.2, end_s=2.9, stable="cd", tail="")),
     )
     session = log(*first, *second, reference=REFERENCE)
     session.resumed = [(len(first), 2.0)]
@@ -106,7 +106,7 @@ def test_what_was_not_final_comes_again_on_the_next_connection() -> None:
     """It stays on the screen until then, and counts once."""
     session = resumed(
         (3.5, tutti.SpeechStarted(0, 0, 2.2)),
-        (3.8, tutti.Interim(0, 0, 2.2, 3.1, "", "cd ef")),
+        (3.8, tutti.Interim(utterance=0, channel=0, start_s=2.2, end_s=3.1, stable="", tail="cd ef")),
         (4.2, utterance("cd.", 0, 2.2, 3.1)),
         (4.3, tutti.Stopped(2.0, 2.2, 2)),
     )

@@ -16,8 +16,8 @@ from app.dialects.deepgram.options import Options, parse
 from app.dialects.deepgram.words import plain
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
+from app.session.commands import MAX_PENDING_FLUSHES
 from app.session.effects import Close
-from app.session.session import MAX_PENDING_FLUSHES
 from engine import api
 from tests.compat.exchange import Step, exchange
 from tests.fakes import MODEL, pcm

@@ -28,9 +28,9 @@ PCM_16K = {"type": "audio/pcm", "rate": 16000}
 
 
 def open_talk(
-    *, asked_model: str | None = None, is_flat: bool = False, model: api.ModelInfo = MODEL, answers: bool = True
+    *, requested_model: str | None = None, is_flat: bool = False, model: api.ModelInfo = MODEL, answers: bool = True
 ) -> Talk:
-    settings, warnings = named(RealtimeSettings(), asked_model, model)
+    settings, warnings = named(RealtimeSettings(), requested_model, model)
     session = RealtimeSession("x", model, settings, is_flat)
     dialect = OpenAIRealtime(session, warnings=warnings, max_text_chars=1 << 20)
     return Talk(dialect, model, answers=answers)
@@ -434,7 +434,7 @@ def test_several_languages_are_detected() -> None:
 
 @approximated(DIALECT, "transcription.model", how="any name is accepted; a warning names the model that answers")
 def test_any_model_may_be_named() -> None:
-    talk = open_talk(asked_model="gpt-realtime")
+    talk = open_talk(requested_model="gpt-realtime")
     assert warned(talk.said[0]) == ["model"]
     (updated,) = talk.say(update(transcription={"model": "gpt-4o-transcribe"}))
     assert source_of(updated)["transcription"]["model"] == "fake"
@@ -445,7 +445,7 @@ def test_any_model_may_be_named() -> None:
 @pytest.mark.parametrize("name", ["gpt-realtime-whisper", "gpt-live-transcribe-2026"])
 def test_clients_of_models_without_turn_detection_end_turns_themselves(name: str) -> None:
     """They do not say so, since these models know nothing else."""
-    talk = open_talk(asked_model=name)
+    talk = open_talk(requested_model=name)
     assert source_of(talk.said[0])["turn_detection"] is None
     talk = open_talk()
     (updated,) = talk.say(update(transcription={"model": name}))
