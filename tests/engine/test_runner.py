@@ -78,7 +78,13 @@ def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, 
 
 def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner: Runner) -> None:
     """The logits for a window of 5 s, among others, are those of the network as it was trained."""
-    sizes = Sizes(demo.model.vocab_size, 1, demo.model.d_model, demo.model.encoder_layers, demo.model.decoder_layers)
+    sizes = Sizes(
+        vocab_size=demo.model.vocab_size,
+        n_classes=1,
+        d_model=demo.model.d_model,
+        encoder_layers=demo.model.encoder_layers,
+        decoder_layers=demo.model.decoder_layers,
+    )
     network = Whisper(sizes).eval()
     assert demo.folder
     weights = load_file(demo.folder / "model.safetensors")

@@ -27,7 +27,9 @@ def interim(end_s: float, stable: str, tail: str) -> tutti.Interim:
 
 
 def utterance(text: str, number: int = 0, start_s: float = 0.9, end_s: float = 3.1) -> tutti.Utterance:
-    return tutti.Utterance(utterance=number, channel=0, start_s=start_s, end_s=end_s, text=text, uncovered=(), final_until_s=end_s)
+    return tutti.Utterance(
+        utterance=number, channel=0, start_s=start_s, end_s=end_s, text=text, uncovered=(), final_until_s=end_s
+    )
 
 
 SESSION = (
@@ -60,7 +62,12 @@ def test_a_segment_is_final_text() -> None:
     """Words of a segment are stable before the utterance ends, and the next interim goes on after them."""
     events = (
         (1.2, tutti.SpeechStarted(0, 0, 0.9)),
-        (2.2, tutti.Segment(utterance=0, id=0, channel=0, start_s=0.9, end_s=2.0, text="Ab", words=(), confidence=1.0, language="en")),
+        (
+            2.2,
+            tutti.Segment(
+                utterance=0, id=0, channel=0, start_s=0.9, end_s=2.0, text="Ab", words=(), confidence=1.0, language="en"
+            ),
+        ),
         (3.0, interim(2.5, "", " cd")),
         (3.9, utterance("Ab cd")),
     )

@@ -7,12 +7,12 @@ a C library that is not everywhere, and scipy is never used; both are empty here
 import json
 import sys
 import types
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 pyaudio = types.ModuleType("pyaudio")
-pyaudio.paInt16 = 8
 
 
 class PyAudio:
@@ -23,7 +23,7 @@ class PyAudio:
         pass
 
 
-pyaudio.PyAudio = PyAudio
+vars(pyaudio).update(paInt16=8, PyAudio=PyAudio)
 sys.modules["pyaudio"] = pyaudio
 sys.modules["scipy"] = types.ModuleType("scipy")
 
@@ -65,7 +65,8 @@ def stream(host: str, port: str, pcm: str, options: dict[str, Any]) -> dict[str,
 
 
 arguments = json.loads(sys.argv[1])
-run = {"transcribe_file": transcribe_file, "stream": stream}[arguments.pop("run")]
+programs: dict[str, Callable[..., Any]] = {"transcribe_file": transcribe_file, "stream": stream}
+run = programs[arguments.pop("run")]
 with redirect_stdout(sys.stderr):
     result = run(**arguments)
 sys.stdout.write(json.dumps(result))

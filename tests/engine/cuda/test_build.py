@@ -74,7 +74,7 @@ def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     from engine.cuda import fused_model
 
     # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr(fused_model, "MOST_ROWS", 0)
+    monkeypatch.setattr(fused_model, "MAX_TRITON_ROWS", 0)
     shape = Shape("fused", d_model=128, heads=2, encoder_layers=1, decoder_layers=1)
     checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, shape)))
     config = EngineConfig(device="cpu", n_slots=3, audio_context="interims", cuda_graphs=False, kernels="torch")
