@@ -48,7 +48,7 @@ QUICK := tests/app tests/clients/python tests/cluster/local/test_shared_audio.py
 	tests/engine/scheduling/test_batcher.py tests/test_architecture.py tests/test_docs.py tests/test_glossary.py tests/test_sizes.py
 
 quick: setup ## Run the unit tests, in under a minute.
-	$(PYTEST) -m 'not gpu and not thorough and not slow' $(QUICK)
+	$(PYTEST) $(QUICK)
 
 parity: setup ## Run hundreds of generated decoding cases beside transformers.
 	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/scheduling/test_batch_invariance.py
