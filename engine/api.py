@@ -20,15 +20,15 @@ WINDOW_S = 30
 WINDOW_SAMPLES = WINDOW_S * SAMPLE_RATE
 
 MAX_HOTWORDS = 64
-"""Most hotwords of one window."""
+"""The most hotwords that one window may have."""
 MAX_HOTWORD_BYTES = 47
-"""Most bytes of one hotword in UTF-8."""
+"""The most bytes that one hotword may have in UTF-8."""
 
 Task = Literal["transcribe", "translate"]
 
 
 class Priority(IntEnum):
-    """Which windows are served first; the lower number comes first."""
+    """The order in which windows are served: the lower number comes first."""
 
     FINAL = 0
     INTERIM = 1
@@ -57,11 +57,11 @@ class Sampling:
 
 
 MAX_TEMPERATURES = 8
-"""Most temperatures of one window."""
+"""The most temperatures that one window may have."""
 MAX_TEMPERATURE = 2.0
-"""The highest temperature."""
+"""The highest temperature that a window may ask for."""
 MAX_BEST_OF = 10
-"""Most decoding attempts of one window at one temperature."""
+"""The most decoding attempts of one window at one temperature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class DecodeOptions:
     It costs almost nothing, and is coarser than `word_times`.
     """
     max_tokens: int | None = None
-    """Most tokens to decode, the prefix included; `None` for as many as the model has positions for."""
+    """The most tokens to decode, the prefix included; `None` for as many as the model has positions for."""
     sampling: Sampling = field(default_factory=Sampling)
 
 
@@ -114,7 +114,7 @@ class Window:
 
     @property
     def is_interim(self) -> bool:
-        """More of its audio is to come, and its text may change."""
+        """Whether more of the window's audio follows, so that its text may change."""
         return self.priority is Priority.INTERIM
 
 
@@ -128,9 +128,9 @@ class Piece:
     at_s: float | None = None
     """A timestamp's time in seconds from the start of the window; `None` for a word."""
     attention_peak_s: float | None = None
-    """Where in the window, in seconds, the attention of the alignment heads had its peak while the word was decoded.
+    """The time in the window at which the attention of the alignment heads had its peak while the word was decoded.
 
-    `None` unless `attention_times` was asked for.
+    It is in seconds; `None` unless `attention_times` was asked for.
     """
 
 
@@ -139,7 +139,10 @@ class Word:
     """A word of a segment; times in seconds from the start of the window, never decreasing from word to word."""
 
     text: str
-    """With its leading space, if its script has any, and its punctuation: the words add up to the segment's text."""
+    """The word with its leading space, if its script has any, and its punctuation.
+
+    The words of a segment add up to its text.
+    """
     start_s: float
     end_s: float
     probability: float
@@ -160,7 +163,7 @@ class Segment:
     """Bytes of the text over its bytes after zlib; above 2.4 is repetition."""
     no_speech_prob: float
     words: tuple[Word, ...] | None = None
-    """`None` unless word times were asked for."""
+    """The words of the segment; `None` unless word times were asked for."""
     temperature: float = 0.0
     """The temperature at which its tokens were sampled."""
 
@@ -184,7 +187,7 @@ class SegmentEvent:
 
     segment: Segment
     language: str | None = None
-    """As in `DoneEvent`."""
+    """The language of the window, as in `DoneEvent.language`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,11 +204,11 @@ class DoneEvent:
     avg_logprob: float
     compression_ratio: float
     is_truncated: bool
-    """The token limit ended the text, not the model."""
+    """Whether the token limit ended the text, and not the model."""
     n_steps: int
     """Decode steps taken after prefill, in all attempts."""
     is_repetitive: bool = False
-    """The text began to repeat itself and was stopped: the open segment ends with the first round."""
+    """Whether the text began to repeat itself and was stopped: the open segment ends with the first round."""
     temperature: float = 0.0
     """The temperature at which the tokens were sampled."""
     language_probabilities: Mapping[str, float] | None = None
@@ -214,7 +217,11 @@ class DoneEvent:
 
 @dataclass(frozen=True, slots=True)
 class SupersededEvent:
-    """A newer interim of the same channel took this one's place in the queue. Terminal; nothing was decoded."""
+    """The interim was dropped before it was decoded. Terminal.
+
+    A newer interim of the same session and channel took its place in the queue, or there is no engine that could decode
+    it, because the engine's process has died.
+    """
 
 
 EngineEvent = StartedEvent | SegmentEvent | DoneEvent | SupersededEvent
@@ -235,7 +242,7 @@ class ModelInfo:
     n_slots: int
     """Sequences that can be decoded at the same time."""
     max_encode_batch: int
-    """Most windows in one encoder call."""
+    """The most windows in one encoder call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +252,7 @@ class Histogram:
     edges: tuple[float, ...]
     counts: tuple[int, ...]
     total: float
-    """The sum of all observed values."""
+    """The sum of all values that the histogram has counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +299,7 @@ class Transcriber(Protocol):
 
     @property
     def is_alive(self) -> bool:
-        """False once the engine has failed or was closed; every `submit` then raises `EngineFailed`.
+        """Whether the engine runs. If it has failed or was closed, every `submit` raises `EngineFailed`.
 
         An engine in another process may be replaced: then this is true again, and finals wait for that.
         """

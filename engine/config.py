@@ -21,7 +21,7 @@ class EngineConfig:
     model: str = "tutti-demo"
     """The embedded `tutti-demo`, a folder, or a name on the Hugging Face hub such as `openai/whisper-small`."""
     device: Device = "auto"
-    """Where the model runs; `auto` is CUDA if there is any, else the CPU."""
+    """The device on which the model runs; `auto` is CUDA if there is any, else the CPU."""
     dtype: Dtype = "auto"
     """The type of weights and caches; `auto` is float32 on the CPU and bfloat16 on CUDA. float16 needs CUDA."""
     encoder_dtype: EncoderDtype = "auto"
@@ -47,7 +47,7 @@ class EngineConfig:
     cuda_graphs: bool = True
     """Capture the fused forward passes as CUDA graphs and replay them; otherwise every kernel is launched by itself."""
     steps_ahead: bool = True
-    """On a GPU, launch a decode step before the tokens of the last one are collected."""
+    """Whether a GPU is given a decode step before the tokens of the step before it are collected."""
     n_threads: int | None = None
     """CPU threads of one tensor operation; `None` is one per core."""
     n_slots: int | None = None
@@ -58,7 +58,7 @@ class EngineConfig:
     gpu_memory_fraction: float = 0.85
     """Fraction of the GPU memory left after loading the model that the slots may use."""
     max_encode_batch: int = 8
-    """Most windows in one encoder call."""
+    """The most windows in one encoder call."""
     max_wait_ms: float = 5.0
     """How long the oldest waiting window is held back, in milliseconds, so that others can share its encoder call."""
     max_decode_stall_ms: float = 400.0
@@ -72,7 +72,7 @@ class EngineConfig:
     `None` is 0.33 on the CPU and 0.2 on CUDA, where decoding takes less of the time.
     """
     max_waiting: int = 512
-    """Most windows in the queue; one more is refused with `EngineOverloaded`."""
+    """The most windows in the queue; one more is refused with `EngineOverloaded`."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(EngineConfig)

@@ -1,6 +1,6 @@
 """The engine as the service sees it: a `Transcriber` whose work is done by one thread.
 
-The only module that mixes threads with asyncio.
+It is the only module of the engine that mixes threads with asyncio.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class Engine:
 
     @property
     def is_alive(self) -> bool:
-        """False once the engine has failed or was closed."""
+        """Whether the engine runs: false once it has failed or was closed."""
         return not self._worker.is_closing
 
     def stats(self) -> EngineStats:

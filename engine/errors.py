@@ -3,7 +3,7 @@
 EngineError
 ├── InvalidWindow       the caller asked for something this model cannot do
 ├── EngineOverloaded    the queue is full; try again later
-├── EngineFailed        the engine's thread has died; no request will be answered any more
+├── EngineFailed        the engine has died or was closed, or a window cannot be decoded because engines died
 └── CheckpointError     the model cannot be loaded
 """
 
@@ -44,7 +44,12 @@ class EngineOverloaded(EngineError):
 
 
 class EngineFailed(EngineError):
-    """The engine has died or was closed; `__cause__` is the failure, if there was one."""
+    """The engine has died or was closed; `__cause__` is the failure, if there was one.
+
+    An engine in the same process answers no request any more after this. An engine in a process of its own is replaced:
+    then only one window fails, because engines died several times while they had it, or because the next engine decodes
+    it differently.
+    """
 
     code = "engine_failed"
 

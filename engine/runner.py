@@ -23,12 +23,12 @@ from engine.decoding.draft import verify_draft
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.decoding.slot_states import SlotStates
-from engine.decoding.word_timing import STATE_SAMPLES, Alignment, token_starts_s
+from engine.decoding.word_timing import Alignment, token_starts_s
 from engine.model.audio_context import WindowLengths
 from engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
 from engine.model.kv_cache import KVCache, SlotAllocator
-from engine.model.log_mel import mel_filters
+from engine.model.log_mel import STATE_SAMPLES, mel_filters
 from engine.model.random_weights import PREFIX, random_checkpoint
 from engine.model.slot_budget import slot_bytes
 from engine.model.weights import load_model
@@ -44,7 +44,10 @@ class SampledToken:
     token: int
     logprob: float
     attention_peak_s: float | None = None
-    """Where in the window the attention of the alignment heads has its peak, in seconds; `None` unless asked for."""
+    """The time in the window at which the attention of the alignment heads has its peak, in seconds.
+
+    `None` unless attention peaks were asked for.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +61,23 @@ class Prefilled:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A decode step that was launched."""
+class LaunchedStep:
+    """A decode step that the device computes, or has computed. `Runner.collect` returns its tokens."""
 
     slots: tuple[int, ...]
     """The slots that took part."""
     rows: HostRows
+    """The numbers of the sampled tokens, one row for each slot from 0 on, while they are copied to the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transcribed:
-    """What a window was decoded to."""
+    """The tokens that a window was decoded to, as `Runner.align` needs them."""
 
     control: tuple[int, ...]
-    """The tokens before the first one of the output."""
+    """The control tokens of the prompt of the attempt that counts; `AttemptOutput.control` is any attempt's."""
     tokens: tuple[int, ...]
-    """The output without its end token; at least one."""
+    """The forced prefix and the tokens sampled after it, without the end token; at least one token."""
     n_samples: int
     """The length of the window's audio."""
 
@@ -252,7 +256,7 @@ class Runner:
         return prefilled
 
     @torch.inference_mode()
-    def launch(self) -> Step:
+    def launch(self) -> LaunchedStep:
         """Begin one more token for every running slot; `collect` waits for it."""
         states = self.states
         n_rows = n_rows_of(states.running)
@@ -269,9 +273,9 @@ class Runner:
             if weights is not None:
                 columns.append(states.attention_peaks(weights[:, :, 0], range(n_rows)))
             sampled = torch.stack([column.float() for column in columns])
-        return Step(tuple(states.running), self._transfer.to_host(sampled[:, :n_rows]))
+        return LaunchedStep(tuple(states.running), self._transfer.start_copy_to_host(sampled[:, :n_rows]))
 
-    def collect(self, step: Step) -> dict[int, SampledToken]:
+    def collect(self, step: LaunchedStep) -> dict[int, SampledToken]:
         """Return the tokens of a step, by slot."""
         host = step.rows.read()
         return {slot: _sampled_token(*host[slot]) for slot in step.slots}

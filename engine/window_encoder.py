@@ -8,11 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.decoding.word_timing import STATE_SAMPLES
 from engine.model.audio_context import WindowLengths
 from engine.model.forward import ForwardPass
 from engine.model.host_transfer import HostTransfer
-from engine.model.log_mel import log_mel
+from engine.model.log_mel import STATE_SAMPLES, log_mel
 from engine.model.packing import cut, find_runs
 
 
@@ -49,7 +48,7 @@ class WindowEncoder:
         self._n_full_states = n_full_states
         self._dtype = dtype
         self._encoded: torch.cuda.Event | None = None
-        """On a GPU: recorded after the last call."""
+        """The CUDA event that is recorded after the last encoder call; `None` before the first call, and on a CPU."""
 
     def encode(
         self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool]

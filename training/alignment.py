@@ -24,7 +24,7 @@ from benchmarks.report import Table
 from benchmarks.scoring import percentile
 from engine.api import WINDOW_SAMPLES
 from engine.checkpoint.checkpoint import read_checkpoint
-from engine.decoding.word_timing import STATE_S, Floats, median_filtered, normalised, start_frames
+from engine.decoding.word_timing import STATE_S, Floats, median_filtered, normalised, start_states
 from engine.model.log_mel import log_mel, mel_filters
 from training.evaluation.augment import coloured_noise, with_noise
 from training.evaluation.clips import Clip, in_silence, windows_of
@@ -87,7 +87,7 @@ def errors_s(examples: Sequence[Example], sets: Sequence[Sequence[int]]) -> list
     """The errors of all word starts for every set of heads, given by indices; late is positive."""
     found: list[list[Floats]] = [[] for _ in sets]
     for example in examples:
-        starts = start_frames(np.stack([example.weights[list(heads)].mean(0) for heads in sets]))
+        starts = start_states(np.stack([example.weights[list(heads)].mean(0) for heads in sets]))
         for errors, row in zip(found, starts, strict=True):
             errors.append((row[example.first_tokens] * STATE_S - example.word_starts_s).astype(np.float32))
     return [np.concatenate(errors) for errors in found]

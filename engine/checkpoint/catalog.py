@@ -13,13 +13,13 @@ class KnownModel:
     name: str
     """The value of `EngineConfig.model` that selects it."""
     n_parameters_m: int
-    """Its size, in millions of parameters."""
+    """The number of the model's parameters, in millions."""
     about: str
     """One sentence on the languages it transcribes and the hardware it needs."""
     is_english: bool = False
-    """It was trained on English only, although its vocabulary names other languages."""
+    """Whether the model was trained on English only, although its vocabulary names other languages."""
     can_translate: bool = True
-    """False if it was not trained to translate, although its vocabulary has a token for it."""
+    """Whether the model was trained to translate. Its vocabulary has a token for it in any case."""
 
 
 KNOWN_MODELS = (
@@ -88,7 +88,7 @@ KNOWN_MODELS = (
         can_translate=False,
     ),
 )
-"""In the order in which `tutti models` lists them."""
+"""The known checkpoints, in the order in which `tutti models` lists them."""
 
 
 def known_model(name: str) -> KnownModel | None:

@@ -72,8 +72,10 @@ class GenerationConfig:
     alignment_heads: tuple[tuple[int, int], ...]
     """`(decoder layer, head)` of the heads whose cross-attention follows the audio. Word times come from them."""
     audio_context: AudioContext | None = None
-    """From the key `tutti_audio_context`, if the model was trained on windows of any length; `None` if it needs full
-    windows."""
+    """The shortest windows of a model that was trained on windows of any length, from the key `tutti_audio_context`.
+
+    `None` if the model needs full windows.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Checkpoint:
     name: str
     """The value of `EngineConfig.model`."""
     folder: Path | None
-    """Where its files are; `None` if the weights are random."""
+    """The folder of the checkpoint's files; `None` if the weights are random."""
     model: ModelConfig
     generation: GenerationConfig
     tokenizer: Tokenizer

@@ -1,7 +1,9 @@
 """Greedy sampling under Whisper's rules, in one kernel for a decode step.
 
-It chooses the same tokens as `greedy` does under the rules of `engine/decoding/logit_rules.py`, which the tests compare
-it with. One program handles one row.
+It implements the rules of engine/decoding/logit_rules.py a second time, and must change together with them. It chooses
+the tokens that those rules and `Sampler` choose for slots without a temperature and without hotwords; the tests compare
+the two. The suppressed tokens, here the banned ones, come from the checkpoint's generation config. One program handles
+one row.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -18,10 +20,11 @@ from engine.decoding.logit_rules import RuleState
 
 _BLOCK = 4096
 """Logits that a program loads at a time."""
+# The kernel `_sample` tests these two flags as the literals 1 and 2, in `bans & 1` and `bans & 2`: the two must agree.
 _BANNED = 1
-"""Flag of a token that is never sampled."""
+"""The flag of a token that is never sampled."""
 _BANNED_AT_BEGIN = 2
-"""Flag of a token that is not sampled first."""
+"""The flag of a token that is not sampled first."""
 
 
 @triton.jit
@@ -193,7 +196,7 @@ class FusedSampler:
 
 
 def _ban_flags(vocab_size: int, banned: Sequence[int], banned_at_begin: Sequence[int]) -> Tensor:
-    """`(vocab_size,)` int8, with the two flags of every token."""
+    """Return the flags of every token, `_BANNED` and `_BANNED_AT_BEGIN`: `(vocab_size,)` int8."""
     flags = torch.zeros(vocab_size, dtype=torch.int8)
     flags[list(banned)] |= _BANNED
     flags[list(banned_at_begin)] |= _BANNED_AT_BEGIN

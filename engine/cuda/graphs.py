@@ -58,7 +58,7 @@ class CudaGraphForward:
         flashinfer = load_flashinfer(model, cache, config.kernels)
         # FlashInfer serves full windows wherever it is loaded, and all attention if the configuration requires it.
         is_required = config.kernels == "flashinfer"
-        self._encoding = _WindowEncoder(
+        self._encoding = _EncoderGraphs(
             FusedEncoder(model.encoder, products), self._decoder, products, cache, sizes, flashinfer, is_required
         )
         self._prefills = _PrefillGraphs(self._decoder, cache, sizes)
@@ -220,7 +220,7 @@ class _EncoderGraph:
     graph: CapturedGraph[None]
 
 
-class _WindowEncoder:
+class _EncoderGraphs:
     """Encodes windows into the cross-attention cache: one graph for every window length and number of windows."""
 
     def __init__(
@@ -248,7 +248,7 @@ class _WindowEncoder:
         self._flashinfer_serves_all = flashinfer_serves_all
         self._n_full_states = cache.cross_attention.shape[4]
         self._graphs: dict[int, dict[int, _EncoderGraph]] = {}
-        """By encoder states of a window, then by number of windows, the largest first."""
+        """The graphs, by the encoder states of a window, then by the number of windows, the largest first."""
 
     def capture(self, pool: GraphPool, max_windows: int, n_mels: int, shorter: Sequence[int]) -> None:
         for n_states in (self._n_full_states, *reversed(shorter)):

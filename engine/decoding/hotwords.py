@@ -13,12 +13,12 @@ from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from engine.model.kv_cache import Rows
 
 FIRST_BONUS = 2.0
-"""Added to the logit of a hotword's first token, which makes it e to this power times likelier."""
+"""The bonus added to the logit of a hotword's first token: the token becomes e to this power times likelier."""
 NEXT_BONUS = 5.0
-"""Added to the logit of the next token of a hotword that was begun, likewise."""
+"""The bonus added to the logit of the next token of a hotword that was begun."""
 
 MAX_HOTWORD_TOKENS = MAX_HOTWORD_BYTES + 1
-"""Most tokens of a hotword: a token stands for at least one byte, and a space comes before the word."""
+"""The most tokens of a hotword: a token stands for at least one byte, and a space comes before the word."""
 
 
 class Hotwords:
@@ -52,7 +52,7 @@ class Hotwords:
 
     @property
     def are_any(self) -> bool:
-        """At least one slot has hotwords."""
+        """Whether at least one slot has hotwords."""
         return bool(self._slots)
 
     def apply(self, rows: Rows, logits: Tensor) -> None:

@@ -1,5 +1,10 @@
 """Decoding rules: which tokens may be sampled next. They work on whole batches, on the device, and never wait for it.
 
+engine/cuda/fused_sampling.py implements the same rules in one kernel, for decode steps on a GPU in which no slot has a
+temperature above 0, hotwords or attention peaks. The two files must change together; tests/engine/cuda compares them,
+in test_fused_model.py. The suppressed tokens and the latest first timestamp come from the checkpoint's generation
+config.
+
 Source: transformers, generation/logits_process.py, `SuppressTokensAtBeginLogitsProcessor`,
 `SuppressTokensLogitsProcessor` and `WhisperTimeStampLogitsProcessor`, in the order in which `generate` applies them.
 """

@@ -9,9 +9,9 @@ from engine.api import DecodeOptions
 from engine.checkpoint.checkpoint import Checkpoint
 
 MAX_PREVIOUS_CHARACTERS = 4_000
-"""Only this many characters at the end of the previous text are tokenised.
+"""The number of characters at the end of the previous text that are tokenised.
 
-Its last 223 tokens, the most that are used, are far shorter, and tokenising megabytes takes long.
+The last 223 tokens of it, the most that are used, are far shorter, and tokenising megabytes takes long.
 """
 
 
@@ -20,11 +20,11 @@ class Prompt:
     """The tokens of one sequence before sampling."""
 
     tokens: tuple[int, ...]
-    """Control tokens, then the forced prefix."""
+    """The control tokens, then the forced prefix."""
     sot_index: int
     """The position of `<|startoftranscript|>`: its output holds the no-speech probability."""
     n_prefix: int = 0
-    """How many of the tokens, at the end, are the forced prefix."""
+    """The number of tokens, at the end, that are the forced prefix."""
     hotwords: tuple[tuple[int, ...], ...] = ()
     """The tokens of each hotword, as it is written inside a sentence."""
     draft: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class Prompt:
 
     @property
     def control(self) -> tuple[int, ...]:
-        """The tokens before the prefix."""
+        """The control tokens: all tokens before the forced prefix, those of the previous text included."""
         return self.tokens[: len(self.tokens) - self.n_prefix]
 
 

@@ -15,8 +15,11 @@ class Draw:
     """0 always takes the likeliest token."""
     seed: int = 0
     """The same seed gives the same tokens, whichever windows share the batch."""
-    attention_samples: int = 0
-    """The audio samples in which each token's attention peak is looked for; 0 for no attention peaks."""
+    n_attention_samples: int = 0
+    """The number of audio samples, from the start of the window, whose encoder states count for attention peaks.
+
+    0 if no attention peaks are wanted.
+    """
 
 
 class Sampler:
@@ -40,7 +43,7 @@ class Sampler:
 
     @property
     def draws_any(self) -> bool:
-        """At least one slot is not greedy."""
+        """Whether at least one slot has a temperature above 0."""
         return bool(self._draws)
 
     def sample(self, slots: Sequence[int], logits: Tensor) -> tuple[Tensor, Tensor]:

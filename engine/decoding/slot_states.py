@@ -10,9 +10,9 @@ from engine.decoding.hotwords import Hotwords
 from engine.decoding.logit_rules import RuleState, make_rules
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw, Sampler
-from engine.decoding.word_timing import STATE_SAMPLES
 from engine.model.host_transfer import to_device
 from engine.model.kv_cache import Rows
+from engine.model.log_mel import STATE_SAMPLES
 
 
 class SlotStates:
@@ -25,18 +25,18 @@ class SlotStates:
         self.tokens = torch.zeros(n_rows, dtype=torch.long, device=device)
         """The last token of every slot."""
         self.positions = torch.zeros(n_rows, dtype=torch.long, device=device)
-        """The position of that token."""
+        """The position of the last token of every slot."""
         self._first_timestamp = checkpoint.tokenizer.first_timestamp
         self.rule_state = RuleState.blank(n_rows, self._first_timestamp, device)
         self._last_position = checkpoint.model.max_target_positions - 1
         self.running: dict[int, int] = {}
-        """By slot: the position of the last token of each running slot, the host's copy of `positions`."""
+        """The position of the last token of each running slot, by slot: the host's copy of `positions`."""
         self._attention_states: dict[int, int] = {}
-        """By slot: the number of encoder states that hold audio, for slots that want attention peaks."""
+        """The number of encoder states that hold audio, by slot, of the slots that want attention peaks."""
 
     @property
     def are_plain(self) -> bool:
-        """No slot has hotwords or draws at a temperature: every slot is greedy under the rules alone."""
+        """Whether no slot has hotwords or a temperature above 0: every slot is greedy under the rules alone."""
         return not (self._hotwords.are_any or self.sampler.draws_any)
 
     def want_attention(self, slots: Sequence[int] | dict[int, int]) -> bool:
@@ -48,8 +48,8 @@ class SlotStates:
         self._hotwords.begin(slot, prompt.hotwords, prompt.prefix)
         self.sampler.begin(slot, draw)
         self._attention_states.pop(slot, None)
-        if draw.attention_samples:
-            self._attention_states[slot] = max(1, draw.attention_samples // STATE_SAMPLES)
+        if draw.n_attention_samples:
+            self._attention_states[slot] = max(1, draw.n_attention_samples // STATE_SAMPLES)
 
     def set_running(
         self,

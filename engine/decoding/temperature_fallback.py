@@ -1,5 +1,7 @@
 """Decides which decoding attempts a window gets, and which of their outputs counts. Plain Python.
 
+The temperatures, the number of attempts and the thresholds are the fields of `engine.api.Sampling`.
+
 Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. One thing differs: where no output is good
 enough, the likeliest one counts instead of the last one, as in faster-whisper.
 """
@@ -22,7 +24,7 @@ class DecodingAttempt:
     temperature: float
     seed: int
     has_previous_text: bool = True
-    """The prompt has the previous text and the hotwords."""
+    """Whether the prompt has the previous text and the hotwords."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class TemperatureFallback(Generic[Output]):
 
     @property
     def must_hold_events(self) -> bool:
-        """Nothing may be handed out before the last attempt is judged.
+        """Whether no event may be handed out before the last attempt is judged.
 
         Otherwise the output of the first attempt counts, good or bad, unless it is repetitive.
         """

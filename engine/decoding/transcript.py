@@ -41,7 +41,7 @@ class _OpenSegment:
     start_s: float = 0.0
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    """Of the sampled tokens."""
+    """The log-probabilities of the sampled tokens of the segment."""
     text: str = ""
 
 
@@ -58,14 +58,14 @@ class TokenTranscript:
         self._tokens: list[int] = []
         self._text_tokens: list[int] = []
         self._logprobs: list[float] = []
-        """Of the sampled tokens, the end token included."""
+        """The log-probabilities of the sampled tokens, the end token included."""
         self._attention_peaks_s: list[float | None] = []
-        """Of every token."""
+        """The attention peak of every token, in seconds; `None` where there is none."""
         self._text = ""
         self._segments: list[Segment] = []
         self._open = _OpenSegment()
         self.is_repetitive = False
-        """The text was cut where it only repeated itself."""
+        """Whether the text was cut where it began to repeat itself."""
 
     @property
     def text_tokens(self) -> list[int]:

@@ -18,7 +18,7 @@ class HostRows:
     columns: Tensor
     """`(columns, rows)` float32."""
     arrived: torch.cuda.Event | None
-    """The end of the copy; `None` if the numbers were on the host already."""
+    """The CUDA event at the end of the copy; `None` if the numbers were on the host already."""
 
     def read(self) -> list[list[float]]:
         """Wait for the copy and return the rows. A step waits for the device only here.
@@ -40,7 +40,7 @@ class HostTransfer:
         self._pinned = torch.empty(0)
         """Page-locked host memory, which the device can copy from without the host."""
         self._copied: torch.cuda.Event | None = None
-        """The end of the last copy from `_pinned`."""
+        """The CUDA event at the end of the last copy from `_pinned`; `None` before the first copy, and on a CPU."""
         self._stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
 
     def prefetch(self, make: Callable[[], Tensor]) -> Tensor:
@@ -87,8 +87,8 @@ class HostTransfer:
             start += len(samples)
         return padded_on_device
 
-    def to_host(self, columns: Tensor) -> HostRows:
-        """Start to copy `(columns, rows)` float32 to the host."""
+    def start_copy_to_host(self, columns: Tensor) -> HostRows:
+        """Start to copy `(columns, rows)` float32 to the host. `HostRows.read` waits for the copy."""
         if not self._is_cuda:
             return HostRows(columns, None)
         host = torch.empty(columns.shape, pin_memory=True)

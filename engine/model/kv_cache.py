@@ -30,7 +30,7 @@ class KVCache:
         self.self_attention = _zeros((*shape, model.max_target_positions, head_dim), device, dtype)
         self.cross_attention = _zeros((*shape, model.max_source_positions, head_dim), device, dtype)
         self.encoder_lengths = [0] * n_slots
-        """Encoder states of each slot's window; 0 for a slot without a window."""
+        """The number of encoder states of each slot's window; 0 for a slot without a window."""
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
         """`encoder_lengths` on the device, as they were at the last `update`."""
         self._have_lengths_changed = False
@@ -39,7 +39,11 @@ class KVCache:
 
     @property
     def padding_slot(self) -> int:
-        """The last slot. Where CUDA graphs are used, it pads batches and never belongs to a window."""
+        """The last slot.
+
+        The fused forward passes, on a GPU, pad their batches with it, and it never belongs to a window. Where the plain
+        forward pass is used, for example on a CPU, it is a slot like the others, and nothing asks for it.
+        """
         return len(self.encoder_lengths) - 1
 
     def rows(self, slots: Sequence[int]) -> Rows:
@@ -70,7 +74,7 @@ class KVCache:
             self._have_lengths_changed = True
 
     def update(self) -> None:
-        """Copy the lengths to the device, if they have changed since the last time."""
+        """Copy `encoder_lengths` to `lengths`, on the device, if they have changed since the last copy."""
         if self._have_lengths_changed:
             self.lengths.copy_(to_device(self.encoder_lengths, self.device))
             self._have_lengths_changed = False
@@ -97,13 +101,8 @@ class SlotAllocator:
 
     @property
     def n_free(self) -> int:
-        """Slots that are free."""
+        """The number of free slots."""
         return len(self._free)
-
-    @property
-    def n_rows(self) -> int:
-        """Slots up to the highest one in use. A decode step runs all of them as one view, free ones included."""
-        return max(self._used, default=-1) + 1
 
     def allocate(self) -> int:
         """Take the lowest free slot. The caller checks first that one is free."""

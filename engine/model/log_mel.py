@@ -11,6 +11,8 @@ N_FFT = 400
 """Samples of one Fourier transform: 25 ms."""
 HOP_SAMPLES = 160
 """Samples from one frame to the next: 10 ms."""
+STATE_SAMPLES = 2 * HOP_SAMPLES
+"""Samples of one encoder state: 20 ms. The encoder's second convolution makes one state of two frames."""
 MAX_FREQUENCY_HZ = SAMPLE_RATE / 2
 """Upper edge of the highest mel band, in Hz."""
 FLOOR = 1e-10

@@ -65,7 +65,7 @@ class BatchLimits:
 
     max_waiting: int
     max_batch: int
-    """Most windows in one encoder call."""
+    """The most windows in one encoder call."""
     max_wait_s: float
     max_decode_stall_s: float
     n_slots: int = 1
@@ -101,10 +101,10 @@ class Load:
     joins_until_s: float | None = None
     """While encoder calls are under way: the time until which windows may join them at no cost. `None` otherwise."""
     is_encoding: bool = False
-    """The device still works on the encoder calls that are under way."""
+    """Whether the device still works on the encoder calls that are under way."""
 
     def can_join_later(self, now_s: float) -> bool:
-        """Windows that arrive a little later can still join the encoder calls under way, at no cost to them."""
+        """Return whether windows that arrive later can still join the encoder calls under way, at no cost to them."""
         return self.joins_until_s is not None and self.is_encoding and now_s < self.joins_until_s
 
 

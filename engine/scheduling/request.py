@@ -19,11 +19,15 @@ class AttemptOutput:
 
     transcript: TokenTranscript
     control: tuple[int, ...]
-    """The tokens before the transcript's."""
+    """The control tokens of this attempt's prompt, as in `Prompt.control`.
+
+    The transcript's tokens, which begin with the forced prefix, follow them. Attempts differ in them: a later
+    one may lack the previous text.
+    """
     held_events: list[EngineEvent] = field(default_factory=list)
-    """Its events, where it is not known yet whether this attempt counts."""
+    """The events of this attempt, held until it is known to count. Empty if events are handed out at once."""
     is_truncated: bool = False
-    """The token limit ended it."""
+    """Whether the token limit ended the attempt."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -32,24 +36,27 @@ class Request:
 
     window: Window
     max_tokens: int
-    """Most tokens to decode, the forced prefix included."""
+    """The most tokens to decode, the forced prefix included."""
     put: Callable[[Item], None]
-    """Where its items go, in order. The worker never calls it itself: it passes both on to `Deliver`."""
+    """The function that receives the items of this request, in order.
+
+    The worker never calls it: it passes the request and its items on to `Deliver`.
+    """
     id: int = field(default_factory=itertools.count().__next__)
     submitted_s: float = 0.0
-    """When it entered the queue, in seconds of the monotonic clock."""
+    """The time at which the request entered the queue, in seconds of the monotonic clock."""
     is_cancelled: bool = False
     n_steps: int = 0
     """Decode steps taken after prefill, in all attempts."""
     fallback: TemperatureFallback[AttemptOutput] = field(init=False)
     language: str | None = None
-    """`None` until it is known."""
+    """The code of the window's language; `None` until it is known."""
     language_probabilities: dict[str, float] | None = None
-    """`None` unless the language was detected."""
+    """The probability of every language; `None` unless the language was detected."""
     output: AttemptOutput | None = None
-    """Of the current attempt; `None` until its prompt is prefilled."""
+    """The output of the current attempt; `None` until its prompt is prefilled."""
     has_segments_out: bool = False
-    """A segment was handed out: the window cannot be decoded again."""
+    """Whether a segment was handed out. Then the window cannot be decoded again."""
 
     def __post_init__(self) -> None:
         self.fallback = TemperatureFallback(self.window.options)

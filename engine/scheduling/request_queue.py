@@ -15,12 +15,12 @@ class RequestQueue:
 
     def __init__(self, limits: BatchLimits) -> None:
         self._changed = threading.Condition()
-        """Guards all of it; notified when there may be something new to do."""
+        """The lock of all that the queue holds. It is notified when the worker may have something new to do."""
         self._batcher = Batcher(limits)
         self._requests: dict[int, Request] = {}
         self._failure: BaseException | None = None
         self.is_closed = False
-        """True for good once closed or failed: no request is accepted any more."""
+        """Whether the queue was closed or the engine has failed. This is final: no request is accepted any more."""
 
     def n_waiting(self, priority: Priority) -> int:
         """Return the number of requests of a priority that wait."""

@@ -11,30 +11,30 @@ from engine.decoding.sampling import Draw
 from engine.decoding.temperature_fallback import DecodingAttempt
 from engine.decoding.transcript import TokenTranscript, TranscriptInfo
 from engine.decoding.word_timing import Alignment
-from engine.runner import Prefilled, Runner, SampledToken, Step, Transcribed
-from engine.scheduling.outbox import Outbox
+from engine.runner import LaunchedStep, Prefilled, Runner, SampledToken, Transcribed
+from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.request import AttemptOutput, Request
 from engine.scheduling.stats import StatsRecorder
 
 _Owners = dict[int, tuple[Request, DecodingAttempt]]
-"""By slot: whose token a launched step decodes, and in which attempt."""
+"""The requests that take part in a launched step, with the attempt whose token it decodes, by slot."""
 
 
 class RunningSequences:
-    """The requests that have a slot. Only the engine's thread may use it."""
+    """The requests that have a slot. Only the engine's thread may use it, but any thread may ask for its length."""
 
-    def __init__(self, runner: Runner, stats: StatsRecorder, outbox: Outbox) -> None:
+    def __init__(self, runner: Runner, stats: StatsRecorder, emitter: EventEmitter) -> None:
         self._runner = runner
         self._stats = stats
-        self._outbox = outbox
+        self._emitter = emitter
         self._running: dict[int, Request] = {}
-        """By slot."""
-        self._in_flight: deque[tuple[Step, _Owners]] = deque()
+        """The requests that have a slot, by slot."""
+        self._in_flight: deque[tuple[LaunchedStep, _Owners]] = deque()
         """Steps that were launched and whose tokens are not collected yet."""
-        self._to_redecode: dict[int, Request] = {}
-        """By slot: requests that start their next attempt. Empty between two steps."""
+        self._for_next_attempt: dict[int, Request] = {}
+        """The requests that start their next decoding attempt, by slot. Empty between two steps."""
         self._to_align: dict[int, tuple[Request, AttemptOutput]] = {}
-        """By slot: decoded requests that need the times of their words. Empty between two steps."""
+        """The decoded requests that need the times of their words, by slot. Empty between two steps."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -68,7 +68,8 @@ class RunningSequences:
         """Decode one token for every running sequence.
 
         Returns:
-            Whether a step was launched. None is where the steps in flight are certain to be the last ones.
+            Whether a step was launched. No step is launched if the steps in flight are certain to be the last ones of
+            every request; their tokens are then collected.
         """
         if self._in_flight and all(map(self._ends_soon, self._running.values())):
             self.collect()
@@ -91,7 +92,7 @@ class RunningSequences:
             self._settle()
 
     def forget_steps(self) -> None:
-        """Drop the steps in flight: no sequence is running that they belong to."""
+        """Drop the steps in flight. The caller makes sure that no sequence is running."""
         self._in_flight.clear()
 
     def release_cancelled(self) -> None:
@@ -190,7 +191,7 @@ class RunningSequences:
             may_drop_text = not request.has_segments_out and not options.prefix
             counting = request.fallback.judge(transcript.outcome, output, may_drop_previous_text=may_drop_text)
         if counting is None:
-            self._to_redecode[slot] = request
+            self._for_next_attempt[slot] = request
         elif counting.transcript.n_tokens and (options.word_times or counting.transcript.is_repetitive):
             self._to_align[slot] = (request, counting)
         else:
@@ -198,8 +199,8 @@ class RunningSequences:
 
     def _settle(self) -> None:
         """Start the next attempts of the sequences that ended in this step, and align those that need it."""
-        while self._to_redecode:
-            requests, self._to_redecode = self._to_redecode, {}
+        while self._for_next_attempt:
+            requests, self._for_next_attempt = self._for_next_attempt, {}
             self._start_attempts(requests)
         ended, self._to_align = self._to_align, {}
         if not ended:
@@ -216,7 +217,7 @@ class RunningSequences:
     def _finish(self, slot: int, request: Request, output: AttemptOutput, alignment: Alignment | None = None) -> None:
         self._release(slot)
         self._stats.done()
-        self._outbox.finish(request, output, alignment)
+        self._emitter.finish(request, output, alignment)
 
     def _publish(self, request: Request, output: AttemptOutput, events: list[EngineEvent]) -> None:
         """Hand out the events of an attempt, or hold them until the attempt is known to count."""
@@ -227,7 +228,7 @@ class RunningSequences:
             return
         request.has_segments_out |= any(isinstance(event, SegmentEvent) for event in events)
         for event in events:
-            self._outbox.put(request, event)
+            self._emitter.put(request, event)
 
     def _release(self, slot: int) -> None:
         self._runner.release(slot)

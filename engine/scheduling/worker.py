@@ -1,6 +1,7 @@
 """The loop of the engine's thread: take a batch from the queue, encode it, prefill it, step, hand out events.
 
-The worker acts and the batcher decides. Any thread may call `submit` and `cancel`; one thread calls the rest.
+The worker acts and the batcher decides. The engine's thread creates the worker and calls `run`. Any thread may use all
+the rest; `engine/engine.py` does it from the event loop.
 """
 
 import logging
@@ -11,8 +12,8 @@ from engine.api import EngineStats, Priority, StartedEvent, SupersededEvent
 from engine.config import EngineConfig
 from engine.runner import Runner
 from engine.scheduling.batcher import BatchLimits, Load
+from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.encoder_time import EncoderTime
-from engine.scheduling.outbox import Outbox
 from engine.scheduling.request import Deliver, Request
 from engine.scheduling.request_queue import RequestQueue
 from engine.scheduling.sequences import RunningSequences
@@ -30,7 +31,7 @@ A GPU encodes small batches as efficiently as large ones.
 PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
 FINISHED_PER_STEP = 8
-"""At most this many finished windows are emitted before the queue is polled again."""
+"""The most finished windows whose last events are made before the queue is polled again."""
 
 
 class Worker:
@@ -49,15 +50,15 @@ class Worker:
         self._runner = runner
         self._deliver = deliver
         self._queue = RequestQueue(_batch_limits(runner, config))
-        self._outbox = Outbox(deliver)
-        self._sequences = RunningSequences(runner, self.stats, self._outbox)
+        self._emitter = EventEmitter(deliver)
+        self._sequences = RunningSequences(runner, self.stats, self._emitter)
         default_share = MIN_DECODE_SHARES[runner.device.type]
         min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
 
     @property
     def is_closing(self) -> bool:
-        """True for good once closed or failed: no request is accepted any more."""
+        """Whether the worker was closed or has failed. This is final: no request is accepted any more."""
         return self._queue.is_closed
 
     def submit(self, request: Request) -> None:
@@ -96,7 +97,7 @@ class Worker:
         try:
             while not self.is_closing:
                 self._step()
-            self._outbox.emit(self._outbox.n_finished)
+            self._emitter.emit(self._emitter.n_finished)
         except Exception as error:
             logger.exception("the engine has died")
             failure = error
@@ -111,7 +112,7 @@ class Worker:
             self._decode()
         else:
             self._sequences.forget_steps()
-        self._outbox.emit(FINISHED_PER_STEP)
+        self._emitter.emit(FINISHED_PER_STEP)
 
     def _next_batch(self, begun_encode_s: float = 0.0, joins_until_s: float | None = None) -> list[Request]:
         """Return the requests to encode now; none if there is other work to do.
@@ -135,7 +136,7 @@ class Worker:
             )
 
         # Finished windows are emitted before the worker sleeps for long.
-        may_sleep = bool(self._sequences) or not self._outbox.n_finished
+        may_sleep = bool(self._sequences) or not self._emitter.n_finished
         return self._queue.next_batch(measure_load, may_sleep=may_sleep)
 
     def _encode_and_prefill(self, batch: list[Request]) -> None:
@@ -149,7 +150,7 @@ class Worker:
             batches.append(batch)
             encode_s += self._encoder_time.expected_s(batch)
             self._sequences.collect()
-            self._outbox.emit(self._outbox.n_finished)
+            self._emitter.emit(self._emitter.n_finished)
             batch = self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
         self._sequences.release_cancelled()
         self._sequences.prefill(new_slots)
@@ -164,8 +165,8 @@ class Worker:
         for request in batch:
             queued_s = now_s - request.submitted_s
             self.stats.left_queue(request.window.priority, queued_s)
-            self._outbox.put(request, StartedEvent(queued_s, len(batch)))
-        self._outbox.flush()
+            self._emitter.put(request, StartedEvent(queued_s, len(batch)))
+        self._emitter.flush()
         windows = [request.window for request in batch]
         self._runner.encode([window.samples for window in windows], slots, [window.is_interim for window in windows])
         return slots
@@ -180,10 +181,10 @@ class Worker:
 
     def _fail_open_requests(self, failure: Exception | None) -> None:
         waiting = self._queue.drain(failure)
-        for request in (*self._outbox.finished, *self._sequences.requests, *waiting):
+        for request in (*self._emitter.finished, *self._sequences.requests, *waiting):
             if not request.is_cancelled:
-                self._outbox.put(request, self._queue.closed_error())
-        self._outbox.flush()
+                self._emitter.put(request, self._queue.closed_error())
+        self._emitter.flush()
         # Releasing comes last, since it may be what failed: no caller may have to wait for it.
         with suppress(Exception):
             self._sequences.release_all()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.decoding.word_timing import STATE_S, median_filtered, normalised, start_frames
+from engine.decoding.word_timing import STATE_S, median_filtered, normalised, start_states
 from training.alignment import Example, choose, errors_s, first_tokens, score, write_heads
 
 N_TOKENS, N_FRAMES = 9, 60
@@ -61,7 +61,7 @@ def test_the_best_path_is_that_of_transformers() -> None:
     random = np.random.default_rng(2)
     for shape in ((4, 7, 30), (2, 1, 5), (2, 6, 1), (3, 12, 12)):
         weights = random.integers(0, 4, shape).astype(np.float32)
-        found = start_frames(weights)
+        found = start_states(weights)
         for row, matrix in zip(found, weights, strict=True):
             tokens, frames = _dynamic_time_warping(-matrix.astype(np.float64))
             begins = np.diff(tokens, prepend=-1) > 0

@@ -54,7 +54,7 @@ def decode(runner: Runner) -> list[list[int]]:
     runner.encode([noise(1), noise(2)], slots, [True, True])
     prompts = [Prompt(tokens=(sot,), sot_index=0), Prompt(tokens=(sot,), sot_index=0, draft=(300, 301))]
     decoded = []
-    for draw in (Draw(), Draw(attention_samples=16_000)):
+    for draw in (Draw(), Draw(n_attention_samples=16_000)):
         prefilled = runner.prefill(slots, prompts, [True, False], [Draw(), draw])
         tokens = [[each.token for each in result.tokens] for result in prefilled]
         for _ in range(2):

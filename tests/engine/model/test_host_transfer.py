@@ -28,7 +28,7 @@ def test_what_was_prefetched_can_be_used_at_once() -> None:
 
 def test_rows_come_back_as_they_were() -> None:
     columns = torch.tensor([[1.0, 51865.0], [-0.5, -2.0]], device=DEVICE)
-    assert HostTransfer(DEVICE).to_host(columns).read() == [[1.0, -0.5], [51865.0, -2.0]]
+    assert HostTransfer(DEVICE).start_copy_to_host(columns).read() == [[1.0, -0.5], [51865.0, -2.0]]
 
 
 def test_columns_of_any_lengths_are_copied_together() -> None:

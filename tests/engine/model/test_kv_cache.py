@@ -24,18 +24,6 @@ def test_the_lowest_free_slot_is_allocated_first() -> None:
     assert (slots.allocate(), slots.allocate(), slots.allocate()) == (0, 1, 3)
 
 
-def test_rows_reach_up_to_the_highest_slot() -> None:
-    """Free slots below it are included. Without a slot in use there is no row."""
-    slots = SlotAllocator(4)
-    for _ in range(3):
-        slots.allocate()
-    slots.free(0)
-    assert (slots.n_rows, slots.n_free) == (3, 2)
-    slots.free(2)
-    slots.free(1)
-    assert (slots.n_rows, slots.n_free) == (0, 4)
-
-
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc to measure the memory in use")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fresh_buffers_are_zero_and_take_no_memory(demo: Checkpoint, dtype: torch.dtype) -> None:
@@ -65,7 +53,7 @@ def test_no_slot_is_allocated_twice(actions: list[int]) -> None:
             slot = slots.allocate()
             assert slot not in used
             used.add(slot)
-        assert (slots.n_free, slots.n_rows) == (4 - len(used), max(used, default=-1) + 1)
+        assert slots.n_free == 4 - len(used)
 
 
 def test_neighbouring_slots_are_a_view(demo: Checkpoint) -> None:

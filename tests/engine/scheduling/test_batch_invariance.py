@@ -24,7 +24,7 @@ from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.decoding.logit_rules import RuleState
 from engine.decoding.sampling import Sampler
-from engine.runner import Runner, Step
+from engine.runner import LaunchedStep, Runner
 from engine.scheduling.request import Item, Request
 from engine.scheduling.worker import Worker
 from engine.validation import check_window
@@ -48,7 +48,7 @@ class StagedRunner(Runner):
 
     before_step: Callable[[], None]
 
-    def launch(self) -> Step:
+    def launch(self) -> LaunchedStep:
         self.before_step()
         return super().launch()
 

@@ -154,13 +154,13 @@ async def test_finished_windows_are_emitted_in_small_groups(demo: Checkpoint, sc
     runner = FakeRunner(demo, script, n_slots=64, n_ahead=1)
     n_ended: list[int] = []
     async with start_engine(runner, max_encode_batch=64, max_wait_ms=1000 * PATIENCE_S) as engine:
-        deliver = engine._worker._outbox._deliver
+        deliver = engine._worker._emitter._deliver
 
         def count(items: list[tuple[object, object]]) -> None:
             n_ended.append(sum(isinstance(item, DoneEvent) for _, item in items))
             deliver(items)  # type: ignore[arg-type]
 
-        engine._worker._outbox._deliver = count  # type: ignore[assignment]
+        engine._worker._emitter._deliver = count  # type: ignore[assignment]
         await asyncio.gather(*(collect(engine, window(f"s{index}")) for index in range(64)))
     assert (sum(n_ended), max(n_ended)) == (64, 8)
 

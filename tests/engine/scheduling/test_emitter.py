@@ -6,7 +6,7 @@ import pytest
 from engine.api import DoneEvent, SegmentEvent, StartedEvent, Window
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.decoding.transcript import TokenTranscript, TranscriptInfo
-from engine.scheduling.outbox import Outbox
+from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.request import AttemptOutput, Item, Request
 
 STARTED = StartedEvent(0.0, 1)
@@ -28,13 +28,13 @@ def output(checkpoint: Checkpoint) -> AttemptOutput:
 def test_all_items_of_a_step_are_delivered_together() -> None:
     """Nothing is delivered where there is nothing."""
     delivered: list[list[tuple[Request, Item]]] = []
-    outbox, one, two = Outbox(delivered.append), request(), request()
-    outbox.flush()
-    outbox.put(one, STARTED)
-    outbox.put(two, STARTED)
+    emitter, one, two = EventEmitter(delivered.append), request(), request()
+    emitter.flush()
+    emitter.put(one, STARTED)
+    emitter.put(two, STARTED)
     assert delivered == []
-    outbox.flush()
-    outbox.flush()
+    emitter.flush()
+    emitter.flush()
     assert delivered == [[(one, STARTED), (two, STARTED)]]
 
 
@@ -42,15 +42,15 @@ def test_all_items_of_a_step_are_delivered_together() -> None:
 def test_finished_windows_are_emitted_up_to_the_limit(demo: Checkpoint, max_windows: int) -> None:
     """The first ones first; held events come before the last events of their window."""
     delivered: list[tuple[Request, Item]] = []
-    outbox = Outbox(delivered.extend)
+    emitter = EventEmitter(delivered.extend)
     requests = [request() for _ in range(3)]
     for each in requests:
         held = output(demo)
         held.held_events.append(STARTED)
-        outbox.finish(each, held, None)
-    outbox.emit(max_windows)
+        emitter.finish(each, held, None)
+    emitter.emit(max_windows)
     n_emitted = min(max_windows, 3)
-    assert outbox.finished == requests[n_emitted:] and outbox.n_finished == 3 - n_emitted
+    assert emitter.finished == requests[n_emitted:] and emitter.n_finished == 3 - n_emitted
     kinds = [StartedEvent, SegmentEvent, DoneEvent]
     assert [(each, type(item)) for each, item in delivered] == [
         (each, kind) for each in requests[:n_emitted] for kind in kinds

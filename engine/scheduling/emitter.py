@@ -1,4 +1,4 @@
-"""Events and errors on their way from the engine's thread to the callers."""
+"""Finishes transcripts, and hands events and errors from the engine's thread to the callers."""
 
 from collections import deque
 
@@ -7,14 +7,14 @@ from engine.decoding.word_timing import Alignment
 from engine.scheduling.request import AttemptOutput, Deliver, Item, Request
 
 
-class Outbox:
-    """Collects what an engine step has for the callers, and delivers it together."""
+class EventEmitter:
+    """Collects the events and errors of an engine step and delivers them together. Makes the last events of windows."""
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
         self._items: list[tuple[Request, Item]] = []
         self._finished: deque[tuple[Request, AttemptOutput, Alignment | None]] = deque()
-        """Decoded windows, whose slots are free, and whose last events are not made yet."""
+        """The decoded windows whose last events are not made yet. Their slots are free."""
 
     @property
     def n_finished(self) -> int:
@@ -23,15 +23,15 @@ class Outbox:
 
     @property
     def finished(self) -> list[Request]:
-        """The requests of these windows."""
+        """The requests of the finished windows whose last events are not made yet."""
         return [request for request, _, _ in self._finished]
 
     def put(self, request: Request, item: Item) -> None:
-        """Add an item; `flush` delivers it."""
+        """Add an item, which the next `flush` or `emit` delivers."""
         self._items.append((request, item))
 
     def finish(self, request: Request, output: AttemptOutput, alignment: Alignment | None) -> None:
-        """Add a window that is decoded; `emit` makes its last events."""
+        """Add a window that is decoded. A later `emit` makes its last events."""
         self._finished.append((request, output, alignment))
 
     def emit(self, max_windows: int) -> None:
