@@ -25,9 +25,9 @@ from app.session.effects import Effect
 from app.session.endpointing import SpeechDetector, WebRtcDetector
 from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
+from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import JobKind, SessionPort
 from app.session.options import ChannelOptions
-from app.session.speech_filter import SpeechFilter
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
 from app.session.windows import DecodeRequest
@@ -50,8 +50,8 @@ class SessionConfig:
     """How much of the text before a window the model is shown."""
     sampling: api.Sampling = field(default_factory=api.Sampling)
     """How the tokens of final texts are drawn; interims and re-decodes are greedy."""
-    speech_filter: SpeechFilter = field(default_factory=SpeechFilter)
-    """Which decoded text is shown."""
+    hallucination_filter: HallucinationFilter = field(default_factory=HallucinationFilter)
+    """The thresholds that decoded text must pass before the client receives it."""
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
     """Makes the speech detector of a channel."""
     make_policy: MakePolicy = Agreement
@@ -327,7 +327,7 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         interim_samples=interim_samples if start.interim else None,
         make_policy=config.make_policy,
         request=DecodeRequest(start.language, start.task, start.hotwords, start.words),
-        finals=FinalOptions(config.max_finals_in_flight, config.context, config.speech_filter, config.sampling),
+        finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
 
 
