@@ -19,25 +19,16 @@ from app.session.endpointing import (
     SpeechBegan,
     SpeechDetector,
     SpeechEnded,
-    quietest_index,
 )
 from app.session.finals import Finals
 from app.session.interims import Interims
 from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Stabilizer
+from app.session.window_cutting import find_cut
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.api import SAMPLE_RATE
 
-LONG_WINDOW_SAMPLES = 2 * WINDOW_SAMPLES // 3
-"""A window of this many samples ends at the next pause (20 s).
-
-The pause that is long enough falls from the endpoint's silence, at this length, to `MIN_PAUSE_MS` at a full window.
-"""
-MIN_PAUSE_MS = 60
-"""The shortest pause at which a window may be cut, in milliseconds."""
-QUIET_SPAN_SAMPLES = 60 * SAMPLE_RATE // 1000
-"""A full window without a pause is cut in the middle of its quietest stretch of this many samples (60 ms)."""
 MIN_MANUAL_SAMPLES = SAMPLE_RATE // 10
 """The audio that begins an utterance in manual mode, in samples (100 ms).
 
@@ -196,7 +187,14 @@ class Channel:
                 assert_never(change)
         if self._open:
             self._open.extend_speech(self._endpointer.speech_until)
-            cut = self._find_cut(self._open)
+            cut = find_cut(
+                start=self._open.start,
+                end=self.position,
+                pause_samples=self._endpointer.pause_samples,
+                silence_ms=self._options.endpointing.silence_ms,
+                stable_until=self._open.stabilizer.stable_until,
+                view=self._buffer.view,
+            )
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
@@ -266,24 +264,6 @@ class Channel:
         )
 
     # Windows.
-
-    def _find_cut(self, window: OpenWindow) -> int | None:
-        """Where to end a window that has become long, if now: in a pause, or at the quietest moment of a full window.
-
-        The cut must lie after the stable text, so it is decided as the audio arrives, not afterwards.
-        """
-        length = self.position - window.start
-        if length <= LONG_WINDOW_SAMPLES:
-            return None
-        share_left = max(WINDOW_SAMPLES - length, 0) / (WINDOW_SAMPLES - LONG_WINDOW_SAMPLES)
-        enough_ms = MIN_PAUSE_MS + (self._options.endpointing.silence_ms - MIN_PAUSE_MS) * share_left
-        pause = min(self._endpointer.pause_samples, length)
-        if pause * 1000 >= enough_ms * SAMPLE_RATE:
-            return self.position - pause // 2
-        if length + FRAME_SAMPLES <= WINDOW_SAMPLES:
-            return None
-        earliest = min(max(window.start + LONG_WINDOW_SAMPLES, window.stabilizer.stable_until), self.position)
-        return earliest + quietest_index(self._buffer.view(earliest, self.position), QUIET_SPAN_SAMPLES)
 
     def _cut_window(self, window: OpenWindow, cut: int) -> None:
         """End the window at `cut`. The audio after it begins the next window, of this utterance or of a new one."""

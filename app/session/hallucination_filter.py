@@ -34,8 +34,8 @@ class HallucinationFilter:
     logprob_threshold: float = -1.0
     """A mean log-probability per token. Text below it is not trusted: the model itself finds it improbable.
 
-    Text that is not trusted is shown only if the model is nearly sure that the audio is not silence, and not as the first
-    words of an utterance's interims. openai/whisper would decode the audio again at a higher temperature.
+    Such text is shown only if the model is nearly sure that the audio is not silence, and never as the first words of a
+    window's interims. openai/whisper would decode the audio again at a higher temperature.
     """
     untrusted_no_speech_threshold: float = 0.1
     """A probability. Text that is not trusted is dropped where the model's probability of silence is above it.
