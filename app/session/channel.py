@@ -59,6 +59,7 @@ class Channel:
         """
         self.number = number
         self.finals = Finals(number, session, options.finals)
+        """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
         self._options = options
         endpointing = options.endpointing
@@ -106,7 +107,7 @@ class Channel:
         return self.position - min(since, default=self.position)
 
     def _speech_without_interim(self, decoded_until: int) -> Iterator[int]:
-        """Where speech begins that no answered interim contains, if there is any."""
+        """Yield the position where speech begins that no answered interim contains, if there is any."""
         for start, end in chain(self.finals.speech(), self._open.speech if self._open else ()):
             if end > decoded_until:
                 yield max(start, decoded_until)
@@ -152,14 +153,14 @@ class Channel:
             self._interims.set_silence(options.silence_samples)
 
     def finish(self) -> None:
-        """No more audio comes: process the last, incomplete frame, then flush."""
+        """Process the last, incomplete frame, then flush, because the channel gets no more audio."""
         n_rest = self._buffer.end - self.position
         if n_rest:
             self.feed(np.zeros(FRAME_SAMPLES - n_rest, dtype=np.float32))
         self.flush()
 
     def abandon(self, acknowledged: tuple[float, ...]) -> None:
-        """No more text comes: end every announced utterance with the text that was sent or stable.
+        """End every announced utterance with the text that was sent or stable, because no more text comes.
 
         Args:
             acknowledged: the times of `SessionPort.acknowledged` before any channel was abandoned.
@@ -286,7 +287,7 @@ class Channel:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
     def _close_window(self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool) -> None:
-        """End the open window at `end`, and hand it over to `finals`."""
+        """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text."""
         is_discarded = kind is WindowKind.DISCARDED
         samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, end).copy()
         self._last_cut = end

@@ -48,7 +48,7 @@ class WebRtcDetector:
         self._vad = webrtcvad.Vad(aggressiveness)
 
     def is_speech(self, frame: Samples) -> bool:
-        """As in `SpeechDetector`."""
+        """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
         pcm = (frame * 32767).astype("<i2")
         return bool(self._vad.is_speech(pcm.tobytes(), SAMPLE_RATE))
 

@@ -167,7 +167,7 @@ class Finals:
                 if self._redecode_missed(window, start, segment.text, event.language):
                     continue
                 self._send_segment(window, segment, event.language, window.span)
-            window.n_sent_chars += len(segment.text)
+            window.n_processed_chars += len(segment.text)
             decoding.events.popleft()
         return False
 
@@ -281,7 +281,7 @@ class Finals:
             self._end_utterance(window, self._session.acknowledged(), is_complete)
 
     def abandon(self, unfinished: EndedWindow | None, acknowledged: tuple[float, ...]) -> None:
-        """No more text comes: end every utterance with the text that was sent or stable, and report the other speech.
+        """End every utterance without further text: send its stable text, and report the speech that has no text.
 
         Args:
             unfinished: the window that was open, if any.

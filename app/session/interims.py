@@ -25,7 +25,7 @@ class _Request:
     audio_end: int
     """Position after the last sample of the audio."""
     is_decoding: bool = False
-    """Whether it has left the engine's queue."""
+    """Whether the request has left the engine's queue, so that no newer one can replace it."""
 
 
 class Interims:
@@ -74,17 +74,17 @@ class Interims:
         self._schedule.set_silence(silence_samples)
 
     def begin_utterance(self, window: OpenWindow) -> None:
-        """The first window of an utterance opens."""
+        """Begin the interims of a new utterance with its first window."""
         self._window = window
         self._schedule.begin_utterance(window.utterance.start)
 
     def continue_utterance(self, window: OpenWindow) -> None:
-        """A later window of an utterance opens."""
+        """Go on with the interims of the utterance in its next window."""
         self._window = window
         self._schedule.continue_utterance(self._endpointer.position)
 
     def cancel(self) -> None:
-        """The window has ended: withdraw what was asked for it."""
+        """Withdraw the jobs of the open window, because it has ended or is about to end."""
         if self._newest:
             self._session.cancel(self._newest.job)
         if self._replaced:

@@ -1,7 +1,8 @@
 """One client's session, without I/O: commands and engine events go in, effects come out.
 
 It has no socket, no task and no clock. It counts time in samples received, so that the same audio gives the same
-effects however it was cut. `app/session/engine_driver.py` performs the effects.
+effects however it was cut. `app/session/engine_driver.py`, the only module of this package with asyncio,
+performs the effects.
 """
 
 from collections.abc import Callable
