@@ -26,10 +26,10 @@ _IGNORING_TAGS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) > 18 el
 
 
 class Source(Protocol):
-    """Where the bytes of a container come from. Without a method `seek` it is read once, from beginning to end."""
+    """A source of the bytes of a container. One without a method `seek` is read once, from beginning to end."""
 
     def read(self, n: int, /) -> bytes:
-        """Up to `n` bytes; no bytes at the end."""
+        """Read up to `n` bytes; returns no bytes at the end."""
         ...
 
 

@@ -106,8 +106,9 @@ class AudioDecoder:
         self._encoding = audio.encoding
         self._channels = audio.channels
         self._is_mixed = audio.is_mixed
-        self._frame_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
-        self.bytes_per_s = self._frame_bytes * audio.sample_rate
+        self._group_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
+        """Bytes of a sample group: one sample of every channel."""
+        self.bytes_per_s = self._group_bytes * audio.sample_rate
         """Bytes that make a second of audio."""
         self._resamplers = [Resampler(audio.sample_rate) for _ in range(audio.n_transcribed)]
         self._rest = b""
@@ -120,13 +121,13 @@ class AudioDecoder:
     def decode(self, data: bytes) -> list[Samples]:
         """Decode the next bytes; returns an array for each channel that is transcribed."""
         data = self._rest + data
-        n_whole = len(data) - len(data) % self._frame_bytes
+        n_whole = len(data) - len(data) % self._group_bytes
         self._rest = data[n_whole:]
-        frames = decode_samples(data[:n_whole], self._encoding).reshape(-1, self._channels)
+        groups = decode_samples(data[:n_whole], self._encoding).reshape(-1, self._channels)
         if self._is_mixed:
-            frames = frames.mean(axis=1, keepdims=True)
+            groups = groups.mean(axis=1, keepdims=True)
         return [
-            resampler.resample(np.ascontiguousarray(frames[:, channel]))
+            resampler.resample(np.ascontiguousarray(groups[:, channel]))
             for channel, resampler in enumerate(self._resamplers)
         ]
 

@@ -27,9 +27,9 @@ class _Input(Enum):
     """What the caller says of the bytes."""
 
     OPEN = auto()
-    """More may come."""
+    """More bytes may come."""
     ENDED = auto()
-    """No more come."""
+    """The last bytes have come."""
     CLOSED = auto()
     """The caller wants no more samples."""
 
@@ -39,9 +39,9 @@ class _Progress(Enum):
 
     WORKING = auto()
     STARVED = auto()
-    """It has used up all bytes and waits for more."""
+    """The thread has used up all bytes and waits for more."""
     DONE = auto()
-    """It has ended."""
+    """The thread has ended."""
 
 
 class ContainerDecoder:

@@ -49,13 +49,13 @@ class AudioIntake:
             self.audio_format, self._decoder = audio_format, AudioDecoder(audio_format)
 
     def finish(self) -> None:
-        """No more audio comes: end the open utterances."""
+        """End the open utterances, because the session gets no more audio."""
         self._end_format()
         for channel in self.channels:
             channel.finish()
 
     def _end_format(self) -> None:
-        """No more audio of the present format comes. Bytes that make no sample of every channel are reported."""
+        """Process the last audio of the present format; report bytes that do not make a sample of every channel."""
         if self._decoder.n_rest_bytes:
             n_rest = self._decoder.n_rest_bytes
             message = f"audio: expected whole samples of every channel, got {n_rest} bytes more at the end; left out"

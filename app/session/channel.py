@@ -19,25 +19,16 @@ from app.session.endpointing import (
     SpeechBegan,
     SpeechDetector,
     SpeechEnded,
-    quietest_index,
 )
 from app.session.finals import Finals
 from app.session.interims import Interims
 from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Stabilizer
+from app.session.window_cutting import find_cut
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.api import SAMPLE_RATE
 
-LONG_WINDOW_SAMPLES = 2 * WINDOW_SAMPLES // 3
-"""A window of this many samples ends at the next pause (20 s).
-
-The pause that is long enough falls from the endpoint's silence, at this length, to `MIN_PAUSE_MS` at a full window.
-"""
-MIN_PAUSE_MS = 60
-"""The shortest pause at which a window may be cut, in milliseconds."""
-QUIET_SPAN_SAMPLES = 60 * SAMPLE_RATE // 1000
-"""A full window without a pause is cut in the middle of its quietest stretch of this many samples (60 ms)."""
 MIN_MANUAL_SAMPLES = SAMPLE_RATE // 10
 """The audio that begins an utterance in manual mode, in samples (100 ms).
 
@@ -68,6 +59,7 @@ class Channel:
         """
         self.number = number
         self.finals = Finals(number, session, options.finals)
+        """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
         self._options = options
         endpointing = options.endpointing
@@ -115,7 +107,7 @@ class Channel:
         return self.position - min(since, default=self.position)
 
     def _speech_without_interim(self, decoded_until: int) -> Iterator[int]:
-        """Where speech begins that no answered interim contains, if there is any."""
+        """Yield the position where speech begins that no answered interim contains, if there is any."""
         for start, end in chain(self.finals.speech(), self._open.speech if self._open else ()):
             if end > decoded_until:
                 yield max(start, decoded_until)
@@ -161,14 +153,14 @@ class Channel:
             self._interims.set_silence(options.silence_samples)
 
     def finish(self) -> None:
-        """No more audio comes: process the last, incomplete frame, then flush."""
+        """Process the last, incomplete frame, then flush, because the channel gets no more audio."""
         n_rest = self._buffer.end - self.position
         if n_rest:
             self.feed(np.zeros(FRAME_SAMPLES - n_rest, dtype=np.float32))
         self.flush()
 
     def abandon(self, acknowledged: tuple[float, ...]) -> None:
-        """No more text comes: end every announced utterance with the text that was sent or stable.
+        """End every announced utterance with the text that was sent or stable, because no more text comes.
 
         Args:
             acknowledged: the times of `SessionPort.acknowledged` before any channel was abandoned.
@@ -196,7 +188,14 @@ class Channel:
                 assert_never(change)
         if self._open:
             self._open.extend_speech(self._endpointer.speech_until)
-            cut = self._find_cut(self._open)
+            cut = find_cut(
+                start=self._open.start,
+                end=self.position,
+                pause_samples=self._endpointer.pause_samples,
+                silence_ms=self._options.endpointing.silence_ms,
+                stable_until=self._open.stabilizer.stable_until,
+                view=self._buffer.view,
+            )
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
@@ -267,24 +266,6 @@ class Channel:
 
     # Windows.
 
-    def _find_cut(self, window: OpenWindow) -> int | None:
-        """Where to end a window that has become long, if now: in a pause, or at the quietest moment of a full window.
-
-        The cut must lie after the stable text, so it is decided as the audio arrives, not afterwards.
-        """
-        length = self.position - window.start
-        if length <= LONG_WINDOW_SAMPLES:
-            return None
-        share_left = max(WINDOW_SAMPLES - length, 0) / (WINDOW_SAMPLES - LONG_WINDOW_SAMPLES)
-        enough_ms = MIN_PAUSE_MS + (self._options.endpointing.silence_ms - MIN_PAUSE_MS) * share_left
-        pause = min(self._endpointer.pause_samples, length)
-        if pause * 1000 >= enough_ms * SAMPLE_RATE:
-            return self.position - pause // 2
-        if length + FRAME_SAMPLES <= WINDOW_SAMPLES:
-            return None
-        earliest = min(max(window.start + LONG_WINDOW_SAMPLES, window.stabilizer.stable_until), self.position)
-        return earliest + quietest_index(self._buffer.view(earliest, self.position), QUIET_SPAN_SAMPLES)
-
     def _cut_window(self, window: OpenWindow, cut: int) -> None:
         """End the window at `cut`. The audio after it begins the next window, of this utterance or of a new one."""
         is_manual = self._options.is_manual
@@ -306,7 +287,7 @@ class Channel:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
     def _close_window(self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool) -> None:
-        """End the open window at `end`, and hand it over to `finals`."""
+        """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text."""
         is_discarded = kind is WindowKind.DISCARDED
         samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, end).copy()
         self._last_cut = end

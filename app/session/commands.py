@@ -45,7 +45,7 @@ class Endpointing:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a client goes on that lost its connection."""
+    """The times from which a client continues after it lost its connection, and the text before them."""
 
     from_s: tuple[float, ...]
     """One time for all channels, or one for each: the last `Utterance.resume_from_s` that the client received."""
@@ -67,7 +67,11 @@ class Start:
     """Whether interims are sent."""
     endpointing: Endpointing = field(default_factory=Endpointing)
     prompt: str = ""
-    """Text that the model is shown before an utterance that has no text yet."""
+    """Text that the model is shown before a window, where the operator's context mode gives it no earlier text.
+
+    Mode `none` shows it for every window, `utterance` until the utterance has text, and `channel` until the channel has
+    text, and again after a window that repeated itself or gave no text.
+    """
     hotwords: tuple[str, ...] = ()
     """Names and terms to expect; the limits are those of `engine.api.DecodeOptions`."""
     words: bool = False
@@ -109,7 +113,7 @@ class Configure:
     """
 
     audio: AudioFormat
-    """It has as many channels as before."""
+    """The format of the audio after this command; the number of channels cannot change."""
     language: str | None
     endpointing: Endpointing
     prompt: str
@@ -134,7 +138,9 @@ Command = Start | Audio | Flush | Discard | Configure | Keepalive | Stop
 class Media:
     """The next bytes of a container (WAV, Ogg, WebM, ...) that arrives in pieces.
 
-    It is no command: the shell decodes it to `Audio` of 16 kHz `pcm_f32le`, the format of such a session.
+    A dialect returns it among its commands, but the session never receives it. The shell, which owns the decoder,
+    replaces it by `Audio` of 16 kHz `pcm_f32le`, the format of such a session. It stands here because dialects
+    translate client messages to the types of this module. `Command` does not contain it.
     """
 
     data: bytes

@@ -8,7 +8,7 @@ MAX_PREVIOUS_CHARS = 1000
 """The most characters of previous text that are kept. The engine would cut off the beginning of a longer text."""
 
 Context = Literal["none", "utterance", "channel"]
-"""How much of the text before a window the model is shown.
+"""How much of the text before a window the model is shown. Where there is none, it is shown the client's prompt.
 
 - `none`: no text. Windows are decoded side by side.
 - `utterance`: the text of the window's own utterance. The windows of an utterance are decoded one after another.
@@ -28,7 +28,9 @@ class PreviousText:
         self._channel_text = (self._channel_text + text)[-MAX_PREVIOUS_CHARS:]
 
     def clear(self) -> None:
-        """The next window of the channel is not shown the text before it.
+        """Forget the text of the channel; the next window is not shown it. Only mode `channel` uses this text.
+
+        In mode `utterance` the next window is still shown the text of its own utterance.
 
         Text that misled the model must not mislead it again. Source: openai/whisper, whisper/transcribe.py,
         `prompt_reset_since`, which depends on the temperature of the decoding attempt.

@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import webrtcvad
 
 from app.media.pcm import Samples
@@ -49,7 +48,7 @@ class WebRtcDetector:
         self._vad = webrtcvad.Vad(aggressiveness)
 
     def is_speech(self, frame: Samples) -> bool:
-        """As in `SpeechDetector`."""
+        """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
         pcm = (frame * 32767).astype("<i2")
         return bool(self._vad.is_speech(pcm.tobytes(), SAMPLE_RATE))
 
@@ -145,11 +144,3 @@ class Endpointer:
     def _end(self) -> SpeechEnded:
         self.reset()
         return SpeechEnded(self.speech_until)
-
-
-def quietest_index(samples: Samples, span_samples: int) -> int:
-    """The index of the middle of the stretch of `span_samples` that has the least energy."""
-    if len(samples) <= span_samples:
-        return len(samples) // 2
-    energy = np.concatenate(([0.0], np.cumsum(np.square(samples, dtype=np.float64))))
-    return int(np.argmin(energy[span_samples:] - energy[:-span_samples])) + span_samples // 2

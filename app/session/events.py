@@ -60,11 +60,11 @@ class SpeechStarted:
     utterance: int
     channel: int
     at_s: float
-    """Where its speech begins."""
+    """The time at which the speech of the utterance begins."""
     is_detected: bool = True
-    """False in mode `manual`, where an utterance begins with the first audio."""
+    """Whether the detector found speech. False in mode `manual`, where an utterance begins with the first audio."""
     from_s: float = 0.0
-    """Where its audio begins, the padding included."""
+    """The time at which the audio of the utterance begins, the padding included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Endpoint:
     utterance: int
     channel: int
     end_s: float
-    """Where its audio ends, the silence that showed the end included."""
+    """The time at which the audio of the utterance ends, the silence that showed the end included."""
     flush: FlushId | None = None
     """The flush that ended it; `None` if something else did."""
     is_discarded: bool = False
@@ -88,9 +88,9 @@ class Interim:
     utterance: int
     channel: int
     start_s: float
-    """Where the audio of the hypothesis begins."""
+    """The time at which the audio of the hypothesis begins."""
     end_s: float
-    """Where the audio of the hypothesis ends."""
+    """The time at which the audio of the hypothesis ends."""
     stable: str
     """The part of the text that does not change any more; it only grows."""
     tail: str
@@ -104,7 +104,7 @@ class Word:
     """A word of a segment."""
 
     text: str
-    """With its punctuation, without spaces around it."""
+    """The word with its punctuation, without spaces around it."""
     start_s: float
     end_s: float
     confidence: float
@@ -122,15 +122,15 @@ class Segment:
     start_s: float
     end_s: float
     text: str
-    """With its leading space, if its script has any, except in the first segment of an utterance."""
+    """The text with its leading space, if its script has any; the first segment of an utterance has none."""
     language: str | None
     """The language code; `None` if it is not known."""
     source: api.Segment
     """The segment as the engine decoded it. Its times count from `window_start_s`."""
     window_start_s: float
-    """Where the decoded audio begins."""
+    """The time at which the decoded audio begins."""
     words: tuple[Word, ...] = ()
-    """Its words, if the client asked for them."""
+    """The words of the segment, if the client asked for them."""
     goes_on: bool = False
     """Whether the utterance has another window after this one, so that more segments are likely to follow."""
 
@@ -147,9 +147,9 @@ class Utterance:
     utterance: int
     channel: int
     start_s: float
-    """Where its speech begins."""
+    """The time at which the speech of the utterance begins."""
     end_s: float
-    """Where its speech or its text ends."""
+    """The time at which the speech or the text of the utterance ends, whichever is later."""
     text: str
     uncovered: tuple[tuple[float, float], ...]
     """Starts and ends of detected speech without text."""
@@ -162,15 +162,15 @@ class Utterance:
     recovered_s: float = 0.0
     """Seconds of speech that have text thanks to these re-decodes."""
     is_complete: bool = True
-    """False if the session ended, or the client discarded the audio, before all of it was decoded."""
+    """Whether all audio was decoded. False if the session ended, or the client discarded the audio, before that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """The text of all audio before a flush was sent."""
+    """The answer to a flush: all text of the audio before the flush is final and has been sent."""
 
     id: FlushId
-    """The flush."""
+    """The client's name for the flush that is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,11 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A dialect's own answer to its client. It is no event, but keeps its place among the events."""
+    """A message that a dialect itself answers to its client, such as an acknowledgement in a vendor's protocol.
+
+    The session never sends it. It stands here because it is queued for the client together with the session's events,
+    so that messages leave in order. `Event` does not contain it.
+    """
 
     text: str
     """The message as it is sent."""

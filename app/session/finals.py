@@ -11,8 +11,8 @@ from app.session import events
 from app.session.acceptance import accepts_redecoded, accepts_segment, is_silent
 from app.session.context import Context, PreviousText
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
+from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import Job, JobKind, SessionPort
-from app.session.speech_filter import SpeechFilter
 from app.session.windows import Decoding, EndedWindow, PendingUtterance, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -25,7 +25,7 @@ class FinalOptions:
     max_in_flight: int
     """The most windows of one channel that the engine is asked for at the same time."""
     context: Context
-    speech_filter: SpeechFilter
+    hallucination_filter: HallucinationFilter
     sampling: api.Sampling = field(default_factory=api.Sampling)
     """How tokens are drawn; missed speech is always decoded greedily."""
 
@@ -135,7 +135,7 @@ class Finals:
         if not isinstance(event, api.SegmentEvent | api.DoneEvent):
             return
         if isinstance(event, api.DoneEvent):
-            is_repetitive = self._options.speech_filter.is_repetitive(event.compression_ratio)
+            is_repetitive = self._options.hallucination_filter.is_repetitive(event.compression_ratio)
             window.decoding.is_repetitive |= event.is_repetitive or is_repetitive
         if job.kind is JobKind.FINAL:
             window.decoding.events.append(event)
@@ -156,18 +156,18 @@ class Finals:
         while decoding.events and not window.redecoding.stretch:
             event = decoding.events[0]
             if isinstance(event, api.DoneEvent):
-                if is_silent(self._options.speech_filter, window, event):
+                if is_silent(self._options.hallucination_filter, window, event):
                     return True
                 if not self._redecode_missed(window, window.end, "", event.language):
                     return True
                 continue
             segment = event.segment
-            if accepts_segment(self._options.speech_filter, window, segment):
+            if accepts_segment(self._options.hallucination_filter, window, segment):
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode_missed(window, start, segment.text, event.language):
                     continue
                 self._send_segment(window, segment, event.language, window.span)
-            window.n_sent_chars += len(segment.text)
+            window.n_processed_chars += len(segment.text)
             decoding.events.popleft()
         return False
 
@@ -199,11 +199,11 @@ class Finals:
         stretch, following_text = window.redecoding.stretch, window.redecoding.following_text
         assert stretch
         window.redecoding.finish()
-        speech_filter = self._options.speech_filter
-        if speech_filter.is_repetitive(done.compression_ratio):
+        hallucination_filter = self._options.hallucination_filter
+        if hallucination_filter.is_repetitive(done.compression_ratio):
             return
         for segment in done.segments:
-            if accepts_redecoded(speech_filter, window, stretch, segment, following_text):
+            if accepts_redecoded(hallucination_filter, window, stretch, segment, following_text):
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
         window.utterance.recovered_samples += duration(stretch.speech) - duration(missed)
@@ -281,7 +281,7 @@ class Finals:
             self._end_utterance(window, self._session.acknowledged(), is_complete)
 
     def abandon(self, unfinished: EndedWindow | None, acknowledged: tuple[float, ...]) -> None:
-        """No more text comes: end every utterance with the text that was sent or stable, and report the other speech.
+        """End every utterance without further text: send its stable text, and report the speech that has no text.
 
         Args:
             unfinished: the window that was open, if any.

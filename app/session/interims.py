@@ -8,10 +8,10 @@ from app.session import events
 from app.session.acceptance import accepts_interim
 from app.session.endpointing import Endpointer
 from app.session.finals import Finals
+from app.session.hallucination_filter import HallucinationFilter
 from app.session.interim_schedule import InterimSchedule
 from app.session.jobs import Job, JobKind, SessionPort
 from app.session.options import ChannelOptions
-from app.session.speech_filter import SpeechFilter
 from app.session.windows import OpenWindow
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -25,7 +25,7 @@ class _Request:
     audio_end: int
     """Position after the last sample of the audio."""
     is_decoding: bool = False
-    """Whether it has left the engine's queue."""
+    """Whether the request has left the engine's queue, so that no newer one can replace it."""
 
 
 class Interims:
@@ -57,7 +57,7 @@ class Interims:
         self.channel = finals.channel
         self.decoded_until = 0
         """Position after the audio of the newest interim that was answered."""
-        self._speech_filter: SpeechFilter = options.finals.speech_filter
+        self._hallucination_filter: HallucinationFilter = options.finals.hallucination_filter
         self._session = session
         self._finals = finals
         self._endpointer = endpointer
@@ -74,17 +74,17 @@ class Interims:
         self._schedule.set_silence(silence_samples)
 
     def begin_utterance(self, window: OpenWindow) -> None:
-        """The first window of an utterance opens."""
+        """Begin the interims of a new utterance with its first window."""
         self._window = window
         self._schedule.begin_utterance(window.utterance.start)
 
     def continue_utterance(self, window: OpenWindow) -> None:
-        """A later window of an utterance opens."""
+        """Go on with the interims of the utterance in its next window."""
         self._window = window
         self._schedule.continue_utterance(self._endpointer.position)
 
     def cancel(self) -> None:
-        """The window has ended: withdraw what was asked for it."""
+        """Withdraw the jobs of the open window, because it has ended or is about to end."""
         if self._newest:
             self._session.cancel(self._newest.job)
         if self._replaced:
@@ -146,7 +146,7 @@ class Interims:
         """Send a hypothesis of the open window up to the position `end`, unless it is not accepted as speech."""
         window = self._window
         assert window
-        if not accepts_interim(self._speech_filter, window, done):
+        if not accepts_interim(self._hallucination_filter, window, done):
             return
         window.stabilizer.update(done.pieces, end, (end - window.start) / SAMPLE_RATE)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail

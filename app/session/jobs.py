@@ -1,4 +1,8 @@
-"""What a session asks of the engine, and how the answers find the part of the session that asked."""
+"""What a session asks of the engine, and how the answers find the part of the session that asked.
+
+Nothing here acts at once. `SessionPort.submit`, `cancel`, `send` and `close` append effects to a list. The session
+returns the list to its shell, which performs the effects in order.
+"""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -24,7 +28,7 @@ class JobKind(Enum):
 
     @property
     def priority(self) -> api.Priority:
-        """The priority in the engine's queue."""
+        """The priority in the engine's queue: final texts and re-decodes go before interims."""
         return api.Priority.INTERIM if self is JobKind.INTERIM else api.Priority.FINAL
 
 
@@ -53,7 +57,7 @@ class Job:
     """Unique within the session."""
     kind: JobKind
     owner: JobOwner
-    """Who receives its events."""
+    """The part of a channel that receives the events of the job."""
     window: EndedWindow | None
     """The window that its text belongs to; `None` for an interim, which belongs to the open window."""
 
@@ -72,7 +76,7 @@ class SessionPort:
 
     def __init__(self, session_id: str) -> None:
         self.from_s = 0.0
-        """Where the session's first sample lies on its timeline, in seconds; above 0 if the session was resumed."""
+        """The time of the session's first sample on its timeline, in seconds; above 0 if the session was resumed."""
         self.channels: list[HasFinalUntil] = []
         """All channels, once the session has started."""
         self.jobs: dict[int, Job] = {}
@@ -113,7 +117,7 @@ class SessionPort:
         options: api.DecodeOptions,
         window: EndedWindow | None = None,
     ) -> Job:
-        """Ask the engine to decode these samples; `owner` receives the events."""
+        """Append the effect that asks the engine to decode these samples; `owner` will receive the events."""
         job = Job(self._n_jobs, kind, owner, window)
         self._n_jobs += 1
         self.jobs[job.id] = job
@@ -124,18 +128,18 @@ class SessionPort:
         return job
 
     def cancel(self, job: Job) -> None:
-        """Withdraw a job, unless the engine has finished it; its owner receives no more events."""
+        """Append the effect that withdraws a job, unless the engine has finished it; its owner gets no more events."""
         if self.jobs.pop(job.id, None):
             self._effects.append(Cancel(job.id))
 
     # Effects.
 
     def send(self, event: events.Event) -> None:
-        """Send an event to the client."""
+        """Append the effect that sends an event to the client."""
         self._effects.append(Send(event))
 
     def close(self, code: int, reason: str) -> None:
-        """Withdraw all jobs and close the connection."""
+        """Append the effects that withdraw all jobs and close the connection."""
         self._effects += [Cancel(job_id) for job_id in self.jobs]
         self.jobs.clear()
         self._effects.append(Close(code, reason))

@@ -16,7 +16,7 @@ class ChannelOptions:
 
     endpointing: commands.Endpointing
     prompt: str
-    """The model sees it while an utterance has no text of its own."""
+    """The client's prompt for each new utterance; `PendingUtterance.prompt` says when the model is shown it."""
     first_prompt: str
     """The prompt of the first utterance, if it is not empty: the text before a reconnect."""
     interim_samples: int | None

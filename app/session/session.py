@@ -1,7 +1,8 @@
 """One client's session, without I/O: commands and engine events go in, effects come out.
 
 It has no socket, no task and no clock. It counts time in samples received, so that the same audio gives the same
-effects however it was cut. `app/session/engine_driver.py` performs the effects.
+effects however it was cut. `app/session/engine_driver.py`, the only module of this package with asyncio,
+performs the effects.
 """
 
 from collections.abc import Callable
@@ -25,9 +26,9 @@ from app.session.effects import Effect
 from app.session.endpointing import SpeechDetector, WebRtcDetector
 from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
+from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import JobKind, SessionPort
 from app.session.options import ChannelOptions
-from app.session.speech_filter import SpeechFilter
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
 from app.session.windows import DecodeRequest
@@ -50,8 +51,8 @@ class SessionConfig:
     """How much of the text before a window the model is shown."""
     sampling: api.Sampling = field(default_factory=api.Sampling)
     """How the tokens of final texts are drawn; interims and re-decodes are greedy."""
-    speech_filter: SpeechFilter = field(default_factory=SpeechFilter)
-    """Which decoded text is shown."""
+    hallucination_filter: HallucinationFilter = field(default_factory=HallucinationFilter)
+    """The thresholds that decoded text must pass before the client receives it."""
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
     """Makes the speech detector of a channel."""
     make_policy: MakePolicy = Agreement
@@ -327,7 +328,7 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         interim_samples=interim_samples if start.interim else None,
         make_policy=config.make_policy,
         request=DecodeRequest(start.language, start.task, start.hotwords, start.words),
-        finals=FinalOptions(config.max_finals_in_flight, config.context, config.speech_filter, config.sampling),
+        finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
 
 

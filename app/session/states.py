@@ -13,15 +13,15 @@ class State(Enum):
     """How far a session has come."""
 
     NEW = auto()
-    """It waits for `Start`."""
+    """The session waits for `Start`."""
     OPEN = auto()
-    """It receives audio."""
+    """The session receives audio."""
     STOPPING = auto()
     """The client has sent `Stop`; final texts are still to come."""
     ENDING = auto()
     """The server ends the session; final texts of the audio so far are still to come, new audio is ignored."""
     CLOSED = auto()
-    """It is over."""
+    """The session is over."""
 
 
 class Reaction(Enum):

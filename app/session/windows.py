@@ -36,13 +36,17 @@ class PendingUtterance:
     """An utterance that was announced and has not ended for the client yet."""
 
     number: int
-    """Its number within the session, over all channels."""
+    """The number of the utterance within the session, over all channels."""
     start: int
     """Position of the first sample of its speech."""
     prompt: str
-    """The client's prompt; the model sees it while the utterance has no text."""
+    """The client's prompt. The model is shown it whenever `PreviousText.of` has no text for a window of the utterance.
+
+    In mode `none` that is always so, in mode `utterance` until the utterance has text, and in mode `channel` until the
+    channel has text and after `PreviousText.clear`.
+    """
     request: DecodeRequest
-    """How its windows are decoded."""
+    """How the windows of the utterance are decoded."""
     text: str = ""
     """The text of the segments that were sent."""
     text_until: int = 0
@@ -134,7 +138,7 @@ class EndedWindow:
     end: int
     """Position after its last sample."""
     samples: Samples
-    """Its audio; empty if it was discarded."""
+    """The audio of the window; empty if the client discarded it."""
     speech: list[Span]
     """The speech detected in it, in order."""
     stable: StableText
@@ -145,13 +149,16 @@ class EndedWindow:
     redecoding: Redecoding = field(default_factory=Redecoding)
     covered: list[Span] = field(default_factory=list)
     """Stretches that the segments sent so far cover, in order."""
-    n_sent_chars: int = 0
-    """How many characters of its text were sent."""
+    n_processed_chars: int = 0
+    """How many characters of its decoded segments were processed: sent, or rejected as a hallucination.
+
+    A window with stable text has no rejected segments, so there these are the characters that were sent.
+    """
 
     @property
     def unsent_stable(self) -> str:
         """The stable text that is still to be sent; no other text may be sent before it."""
-        return self.stable.text[self.n_sent_chars :]
+        return self.stable.text[self.n_processed_chars :]
 
     @property
     def needs_decoding(self) -> bool:
@@ -162,7 +169,7 @@ class EndedWindow:
 
     @property
     def span(self) -> Span:
-        """Where its audio lies."""
+        """The positions of the first sample and after the last one."""
         return self.start, self.end
 
 
@@ -176,7 +183,7 @@ class OpenWindow:
     speech: list[Span]
     """The speech detected in it so far, in order."""
     stabilizer: Stabilizer
-    """Which text of it was shown as stable."""
+    """Decides and holds which text of the window was shown as stable."""
 
     def extend_speech(self, speech_until: int) -> None:
         """Note that the detector has found speech up to the position `speech_until`."""

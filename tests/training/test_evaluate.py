@@ -133,7 +133,7 @@ def test_calibration_counts_both_sides_of_the_threshold() -> None:
     assert rows["speech above 0.6"].value == 0.5 and rows["no speech below 0.6"].value == 0.0
 
 
-def test_the_speech_filter_drops_doubtful_segments_only() -> None:
+def test_the_hallucination_filter_drops_doubtful_segments_only() -> None:
     """Text of which the model is sure is kept, however likely silence is: the service would show it."""
     assert heard("a", "", " You.", 0.9, -1.5).filtered_text == ""
     assert heard("a", "", " You.", 0.9, -0.2).filtered_text == " You."

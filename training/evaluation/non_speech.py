@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from app.session.speech_filter import SpeechFilter
+from app.session.hallucination_filter import HallucinationFilter
 from benchmarks.scoring import percentile, words
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from training.evaluation.agreement import NAMED
@@ -45,7 +45,7 @@ async def nonspeech(bench: Bench) -> list[Row]:
                 part, f"{name}: words the model writes", n_words(each.text for each in decoded), "words", 0, of=of
             ),
             make_row(part, f"{name}: windows with words", n_texts, "windows", of=of),
-            make_row(part, f"{name}: after the speech filter", n_filtered, "words", 0, of=of),
+            make_row(part, f"{name}: after the hallucination filter", n_filtered, "words", 0, of=of),
         ]
         texts = [(clip, text_of(await bench.subject.stream(clip.samples[None]))) for clip in clips]
         if clips is listed:
@@ -65,7 +65,7 @@ async def nonspeech(bench: Bench) -> list[Row]:
 
 def calibration(spoken: Sequence[DecodedClip], silent: Sequence[DecodedClip]) -> list[Row]:
     """Measure the no-speech probability at the threshold of the service."""
-    part, threshold = "Probability of no speech", SpeechFilter().no_speech_threshold
+    part, threshold = "Probability of no speech", HallucinationFilter().no_speech_threshold
     on_speech = [decoded.done.no_speech_prob for decoded in spoken]
     elsewhere = [decoded.done.no_speech_prob for decoded in silent]
     missed = sum(p > threshold for p in on_speech) / len(on_speech) if on_speech else None

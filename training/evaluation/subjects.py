@@ -14,7 +14,7 @@ import tutti
 from app.main import Server, bind, build_app
 from app.media.pcm import Samples
 from app.service.settings import Settings
-from app.session.speech_filter import SpeechFilter
+from app.session.hallucination_filter import HallucinationFilter
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Window
 from engine.config import AudioContext, EngineConfig
 from engine.engine import Engine
@@ -47,8 +47,12 @@ class DecodedClip:
     @property
     def filtered_text(self) -> str:
         """The text without the segments that the service takes for silence."""
-        speech_filter = SpeechFilter()
-        kept = [s.text for s in self.done.segments if speech_filter.is_speech(s.text, s.no_speech_prob, s.avg_logprob)]
+        hallucination_filter = HallucinationFilter()
+        kept = [
+            s.text
+            for s in self.done.segments
+            if hallucination_filter.is_speech(s.text, s.no_speech_prob, s.avg_logprob)
+        ]
         return "".join(kept)
 
 

@@ -357,7 +357,7 @@ def test_a_window_that_the_model_takes_for_silence_is_decoded_once() -> None:
 
 
 def test_a_window_whose_text_is_dropped_is_decoded_again() -> None:
-    """Text of a whole window that the speech filter drops counts as none."""
+    """Text of a whole window that the hallucination filter drops counts as none."""
     bench = session_with(8)
     bench.answer_with(segment(0.3, 2.5, " Thank you.", avg_logprob=-1.5, no_speech_prob=0.9))
     bench.answer_all()

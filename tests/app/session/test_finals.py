@@ -83,7 +83,7 @@ def test_repetitive_text_is_not_shown_to_the_next_window(how: dict[str, Any]) ->
 
 @pytest.mark.parametrize("segments", [(), (segment(" you", no_speech_prob=0.9, avg_logprob=-1.2),), (segment(" ..."),)])
 def test_a_window_without_text_ends_the_context(segments: tuple[api.Segment, ...]) -> None:
-    """So does a window whose text the speech filter has dropped, or whose text has no words."""
+    """So does a window whose text the hallucination filter has dropped, or whose text has no words."""
     bench = session_with(range(4), range(4, 6), range(8, 12), range(12, 16))
     bench.answer_one()
     bench.answer_with(*segments)

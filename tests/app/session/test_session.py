@@ -598,7 +598,7 @@ def test_no_interims_when_they_were_not_asked_for() -> None:
         (" ...", 0.1, -0.2, False),
     ],
 )
-def test_the_speech_filter_drops_text_of_no_speech(
+def test_the_hallucination_filter_drops_text_of_no_speech(
     text: str, no_speech_prob: float, avg_logprob: float, is_text: bool
 ) -> None:
     """Text is dropped if the model is not confident in it, and punctuation alone is no text."""

@@ -75,7 +75,7 @@ def test_the_kind_of_a_window_decides_whether_it_is_decoded(
 def test_stable_text_is_unsent_until_its_characters_were_sent() -> None:
     window = ended_window(WindowKind.DETECTED, [(0, 10)], (1, 2))
     assert window.unsent_stable == "a b"
-    window.n_sent_chars = 2
+    window.n_processed_chars = 2
     assert window.unsent_stable == "b"
 
 

@@ -1,4 +1,8 @@
-"""Decides, from the model's own confidence, whether decoded text is speech or was made up for some other sound."""
+"""Decides, from the model's own confidence, whether decoded text was spoken or is a hallucination.
+
+A hallucination is text that the model makes up for silence, noise or music. The filter judges text; it does not change
+audio.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +14,7 @@ Timestamps can be wrong by this much: the model sometimes gives a short word no 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechFilter:
+class HallucinationFilter:
     """The thresholds that decoded text must pass before a client sees it.
 
     A threshold has the value of openai/whisper, whisper/transcribe.py, unless its docstring says otherwise.
@@ -28,7 +32,11 @@ class SpeechFilter:
     openai/whisper uses -1, for hypotheses of 30 s of audio.
     """
     logprob_threshold: float = -1.0
-    """A mean log-probability per token. Text below it is not trusted: openai/whisper would decode the audio again."""
+    """A mean log-probability per token. Text below it is not trusted: the model itself finds it improbable.
+
+    Such text is shown only if the model is nearly sure that the audio is not silence, and never as the first words of a
+    window's interims. openai/whisper would decode the audio again at a higher temperature.
+    """
     untrusted_no_speech_threshold: float = 0.1
     """A probability. Text that is not trusted is dropped where the model's probability of silence is above it.
 
@@ -75,7 +83,7 @@ class SpeechFilter:
         return no_speech_prob > self.no_speech_threshold
 
     def is_trusted(self, avg_logprob: float) -> bool:
-        """Whether the model trusts its text; openai/whisper would decode the audio of other text again."""
+        """Whether the model finds its text probable enough, by `logprob_threshold`."""
         return avg_logprob >= self.logprob_threshold
 
     def is_too_short(self, speech_s: float, avg_logprob: float) -> bool:
