@@ -17,8 +17,9 @@ from pathlib import Path
 from socket import socket
 
 from cluster.local.control_messages import EngineDown, EngineLost, EngineUp, Failed, GatewayGone, StartReport
-from cluster.local.managed_process import ChildProcess, ManagedProcess, RestartPolicy
+from cluster.local.managed_process import ChildProcess, ManagedProcess
 from cluster.local.messages import make_route
+from cluster.local.restart_policy import RestartPolicy
 from cluster.local.roles import ADMISSION_ROW_BYTES, EngineRole, GatewayRole, Serve, StartEngine, admission_counts
 from cluster.local.shared_audio import BLOCK_BYTES
 from cluster.local.shared_memory import SharedMemoryTooSmall, check_free_shared_memory, create_shared_memory
