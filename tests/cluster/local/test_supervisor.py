@@ -40,6 +40,7 @@ class RunningService:
             "serve": processes.serve,
             "folder": folder,
             "listeners": listeners,
+            "n_admission_counts": 2,
             "stop_timeout_s": 10.0,
             "on_ready": self._note_ready,
             "on_gateway_gone": self.gone.put_nowait,
