@@ -30,7 +30,7 @@ RETRY_AFTER_S = 5
 
 
 class SessionError(Exception):
-    """What is reported to a client: a stable code, a sentence, and a close code if the session cannot continue."""
+    """Raised for an error that the client gets: a stable code, a sentence, and a close code if the session must end."""
 
     def __init__(self, code: str, message: str, close_code: int | None = None) -> None:
         super().__init__(code, message, close_code)
@@ -48,14 +48,14 @@ class SessionError(Exception):
 
 
 class BadMessage(SessionError):
-    """A message cannot be parsed; the session continues."""
+    """Raised when a message of the client cannot be parsed. The session continues."""
 
     def __init__(self, code: str, expected: str, got: object) -> None:
         super().__init__(code, f"expected {expected}, got {shorten(got)}")
 
 
 class BadStart(SessionError):
-    """An option of the start command is not supported."""
+    """Raised when the server does not support an option of the start command. The session ends."""
 
     def __init__(self, field: str, expected: str, got: object) -> None:
         super().__init__("bad_start", f"{field}: expected {expected}, got {shorten(got)}", CLOSE_POLICY)
@@ -63,23 +63,23 @@ class BadStart(SessionError):
 
 
 class WrongState(SessionError):
-    """A command is not allowed at this moment."""
+    """Raised when the state of the session does not allow a command, such as audio before `start`."""
 
 
 class LimitExceeded(SessionError):
-    """A limit of pace, size or number is exceeded."""
+    """Raised when a client exceeds a limit of pace, size or number."""
 
 
 class SettingsError(Exception):
-    """The operator's configuration cannot be used."""
+    """Raised when the operator's configuration cannot be used. The server does not start."""
 
 
 class MediaError(Exception):
-    """Audio in a file or container cannot be decoded."""
+    """Raised when audio in a file or container cannot be decoded."""
 
 
 class RequestError(Exception):
-    """An HTTP request is refused: the status, and the fields of OpenAI's error object."""
+    """Raised when an HTTP request is refused. Holds the status and the fields of OpenAI's error object."""
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(status, message, param, code)

@@ -14,10 +14,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from app.errors import SettingsError
 from app.routes import not_found, routes
-from app.service.gateway_counts import SharedState
 from app.service.request_ids import RequestIds
 from app.service.service import Service
 from app.service.settings import Settings
+from app.service.shared_state import SharedState
 from app.session.session import SessionConfig
 from engine import api
 

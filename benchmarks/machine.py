@@ -111,5 +111,6 @@ def _revision() -> str | None:
 
 
 def _module() -> str:
+    """What stands after `python -m`: a package is started by its name, without `__main__`."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name if spec else Path(sys.argv[0]).name
+    return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).name

@@ -20,6 +20,7 @@ ENGINE_SETTINGS = (
     "device",
     "dtype",
     "encoder_dtype",
+    "audio_context",
     "kernels",
     "threads",
     "slots",

@@ -31,11 +31,11 @@ class _Latency:
         self._sent_at: list[float] = []
         """The clock time at which each chunk was sent, in seconds."""
         self._speech_sent_at: dict[int, float] = {}
-        """For each utterance without text: the clock time at which its first speech was sent."""
+        """The clock time at which the first speech of each utterance was sent; only utterances without text."""
         self.first_text_s: list[float] = []
-        """For each utterance: the time from its first speech to its first text."""
+        """The time from the first speech of each utterance to its first text, in seconds."""
         self.final_s: list[float] = []
-        """For each utterance: the time from its end to its final text."""
+        """The time from the end of each utterance to its final text, in seconds."""
 
     def audio_sent(self) -> None:
         """Note that the next chunk is sent now."""

@@ -25,8 +25,8 @@ from rich.console import Console
 from app.cli.terminal import banner, console
 from app.errors import MediaError, SessionError, SettingsError
 from app.main import Server, bind, bind_each, build_app
-from app.service.gateway_counts import AdmissionCounter, SharedState
 from app.service.settings import Settings
+from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from app.service.tls import load_tls
 from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
@@ -135,6 +135,7 @@ async def _serve_gateways(settings: Settings) -> None:
                 serve=partial(_serve_gateway, settings, shared),
                 folder=Path(folder),
                 listeners=listeners,
+                n_admission_counts=N_COUNTS,
                 stop_timeout_s=settings.drain_timeout_s + STOP_SLACK_S,
                 on_ready=lambda engine: console().print(banner(settings, engine.info, port)),
                 on_gateway_gone=partial(mark_process_dead, path=folder),

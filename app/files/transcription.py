@@ -48,7 +48,7 @@ class TranscriptionOptions:
     best_of: int = 1
     """Decoding attempts at each temperature above 0; the likeliest one is kept."""
     falls_back: bool = True
-    """At temperature 0: decode again at rising temperatures where the text repeats itself or is unlikely.
+    """Whether a text that repeats itself or is unlikely is decoded again at rising temperatures, at temperature 0.
 
     OpenAI documents this behaviour for its endpoint.
     """
@@ -153,7 +153,7 @@ async def _feed(
 
 @dataclass(slots=True)
 class _Progress:
-    """Up to where all text is final. It never moves back."""
+    """The time up to which all text of a recording is final. It never moves back."""
 
     _on_progress: Callable[[float], None] | None
     _final_until_s: float = 0.0

@@ -17,14 +17,14 @@ Refuse = Callable[[LimitExceeded], Response]
 """Makes the HTTP response for a client that is not admitted; it is sent in place of the upgrade."""
 
 
-async def serve(
+async def serve_or_refuse(
     websocket: WebSocket,
     dialect: Dialect,
     subprotocol: str | None,
     refuse: Refuse,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a session on a WebSocket, or answer with `refuse` if the service has no room.
+    """Serve a session as `serve_session` does; if the service has no room, send the response of `refuse` instead.
 
     Args:
         websocket: not accepted yet.
@@ -34,12 +34,12 @@ async def serve(
         headers: sent with the upgrade.
     """
     try:
-        await run(websocket, dialect, subprotocol, headers)
+        await serve_session(websocket, dialect, subprotocol, headers)
     except LimitExceeded as error:
         await websocket.send_denial_response(refuse(error))
 
 
-async def run(
+async def serve_session(
     websocket: WebSocket,
     dialect: Dialect,
     subprotocol: str | None,
@@ -47,10 +47,12 @@ async def run(
     flush_after_s: float | None = None,
     on_disconnect: OnDisconnect | None = None,
 ) -> None:
-    """Run a session on a WebSocket.
+    """Admit a WebSocket, accept it, and serve a session on it until it ends.
+
+    The caller answers a client that is not admitted; `serve_or_refuse` does that with an HTTP response.
 
     Args:
-        websocket, dialect, subprotocol, headers: see `serve`.
+        websocket, dialect, subprotocol, headers: see `serve_or_refuse`.
         flush_after_s, on_disconnect: see `Connection`.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from starlette.websockets import WebSocket
 
 from app.errors import CLOSE_OUR_FAULT, LimitExceeded
-from app.live.audio_intake import AudioIntake
+from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
 from app.live.latency import LatencyRecorder
 from app.live.reader import OnDisconnect, Reader
@@ -115,7 +115,7 @@ class Connection:
                 self._socket,
                 self._dialect,
                 self._driver,
-                AudioIntake(self._session, self._driver, self._on_audio, self._clock),
+                AudioReceiver(self._session, self._driver, self._on_audio, self._clock),
                 self._push,
                 idle_timeout_s=self._limits.idle_timeout_s,
                 on_disconnect=self._on_disconnect,

@@ -35,7 +35,9 @@ class Dialect(Protocol):
         ...
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
-        """Translate one message of the client. Audio becomes `commands.Audio`, whatever it was wrapped in.
+        """Translate one message of the client. Raw audio becomes `commands.Audio`, in whichever message it came.
+
+        Bytes of a container, such as Ogg, become `commands.Media`.
 
         Raises:
             SessionError: the message cannot be parsed; the session reports the error to the client.

@@ -44,7 +44,7 @@ class LatencyRecorder:
         self._clock = clock
         self._arrivals = Arrivals()
         self._awaiting_text: dict[int, float] = {}
-        """For each utterance without text: the clock time at which its first speech arrived."""
+        """The clock time at which the first speech of each utterance arrived; only utterances without text."""
 
     def audio_received(self, until_s: float) -> None:
         """Note that audio up to `until_s` on the session's timeline has arrived now."""

@@ -7,7 +7,7 @@ from contextlib import closing
 from starlette.websockets import WebSocketDisconnect
 
 from app.errors import CLOSE_TOO_BIG, LimitExceeded, SessionError
-from app.live.audio_intake import AudioIntake
+from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import ClientMessage, Dialect
 from app.live.time_limits import TimedSocket
 from app.session import commands, events
@@ -29,7 +29,7 @@ class Reader:
         socket: TimedSocket,
         dialect: Dialect,
         driver: SessionDriver,
-        audio: AudioIntake,
+        audio: AudioReceiver,
         on_reply: Callable[[events.Reply], None],
         *,
         idle_timeout_s: float,

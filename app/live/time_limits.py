@@ -27,7 +27,10 @@ class TimeLimits:
     send_timeout_s: float
     """A client that does not read a message for this long is disconnected."""
     final_deadline_s: float
-    """A session ends if the engine needs longer than this for one window, its time in the queue included."""
+    """How long the engine may take for one window, its time in the queue included.
+
+    A final that takes longer ends the session; an interim or a re-decode that takes longer is dropped.
+    """
     flush_after_s: float | None = None
     """Audio becomes final text once the client has sent no message for this long.
 

@@ -36,7 +36,11 @@ class Writer:
         """How the connection was closed by the server; `None` while it is open, or if the client closed it."""
 
     def push(self, event: events.Event | events.Reply) -> None:
-        """Queue an event or a dialect's answer; raises like `Outbox.push`."""
+        """Queue an event or a dialect's answer.
+
+        Raises:
+            LimitExceeded: the client reads too slowly. The event is not queued; a fatal failure always is.
+        """
         self._outbox.push(event)
 
     def finish(self, close: Close) -> None:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
-from app.service.gateway_counts import AdmissionCounter
 from app.service.metrics import Metrics
 from app.service.settings import Settings
+from app.service.shared_state import AdmissionCounter
 
 logger = logging.getLogger(__name__)
 

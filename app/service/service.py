@@ -4,9 +4,9 @@ from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
 from app.delivery.webhook import Webhook
 from app.service.admission import Admission
 from app.service.auth import Access
-from app.service.gateway_counts import SharedState
 from app.service.metrics import Metrics
 from app.service.settings import Settings
+from app.service.shared_state import SharedState
 from app.session.session import SessionConfig
 from engine import api
 

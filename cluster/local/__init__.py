@@ -11,8 +11,14 @@ gateway processes serve the sockets. A window travels like this:
    events back, one message for each gateway and engine step.
 4. The `RemoteTranscriber` passes the events to the session and frees the audio.
 
-The `Supervisor` (`supervisor.py`) starts all processes and restarts those that die (`managed_process.py`). It talks to
-each of them over a pipe (`control_messages.py`, `process.py`); what the processes do is in `roles.py`.
+The `Supervisor` (`supervisor.py`) starts all processes and restarts those that die (`managed_process.py`);
+`restart_policy.py` decides when. It talks to each of them over a pipe (`control_messages.py`, `process.py`); what the
+processes do is in `roles.py`.
 
-This package knows the interface of the engine, `engine/api.py`, and nothing of sessions or models.
+This package knows nothing of sessions and models. Of the engine it imports:
+
+- `engine.api` and `engine.errors`: the interface that it offers on one side of the socket and uses on the other.
+- `engine.event_stream`: the stream of a window's events, which `submit` returns here as in the real engine.
+- `engine.validation`: checks the samples of a window in the gateway, before they are copied into shared memory.
+- `engine.process_environment`: settings of OpenMP that the engine process needs.
 """

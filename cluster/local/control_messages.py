@@ -13,7 +13,7 @@ class EngineUp:
     """The engine accepts windows. The engine reports it to the supervisor, which sends it to every gateway."""
 
     address: str
-    """Where gateways connect: `ipc://` and the path of a socket. Each engine process has a new one."""
+    """The address to which gateways connect: `ipc://` and the path of a socket, a new one for each engine process."""
     info: ModelInfo
     stats: EngineStats
     """The engine's counters when it was ready."""

@@ -47,8 +47,9 @@ class _Submission:
 
     id: int
     window: Window
-    """Without its samples, which are in the shared audio pool."""
+    """The window, but with empty samples: these are in the shared audio pool."""
     allocation: Allocation
+    """The place of the samples in the shared audio pool."""
     accepted: asyncio.Future[None]
     """Done when an engine has put the window into its queue, or has refused it."""
     inbox: Inbox = field(default_factory=Inbox)
@@ -56,9 +57,9 @@ class _Submission:
     n_engine_crashes: int = 0
     """How many engines have died while they had this window."""
     is_sent: bool = False
-    """The present engine has the window."""
+    """Whether the window was sent to the present engine."""
     is_cancelled: bool = False
-    """The session does not wait for the window any more. The engine may still read its audio."""
+    """Whether the session has stopped waiting for the window. The engine may still read its audio."""
 
     def deliver(self, event: EngineEvent) -> None:
         """Pass an event on to the session, unless the session has received it already.
@@ -77,12 +78,15 @@ class _Submission:
             self.accepted.set_exception(error)
 
     def accept(self) -> None:
-        """Let `submit` return. Only the first of several engines that accept the window has an effect."""
+        """Note that an engine has accepted the window, so that `RemoteTranscriber.submit` yields its events.
+
+        A second engine, after a crash of the first, accepts the window again; that call has no effect.
+        """
         if not self.accepted.done():
             self.accepted.set_result(None)
 
     def supersede(self) -> None:
-        """End the window as an interim that a newer one replaces."""
+        """End the window, which is an interim, as if a newer interim replaced it."""
         self.accept()
         self.inbox.put(SupersededEvent())
 

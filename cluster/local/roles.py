@@ -5,6 +5,7 @@ A role is an object that the supervisor pickles into the new process; calling it
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass
@@ -35,15 +36,13 @@ from engine.process_environment import limit_openmp_spinning
 
 logger = logging.getLogger(__name__)
 
-N_ADMISSION_COUNTS = 2
-"""How many numbers each gateway shares with the others: its live sessions and its uploads."""
-ADMISSION_ROW_BYTES = N_ADMISSION_COUNTS * np.dtype(np.int64).itemsize
+ADMISSION_COUNT_BYTES = np.dtype(np.int64).itemsize
+"""The size of one number that gateways share."""
 
 
-def admission_counts(memory: SharedMemory, n_gateways: int) -> NDArray[np.int64]:
-    """The shared counts of all gateways, as an array of shape `(n_gateways, N_ADMISSION_COUNTS)` on `memory`."""
-    n_counts = n_gateways * N_ADMISSION_COUNTS
-    return np.frombuffer(buffer_of(memory), np.int64, n_counts).reshape(-1, N_ADMISSION_COUNTS)
+def admission_counts(memory: SharedMemory, shape: tuple[int, int]) -> NDArray[np.int64]:
+    """The shared counts of all gateways, as an array on `memory`. `shape`: gateways, and counts of each of them."""
+    return np.frombuffer(buffer_of(memory), np.int64, math.prod(shape)).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,11 @@ class GatewaySlot:
     """What belongs to one of the gateways, whichever process is that gateway at the moment."""
 
     number: int
-    """From 0. A gateway that replaces a dead one has the same number."""
+    """The gateway's number, from 0. A gateway that replaces a dead one has the same number."""
     listener: socket
     """The gateway's own listening socket. The sockets of all gateways share one port."""
     admission_counts: NDArray[np.int64]
-    """Shared memory of shape `(n_gateways, N_ADMISSION_COUNTS)`: how many live sessions and uploads each gateway has.
+    """The counts of all gateways in shared memory: a row for each gateway, with as many columns as the caller wants.
 
     A gateway reads all rows and writes the row of its number, which is 0 when the gateway starts.
     """
@@ -110,12 +109,13 @@ class GatewayRole:
     """The address under which the engine server knows the gateway."""
     number: int
     """The gateway's number, from 0."""
-    n_gateways: int
     listener: socket
     pool: SharedMemory
     """The gateway's audio pool."""
     admission_counts: SharedMemory
     """The admission counts of all gateways."""
+    counts_shape: tuple[int, int]
+    """How many gateways there are, and how many counts each of them has."""
 
     async def __call__(self, pipe: ControlPipe) -> None:
         """Do the work of the process."""
@@ -140,7 +140,7 @@ class GatewayRole:
 
             with pipe.receiving(handle):
                 await has_engine.wait()
-                counts = admission_counts(self.admission_counts, self.n_gateways)
+                counts = admission_counts(self.admission_counts, self.counts_shape)
                 slot = GatewaySlot(self.number, self.listener, counts)
                 await self.serve(transcriber, slot, lambda: pipe.send(Ready()))
             transcriber.close("the gateway has ended")

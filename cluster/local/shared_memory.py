@@ -11,7 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 
 _FILE_SYSTEM = Path("/dev/shm")
-"""Where Linux keeps shared memory. Other systems have no such folder, and no limit that can be asked for."""
+"""The folder of shared memory on Linux. Other systems have no such folder, and no limit that can be asked for."""
 
 
 class SharedMemoryTooSmall(Exception):

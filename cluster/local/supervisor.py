@@ -6,6 +6,7 @@ and the death of a gateway to the engine, which cancels that gateway's windows.
 
 import asyncio
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +18,10 @@ from pathlib import Path
 from socket import socket
 
 from cluster.local.control_messages import EngineDown, EngineLost, EngineUp, Failed, GatewayGone, StartReport
-from cluster.local.managed_process import ChildProcess, ManagedProcess, RestartPolicy
+from cluster.local.managed_process import ChildProcess, ManagedProcess
 from cluster.local.messages import make_route
-from cluster.local.roles import ADMISSION_ROW_BYTES, EngineRole, GatewayRole, Serve, StartEngine, admission_counts
+from cluster.local.restart_policy import RestartPolicy
+from cluster.local.roles import ADMISSION_COUNT_BYTES, EngineRole, GatewayRole, Serve, StartEngine, admission_counts
 from cluster.local.shared_audio import BLOCK_BYTES
 from cluster.local.shared_memory import SharedMemoryTooSmall, check_free_shared_memory, create_shared_memory
 
@@ -48,6 +50,8 @@ class SupervisorConfig:
 
     The supervisor keeps them open, so that a client that connects while a gateway is restarted waits for it.
     """
+    n_admission_counts: int
+    """How many numbers each gateway shares with the others, such as its live sessions and its uploads."""
     stop_timeout_s: float
     """How long gateways may take to drain before they are killed, in seconds."""
     on_ready: Callable[[EngineUp], None]
@@ -185,10 +189,10 @@ class Supervisor:
             serve=config.serve,
             route=make_route(number, gateway.generation),
             number=number,
-            n_gateways=len(self._gateways),
             listener=config.listeners[number],
             pool=self._pools[number],
             admission_counts=self._admission_counts,
+            counts_shape=self._counts_shape,
         )
         process = ChildProcess(gateway.name, config.folder, role, lambda _: self._note_ready())
         if self._engine_up:
@@ -204,6 +208,10 @@ class Supervisor:
     def _managed(self, name: str) -> ManagedProcess:
         return ManagedProcess(name, RestartPolicy(self.config.first_pause_s, self.config.max_failed_starts))
 
+    @property
+    def _counts_shape(self) -> tuple[int, int]:
+        return len(self._gateways), self.config.n_admission_counts
+
     def _note_ready(self) -> None:
         is_ready = all(gateway.process and gateway.process.is_ready for gateway in self._gateways)
         if is_ready and self._engine_up and not self._was_ready:
@@ -216,7 +224,7 @@ class Supervisor:
             self._send_to_gateways(EngineDown())
             return
         number = self._gateways.index(managed)
-        admission_counts(self._admission_counts, len(self._gateways))[number] = 0
+        admission_counts(self._admission_counts, self._counts_shape)[number] = 0
         self._engine.send(GatewayGone(make_route(number, managed.generation)))
         self.config.on_gateway_gone(process.id)
 
@@ -229,7 +237,9 @@ class Supervisor:
         except SharedMemoryTooSmall as error:
             raise SupervisorError(str(error)) from error
         with ExitStack() as stack:
-            self._admission_counts = stack.enter_context(create_shared_memory(n_gateways * ADMISSION_ROW_BYTES))
+            self._admission_counts = stack.enter_context(
+                create_shared_memory(math.prod(self._counts_shape) * ADMISSION_COUNT_BYTES)
+            )
             pools = [create_shared_memory(POOL_BLOCKS * BLOCK_BYTES) for _ in self._gateways]
             self._pools = tuple(stack.enter_context(pool) for pool in pools)
             yield

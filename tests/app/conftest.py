@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service.gateway_counts import SharedState
 from app.service.service import Service
 from app.service.settings import Settings
+from app.service.shared_state import SharedState
 from app.service.tls import load_tls
 from app.session.session import SessionConfig
 from tests.fakes import FakeTranscriber, LevelDetector

@@ -35,7 +35,7 @@ from app.errors import (
 )
 from app.files.transcription import TranscriptionOptions, transcribe
 from app.files.uploads import Upload
-from app.live.accept import serve
+from app.live.accept import serve_or_refuse
 from app.media import file_decoder
 from app.media.pcm import AudioDecoder, AudioFormat
 from app.service.auth import header_key
@@ -101,7 +101,7 @@ async def listen_live(websocket: WebSocket) -> None:
         return
     dialect = Deepgram(options, _request_metadata(service, id_))
     headers = _headers(id_, options)
-    await serve(websocket, dialect, subprotocol, lambda error: _refusal(error).response(id_), headers)
+    await serve_or_refuse(websocket, dialect, subprotocol, lambda error: _refusal(error).response(id_), headers)
 
 
 async def listen(request: Request) -> Response:
@@ -135,7 +135,10 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
 
 
 async def grant_token(request: Request) -> Response:
-    """Make a token that opens live sessions for a while, for clients that must not have the API key."""
+    """Answer a request for a token: a client without the API key opens live sessions with it, until it expires.
+
+    The request needs the API key. It may name the lifetime of the token.
+    """
     service: Service = request.app.state.service
     id_ = request_id(request.scope)
     upload = Upload(request, service.settings)

@@ -23,13 +23,13 @@ class _Channel:
     index: list[int]
     """The number of the channel, and how many channels there are."""
     until_s: float = 0.0
-    """Where the last final result ended; the next result begins there."""
+    """The end of the last final result, in seconds; the next result begins there."""
     held: Message | None = None
     """A final result that may be the last one of its utterance."""
     open: dict[int, float] = field(default_factory=dict)
     """The utterances that have not ended, by number, and when each began, in seconds."""
     word_end_s: float | None = None
-    """Where the last word ended; `None` once an `UtteranceEnd` was sent for it."""
+    """The end of the last word, in seconds; `None` once an `UtteranceEnd` was sent for it."""
     language: str | None = None
     """The language of the last segment that has one."""
     flushed: set[int] = field(default_factory=set)
@@ -37,7 +37,7 @@ class _Channel:
 
     @property
     def is_idle(self) -> bool:
-        """No utterance is open and no result is held."""
+        """Whether the channel has no open utterance and no held result."""
         return not self.open and self.held is None
 
 
@@ -57,8 +57,8 @@ class LiveResults:
         """Create the results of one stream.
 
         Args:
-            options: the client's.
-            n_channels: how many channels the client hears about.
+            options: the options that the client asked for.
+            n_channels: how many channels get results.
             metadata: the part that all results have in common.
         """
         self.features = {"punctuate": options.punctuate, "smart_format": options.smart_format}
@@ -67,12 +67,12 @@ class LiveResults:
         self._metadata = metadata
         self._channels = [_Channel(index=[number, n_channels]) for number in range(n_channels)]
         self._finalizes: deque[_Finalize] = deque()
-        """Those without an answer, oldest first."""
+        """The `Finalize` messages that have no answer yet, oldest first."""
         self._received_s = 0.0
 
     @property
     def n_channels(self) -> int:
-        """How many channels the client hears about."""
+        """How many channels get results."""
         return len(self._channels)
 
     @property
@@ -81,7 +81,7 @@ class LiveResults:
         return len(self._finalizes)
 
     def add_finalize(self, channel: int | None) -> None:
-        """A `Finalize` was received, for one channel or for all. `flushed` answers the oldest one."""
+        """Note a `Finalize` for one channel or for all. `flushed` answers the oldest one."""
         channels = range(self.n_channels) if channel is None else (channel,)
         self._finalizes.append(_Finalize(channels, self._received_s))
 

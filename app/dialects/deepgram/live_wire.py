@@ -24,8 +24,6 @@ IDLE_TIMEOUT_S = 10.0
 """How long a client may send nothing, in seconds, as Deepgram documents it."""
 MAX_ECHO_CHARS = 1000
 """An error repeats at most this many characters of a client's message."""
-MAX_PENDING_FINALIZES = 64
-"""How many `Finalize` messages may wait for their answers: as many as a session's pending flushes."""
 TYPES = "KeepAlive, Finalize, CloseStream or Configure"
 CLOSES = {
     "idle": (CLOSE_OUR_FAULT, "NET-0001"),
@@ -110,8 +108,9 @@ class Deepgram:
         if self._is_closing:
             # CloseStream makes all text final anyway.
             return ()
-        if self._results.n_finalizes >= MAX_PENDING_FINALIZES:
-            expected = f"expected at most {MAX_PENDING_FINALIZES} Finalize that wait for their answers"
+        # The session would refuse the flush as well, but not in Deepgram's words.
+        if self._results.n_finalizes >= commands.MAX_PENDING_FLUSHES:
+            expected = f"expected at most {commands.MAX_PENDING_FLUSHES} Finalize that wait for their answers"
             return (_schema_error(expected, message),)
         self._results.add_finalize(channel)
         self._n_finalizes += 1

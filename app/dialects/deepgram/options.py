@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from app.dialects.limits import MAX_SILENCE_MS
 from app.errors import BadStart
 from app.media.pcm import AudioFormat, Encoding
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -18,18 +19,20 @@ CONTAINER_ENCODINGS = ("flac", "opus", "ogg-opus", "speex")
 """Encodings that arrive in a container. The server recognises the container from its content."""
 SILENCE_MS = 500
 """The silence that ends an utterance by default, in milliseconds."""
-MIN_SILENCE_MS, MAX_SILENCE_MS = 300, 5000
-"""The silence that `endpointing` may ask for, in milliseconds.
+MIN_ENDPOINTING_MS = 300
+"""The shortest silence that `endpointing` has an effect with, in milliseconds; a shorter one is raised to this.
 
-Pauses shorter than the minimum also occur between words, and audio that is cut there is transcribed wrongly.
+It is longer than `limits.MIN_SILENCE_MS`: shorter pauses also occur between words, and audio that is cut there is
+transcribed wrongly.
 """
 MIN_UTTERANCE_END_MS, MAX_UTTERANCE_END_MS = 1000, 5000
 SPLIT_S = 0.8
 """Deepgram's default for `utt_split`, in seconds."""
 MAX_SPLIT_S = 60.0
 MAX_EXTRA = 20
-"""At most this many `extra` parameters are repeated in the metadata."""
+"""The metadata repeats at most this many `extra` parameters."""
 MAX_EXTRA_CHARS = 200
+"""The metadata repeats at most this many characters of an `extra` parameter."""
 MAX_IGNORED = 20
 """The answer names at most this many parameters without effect, whatever the client sends."""
 MAX_IGNORED_CHARS = 40
@@ -210,7 +213,7 @@ def _endpointing(values: "_Query") -> tuple[int, bool]:
         raise BadStart("endpointing", "milliseconds, true or false", wanted)
     # Nine digits are enough for any number of milliseconds. Parsing a very long number is slow.
     wanted_ms = int(wanted[:9])
-    silence_ms = min(max(wanted_ms, MIN_SILENCE_MS), MAX_SILENCE_MS)
+    silence_ms = min(max(wanted_ms, MIN_ENDPOINTING_MS), MAX_SILENCE_MS)
     if silence_ms != wanted_ms:
         values.adjust("endpointing", silence_ms)
     return silence_ms, True
@@ -254,11 +257,11 @@ class _Query:
         return [value for value in self._values.pop(name, []) if value]
 
     def text(self, name: str) -> str | None:
-        """The first value of a parameter; `None` without one."""
+        """The first value of a parameter; `None` if the client did not send the parameter."""
         return next(iter(self.texts(name)), None)
 
     def boolean(self, name: str) -> bool:
-        """A parameter as a boolean; false without one."""
+        """The value of a parameter as a boolean; false if the client did not send the parameter."""
         value = self.text(name)
         if value is None:
             return False
@@ -267,7 +270,7 @@ class _Query:
         return BOOLEANS[value.lower()]
 
     def integer(self, name: str, low: int, high: int) -> int | None:
-        """A parameter as an integer from `low` to `high`; `None` without one."""
+        """The value of a parameter as an integer from `low` to `high`; `None` if the client did not send it."""
         value = self.text(name)
         if value is None:
             return None
@@ -276,7 +279,7 @@ class _Query:
         return int(value)
 
     def number(self, name: str, default: float, high: float) -> float:
-        """A parameter as a number from 0 to `high`."""
+        """The value of a parameter as a number from 0 to `high`; `default` if the client did not send it."""
         value = self.text(name)
         try:
             number = default if value is None else float(value)

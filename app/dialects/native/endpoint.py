@@ -8,7 +8,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from app.delivery.outbox import Outbox
 from app.dialects.native.wire import SUBPROTOCOL, Native, messages
 from app.errors import CLOSE_DONE, CLOSE_POLICY, LimitExceeded, RequestError
-from app.live.accept import serve
+from app.live.accept import serve_or_refuse
 from app.service.auth import header_key, prefixed_key
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
@@ -30,7 +30,7 @@ async def stream(websocket: WebSocket) -> None:
         await websocket.send_denial_response(error_response(error))
         return
     accepted = SUBPROTOCOL if subprotocols else None
-    await serve(websocket, Native(), accepted, lambda error: error_response(no_room(error)))
+    await serve_or_refuse(websocket, Native(), accepted, lambda error: error_response(no_room(error)))
 
 
 async def subscribe_to_call(websocket: WebSocket) -> None:

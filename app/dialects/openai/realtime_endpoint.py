@@ -17,7 +17,7 @@ from app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettin
 from app.dialects.openai.realtime_session import RealtimeSession, described, described_flat
 from app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
 from app.errors import RequestError
-from app.live.accept import serve
+from app.live.accept import serve_or_refuse
 from app.service.auth import header_key, prefixed_key
 from app.service.client_secrets import ClientSecret
 from app.service.http_errors import error_response, invalid_key, no_room
@@ -60,7 +60,7 @@ async def realtime(websocket: WebSocket) -> None:
         max_text_chars=limits.max_message_kb * 1024 * TEXT_PER_AUDIO,
     )
     accepted = SUBPROTOCOL if offered else None
-    await serve(websocket, dialect, accepted, lambda error: error_response(no_room(error)))
+    await serve_or_refuse(websocket, dialect, accepted, lambda error: error_response(no_room(error)))
 
 
 async def create_client_secret(request: Request) -> Response:

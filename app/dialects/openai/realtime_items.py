@@ -35,7 +35,7 @@ class _Item:
 
     id: str
     start_s: float
-    """Where the audio of the utterance begins."""
+    """The time at which the audio of the utterance begins, in seconds."""
     is_detected: bool
     """The speech detector found the utterance. False without turn detection."""
     duration_s: float = 0.0

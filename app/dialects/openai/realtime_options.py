@@ -42,7 +42,10 @@ EAGERNESS_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 400}
 MANUAL_MODELS = ("gpt-realtime-whisper", "gpt-live-transcribe")
 """OpenAI's models without turn detection, by the start of their names. Their clients commit each turn themselves."""
 MAX_MANUAL_S = 900.0
-"""Without turn detection, audio that the client does not commit is committed after this time, to bound memory."""
+"""The longest audio without a commit in sessions without turn detection, in seconds.
+
+The server then commits it itself, to bound memory.
+"""
 LOGPROBS = "item.input_audio_transcription.logprobs"
 WORDS = "item.input_audio_transcription.words"
 """Our extension: `words` in segment events."""

@@ -11,7 +11,7 @@ from app.delivery.webhook import Delivery
 from app.dialects.json_text import read_object, write_object
 from app.dialects.twilio.wire import Call, Twilio
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
-from app.live.accept import run
+from app.live.accept import serve_session
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
 from app.session import events
@@ -41,7 +41,7 @@ class CallEndpoint:
         line = _CallLine(service, key, self.write_event)
         dialect = Twilio(line)
         try:
-            await run(websocket, dialect, None, on_disconnect=dialect.leave)
+            await serve_session(websocket, dialect, None, on_disconnect=dialect.leave)
         except LimitExceeded as error:
             await websocket.send_denial_response(error_response(no_room(error)))
         finally:

@@ -29,7 +29,7 @@ class TrackSync:
         self._pending = {name: bytearray() for name in names}
         """The audio of each track that was not returned yet. All of them begin at the same moment."""
         self._start = 0
-        """Where the pending audio begins, in samples since the start of the call."""
+        """The position at which the pending audio begins, in samples since the start of the call."""
         self.n_late_samples = 0
         """Samples that were dropped, because silence had already been returned in their place."""
 

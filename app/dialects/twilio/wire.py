@@ -48,7 +48,7 @@ class Call:
 
 
 class Line(Protocol):
-    """Where the events of one call go. No method may block."""
+    """Receives the events of one call. No method may block."""
 
     def begin(self, call: Call, token: str | None) -> None:
         """A call begins. Its stream showed this key, or none.
@@ -237,7 +237,7 @@ def _is_silence_ms(value: str) -> bool:
 
 
 def _timestamp(media: dict[str, Any]) -> int:
-    """Where a chunk begins, in milliseconds since the start of the call."""
+    """The time at which a chunk begins, in milliseconds since the start of the call."""
     timestamp = media.get("timestamp")
     # The number of digits is limited, because parsing a very long number is slow.
     if (

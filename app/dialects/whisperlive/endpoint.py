@@ -8,7 +8,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.dialects.whisperlive.wire import MAX_TEXT_CHARS, WhisperLive
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
-from app.live.accept import run
+from app.live.accept import serve_session
 from app.service.auth import header_key
 from app.service.service import Service
 
@@ -35,7 +35,7 @@ async def whisperlive(websocket: WebSocket) -> None:
     dialect = WhisperLive()
     accepted = KEY_SUBPROTOCOL if KEY_SUBPROTOCOL in subprotocols else None
     try:
-        await run(websocket, dialect, accepted, flush_after_s=FLUSH_AFTER_S)
+        await serve_session(websocket, dialect, accepted, flush_after_s=FLUSH_AFTER_S)
     except LimitExceeded:
         await _ask_to_wait(websocket, dialect, accepted)
 

@@ -48,7 +48,7 @@ class WhisperLive:
         """The language that the client asked for, else the one that was detected first."""
         self._completed: deque[dict[str, Any]] = deque(maxlen=MAX_SEGMENTS)
         self._until_s = 0.0
-        """Where the last completed segment ends."""
+        """The time at which the last completed segment ends, in seconds."""
         self._interim: tuple[int, str] | None = None
         """The utterance and the text of the incomplete segment that the client received last."""
 

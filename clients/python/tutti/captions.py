@@ -44,7 +44,7 @@ class Transcript:
         self._max_utterances = max_utterances
         self._ended: dict[int, deque[Utterance]] = {}
         self._open: dict[int, Caption] = {}
-        """By number of the utterance. One may begin before the one before it is final."""
+        """The captions of utterances without final text, by number: one may begin before the last one is final."""
 
     def add(self, event: Event) -> None:
         """Apply an event. An event without text changes nothing."""

@@ -23,7 +23,7 @@ CLOSE_CODE_ABNORMAL = 1006
 
 
 class Progress:
-    """How much of the audio is final, by the events that the application has received."""
+    """How much of the audio is final, by the events that the program using this package has received."""
 
     def __init__(self, from_s: tuple[float, ...]) -> None:
         """Begin at `from_s`: one time for each channel, or one for all."""
@@ -31,7 +31,7 @@ class Progress:
         self.resume_from_s = from_s
 
     def note(self, utterance: Utterance) -> None:
-        """Note that the application has received an utterance."""
+        """Note that the program has received an utterance."""
         self.final_until_s = max(self.final_until_s, utterance.final_until_s)
         self.resume_from_s = utterance.resume_from_s
 
@@ -98,7 +98,7 @@ class Connection:
             self._failure = event
 
     def limit_waits(self) -> None:
-        """From now on, every event must come within `stop_timeout_s`: also the one that a task waits for already."""
+        """Limit every wait for an event to `stop_timeout_s`, also the wait of a task that is in `receive` already."""
         self._is_stopping = True
         if self._receive_timeout is not None:
             now_s = asyncio.get_running_loop().time()

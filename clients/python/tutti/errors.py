@@ -25,7 +25,7 @@ class TuttiError(Exception):
     """The base of all errors of this package."""
 
     code: str = "error"
-    """For programs: it does not change between versions. The message is for people, and may change."""
+    """The kind of the error, for programs: it is the same in all versions. The message, for people, may change."""
 
 
 class BadOption(TuttiError):
@@ -71,7 +71,7 @@ class AudioError(TuttiError):
 
 
 class ConnectError(TuttiError):
-    """No session could be opened at `url`."""
+    """Raised when no session could be opened at `url`."""
 
     code = "connect_failed"
 

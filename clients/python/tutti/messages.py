@@ -45,7 +45,7 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a new session continues a lost one. Send the audio from the earliest of the times on."""
+    """The times at which a new session continues a lost one. Send the audio from the earliest of them on."""
 
     from_s: float | tuple[float, ...]
     """The lost session's `resume_from_s`: for each channel, the server transcribes the audio after this time.
@@ -96,7 +96,7 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """No more audio follows."""
+    """Tells the server that no more audio follows."""
 
 
 Command: TypeAlias = Start | Flush | KeepAlive | Stop
@@ -196,7 +196,7 @@ class Word:
     start_s: float
     end_s: float
     confidence: float
-    """From 0 to 1."""
+    """How sure the model is of the word, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,11 +210,11 @@ class Segment:
     start_s: float
     end_s: float
     text: str
-    """With its own leading space, if the script has spaces."""
+    """The text of the segment, with its leading space if the script has spaces."""
     words: tuple[Word, ...]
-    """Empty unless the option `words` was set and the server offers word times."""
+    """The words of the segment. Empty unless the option `words` was set and the server offers word times."""
     confidence: float
-    """From 0 to 1."""
+    """How sure the model is of the segment, from 0 to 1."""
     language: str | None
     """A code such as "en", or None if the server does not know it."""
 

@@ -52,7 +52,7 @@ class TranscriptionOptions(TypedDict, total=False):
     hotwords: Sequence[str]
     """Names and terms to expect, as they are written: at most 64. A single string is one of them. Default: none."""
     resume: Resume | None
-    """Where to continue after a `ConnectionLost`. Default: None, a new session."""
+    """The times at which to continue after a `ConnectionLost`. Default: None, a new session."""
 
 
 class EndpointingOptions(TypedDict, total=False):
@@ -81,7 +81,7 @@ class ConnectionOptions(TypedDict, total=False):
     api_key: str | None
     """The key that the server requires. Default: None, no key."""
     ssl: tls.SSLContext | None
-    """Which certificates to trust on wss:// and https://. Default: None, those that the system trusts."""
+    """The certificates to trust on wss:// and https://. Default: None, those that the system trusts."""
     proxy: str | Literal[True] | None
     """The address of a proxy, None for no proxy, or True for the proxy that the system names. Default: True."""
     open_timeout_s: float

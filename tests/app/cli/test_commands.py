@@ -62,6 +62,8 @@ def test_models_are_listed() -> None:
         (("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"), {}, "/no/such/folder"),
         (("serve", "--device", "tpu", "--port", "0", "--gateways", "1"), {}, "device: expected"),
         (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
+        (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "audio_context: expected one of"),
+        (("transcribe", str(SAMPLE)), {"TUTTI_AUDIO_CONTEXT": "short"}, "audio_context: expected one of"),
         (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav"),
         (("transcribe", __file__), {}, "file: expected audio"),
         (("transcribe", str(SAMPLE), "--language", "xx"), {}, "language: expected"),

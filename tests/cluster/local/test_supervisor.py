@@ -17,7 +17,6 @@ import pytest
 
 from cluster.local import supervisor
 from cluster.local.control_messages import EngineUp
-from cluster.local.managed_process import MAX_PAUSE_S, STABLE_AFTER_S, RestartPolicy, restart_pause_s
 from cluster.local.shared_memory import SharedMemoryTooSmall, check_free_shared_memory
 from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
 from tests.cluster.local import processes
@@ -41,6 +40,7 @@ class RunningService:
             "serve": processes.serve,
             "folder": folder,
             "listeners": listeners,
+            "n_admission_counts": 2,
             "stop_timeout_s": 10.0,
             "on_ready": self._note_ready,
             "on_gateway_gone": self.gone.put_nowait,
@@ -170,28 +170,6 @@ async def test_a_gateway_that_dies_at_every_start_is_given_up(tmp_path: Path) ->
     with pytest.raises(SupervisorError, match=r"gateway-\d has died 2 times"):
         async with asyncio.timeout(PATIENCE_S):
             await RunningService(tmp_path, serve=processes.die_while_serving).supervisor.run()
-
-
-def test_pauses_grow_up_to_a_bound() -> None:
-    """There is none after the first crash, and none is longer than the limit."""
-    assert [restart_pause_s(n, 0.5) for n in range(1, 6)] == [0.0, 0.5, 1.0, 2.0, 4.0]
-    assert restart_pause_s(1000, 0.5) == MAX_PAUSE_S
-
-
-def test_a_stable_process_starts_the_count_of_crashes_again() -> None:
-    """A crash after `STABLE_AFTER_S` counts as the first one, and needs no pause."""
-    policy = RestartPolicy(first_pause_s=0.5, max_failed_starts=2)
-    assert [policy.note_end(was_ready=True, lifetime_s=1.0) for _ in range(3)] == [0.0, 0.5, 1.0]
-    assert policy.note_end(was_ready=True, lifetime_s=STABLE_AFTER_S) == 0.0
-
-
-def test_starts_that_fail_in_a_row_are_counted() -> None:
-    """The policy gives up at `max_failed_starts`; a start that succeeds sets the count back."""
-    policy = RestartPolicy(first_pause_s=0.5, max_failed_starts=2)
-    assert policy.note_end(was_ready=False, lifetime_s=1.0) is not None
-    assert policy.note_end(was_ready=True, lifetime_s=1.0) is not None
-    assert policy.note_end(was_ready=False, lifetime_s=1.0) is not None
-    assert policy.note_end(was_ready=False, lifetime_s=1.0) is None
 
 
 def test_a_lack_of_shared_memory_is_found_before_a_process_starts() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.dialects.deepgram.live_wire import MAX_PENDING_FINALIZES, Deepgram
+from app.dialects.deepgram.live_wire import Deepgram
 from app.dialects.deepgram.metadata import Request
 from app.dialects.deepgram.options import Options, parse
 from app.dialects.deepgram.words import plain
@@ -119,9 +119,10 @@ def test_any_text_is_answered(text: str) -> None:
         assert json.loads(item.text)["variant"] == "SchemaError"
 
 
-def test_answers_that_are_waited_for_are_bounded() -> None:
+def test_as_many_finalizes_may_wait_as_flushes() -> None:
+    """The dialect refuses one too many in Deepgram's words, before the session refuses it."""
     dialect = deepgram()
-    for _ in range(MAX_PENDING_FINALIZES):
+    for _ in range(MAX_PENDING_FLUSHES):
         (flush,) = dialect.read('{"type":"Finalize"}')
         assert isinstance(flush, commands.Flush)
     (refused,) = dialect.read('{"type":"Finalize"}')
@@ -222,8 +223,3 @@ def test_closes_are_those_that_clients_know(code: int, reason: str, told: tuple[
 )
 def test_plain_text_has_no_punctuation(text: str, expected: str) -> None:
     assert plain(text) == expected
-
-
-def test_as_many_finalizes_may_wait_as_flushes() -> None:
-    """The dialect refuses one too many with an error of its own, before the session ends with its error."""
-    assert MAX_PENDING_FINALIZES == MAX_PENDING_FLUSHES

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.deepgram.options import MIN_SILENCE_MS, Options, parse
+from app.dialects.deepgram.options import MIN_ENDPOINTING_MS, Options, parse
 from app.errors import BadStart
 from app.media.pcm import AudioFormat, Encoding
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -174,7 +174,7 @@ def test_the_language_of_a_recording_may_be_detected() -> None:
 @approximated(
     LIVE,
     "endpointing",
-    how=f"{MIN_SILENCE_MS} to 5000 ms, 500 ms by default; another value becomes the nearest of these, named in the "
+    how=f"{MIN_ENDPOINTING_MS} to 5000 ms, 500 ms by default; another value becomes the nearest of these, named in the "
     "header `x-tutti-adjusted`. With `false`, results still become final after 500 ms of silence, but `speech_final` "
     "is never true",
 )

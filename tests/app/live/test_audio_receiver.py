@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.errors import LimitExceeded
-from app.live.audio_intake import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioIntake, Pace
+from app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
 from app.media.pcm import AudioFormat
 from app.session import commands
 from app.session.engine_driver import SessionDriver
@@ -25,8 +25,8 @@ async def fill(start: commands.Start, seconds: float) -> tuple[Session, list[flo
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, FakeTranscriber(), tasks, lambda event: None, lambda close: None)
         driver.receive(start)
-        intake = AudioIntake(session, driver, lambda duration_s, until_s: pieces.append(duration_s), lambda: 0.0)
-        await intake.receive_pcm(pcm(silence(seconds)))
+        receiver = AudioReceiver(session, driver, lambda duration_s, until_s: pieces.append(duration_s), lambda: 0.0)
+        await receiver.receive_pcm(pcm(silence(seconds)))
     return session, pieces
 
 

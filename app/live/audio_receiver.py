@@ -1,4 +1,4 @@
-"""Audio on its way into a session: its pace is checked, containers are decoded, large messages are cut into pieces."""
+"""A client's audio on its way into a session: the pace is checked, containers are decoded, messages are cut small."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -41,7 +41,7 @@ class Pace:
         return self._ahead_s
 
 
-class AudioIntake:
+class AudioReceiver:
     """Gives a client's audio to its session. `close` it at the end."""
 
     def __init__(
@@ -51,7 +51,7 @@ class AudioIntake:
         on_audio: Callable[[float, float], None],
         clock: Callable[[], float],
     ) -> None:
-        """Prepare the intake of one session.
+        """Prepare to receive the audio of one session.
 
         Args:
             session: receives the audio.

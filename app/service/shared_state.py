@@ -1,4 +1,7 @@
-"""State that all gateways of one service share, so that a client may be served by any of them."""
+"""State that all gateways of one service share, so that a client may be served by any of them.
+
+It is the counts of sessions and uploads, the key that signs client secrets, the start time and the metrics folder.
+"""
 
 import time
 from collections.abc import Iterator
@@ -14,6 +17,10 @@ Kind = Literal["sessions", "uploads"]
 """What is counted: live sessions, or file transcriptions."""
 
 _COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1}
+"""The column of each kind in the array of counts, which has a row for each gateway."""
+
+N_COUNTS = len(_COLUMNS)
+"""How many counts each gateway shares with the others."""
 
 
 class AdmissionCounter:
@@ -23,10 +30,10 @@ class AdmissionCounter:
         """Use the shared counts of all gateways, or make new ones.
 
         Args:
-            counts: `(n_gateways, 2)` in shared memory; `None` for a service that is one process.
+            counts: an array `(n_gateways, N_COUNTS)` in shared memory; `None` for a service that is one process.
             gateway: the row of this gateway.
         """
-        self._counts = np.zeros((1, len(_COLUMNS)), np.int64) if counts is None else counts
+        self._counts = np.zeros((1, N_COUNTS), np.int64) if counts is None else counts
         self._own_counts = self._counts[gateway]
 
     def total(self, kind: Kind) -> int:
@@ -59,4 +66,4 @@ class SharedState:
     """The sessions and uploads of all gateways."""
     n_gateways: int = 1
     metrics_folder: str | None = None
-    """Where prometheus_client keeps the counts of all gateways; `None` if there is one process."""
+    """The folder in which prometheus_client keeps the metrics of all gateways; `None` if there is one process."""

@@ -10,9 +10,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.errors import LimitExceeded
-from app.service.gateway_counts import AdmissionCounter, SharedState
 from app.service.service import Service
 from app.service.settings import Settings
+from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from app.session.session import SessionConfig
 from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber
@@ -24,7 +24,7 @@ class FakeConnection:
 
 def gateways(n: int, **values: Any) -> list[Service]:
     """The gateways of one service."""
-    counts, key = np.zeros((n, 2), np.int64), "k" * 64
+    counts, key = np.zeros((n, N_COUNTS), np.int64), "k" * 64
     settings = Settings(**values)
     return [
         Service(
