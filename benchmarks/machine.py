@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = (
-    *("tutti-server", "torch", "triton", "flashinfer-python", "transformers", "faster-whisper", "ctranslate2"),
+    *("tutti-asr", "torch", "triton", "flashinfer-python", "transformers", "faster-whisper", "ctranslate2"),
     *("websockets", "uvloop", "numpy"),
 )
 """Packages whose versions every result names."""

@@ -56,7 +56,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("tutti-server"), prog_name="tutti")
+@click.version_option(version("tutti-asr"), prog_name="tutti")
 def cli() -> None:
     """Live transcription of many voices at once: a streaming service with one batched Whisper model.
 

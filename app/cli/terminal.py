@@ -128,7 +128,7 @@ def banner(settings: Settings, model: api.ModelInfo, port: int) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     secure = "s" if settings.is_encrypted else ""
     lines = [
-        f"[bold]tutti[/] {version('tutti-server')} · model [bold]{model.name}[/] "
+        f"[bold]tutti[/] {version('tutti-asr')} · model [bold]{model.name}[/] "
         f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {model.n_slots} slots)",
         f"  captions   http{secure}://{host}:{port}/",
         f"  live       ws{secure}://{host}:{port}/v1/stream",

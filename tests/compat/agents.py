@@ -19,7 +19,7 @@ SCRIPT_TIMEOUT_S = 60
 def run_agent(script: str, package: str, **arguments: object) -> Any:
     """What a script prints, given these as one JSON object; skips the test where the package is not installed."""
     if not _is_installed(package):
-        pytest.skip(f"{package} is not installed: pip install 'tutti-server[agents]'")
+        pytest.skip(f"{package} is not installed: pip install 'tutti-asr[agents]'")
     command = [sys.executable, str(PYTHON / script), json.dumps(arguments)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S)
     if done.returncode != 0:

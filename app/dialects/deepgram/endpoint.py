@@ -46,7 +46,7 @@ from app.session import events
 
 logger = logging.getLogger(__name__)
 
-VERSION = version("tutti-server")
+VERSION = version("tutti-asr")
 ADJUSTED_HEADER = "x-tutti-adjusted"
 """Names the parameters whose value was replaced, and the value used."""
 SLOW_UPLOAD = 408
