@@ -1,4 +1,4 @@
-"""A TCP proxy that forwards bytes to a server and can drop its connections without notice."""
+"""A TCP proxy that forwards bytes to a server and can fail as networks do."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,22 +9,52 @@ READ_BYTES = 65_536
 
 
 class FaultyProxy:
-    """Forwards connections to a server until `drop_connections` is called."""
+    """Forwards connections to a server until one of its faults is called. New connections may always be opened."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._connections: set[_ForwardedConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.url = ""
         self.n_drops = 0
+        """How often connections were lost."""
 
     def drop_connections(self) -> None:
-        """Drop all connections as when a phone changes networks: neither side gets a close. New ones may be opened."""
+        """Drop all connections as when a phone changes networks: neither side gets a close."""
         self.n_drops += 1
-        for writer in self._writers:
-            writer.transport.abort()
-        for task in self._tasks:
-            task.cancel()
+        for connection in self._connections:
+            connection.abort()
+
+    def drop_after(self, n_bytes: int) -> None:
+        """Drop each connection once it has forwarded this many bytes more, wherever in a message that is."""
+        for connection in self._connections:
+            connection.bytes_left = n_bytes
+
+    def silence(self) -> None:
+        """Forward nothing any more on the present connections, and leave them open: both sides wait."""
+        self.n_drops += 1
+        for connection in self._connections:
+            connection.gate.clear()
+            connection.is_silenced = True
+
+    async def hold(self, seconds: float) -> None:
+        """Hold all bytes back for some seconds, and then deliver them at once."""
+        held = [connection for connection in self._connections if not connection.is_silenced]
+        for connection in held:
+            connection.gate.clear()
+        await asyncio.sleep(seconds)
+        for connection in held:
+            if not connection.is_silenced:
+                connection.gate.set()
+
+    async def delay(self, delay_s: float, seconds: float) -> None:
+        """Deliver the bytes of each read late by `delay_s`, for some seconds."""
+        delayed = list(self._connections)
+        for connection in delayed:
+            connection.delay_s = delay_s
+        await asyncio.sleep(seconds)
+        for connection in delayed:
+            connection.delay_s = 0.0
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward the connection of a client, in a task of its own."""
@@ -32,28 +62,79 @@ class FaultyProxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def close(self) -> None:
+        """Drop all connections and wait until their tasks have ended."""
+        self.drop_connections()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers = [writer]
         try:
             server_reader, server_writer = await asyncio.open_connection(self._host, self._port)
-            writers.append(server_writer)
-            self._writers.update(writers)
-            pumps = [
-                asyncio.create_task(_pump(reader, server_writer)),
-                asyncio.create_task(_pump(server_reader, writer)),
-            ]
-            try:
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for pump in pumps:
-                    pump.cancel()
         except OSError:
             # The server is not there. The client finds the connection closed, as it would without the proxy.
-            pass
+            writer.close()
+            return
+        connection = _ForwardedConnection((reader, server_writer), (server_reader, writer))
+        self._connections.add(connection)
+        try:
+            await connection.run()
         finally:
-            self._writers.difference_update(writers)
-            for each in writers:
-                each.close()
+            self._connections.discard(connection)
+            self.n_drops += connection.bytes_left == 0
+
+
+class _ForwardedConnection:
+    """The connection of a client to the proxy and that of the proxy to the server."""
+
+    def __init__(self, *directions: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        self._directions = directions
+        self.gate = asyncio.Event()
+        """Set while bytes are forwarded."""
+        self.gate.set()
+        self.is_silenced = False
+        """Whether the gate stays closed."""
+        self.delay_s = 0.0
+        self.bytes_left: int | None = None
+        """How many bytes are forwarded before the connection is dropped. `None`: it is not dropped."""
+        self._is_over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Forward bytes in both directions until one of them ends."""
+        pumps = [asyncio.create_task(self._pump(reader, writer)) for reader, writer in self._directions]
+        pumps.append(asyncio.create_task(self._wait_until_over()))
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            for _, writer in self._directions:
+                writer.close()
+
+    def abort(self) -> None:
+        """Drop the connection: both sides see a reset."""
+        for _, writer in self._directions:
+            writer.transport.abort()
+        self._is_over.set()
+
+    async def _wait_until_over(self) -> None:
+        await self._is_over.wait()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(READ_BYTES):
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                await self.gate.wait()
+                if self.bytes_left is not None:
+                    data, self.bytes_left = data[: self.bytes_left], max(self.bytes_left - len(data), 0)
+                writer.write(data)
+                await writer.drain()
+                if self.bytes_left == 0:
+                    self.abort()
+        except OSError:
+            # One side has closed. That ends this direction, and then the other one.
+            pass
 
 
 @asynccontextmanager
@@ -66,14 +147,4 @@ async def faulty_proxy(url: str) -> AsyncIterator[FaultyProxy]:
         try:
             yield proxy
         finally:
-            proxy.drop_connections()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(READ_BYTES):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        # One side has closed. That ends this direction, and then the other one.
-        pass
+            await proxy.close()

@@ -1,0 +1,237 @@
+"""Streams speech through a service whose network and processes fail, and compares every word with an undisturbed run.
+
+    python -m benchmarks.chaos --cuts 1000 --process-faults 200 -- --threads 1
+
+Live sessions of the Python client, each with a network of its own, and uploads run while connections are reset, lose
+bytes, go silent or stall, and while the engine, the gateways and the supervisor are killed, stopped, terminated, or get
+few descriptors, little memory or a full disk. All faults come from a seed. Clock jumps are not among them: they would
+change the clock of the whole machine. Arguments after `--` go to `tutti serve`.
+
+The command exits with 1 if words were lost or repeated, if text changed that was shown as stable, if an audio gap was
+reported, or if a session failed.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks import machine, report
+from benchmarks.faults.campaign import (
+    CampaignLog,
+    LocatedDifference,
+    Plan,
+    disturb,
+    locate_differences,
+    undisturbed,
+    undisturbed_files,
+)
+from benchmarks.faults.differences import KINDS, TimedWord, differences
+from benchmarks.faults.faults import CUTS, NETWORK_FAULTS, PROCESS_FAULTS
+from benchmarks.faults.service import disturbed_service
+from benchmarks.faults.sessions import write_wav
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    audio_option,
+    json_option,
+    kind_option,
+    markdown_option,
+    match_option,
+    serve_arguments_argument,
+)
+from benchmarks.recordings import load_recordings
+from benchmarks.report import Table
+
+SCHEMA = 1
+SERVE_ARGUMENTS = ("--log-level", "warning", "--final-deadline-s", "120", "--max-ahead-s", "3600")
+"""Options of the service: a stopped engine must not end sessions, and audio may be faster than speech."""
+
+
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.option("--cuts", default=1000, show_default=True, help="How many connections are lost.")
+@click.option("--process-faults", default=200, show_default=True, help="How many faults of processes there are.")
+@click.option("--sessions", default=8, show_default=True, help="Live sessions at the same time.")
+@click.option("--uploads", default=1, show_default=True, help="Uploads at the same time.")
+@click.option("--gateways", default=2, show_default=True, help="Gateway processes of the service.")
+@click.option("--speed", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")
+@click.option("--cut-every", "cut_every_s", default=8.0, show_default=True, help="Mean seconds between network faults.")
+@click.option(
+    "--process-fault-every",
+    "process_fault_every_s",
+    default=4.0,
+    show_default=True,
+    help="Mean seconds from a mended process fault to the next.",
+)
+@click.option("--seconds", default=40.0, show_default=True, help="The longest piece of a recording, in seconds.")
+@click.option("--recordings", "n_recordings", default=16, show_default=True, help="How many different pieces.")
+@click.option("--seed", default=0, show_default=True, help="Seed of all faults.")
+@click.option("--language", default="en", show_default=True, help="Sent with `start`. Empty: the server detects it.")
+@audio_option
+@kind_option
+@match_option
+@json_option("chaos")
+@markdown_option
+@serve_arguments_argument
+def main(
+    cuts: int,
+    process_faults: int,
+    sessions: int,
+    uploads: int,
+    gateways: int,
+    speed: float,
+    cut_every_s: float,
+    process_fault_every_s: float,
+    seconds: float,
+    n_recordings: int,
+    seed: int,
+    language: str,
+    folder: Path | None,
+    kind: str,
+    match: str,
+    path: Path,
+    markdown: bool,
+    serve_arguments: tuple[str, ...],
+) -> None:
+    """Disturb a service, and compare every word with an undisturbed run."""
+    pieces = load_recordings(folder, kind, match, seconds=seconds, n=n_recordings)[:n_recordings]
+    with tempfile.TemporaryDirectory(prefix="tutti-chaos-") as scratch:
+        files = {each.name: Path(scratch) / f"{i}.wav" for i, each in enumerate(pieces)} if uploads else {}
+        for each in pieces if uploads else ():
+            write_wav(each, files[each.name])
+        plan = Plan(
+            recordings=pieces,
+            files=files,
+            n_sessions=sessions,
+            n_uploads=uploads,
+            speed=speed,
+            language=language or None,
+            n_cuts=cuts,
+            n_process_faults=process_faults,
+            cut_every_s=cut_every_s,
+            process_fault_every_s=process_fault_every_s,
+            seed=seed,
+        )
+        arguments = [*SERVE_ARGUMENTS, "--gateways", str(gateways), "--max-sessions", str(4 * sessions)]
+        result = {
+            "benchmark": "chaos",
+            "schema": SCHEMA,
+            **machine.describe(),
+            "audio": str(folder or "bundled"),
+            "kind": kind,
+            "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
+            "gateways": gateways,
+            "serve_arguments": list(serve_arguments),
+            **asyncio.run(run(plan, [*arguments, *serve_arguments])),
+        }
+    report.show(tables(result), result, as_markdown=markdown, path=path)
+    if not result["holds"]:
+        sys.exit(1)
+
+
+async def run(plan: Plan, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run the campaign against a new service, after two undisturbed runs. Returns the figures."""
+    async with disturbed_service(arguments) as service:
+        expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
+        expected_files = await undisturbed_files(service.url, plan)
+        log = await disturb(service, plan, _print_progress)
+    found = locate_differences(log, expected, plan.speed)
+    return summarise(log, found, noise(expected, again), upload_differences(log, expected_files))
+
+
+def noise(expected: dict[str, list[TimedWord]], again: dict[str, list[TimedWord]]) -> dict[str, Any]:
+    """How far two undisturbed runs differ."""
+    found = [each for name, words in expected.items() for each in differences(words, again[name])]
+    return {"words": sum(map(len, expected.values())), **_count(found_kinds=[(d.kind, d.n_words) for d in found])}
+
+
+def upload_differences(log: CampaignLog, expected: dict[str, list[TimedWord]]) -> dict[str, Any]:
+    """What came of the uploads. One that a fault has ended fails, and its client is told; the others must be whole."""
+    done = [each for each in log.uploads if each.failure is None]
+    different = [each.recording for each in done if differences(expected[each.recording], each.words)]
+    failures = Counter(each.failure for each in log.uploads if each.failure)
+    return {"done": len(done), "different": different, "failures": failures.most_common()}
+
+
+def summarise(
+    log: CampaignLog, found: Sequence[LocatedDifference], undisturbed_noise: dict[str, Any], uploads: dict[str, Any]
+) -> dict[str, Any]:
+    """The figures of a campaign, and whether the promises held."""
+    sessions = [session for _, session in log.sessions]
+    counts = _count([(each.difference.kind, each.difference.n_words) for each in found])
+    failures = [{"recording": each.recording, "failure": each.failure} for each in sessions if each.failure]
+    changed_stable = sum(len(each.changed_stable) for each in sessions)
+    gaps = [gap for each in sessions for gap in each.gaps]
+    repeated = sum(len(each.utterances) - len(set(each.utterances)) for each in sessions)
+    holds = not (counts["lost"] or counts["repeated"] or failures or changed_stable or gaps or repeated)
+    return {
+        "holds": holds and not uploads["different"],
+        "faults": dict(log.counts()),
+        "n_cuts": log.n_cuts(),
+        "n_process_faults": log.n_process_faults(),
+        "sessions": len(sessions),
+        "resumed": sum(each.n_resumed for each in sessions),
+        "words": sum(len(each.words) for each in sessions),
+        "differences": counts,
+        "undisturbed": undisturbed_noise,
+        "failures": failures,
+        "changed_stable": changed_stable,
+        "gaps": gaps,
+        "repeated_utterances": repeated,
+        "uploads": uploads,
+        "located": [
+            {"recording": each.recording, **asdict(each.difference), "faults": list(each.faults)} for each in found
+        ],
+    }
+
+
+def _count(found_kinds: Sequence[tuple[str, int]]) -> dict[str, int]:
+    return {kind: sum(n_words for each, n_words in found_kinds if each == kind) for kind in KINDS}
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    """The faults, and what came of them."""
+    faults = result["faults"]
+    others = [name for name in faults if name not in NETWORK_FAULTS and name not in PROCESS_FAULTS]
+    names = [*NETWORK_FAULTS, *PROCESS_FAULTS, *others]
+    happened = Table(
+        f"{result['n_cuts']} lost connections ({', '.join(sorted(CUTS))}) and "
+        f"{result['n_process_faults']} process faults",
+        ("fault", "times"),
+        [(name, str(faults[name])) for name in names if faults.get(name)],
+    )
+    undisturbed_run, disturbed = result["undisturbed"], result["differences"]
+    came = Table(
+        "Words, against an undisturbed run of the same build",
+        ("", "second undisturbed run", "disturbed"),
+        [
+            ("words", str(undisturbed_run["words"]), str(result["words"])),
+            *((kind, str(undisturbed_run[kind]), str(disturbed[kind])) for kind in KINDS),
+            ("shown as stable, then changed", "", str(result["changed_stable"])),
+            ("utterances ended twice", "", str(result["repeated_utterances"])),
+            ("audio gaps", "", str(len(result["gaps"]))),
+            ("sessions", "", str(result["sessions"])),
+            ("sessions that failed", "", str(len(result["failures"]))),
+            ("mended connections", "", str(result["resumed"])),
+            ("uploads done", "", str(result["uploads"]["done"])),
+            ("uploads done with other text", "", str(len(result["uploads"]["different"]))),
+        ],
+    )
+    return [happened, came]
+
+
+def _print_progress(log: CampaignLog) -> None:
+    failed = sum(session.failure is not None for _, session in log.sessions)
+    line = (
+        f"{log.n_cuts()} cuts, {log.n_process_faults()} process faults, {len(log.sessions)} sessions, {failed} failed"
+    )
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""The campaign: sessions and uploads that go on while faults happen, and the comparison with an undisturbed run."""
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from benchmarks.faults.differences import Difference, TimedWord, differences
+from benchmarks.faults.faults import CUTS, NETWORK_FAULTS, PROCESS_FAULTS
+from benchmarks.faults.service import DisturbedService
+from benchmarks.faults.sessions import SessionLog, stream, upload
+from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
+from benchmarks.recordings import Recording
+
+NEAR_S = 15.0
+"""A fault belongs to a difference if it came at most this many seconds before the text of the difference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a campaign does."""
+
+    recordings: Sequence[Recording]
+    files: Mapping[str, Path]
+    """The recordings as files for uploads, by name."""
+    n_sessions: int
+    """Live sessions at the same time, each with its own network."""
+    n_uploads: int
+    """Uploads at the same time, past the faulty networks."""
+    speed: float
+    """Speed of the audio, as a multiple of the pace of speech."""
+    language: str | None
+    n_cuts: int
+    """How many connections must be lost. New sessions begin until then."""
+    n_process_faults: int
+    """How many faults of processes must happen."""
+    cut_every_s: float
+    """Mean time between two faults of the network of one session, in seconds."""
+    process_fault_every_s: float
+    """Mean time from one fault of a process, mended, to the next, in seconds."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault that happened."""
+
+    name: str
+    at: float
+    """When, by `time.monotonic`."""
+    session: int | None = None
+    """The number of the session whose network it was; `None` for a fault of a process."""
+
+
+@dataclass(slots=True)
+class CampaignLog:
+    """Everything that happened in a campaign."""
+
+    faults: list[Fault] = field(default_factory=list)
+    sessions: list[tuple[int, SessionLog]] = field(default_factory=list)
+    """Each finished session, with the number of its network."""
+    uploads: list[SessionLog] = field(default_factory=list)
+
+    def n_cuts(self) -> int:
+        """How many connections were lost by faults of the network."""
+        return sum(fault.name in CUTS for fault in self.faults)
+
+    def n_process_faults(self) -> int:
+        """How many faults of processes there were."""
+        return sum(fault.session is None for fault in self.faults)
+
+    def counts(self) -> Counter[str]:
+        """How often each fault happened."""
+        return Counter(fault.name for fault in self.faults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocatedDifference:
+    """A difference between a disturbed session and the undisturbed one, and what happened shortly before."""
+
+    recording: str
+    difference: Difference
+    faults: tuple[str, ...]
+    """The faults of the session and of the service shortly before the words were due."""
+
+
+async def undisturbed(url: str, plan: Plan) -> dict[str, list[TimedWord]]:
+    """The words of each recording without any fault, as many at a time as in the campaign."""
+    waiting = iter(plan.recordings)
+    found: dict[str, list[TimedWord]] = {}
+
+    async def work() -> None:
+        for recording in waiting:
+            log = await stream(url, recording, speed=plan.speed, language=plan.language)
+            if log.failure:
+                raise RuntimeError(f"{recording.name} failed without a fault: {log.failure}")
+            found[recording.name] = log.words
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(plan.n_sessions):
+            tasks.create_task(work())
+    return found
+
+
+async def undisturbed_files(url: str, plan: Plan) -> dict[str, list[TimedWord]]:
+    """The words of each recording as a file, without any fault."""
+    found = {}
+    for name, path in plan.files.items():
+        log = await upload(url, name, path, language=plan.language)
+        if log.failure:
+            raise RuntimeError(f"{name} failed without a fault: {log.failure}")
+        found[name] = log.words
+    return found
+
+
+async def disturb(service: DisturbedService, plan: Plan, on_progress: Callable[[CampaignLog], None]) -> CampaignLog:
+    """Run sessions while faults happen, until there were enough faults and every session has ended."""
+    log = CampaignLog()
+    enough = asyncio.Event()
+    order, files = itertools.cycle(plan.recordings), itertools.cycle(plan.files.items())
+
+    async def run_sessions(number: int, proxy: FaultyProxy) -> None:
+        while not enough.is_set():
+            log.sessions.append(
+                (number, await stream(proxy.url, next(order), speed=plan.speed, language=plan.language))
+            )
+            on_progress(log)
+
+    async def run_uploads() -> None:
+        while not enough.is_set():
+            name, path = next(files)
+            log.uploads.append(await upload(service.url, name, path, language=plan.language))
+
+    async with AsyncExitStack() as stack:
+        proxies = [await stack.enter_async_context(faulty_proxy(service.url)) for _ in range(plan.n_sessions)]
+        async with asyncio.TaskGroup() as tasks:
+            disturbing = [
+                tasks.create_task(_disturb_network(proxy, number, plan, log)) for number, proxy in enumerate(proxies)
+            ]
+            disturbing.append(tasks.create_task(_disturb_processes(service, plan, log)))
+            work = [tasks.create_task(run_sessions(number, proxy)) for number, proxy in enumerate(proxies)]
+            work += [tasks.create_task(run_uploads()) for _ in range(plan.n_uploads)]
+            await asyncio.wait(disturbing)
+            enough.set()
+    return log
+
+
+async def _disturb_network(proxy: FaultyProxy, number: int, plan: Plan, log: CampaignLog) -> None:
+    random = Random(f"{plan.seed} network {number}")
+    names, weights = list(NETWORK_FAULTS), [weight for _, weight in NETWORK_FAULTS.values()]
+    while log.n_cuts() < plan.n_cuts:
+        await asyncio.sleep(random.expovariate(1 / plan.cut_every_s))
+        (name,) = random.choices(names, weights)
+        log.faults.append(Fault(name, time.monotonic(), number))
+        await NETWORK_FAULTS[name][0](proxy, random)
+
+
+async def _disturb_processes(service: DisturbedService, plan: Plan, log: CampaignLog) -> None:
+    random = Random(f"{plan.seed} processes")
+    names, weights = list(PROCESS_FAULTS), [weight for _, weight in PROCESS_FAULTS.values()]
+    while log.n_process_faults() < plan.n_process_faults:
+        await asyncio.sleep(random.expovariate(1 / plan.process_fault_every_s))
+        (name,) = random.choices(names, weights)
+        log.faults.append(Fault(name, time.monotonic()))
+        await PROCESS_FAULTS[name][0](service, random)
+        if not service.is_running():
+            # The fault has ended the service, which a process manager would start again.
+            log.faults.append(Fault(f"ended after: {name}", time.monotonic()))
+            await service.start()
+        await service.wait_until_ready()
+
+
+def locate_differences(log: CampaignLog, expected: dict[str, list[TimedWord]], speed: float) -> list[LocatedDifference]:
+    """The differences of all sessions from the undisturbed ones, lined up with the faults."""
+    found = []
+    for number, session in log.sessions:
+        for difference in differences(expected[session.recording], session.words):
+            due = session.started_at + difference.at_s / speed
+            near = [
+                fault.name
+                for fault in log.faults
+                if fault.session in (None, number) and due - NEAR_S <= fault.at <= due + NEAR_S
+            ]
+            found.append(LocatedDifference(recording=session.recording, difference=difference, faults=tuple(near)))
+    return found

@@ -1,0 +1,134 @@
+"""The service that the campaign disturbs: `tutti serve` with gateways, started again where a process manager would."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO
+
+import click
+
+from benchmarks.child_processes import start_child
+from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, free_port
+
+
+class DisturbedService:
+    """A supervisor with its engine process and its gateway processes, on one port for as long as the campaign runs."""
+
+    def __init__(self, arguments: Sequence[str], output: IO[str]) -> None:
+        self._port = free_port()
+        self._command = [sys.executable, "-m", "app", "serve", "--port", str(self._port), *arguments]
+        self._output = output
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        """Start the service, and wait until it is ready.
+
+        Raises:
+            ClickException: it did not become ready. The message holds the end of its output.
+        """
+        # The kernel kills a child when the thread that started it ends: this one is the main thread.
+        self._process = start_child(self._command, self._output)
+        if not await self.wait_until_ready():
+            raise click.ClickException(f"{' '.join(self._command)} did not become ready:\n{self.log_end()}")
+
+    async def wait_until_ready(self) -> bool:
+        """Wait until the service accepts sessions. Returns whether it does before it ends or the time limit is over."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.is_running() and time.monotonic() < deadline:
+            if await asyncio.to_thread(self._is_ready):
+                return True
+            await asyncio.sleep(PROBE_S)
+        return False
+
+    async def wait_until_ended(self) -> int:
+        """Wait until the supervisor has ended, kill it if that takes too long, and return its exit status."""
+        assert self._process
+        try:
+            return await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return await asyncio.to_thread(self._process.wait)
+
+    def is_running(self) -> bool:
+        """Whether the supervisor runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def supervisor(self) -> int:
+        """The process id of the supervisor."""
+        assert self._process
+        return self._process.pid
+
+    def engines(self) -> list[int]:
+        """The process ids of the engine: one, or none while it starts."""
+        return [pid for pid in self._children() if _maps_torch(pid)]
+
+    def gateways(self) -> list[int]:
+        """The process ids of the gateways."""
+        return [pid for pid in self._children() if _is_gateway(pid)]
+
+    def signal(self, sent: signal.Signals) -> None:
+        """Send a signal to the supervisor."""
+        assert self._process
+        self._process.send_signal(sent)
+
+    def log_end(self) -> str:
+        """The end of what the service has printed."""
+        self._output.flush()
+        self._output.seek(0)
+        return self._output.read()[-4000:]
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=10) as response:
+                return bool(response.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _children(self) -> list[int]:
+        pid = self.supervisor()
+        try:
+            return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except OSError:
+            return []
+
+
+@asynccontextmanager
+async def disturbed_service(arguments: Sequence[str]) -> AsyncIterator[DisturbedService]:
+    """Run a service until the block is left."""
+    with tempfile.TemporaryFile("w+") as output:
+        service = DisturbedService(arguments, output)
+        await service.start()
+        try:
+            yield service
+        finally:
+            if service.is_running():
+                service.signal(signal.SIGTERM)
+                await service.wait_until_ended()
+
+
+def _maps_torch(pid: int) -> bool:
+    try:
+        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
+
+
+def _is_gateway(pid: int) -> bool:
+    command = _command(pid)  # empty if the process has ended
+    return bool(command) and "resource_tracker" not in command and not _maps_torch(pid)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
