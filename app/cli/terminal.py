@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from typing import IO
 
 from rich.console import Console
@@ -20,10 +19,10 @@ from app.media.file_decoder import decode_file, duration_s
 from app.service.settings import Settings
 from app.session import events
 from app.session.session import SessionConfig
+from app.version import VERSION
 from engine import api
 from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
 
-FORMATS = ("text", "segments", "json", "srt", "vtt")
 SUBTITLE_FORMATS = {"srt": srt, "vtt": vtt}
 MISSING_SHARE = 0.05
 """A file is reported as cut off if more than this share of the length in its header is missing.
@@ -49,7 +48,7 @@ async def print_transcript(
     Args:
         transcriber: the engine.
         file: an audio file in any format that FFmpeg decodes.
-        output: one of `FORMATS`.
+        output: one of `OUTPUT_FORMATS` of `app/cli/commands.py`.
         config: the operator's configuration of sessions.
         options: how to decode. Subtitles get the times of their words in any case.
 
@@ -128,7 +127,7 @@ def banner(settings: Settings, model: api.ModelInfo, port: int) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     secure = "s" if settings.is_encrypted else ""
     lines = [
-        f"[bold]tutti[/] {version('tutti-asr')} · model [bold]{model.name}[/] "
+        f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
         f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {model.n_slots} slots)",
         f"  captions   http{secure}://{host}:{port}/",
         f"  live       ws{secure}://{host}:{port}/v1/stream",
