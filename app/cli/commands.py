@@ -42,7 +42,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
                 continue
             function = click.option(
                 "--" + setting.name.replace("_", "-"),
-                type=setting.type,
+                type=click.Choice(choices) if (choices := setting.metadata["choices"]) else setting.type,
                 is_flag=setting.type is bool,
                 default=setting.default,
                 envvar=ENV_PREFIX + setting.name.upper(),

@@ -40,6 +40,12 @@ def test_serve_help_names_every_setting_and_its_variable() -> None:
     assert "--max-sessions" in text and "TUTTI_MAX_SESSIONS" in text
 
 
+def test_help_shows_the_values_of_a_setting_that_has_a_list_of_them() -> None:
+    text = tutti("serve", "--help").stdout
+    for choices in ("[auto|cpu|cuda]", "[agreement|attention]", "[debug|info|warning|error]"):
+        assert choices in text
+
+
 def test_version_is_that_of_the_package() -> None:
     assert tutti("--version").stdout == "tutti, version 0.1.0\n"
 
@@ -58,12 +64,12 @@ def test_models_are_listed() -> None:
         (("serve",), {"TUTTI_PROT": "8000"}, "TUTTI_PROT"),
         (("serve",), {"TUTTI_MAX_SESSIONS": "many"}, "TUTTI_MAX_SESSIONS"),
         (("serve", "--model", "/no/such/folder", "--port", "0"), {}, "/no/such/folder"),
-        (("serve", "--device", "tpu", "--port", "0"), {}, "device: expected"),
+        (("serve", "--device", "tpu", "--port", "0"), {}, "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"), {}, "/no/such/folder"),
-        (("serve", "--device", "tpu", "--port", "0", "--gateways", "1"), {}, "device: expected"),
+        (("serve", "--device", "cpu", "--dtype", "float16", "--port", "0", "--gateways", "1"), {}, "dtype: expected"),
         (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
-        (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "audio_context: expected one of"),
-        (("transcribe", str(SAMPLE)), {"TUTTI_AUDIO_CONTEXT": "short"}, "audio_context: expected one of"),
+        (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),
+        (("transcribe", str(SAMPLE)), {"TUTTI_AUDIO_CONTEXT": "short"}, "TUTTI_AUDIO_CONTEXT"),
         (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav"),
         (("transcribe", __file__), {}, "file: expected audio"),
         (("transcribe", str(SAMPLE), "--language", "xx"), {}, "language: expected"),
