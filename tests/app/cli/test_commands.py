@@ -1,7 +1,6 @@
 """The command line in a process of its own, as a user runs it."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -12,10 +11,9 @@ import httpx
 import pytest
 
 from app.cli.demo import SAMPLE
+from tests.app.cli.child import ENVIRONMENT
 
 AUDIO = Path(__file__).parents[2] / "audio"
-# Without the settings of the test run itself.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 
 
 def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -74,6 +72,7 @@ def test_models_are_listed() -> None:
         (("transcribe", __file__), {}, "file: expected audio"),
         (("transcribe", str(SAMPLE), "--language", "xx"), {}, "language: expected"),
         (("demo", "--url", "ws://127.0.0.1:9"), {}, "127.0.0.1:9"),
+        (("demo", "--api-key", "k1"), {}, "--api-key: expected --url with it"),
     ],
 )
 def test_a_mistake_of_the_user_is_explained_in_one_line(
