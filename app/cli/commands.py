@@ -125,7 +125,7 @@ def transcribe(
 @click.option("--file", type=click.File("rb"), default=str(SAMPLE), help="Stream this recording. Default: a sample.")
 @settings_options(*ENGINE_SETTINGS)
 @click.pass_context
-def demo(context: click.Context, url: str | None, api_key: str | None, file: IO[bytes], **values: Any) -> None:
+def demo(context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes], **values: Any) -> None:
     """Show live captions: start a server and stream a recording to it at the pace of speech. Ctrl-C ends it."""
     if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
