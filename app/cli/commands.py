@@ -7,9 +7,11 @@ from importlib.metadata import version
 from typing import IO, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from app.cli import processes, terminal
 from app.cli.demo import SAMPLE, run_demo
+from app.cli.running import explaining_output_errors, run
 from app.errors import SettingsError
 from app.files.transcription import TranscriptionOptions
 from app.service.settings import ENV_PREFIX, Settings, check_environment
@@ -42,7 +44,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
                 continue
             function = click.option(
                 "--" + setting.name.replace("_", "-"),
-                type=setting.type,
+                type=click.Choice(choices) if (choices := setting.metadata["choices"]) else setting.type,
                 is_flag=setting.type is bool,
                 default=setting.default,
                 envvar=ENV_PREFIX + setting.name.upper(),
@@ -68,7 +70,7 @@ def cli() -> None:
 @settings_options()
 def serve(**values: Any) -> None:
     """Run the service: live sessions, file transcription, and a page with live captions."""
-    processes.run(processes.serve(_settings(values)))
+    run(processes.serve(_settings(values)))
 
 
 @cli.command()
@@ -114,27 +116,31 @@ def transcribe(
         async with processes.start_engine(settings) as engine:
             await terminal.print_transcript(engine, file, output, settings.session_config, options)
 
-    processes.run(work())
+    run(work())
 
 
 @cli.command()
-@click.option("--url", help="Use the server at this address. Default: start one.")
+@click.option("--url", help="Use the server at this address, such as wss://example.org. Default: start one.")
+@click.option("--api-key", envvar="TUTTI_API_KEY", show_envvar=True, help="The key that the server at --url asks for.")
 @click.option("--file", type=click.File("rb"), default=str(SAMPLE), help="Stream this recording. Default: a sample.")
 @settings_options(*ENGINE_SETTINGS)
-def demo(url: str | None, file: IO[bytes], **values: Any) -> None:
-    """Show live captions: start a server and stream a recording to it at the pace of speech."""
+@click.pass_context
+def demo(context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes], **values: Any) -> None:
+    """Show live captions: start a server and stream a recording to it at the pace of speech. Ctrl-C ends it."""
+    if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
     settings = _settings({**values, "port": 0, "log_level": "warning"})
     name = "the bundled recording" if file.name == str(SAMPLE) else file.name
     out = terminal.console()
 
     async def work() -> None:
         if url:
-            await run_demo(out, url, file, name)
+            await run_demo(out, url, file, name, api_key)
             return
         async with processes.local_server(settings, out) as address:
             await run_demo(out, address, file, name)
 
-    processes.run(work())
+    run(work())
 
 
 @cli.command()
@@ -157,4 +163,5 @@ def _settings(values: dict[str, Any]) -> Settings:
 def main() -> None:
     """Run the command line."""
     limit_openmp_spinning()
-    cli(prog_name="tutti")
+    with explaining_output_errors():
+        cli(prog_name="tutti")
