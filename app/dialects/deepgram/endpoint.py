@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
-from importlib.metadata import version
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
@@ -43,10 +42,10 @@ from app.service.http_errors import RETRYABLE
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.session import events
+from app.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-VERSION = version("tutti-asr")
 ADJUSTED_HEADER = "x-tutti-adjusted"
 """Names the parameters whose value was replaced, and the value used."""
 SLOW_UPLOAD = 408
