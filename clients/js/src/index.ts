@@ -8,6 +8,7 @@ export {
   ConnectionLost,
   MicrophoneError,
   ProtocolError,
+  RequestError,
   SessionError,
   TuttiError,
   UsageError,
@@ -33,6 +34,8 @@ export type {
   WarningEvent,
   Word,
 } from "./events.js";
+export { transcribeFile } from "./file.js";
+export type { FileEvent, FileOptions, FileProgress, FileSource } from "./file.js";
 export { openMicrophone } from "./microphone.js";
 export type { Microphone, MicrophoneOptions } from "./microphone.js";
 export { connect } from "./session.js";
