@@ -5,3 +5,4 @@ export { parseEvent } from "./events.js";
 export { transcribeFile } from "./file.js";
 export { openMicrophone } from "./microphone.js";
 export { connect } from "./session.js";
+export { toSrt, toVtt } from "./subtitles.js";

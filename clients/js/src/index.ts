@@ -41,3 +41,5 @@ export type { Microphone, MicrophoneOptions } from "./microphone.js";
 export { connect } from "./session.js";
 export type { ConnectOptions, Session } from "./session.js";
 export type { OpenSocket, Socket, SocketEvent, SocketEventType, SocketListener } from "./socket.js";
+export { toSrt, toVtt } from "./subtitles.js";
+export type { Subtitle } from "./subtitles.js";
