@@ -1,15 +1,22 @@
 """The JavaScript package as a user gets it: packed, installed in an empty folder, and used as the READMEs say."""
 
+import asyncio
 import json
 import re
 import shutil
 import subprocess
 import tarfile
+import wave
 from pathlib import Path
 
 import pytest
 
+from app.main import Server, bind, build_app
+from app.service.settings import Settings
+from engine.config import EngineConfig
+from engine.engine import Engine
 from tests.node import require_node
+from tests.recordings import TEXTS, read
 
 REPOSITORY = Path(__file__).parents[3]
 CLIENT = REPOSITORY / "clients" / "js"
@@ -106,3 +113,31 @@ def test_the_types_of_the_installed_package_fit_the_examples(project: Path, reso
     }
     (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["*.js", "page.d.ts"]}))
     run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
+
+
+async def test_the_examples_for_node_transcribe_a_file(project: Path) -> None:
+    """Each prints the time and the text of each segment."""
+    with wave.open(str(project / "speech.wav"), "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16000)
+        writer.writeframes(read("hello").tobytes())
+    settings = Settings(port=0)
+    printed: list[str] = []
+    async with Engine.start(EngineConfig()) as engine:
+        server = Server(build_app(settings, engine), settings)
+        with bind(settings) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            for page in PAGES:
+                (example,) = (example for example in examples(page) if '"speech.wav"' in example)
+                (project / "example.js").write_text(re.sub(r"(127\.0\.0\.1|localhost):8000", address, example))
+                process = await asyncio.create_subprocess_exec(
+                    *("node", "example.js"), cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                )
+                output, _ = await process.communicate()
+                printed.append(output.decode())
+            server.stop()
+            await serving
+    assert printed == [printed[0]] * len(PAGES)
+    assert re.fullmatch(rf"0\.\d\d {re.escape(TEXTS['hello'])}\n", printed[0]), printed
