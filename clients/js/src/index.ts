@@ -37,7 +37,7 @@ export type {
 export { transcribeFile } from "./file.js";
 export type { FileEvent, FileOptions, FileProgress, FileSource } from "./file.js";
 export { openMicrophone } from "./microphone.js";
-export type { Microphone, MicrophoneOptions } from "./microphone.js";
+export type { Microphone, MicrophoneOptions, MicrophoneState } from "./microphone.js";
 export { connect } from "./session.js";
 export type { ConnectOptions, Session } from "./session.js";
 export type { OpenSocket, Socket, SocketEvent, SocketEventType, SocketListener } from "./socket.js";
