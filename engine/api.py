@@ -306,6 +306,11 @@ class Transcriber(Protocol):
         """
         ...
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the engine has ended for good: no other one replaces it, so the process has nothing to serve with."""
+        ...
+
     def submit(self, window: Window) -> AbstractAsyncContextManager[AsyncIterator[EngineEvent]]:
         """Queue a window; its events end with one terminal event.
 

@@ -10,7 +10,9 @@ from dataclasses import fields
 from typing import IO, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from app.cli.output_errors import explaining_output_errors
 from app.errors import SettingsError
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.version import VERSION
@@ -46,7 +48,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
                 continue
             function = click.option(
                 "--" + setting.name.replace("_", "-"),
-                type=setting.type,
+                type=click.Choice(choices) if (choices := setting.metadata["choices"]) else setting.type,
                 is_flag=setting.type is bool,
                 default=setting.default,
                 envvar=ENV_PREFIX + setting.name.upper(),
@@ -74,8 +76,9 @@ def serve(**values: Any) -> None:
     """Run the service: live sessions, file transcription, and a page with live captions."""
     settings = _settings(values)
     from app.cli import processes
+    from app.cli.running import run
 
-    processes.run(processes.serve(settings))
+    run(processes.serve(settings))
 
 
 @cli.command()
@@ -111,6 +114,7 @@ def transcribe(
     """Transcribe FILE without a server. FILE may have any format that FFmpeg decodes."""
     settings = _settings(values)
     from app.cli import processes, terminal
+    from app.cli.running import run
     from app.files.transcription import TranscriptionOptions
 
     options = TranscriptionOptions(
@@ -124,18 +128,25 @@ def transcribe(
         async with processes.start_engine(settings) as engine:
             await terminal.print_transcript(engine, file, output, settings.session_config, options)
 
-    processes.run(work())
+    run(work())
 
 
 @cli.command()
-@click.option("--url", help="Use the server at this address. Default: start one.")
+@click.option("--url", help="Use the server at this address, such as wss://example.org. Default: start one.")
+@click.option("--api-key", envvar="TUTTI_API_KEY", show_envvar=True, help="The key that the server at --url asks for.")
 @click.option("--file", type=click.File("rb"), help="Stream this recording. Default: a sample.")
 @settings_options(*ENGINE_SETTINGS)
-def demo(url: str | None, file: IO[bytes] | None, **values: Any) -> None:
-    """Show live captions: start a server and stream a recording to it at the pace of speech."""
+@click.pass_context
+def demo(
+    context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes] | None, **values: Any
+) -> None:
+    """Show live captions: start a server and stream a recording to it at the pace of speech. Ctrl-C ends it."""
+    if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
     settings = _settings({**values, "port": 0, "log_level": "warning"})
     from app.cli import processes, terminal
     from app.cli.demo import SAMPLE, run_demo
+    from app.cli.running import run
 
     name = file.name if file else "the bundled recording"
     out = terminal.console()
@@ -143,12 +154,12 @@ def demo(url: str | None, file: IO[bytes] | None, **values: Any) -> None:
     async def work() -> None:
         with file or SAMPLE.open("rb") as recording:
             if url:
-                await run_demo(out, url, recording, name)
+                await run_demo(out, url, recording, name, api_key)
                 return
             async with processes.local_server(settings, out) as address:
                 await run_demo(out, address, recording, name)
 
-    processes.run(work())
+    run(work())
 
 
 @cli.command()
@@ -175,4 +186,5 @@ def _settings(values: dict[str, Any]) -> Settings:
 def main() -> None:
     """Run the command line."""
     limit_openmp_spinning()
-    cli(prog_name="tutti")
+    with explaining_output_errors():
+        cli(prog_name="tutti")

@@ -24,6 +24,8 @@ from engine import api
 from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
 
 SUBTITLE_FORMATS = {"srt": srt, "vtt": vtt}
+LOOPBACK_OF_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""An address that can be opened on this machine, for a server that listens on all addresses."""
 MISSING_SHARE = 0.05
 """A file is reported as cut off if more than this share of the length in its header is missing.
 
@@ -124,7 +126,8 @@ def _as_json(transcript: Transcript) -> dict[str, object]:
 
 def banner(settings: Settings, model: api.ModelInfo, port: int) -> str:
     """What a server prints when it is ready: its version, its model and its addresses."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = LOOPBACK_OF_ANY.get(settings.host, settings.host)
+    host = f"[{host}]" if ":" in host else host
     secure = "s" if settings.is_encrypted else ""
     lines = [
         f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
@@ -134,6 +137,8 @@ def banner(settings: Settings, model: api.ModelInfo, port: int) -> str:
         f"  files      http{secure}://{host}:{port}/v1/audio/transcriptions",
         f"  metrics    http{secure}://{host}:{port}/metrics",
     ]
+    if settings.host in LOOPBACK_OF_ANY:
+        lines.append(f"[dim]  The server listens on every address of this machine ({settings.host}).[/]")
     if model.name == EMBEDDED_MODEL:
         lines.append(
             "[dim]  The embedded demo model transcribes synthetic English voices only. For real speech, choose one of "

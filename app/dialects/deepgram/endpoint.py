@@ -268,10 +268,10 @@ def _refusal(error: Refusal | RequestError | LimitExceeded) -> Refusal:
             return error
         case RequestError():
             return Refusal(error.status, UPLOAD_CODES[error.status], error.message)
-        case LimitExceeded(code="draining"):
-            return Refusal(503, "SERVICE_UNAVAILABLE", error.message)
-        case _:
+        case LimitExceeded(code="overloaded"):
             return Refusal(429, "TOO_MANY_REQUESTS", error.message)
+        case _:
+            return Refusal(503, "SERVICE_UNAVAILABLE", error.message)
 
 
 def _request_metadata(service: Service, id_: str) -> RequestMetadata:
