@@ -20,6 +20,8 @@ const MAX_UTTERANCE_S = 30;
 const STOP_TIMEOUT_MS = 15_000;
 /** How long the request that finds out why a connection was refused may take. */
 const PROBE_TIMEOUT_MS = 5_000;
+/** The language that is chosen at first, if the model knows it. */
+const FIRST_LANGUAGE = "en";
 /** How long the button shows that the transcript was copied. */
 const COPIED_SHOWN_MS = 2_000;
 /** A longer delay than this, in seconds, is shown in another colour. */
@@ -37,6 +39,8 @@ const page = {
   status: element("status"),
   level: element("level"),
   transcript: element("transcript"),
+  model: element("model"),
+  noPeople: element("no-people"),
   empty: element("empty"),
   finals: element("finals"),
   live: element("live"),
@@ -139,6 +143,44 @@ window.addEventListener("resize", () => {
 const sizes = new ResizeObserver(follow);
 sizes.observe(page.transcript);
 sizes.observe(page.transcript.firstElementChild);
+
+// The model of the server
+
+void showModel();
+
+/** Shows which model listens and what it can hear, and offers its languages. */
+async function showModel() {
+  let model;
+  try {
+    const response = await fetch("/page/model", { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
+    if (!response.ok) {
+      throw new Error(`GET /page/model was answered with status ${response.status}`);
+    }
+    model = await response.json();
+  } catch (error) {
+    page.model.textContent = "The model is not known";
+    console.warn("The page cannot show the model and its languages:", error);
+    return;
+  }
+  page.model.textContent = `${model.name} · ${hearing(model)}`;
+  page.model.title = page.model.textContent;
+  page.noPeople.hidden = model.understands_people;
+  const options = model.languages.map(({ code, name }) => new Option(name, code));
+  options.sort((a, b) => a.label.localeCompare(b.label));
+  if (options.length > 1) {
+    options.unshift(new Option("Detect", ""));
+  }
+  page.language.replaceChildren(...options);
+  page.language.value = model.languages.some(({ code }) => code === FIRST_LANGUAGE) ? FIRST_LANGUAGE : options[0].value;
+}
+
+/** What a model can hear, in a few words. */
+function hearing({ understands_people: understandsPeople, languages }) {
+  if (!understandsPeople) {
+    return "synthetic voices only, hardly people";
+  }
+  return languages.length === 1 ? `${languages[0].name} only` : `${languages.length} languages`;
+}
 
 // One run: microphone, session, captions
 
@@ -398,7 +440,7 @@ function noteScrolling() {
 }
 
 function follow() {
-  if (isFollowing) {
+  if (isFollowing && page.empty.hidden) {
     page.transcript.scrollTop = page.transcript.scrollHeight;
     scrolledPx = page.transcript.scrollTop;
   }

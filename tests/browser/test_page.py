@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Page, open_page
-from tests.browser.fake_server import FakeServer, Step, final, interim, speech_started
+from tests.browser.fake_server import DEMO_MODEL, ENGLISH, FakeServer, Message, Step, final, interim, speech_started
 
 pytestmark = pytest.mark.browser
 
@@ -168,4 +168,56 @@ async def test_a_shorter_tail_moves_nothing(page_server: FakeServer, microphone:
         await page_server.send(interim("So", " it"))
         await page.wait_for("document.querySelector('#live .tail').textContent === ' it'")
         assert await page.evaluate(height) == before
+        assert page.errors == []
+
+
+async def languages(page: Page) -> list[str]:
+    labels: list[str] = await page.evaluate("[...document.querySelector('#language').options].map((o) => o.label)")
+    return labels
+
+
+async def test_the_page_offers_the_languages_of_the_model(
+    page_server: FakeServer, microphone: Path, tmp_path: Path
+) -> None:
+    """The model's languages by name, English first chosen; the chosen one is sent, and Detect as no language."""
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelector('#model').innerText")
+        assert await page.evaluate("document.querySelector('#model').innerText") == "openai/whisper-small · 3 languages"
+        assert await page.evaluate("document.querySelector('#no-people').hidden")
+        assert await languages(page) == ["Detect", "Arabic", "English", "German"]
+        assert await page.evaluate("document.querySelector('#language').selectedOptions[0].label") == "English"
+        for chosen in ("de", ""):
+            await page.evaluate(f"document.querySelector('#language').value = '{chosen}'")
+            await page.click("#toggle")
+            await page.wait_for("document.body.dataset.state === 'live'")
+            await page.click("#toggle")
+            await page.wait_for("document.body.dataset.state === 'done'")
+        assert page.errors == []
+    assert [start["language"] for start in page_server.starts] == ["de", None]
+
+
+@pytest.mark.parametrize(
+    ("model", "shown", "hears_people"),
+    [
+        (DEMO_MODEL, "tutti-demo · synthetic voices only, hardly people", False),
+        (DEMO_MODEL | {"name": "a.en", "understands_people": True}, "a.en · English only", True),
+        (None, "The model is not known", True),
+    ],
+)
+async def test_the_page_says_what_the_model_can_hear(
+    page_server: FakeServer, tmp_path: Path, model: Message | None, shown: str, hears_people: bool
+) -> None:
+    """A model for English offers English alone. The demo model comes with a notice that says how to get another one."""
+    page_server.model = model
+    async with open_page(tmp_path / "profile", microphone=None) as page:
+        await page.show_as(390, 780)
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelector('#model').innerText")
+        assert await page.evaluate("document.querySelector('#model').innerText") == shown
+        assert await page.evaluate("document.querySelector('#no-people').hidden") == hears_people
+        assert await languages(page) == [ENGLISH["name"]]
+        for part in ("#model", "#transcript", "#no-people"):
+            assert await page.evaluate(f"(e => e.scrollWidth <= e.clientWidth)(document.querySelector('{part}'))")
+        await page.screenshot(tmp_path / "model.png")
         assert page.errors == []
