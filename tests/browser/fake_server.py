@@ -76,6 +76,7 @@ class FakeServer:
     n_bytes: int = 0
     loud_s: float = 0.0
     """Seconds of sound that the server has received."""
+    flushed: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _connection: WebSocket | None = None
 
@@ -140,7 +141,11 @@ class FakeServer:
                     self.loud_s += len(samples) / rate
                 while steps and self.loud_s >= steps[0].after_loud_s:
                     await self.send(*steps.pop(0).messages)
-            elif json.loads(message["text"])["type"] == "stop":
+                continue
+            command = json.loads(message["text"])
+            if command["type"] == "flush":
+                self.flushed.set()
+            elif command["type"] == "stop":
                 self.stopped.set()
                 audio_s = self.n_bytes / 2 / rate
                 await self.send({"type": "stopped", "audio_s": audio_s, "speech_s": self.loud_s, "words": 0})
