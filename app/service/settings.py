@@ -60,7 +60,7 @@ class Settings:
     model: str = _setting(
         "tutti-demo",
         "A name from `tutti models`, a folder with a Whisper checkpoint in the Hugging Face layout, or a name on the "
-        "Hugging Face hub.",
+        "Hugging Face hub, owner/name or owner/name@revision.",
     )
     device: str = _setting("auto", "cpu, cuda or auto. auto: the GPU if there is one.")
     dtype: str = _setting(
