@@ -68,7 +68,9 @@ def cli() -> None:
 @settings_options()
 def serve(**values: Any) -> None:
     """Run the service: live sessions, file transcription, and a page with live captions."""
-    processes.run(processes.serve(_settings(values)))
+    settings = _settings(values)
+    processes.fetch_model(settings)
+    processes.run(processes.serve(settings))
 
 
 @cli.command()
@@ -103,6 +105,7 @@ def transcribe(
 ) -> None:
     """Transcribe FILE without a server. FILE may have any format that FFmpeg decodes."""
     settings = _settings(values)
+    processes.fetch_model(settings)
     options = TranscriptionOptions(
         language=language,
         prompt=prompt,
@@ -126,6 +129,8 @@ def demo(url: str | None, file: IO[bytes], **values: Any) -> None:
     settings = _settings({**values, "port": 0, "log_level": "warning"})
     name = "the bundled recording" if file.name == str(SAMPLE) else file.name
     out = terminal.console()
+    if not url:
+        processes.fetch_model(settings)
 
     async def work() -> None:
         if url:

@@ -41,6 +41,8 @@ Open requests and the webhook need it.
 """
 EXIT_CODE_OF_SIGNAL = 128
 """A process that a signal ended exits with this plus the number of the signal."""
+OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
+"""Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -57,16 +59,38 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def set_up_logging(settings: Settings) -> None:
-    """Log to the error stream. With gateways, each line has the name of its process."""
+    """Log to the error stream: our own lines from the level of the settings on, others from warnings on.
+
+    With gateways, each line has the name of its process.
+    """
     process = " %(processName)s" if settings.gateways else ""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(
-        level=settings.log_level.upper(),
+        # Other libraries log a line for every request or connection.
+        level=max(level, logging.WARNING),
         format=f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # These libraries log a line for every request or connection.
-    for library in ("httpx", "httpcore", "uvicorn"):
-        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for package in OWN_PACKAGES:
+        logging.getLogger(package).setLevel(level)
+
+
+def fetch_model(settings: Settings) -> None:
+    """Fetch the model of these settings if it is on the hub and not in the cache.
+
+    Called before the event loop runs: in the main thread, Ctrl-C ends a download at once, and nothing else is printed
+    between the lines of its progress bar.
+    """
+    from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
+
+    if not is_hub_name(settings.model):
+        return
+    try:
+        find_checkpoint(settings.model)
+    except EngineError as error:
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        sys.exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
 
 
 def start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
