@@ -78,6 +78,7 @@ def serve(**values: Any) -> None:
     from app.cli import processes
     from app.cli.running import run
 
+    processes.fetch_model(settings)
     run(processes.serve(settings))
 
 
@@ -117,6 +118,7 @@ def transcribe(
     from app.cli.running import run
     from app.files.transcription import TranscriptionOptions
 
+    processes.fetch_model(settings)
     options = TranscriptionOptions(
         language=language,
         prompt=prompt,
@@ -150,6 +152,8 @@ def demo(
 
     name = file.name if file else "the bundled recording"
     out = terminal.console()
+    if not url:
+        processes.fetch_model(settings)
 
     async def work() -> None:
         with file or SAMPLE.open("rb") as recording:

@@ -63,7 +63,7 @@ class Settings:
     model: str = _setting(
         "tutti-demo",
         "A name from `tutti models`, a folder with a Whisper checkpoint in the Hugging Face layout, or a name on the "
-        "Hugging Face hub.",
+        "Hugging Face hub, owner/name or owner/name@revision.",
     )
     device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.", get_args(Device))
     dtype: str = _setting("auto", "Number format of the model. auto: the best one for the device.", get_args(Dtype))
