@@ -73,3 +73,19 @@ def test_an_unknown_variable_stops_the_start() -> None:
     check_environment({"TUTTI_PORT": "1", "TUTTI_API_KEY": "of the client", "PATH": ""})
     with pytest.raises(SettingsError, match="TUTTI_PROT"):
         check_environment({"TUTTI_PROT": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("trusted_proxies", "proxy.example.org"),
+        ("allowed_origins", "app.example.org"),
+        ("allowed_origins", "https://app.example.org/page"),
+        ("allowed_hosts", "https://app.example.org"),
+        ("allowed_hosts", "app.example.org:8000"),
+    ],
+)
+def test_lists_hold_what_they_can_be_compared_with(name: str, value: str) -> None:
+    """Any other value would never match, without a word."""
+    with pytest.raises(SettingsError, match=f"^{name}: expected "):
+        Settings(**{name: value})  # type: ignore[arg-type]  # names of texts only
