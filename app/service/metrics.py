@@ -119,7 +119,7 @@ class Metrics:
             "tutti_refused",
             "Sessions and uploads refused, by reason",
             "reason",
-            ("overloaded", "draining", "unauthorized"),
+            ("overloaded", "draining", "no_engine", "unauthorized"),
             registry,
         )
         self.strangers = StrangerMetrics(registry)
