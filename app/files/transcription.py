@@ -120,7 +120,7 @@ async def transcribe(
         SessionError: the model does not support an option, or the engine failed.
         MediaError: `audio` raised it, because the recording cannot be decoded.
     """
-    outcome = _Outcome(on_event, _Progress(on_progress))
+    outcome = _Outcome(on_event, _Progress(on_progress), options.audio_format.n_transcribed)
     session = Session(session_id, transcriber.info, options.session_config(config))
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close)
@@ -171,6 +171,7 @@ class _Outcome:
 
     _on_event: Callable[[events.Event], None]
     progress: _Progress
+    n_channels: int
     failure: SessionError | MediaError | None = None
     """Why there is no complete transcript."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -181,8 +182,8 @@ class _Outcome:
             self.failure = SessionError(event.code, event.message)
         self._on_event(event)
         match event:
-            case events.Segment():
-                # No later segment begins before this end.
+            case events.Segment() if self.n_channels == 1:
+                # No later segment begins before this end. Another channel may be behind.
                 self.progress.advance(event.end_s)
             case events.Utterance():
                 self.progress.advance(event.final_until_s)

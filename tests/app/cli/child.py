@@ -19,6 +19,12 @@ class Command:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
+    def send(self, data: bytes) -> None:
+        """Write to the input, and leave it open."""
+        assert self._process.stdin
+        self._process.stdin.buffer.write(data)
+        self._process.stdin.flush()
+
     def wait_for(self, text: str) -> str:
         """Read the output up to the first line that contains `text`. Returns that line."""
         assert self._process.stdout
