@@ -3,9 +3,9 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import Field, fields
 from importlib.metadata import version
-from typing import IO, Any, TypeVar, get_args
+from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -20,6 +20,7 @@ from app.files.formats import FORMATS, WITH_WORDS, Layout
 from app.files.transcription import TranscriptionOptions
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from engine import api
+from engine.config import EngineConfig
 from engine.process_environment import limit_openmp_spinning
 
 ENGINE_SETTINGS = (
@@ -37,6 +38,11 @@ ENGINE_SETTINGS = (
 )
 """The settings of commands that run an engine but no public server."""
 
+ENGINE_CHOICES = {
+    name: get_args(hint) for name, hint in get_type_hints(EngineConfig).items() if get_origin(hint) is Literal
+}
+"""The values of those settings of the engine that are one of a few words."""
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -49,7 +55,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
                 continue
             function = click.option(
                 "--" + setting.name.replace("_", "-"),
-                type=click.Choice(choices) if (choices := setting.metadata["choices"]) else setting.type,
+                type=click.Choice(values) if (values := choices(setting)) else setting.type,
                 is_flag=setting.type is bool,
                 default=setting.default,
                 envvar=ENV_PREFIX + setting.name.upper(),
@@ -60,6 +66,11 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
         return function
 
     return decorate
+
+
+def choices(setting: Field[Any]) -> tuple[str, ...]:
+    """The values of a setting that is one of a few words; empty for every other setting."""
+    return setting.metadata["choices"] or ENGINE_CHOICES.get(setting.name, ())
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -123,7 +123,7 @@ async def transcribe_all(transcriber: api.Transcriber, inputs: Sequence[Input], 
     room = asyncio.Semaphore(n_windows)
     with _Display.opened(inputs) as display:
         outputs = _StandardOutput(inputs, job.layout)
-        work = _Work(transcriber, job, display, outputs)
+        work = _Work(transcriber=transcriber, job=job, display=display, outputs=outputs)
 
         async def transcribe_one(number: int, taken: int) -> None:
             try:
@@ -141,7 +141,7 @@ async def transcribe_all(transcriber: api.Transcriber, inputs: Sequence[Input], 
     return work.n_failed
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Work:
     """Transcribes one recording after another, or several at a time."""
 

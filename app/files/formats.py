@@ -39,8 +39,10 @@ class Layout:
 class _Format(Protocol):
     """Turns the segments of a recording into text."""
 
-    head: str
-    """What comes before the first segment."""
+    @property
+    def head(self) -> str:
+        """What comes before the first segment."""
+        ...
 
     def items(self, segment: events.Segment) -> Iterable[tuple[float, Any]]:
         """The parts of a segment that are written in the order of their times, each with the time in seconds."""

@@ -99,12 +99,12 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
     if tag := re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)", audio.metadata.get("DURATION", "")):
         hours, minutes, seconds = tag.groups()
         return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-    if not audio.duration:
+    if not (audio.duration and audio.time_base):
         return None
     lengths_s = [
         float(stream.duration * stream.time_base)
         for stream in container.streams
-        if stream.duration and not stream.disposition & Disposition.attached_pic
+        if stream.duration and stream.time_base and not stream.disposition & Disposition.attached_pic
     ]
     # FFmpeg gives the length of the file to streams that state none.
     is_own = len(lengths_s) == 1 or max(lengths_s) - min(lengths_s) > 1 / av.time_base

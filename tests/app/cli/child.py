@@ -1,5 +1,6 @@
 """Commands as processes: started as a user starts them, interrupted by the signal that Ctrl-C sends."""
 
+import io
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ class Command:
 
     def send(self, data: bytes) -> None:
         """Write to the input, and leave it open."""
-        assert self._process.stdin
+        assert isinstance(self._process.stdin, io.TextIOWrapper)
         self._process.stdin.buffer.write(data)
         self._process.stdin.flush()
 

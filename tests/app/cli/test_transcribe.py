@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def job(format: str = "txt", *, options: TranscriptionOptions | None = None, **layout: bool) -> Job:
+def job(format: str = "txt", options: TranscriptionOptions | None = None, **layout: bool) -> Job:
     return Job(
         config=SessionConfig(make_detector=LevelDetector),
         options=options or TranscriptionOptions(),
@@ -239,7 +239,7 @@ async def test_json_has_channels_and_words(tmp_path: Path, capsys: pytest.Captur
 async def test_a_table_has_a_row_for_each_segment_or_word(
     layout: dict[str, bool], heading: str, n_rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await run(BusyTranscriber(), inputs(tmp_path, wav(speech([1, 2, 3]))), job("tsv", **layout))
+    await run(BusyTranscriber(), inputs(tmp_path, wav(speech([1, 2, 3]))), job("tsv", None, **layout))
     first, *rows = capsys.readouterr().out.splitlines()
     assert first == heading
     assert len(rows) == n_rows
