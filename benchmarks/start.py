@@ -73,7 +73,7 @@ def time_ready(command: Sequence[str], serve_arguments: Sequence[str]) -> dict[s
         usage = machine.Usage.of(server.pid) if server.pid else None
         time.sleep(IDLE_S)
         idle = machine.Usage.of(server.pid) if server.pid else None
-    return {"wall_s": wall_s, "cpu_s": usage and usage.cpu_s, "idle_rss_mib": idle and idle.rss_mib}
+    return {"wall_s": wall_s, "cpu_s": usage.cpu_s if usage else None, "idle_rss_mib": idle.rss_mib if idle else None}
 
 
 def table(result: dict[str, Any]) -> Table:
