@@ -1,24 +1,23 @@
-"""The commands of `tutti` and their options."""
+"""The commands of `tutti` and their options.
+
+What a command runs is imported in its function, so that `--version`, `--help` and a wrong flag answer at once:
+`tests/app/cli/test_imports.py`.
+"""
 
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import Field, fields
-from importlib.metadata import version
 from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
 
-from app.cli import processes, terminal
-from app.cli.demo import SAMPLE, run_demo
-from app.cli.recordings import Destination, find_recordings
-from app.cli.running import explaining_output_errors, run
-from app.cli.transcribe import HEADED, Job, prepare, transcribe_all
+from app.cli.output_errors import explaining_output_errors
 from app.errors import SettingsError
 from app.files.formats import FORMATS, WITH_WORDS, Layout
-from app.files.transcription import TranscriptionOptions
 from app.service.settings import ENV_PREFIX, Settings, check_environment
+from app.version import VERSION
 from engine import api
 from engine.config import EngineConfig
 from engine.process_environment import limit_openmp_spinning
@@ -74,7 +73,7 @@ def choices(setting: Field[Any]) -> tuple[str, ...]:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("tutti-asr"), prog_name="tutti")
+@click.version_option(VERSION, prog_name="tutti")
 def cli() -> None:
     """Live transcription of many voices at once: a streaming service with one batched Whisper model.
 
@@ -86,7 +85,11 @@ def cli() -> None:
 @settings_options()
 def serve(**values: Any) -> None:
     """Run the service: live sessions, file transcription, and a page with live captions."""
-    run(processes.serve(_settings(values)))
+    settings = _settings(values)
+    from app.cli import processes
+    from app.cli.running import run
+
+    run(processes.serve(settings))
 
 
 class _FormatChoice(click.Choice[str]):
@@ -171,24 +174,27 @@ def transcribe(
     tutti transcribe call.wav --channels --format json --words
     """
     layout = Layout(format=format, has_words=words, has_channels=channels)
-    destination = Destination(output, beside)
-    _check_layout(layout, destination)
+    if words and format not in WITH_WORDS:
+        raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
+    if beside and output is not None:
+        raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
     settings = _settings(values)
+    from app.cli import processes
+    from app.cli.recordings import Destination, find_recordings
+    from app.cli.running import run
+    from app.cli.transcribe import Job, prepare, transcribe_all
+    from app.files.transcription import TranscriptionOptions
+
     options = TranscriptionOptions(
         language=language, task=task, prompt=prompt, temperature=temperature, carries_context=context
     )
     job = Job(config=settings.session_config, options=options, layout=layout)
-    missing: list[str] = []
-    found = find_recordings(inputs, missing.append)
-    if len(found) > 1 and destination.is_stdout and format not in (*HEADED, "json"):
-        raise click.UsageError(
-            f"--format {format}: expected --beside or --output with a folder, as {len(found)} recordings make as many "
-            "files"
-        )
-    ready, unreadable = prepare(found, destination.paths(found, layout.suffix))
-    n_failed = len(missing) + len(unreadable)
-    for message in (*missing, *unreadable):
-        click.echo(f"Error: {message}", err=True)
+    found, problems = find_recordings(inputs)
+    ready, unreadable = prepare(found, Destination(output, beside).paths(found, layout))
+    problems += unreadable
+    for problem in problems:
+        click.echo(f"Error: {problem}", err=True)
+    n_failed = len(problems)
 
     async def work() -> None:
         nonlocal n_failed
@@ -201,34 +207,33 @@ def transcribe(
         sys.exit(1)
 
 
-def _check_layout(layout: Layout, destination: Destination) -> None:
-    """Refuse options that contradict each other."""
-    if destination.is_beside and destination.output is not None:
-        raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
-    if layout.has_words and layout.format not in WITH_WORDS:
-        raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {layout.format}")
-
-
 @cli.command()
 @click.option("--url", help="Use the server at this address, such as wss://example.org. Default: start one.")
 @click.option("--api-key", envvar="TUTTI_API_KEY", show_envvar=True, help="The key that the server at --url asks for.")
-@click.option("--file", type=click.File("rb"), default=str(SAMPLE), help="Stream this recording. Default: a sample.")
+@click.option("--file", type=click.File("rb"), help="Stream this recording. Default: a sample.")
 @settings_options(*ENGINE_SETTINGS)
 @click.pass_context
-def demo(context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes], **values: Any) -> None:
+def demo(
+    context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes] | None, **values: Any
+) -> None:
     """Show live captions: start a server and stream a recording to it at the pace of speech. Ctrl-C ends it."""
     if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
     settings = _settings({**values, "port": 0, "log_level": "warning"})
-    name = "the bundled recording" if file.name == str(SAMPLE) else file.name
+    from app.cli import processes, terminal
+    from app.cli.demo import SAMPLE, run_demo
+    from app.cli.running import run
+
+    name = file.name if file else "the bundled recording"
     out = terminal.console()
 
     async def work() -> None:
-        if url:
-            await run_demo(out, url, file, name, api_key)
-            return
-        async with processes.local_server(settings, out) as address:
-            await run_demo(out, address, file, name)
+        with file or SAMPLE.open("rb") as recording:
+            if url:
+                await run_demo(out, url, recording, name, api_key)
+                return
+            async with processes.local_server(settings, out) as address:
+                await run_demo(out, address, recording, name)
 
     run(work())
 
@@ -236,6 +241,8 @@ def demo(context: click.Context, /, url: str | None, api_key: str | None, file: 
 @cli.command()
 def models() -> None:
     """List the models that --model knows by name."""
+    from app.cli import terminal
+
     terminal.print_models(terminal.console())
 
 
@@ -246,6 +253,8 @@ def _settings(values: dict[str, Any]) -> Settings:
         settings = Settings(**values)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+    from app.cli import processes
+
     processes.set_up_logging(settings)
     return settings
 

@@ -1,25 +1,20 @@
 """Runs a command to its end. What goes wrong becomes one line on the error stream, without a traceback."""
 
 import asyncio
-import errno
-import os
-import sys
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any
 
 import click
 import uvloop
 
 from app.cli.interrupts import cancelling, end_process
+from app.cli.output_errors import is_about_output
 from app.errors import MediaError, SessionError, SettingsError
 from cluster.local.supervisor import SupervisorError
 from engine.errors import EngineError
 
 USER_ERRORS = (click.ClickException, EngineError, MediaError, SessionError, SettingsError, SupervisorError)
 """Errors whose message says what the user can do."""
-OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Numbers of the errors of a stream or a file that cannot be written."""
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -33,7 +28,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         uvloop.run(_interruptible(work))
     except Exception as error:
         cause = _first(error)
-        if isinstance(cause, click.ClickException) or _is_about_output(cause):
+        if isinstance(cause, click.ClickException) or is_about_output(cause):
             raise cause from None
         if isinstance(cause, USER_ERRORS):
             raise click.ClickException(str(cause)) from None
@@ -58,31 +53,8 @@ async def _interruptible(work: Coroutine[Any, Any, None]) -> None:
                 end_process()
 
 
-@contextmanager
-def explaining_output_errors() -> Iterator[None]:
-    """Explain in one line why the output cannot be written; a reader that has closed its pipe needs no line."""
-    try:
-        try:
-            yield
-        finally:
-            # The last lines may still be in a buffer, and Python would report their errors in its own way.
-            sys.stdout.flush()
-    except OSError as error:
-        if not _is_about_output(error):
-            raise
-        # Python flushes the stream once more when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno != errno.EPIPE:
-            click.echo(f"Error: cannot write the output: {error.strerror}", err=True)
-        sys.exit(1)
-
-
 def _first(error: BaseException) -> BaseException:
     """The first error inside groups of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _is_about_output(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in OUTPUT_ERRORS

@@ -1,11 +1,10 @@
 """What the command line prints: the banner of a server, and the list of models."""
 
-from importlib.metadata import version
-
 from rich.console import Console
 from rich.table import Table
 
 from app.service.settings import Settings
+from app.version import VERSION
 from engine import api
 from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
 
@@ -24,7 +23,7 @@ def banner(settings: Settings, model: api.ModelInfo, port: int) -> str:
     host = f"[{host}]" if ":" in host else host
     secure = "s" if settings.is_encrypted else ""
     lines = [
-        f"[bold]tutti[/] {version('tutti-asr')} · model [bold]{model.name}[/] "
+        f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
         f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {model.n_slots} slots)",
         f"  captions   http{secure}://{host}:{port}/",
         f"  live       ws{secure}://{host}:{port}/v1/stream",

@@ -4,13 +4,15 @@ import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from app.errors import SettingsError
 from app.session.events import Limits
-from app.session.session import SessionConfig
 from app.session.stabilizer import POLICIES
+
+if TYPE_CHECKING:
+    from app.session.session import SessionConfig
 
 ENV_PREFIX = "TUTTI_"
 """All environment variables of the service begin with this."""
@@ -214,8 +216,11 @@ class Settings:
         )
 
     @property
-    def session_config(self) -> SessionConfig:
+    def session_config(self) -> "SessionConfig":
         """The operator's part of how sessions behave."""
+        # Imported here because it brings NumPy and the speech detector, which `--help` and `--version` do not need.
+        from app.session.session import SessionConfig
+
         return SessionConfig(
             limits=self.limits, interim_interval_ms=self.interim_interval_ms, make_policy=POLICIES[self.stability]
         )
