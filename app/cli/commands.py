@@ -89,6 +89,7 @@ def serve(**values: Any) -> None:
     from app.cli import processes
     from app.cli.running import run
 
+    processes.fetch_model(settings)
     run(processes.serve(settings))
 
 
@@ -185,6 +186,7 @@ def transcribe(
     from app.cli.transcribe import Job, prepare, transcribe_all
     from app.files.transcription import TranscriptionOptions
 
+    processes.fetch_model(settings)
     options = TranscriptionOptions(
         language=language, task=task, prompt=prompt, temperature=temperature, carries_context=context
     )
@@ -226,6 +228,8 @@ def demo(
 
     name = file.name if file else "the bundled recording"
     out = terminal.console()
+    if not url:
+        processes.fetch_model(settings)
 
     async def work() -> None:
         with file or SAMPLE.open("rb") as recording:

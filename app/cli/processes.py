@@ -19,6 +19,7 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
+import click
 from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 
@@ -33,7 +34,7 @@ from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
 from engine.config import EngineConfig
-from engine.errors import EngineFailed
+from engine.errors import EngineError, EngineFailed
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -43,19 +44,43 @@ STOP_SLACK_S = 15.0
 
 Open requests and the webhook need it.
 """
+OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
+"""Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
 
 
 def set_up_logging(settings: Settings) -> None:
-    """Log to the error stream. With gateways, each line has the name of its process."""
+    """Log to the error stream: our own lines from the level of the settings on, others from warnings on.
+
+    With gateways, each line has the name of its process.
+    """
     process = " %(processName)s" if settings.gateways else ""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(
-        level=settings.log_level.upper(),
+        # Other libraries log a line for every request or connection.
+        level=max(level, logging.WARNING),
         format=f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # These libraries log a line for every request or connection.
-    for library in ("httpx", "httpcore", "uvicorn"):
-        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for package in OWN_PACKAGES:
+        logging.getLogger(package).setLevel(level)
+
+
+def fetch_model(settings: Settings) -> None:
+    """Fetch the model of these settings if it is on the hub and not in the cache.
+
+    Called before the event loop runs: in the main thread, Ctrl-C ends a download at once, and nothing else is printed
+    between the lines of its progress bar.
+    """
+    from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
+
+    if not is_hub_name(settings.model):
+        return
+    try:
+        find_checkpoint(settings.model)
+    except EngineError as error:
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        sys.exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
 
 
 def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
