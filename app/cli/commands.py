@@ -14,7 +14,6 @@ import click
 from click.core import ParameterSource
 
 from app.cli.output_errors import explaining_output_errors
-from app.cli.recordings import Destination, find_recordings
 from app.errors import SettingsError
 from app.files.formats import FORMATS, WITH_WORDS, Layout
 from app.service.settings import ENV_PREFIX, Settings, check_environment
@@ -176,29 +175,27 @@ def transcribe(
     tutti transcribe call.wav --channels --format json --words
     """
     layout = Layout(format=format, has_words=words, has_channels=channels)
-    destination = Destination(output, beside)
-    _check_layout(layout, destination)
+    if words and format not in WITH_WORDS:
+        raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
+    if beside and output is not None:
+        raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
     settings = _settings(values)
     from app.cli import processes
+    from app.cli.recordings import Destination, find_recordings
     from app.cli.running import run
-    from app.cli.transcribe import HEADED, Job, prepare, transcribe_all
+    from app.cli.transcribe import Job, prepare, transcribe_all
     from app.files.transcription import TranscriptionOptions
 
     options = TranscriptionOptions(
         language=language, task=task, prompt=prompt, temperature=temperature, carries_context=context
     )
     job = Job(config=settings.session_config, options=options, layout=layout)
-    missing: list[str] = []
-    found = find_recordings(inputs, missing.append)
-    if len(found) > 1 and destination.is_stdout and format not in (*HEADED, "json"):
-        raise click.UsageError(
-            f"--format {format}: expected --beside or --output with a folder, as {len(found)} recordings make as many "
-            "files"
-        )
-    ready, unreadable = prepare(found, destination.paths(found, layout.suffix))
-    n_failed = len(missing) + len(unreadable)
-    for message in (*missing, *unreadable):
-        click.echo(f"Error: {message}", err=True)
+    found, problems = find_recordings(inputs)
+    ready, unreadable = prepare(found, Destination(output, beside).paths(found, layout))
+    problems += unreadable
+    for problem in problems:
+        click.echo(f"Error: {problem}", err=True)
+    n_failed = len(problems)
 
     async def work() -> None:
         nonlocal n_failed
@@ -210,14 +207,6 @@ def transcribe(
         run(work())
     if n_failed:
         sys.exit(1)
-
-
-def _check_layout(layout: Layout, destination: Destination) -> None:
-    """Refuse options that contradict each other."""
-    if destination.is_beside and destination.output is not None:
-        raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
-    if layout.has_words and layout.format not in WITH_WORDS:
-        raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {layout.format}")
 
 
 @cli.command()

@@ -5,13 +5,15 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
 import click
+
+from app.files.formats import Layout
 
 STDIN = "-"
 """The name of the recording that comes from the standard input."""
@@ -55,14 +57,14 @@ class Recording:
                 yield copy
 
 
-def find_recordings(inputs: Sequence[str], report: Callable[[str], None]) -> list[Recording]:
+def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
     """The recordings that these names mean: files, `-`, and folders with all that is below them.
 
-    Args:
-        inputs: what the user has named.
-        report: called with a sentence for each name that means no recording.
+    Returns:
+        the recordings, and a sentence for each name that means none.
     """
     found: list[Recording] = []
+    problems: list[str] = []
     for name in inputs:
         path = Path(name)
         if name == STDIN:
@@ -70,13 +72,13 @@ def find_recordings(inputs: Sequence[str], report: Callable[[str], None]) -> lis
         elif path.is_dir():
             inside = _inside(path)
             if not inside:
-                report(f"{name}: expected a folder with audio or video files, found none in it")
+                problems.append(f"{name}: expected a folder with audio or video files, found none in it")
             found += [Recording(str(each), each, each.relative_to(path)) for each in inside]
         elif path.exists():
             found.append(Recording(name, path, Path(path.name)))
         else:
-            report(f"{name}: expected a file or a folder, found none of this name")
-    return found
+            problems.append(f"{name}: expected a file or a folder, found none of this name")
+    return found, problems
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -99,22 +101,22 @@ class Destination:
     """Whether a file is written beside each recording."""
 
     @property
-    def is_stdout(self) -> bool:
-        """Whether transcripts go to the standard output."""
-        return self.output is None and not self.is_beside
-
-    @property
     def is_folder(self) -> bool:
         """Whether `output` is a folder: one that exists, or a name that ends with a slash."""
         return self.output is not None and (self.output.endswith("/") or Path(self.output).is_dir())
 
-    def paths(self, recordings: Sequence[Recording], suffix: str) -> list[Path | None]:
+    def paths(self, recordings: Sequence[Recording], layout: Layout) -> list[Path | None]:
         """The file of each recording; `None` for the standard output.
 
         Raises:
             click.UsageError: there is no place for each of the transcripts, or one would overwrite a recording.
         """
-        if self.is_stdout:
+        if self.output is None and not self.is_beside:
+            if len(recordings) > 1 and not layout.may_follow:
+                raise click.UsageError(
+                    f"--format {layout.format}: expected --beside or --output with a folder, as {len(recordings)} "
+                    "recordings make as many files"
+                )
             return [None] * len(recordings)
         if self.output is not None and not self.is_folder:
             if len(recordings) > 1:
@@ -124,7 +126,7 @@ class Destination:
                 )
             paths = [Path(self.output)]
         else:
-            paths = self._beside_or_below(recordings, suffix)
+            paths = self._beside_or_below(recordings, layout.suffix)
         _refuse_overwriting(recordings, paths)
         return list(paths)
 

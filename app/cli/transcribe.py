@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from app.cli.recordings import Recording, opened_output
 from app.cli.terminal import console
 from app.errors import MediaError, SessionError
-from app.files.formats import SUBTITLES, Layout, TranscriptWriter, clock
+from app.files.formats import HEADED, SUBTITLES, Layout, TranscriptWriter, clock
 from app.files.transcription import TranscriptionOptions, transcribe
 from app.media.file_decoder import FileInfo, decode_file, probe
 from app.media.pcm import AudioFormat
@@ -30,8 +30,6 @@ MISSING_SHARE = 0.05
 
 Smaller differences are normal: containers round their length or estimate it.
 """
-HEADED = ("txt", "segments")
-"""Formats of which several may follow each other on the standard output, each below the name of its recording."""
 MAX_OPEN_WINDOWS = 64
 """Recordings are begun until they may have this many windows in the engine, or as many as it has slots.
 

@@ -17,6 +17,8 @@ FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
 SUBTITLES = ("srt", "vtt")
 WITH_WORDS = ("tsv", "json")
 """Formats that can list words with their times."""
+HEADED = ("txt", "segments")
+"""Formats of which several transcripts may follow each other, each below the name of its recording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,11 @@ class Layout:
     def suffix(self) -> str:
         """The suffix of a file in this format."""
         return ".txt" if self.format == "segments" else f".{self.format}"
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether the transcripts of several recordings may follow each other in one stream."""
+        return self.format in (*HEADED, "json")
 
 
 class _Format(Protocol):
