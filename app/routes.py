@@ -63,7 +63,10 @@ async def page(request: Request) -> Response:
 
 
 async def healthz(request: Request) -> Response:
-    """200 while the process can answer at all."""
+    """200 while the process can do its work; 503 once its engine has ended for good and it must be started again."""
+    service: Service = request.app.state.service
+    if service.transcriber.is_lost:
+        return PlainTextResponse("the engine has died\n", 503)
     return PlainTextResponse("ok\n")
 
 

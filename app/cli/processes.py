@@ -10,52 +10,40 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from socket import socket
+from typing import TYPE_CHECKING
 
-import click
-import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 
+from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
-from app.errors import MediaError, SessionError, SettingsError
+from app.errors import SettingsError
 from app.main import Server, bind, bind_each, build_app
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from app.service.tls import load_tls
 from cluster.local.roles import GatewaySlot
-from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
+from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
 from engine.config import EngineConfig
-from engine.errors import EngineError
+from engine.errors import EngineFailed
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
 
 STOP_SLACK_S = 15.0
 """How long gateways may take in addition to the drain, in seconds, before they are killed.
 
 Open requests and the webhook need it.
 """
-EXIT_CODE_OF_SIGNAL = 128
-"""A process that a signal ended exits with this plus the number of the signal."""
 OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
 """Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run one command to its end. An error that the user can fix becomes one line and exit code 1."""
-    try:
-        uvloop.run(work)
-    except* (SettingsError, EngineError, MediaError, SessionError, SupervisorError) as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise click.ClickException(str(error)) from None
-    except* KeyboardInterrupt:
-        sys.exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
 
 
 def set_up_logging(settings: Settings) -> None:
@@ -75,25 +63,7 @@ def set_up_logging(settings: Settings) -> None:
         logging.getLogger(package).setLevel(level)
 
 
-def fetch_model(settings: Settings) -> None:
-    """Fetch the model of these settings if it is on the hub and not in the cache.
-
-    Called before the event loop runs: in the main thread, Ctrl-C ends a download at once, and nothing else is printed
-    between the lines of its progress bar.
-    """
-    from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
-
-    if not is_hub_name(settings.model):
-        return
-    try:
-        find_checkpoint(settings.model)
-    except EngineError as error:
-        raise click.ClickException(str(error)) from None
-    except KeyboardInterrupt:
-        sys.exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
-
-
-def start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
+def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
     """The engine of these settings, in a thread of this process.
 
     Raises:
@@ -104,6 +74,15 @@ def start_engine(settings: Settings) -> AbstractAsyncContextManager[api.Transcri
     from engine.engine import Engine
 
     return Engine.start(config)
+
+
+class _PartOfCommand(Server):
+    """A server beside other work of one command, which decides what a signal does."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone. Called by uvicorn."""
+        yield
 
 
 async def serve(settings: Settings) -> None:
@@ -123,9 +102,9 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
             engine = await stack.enter_async_context(start_engine(settings))
         port = listener.getsockname()[1]
         out.print(banner(settings, engine.info, port))
-        server = Server(build_app(settings, engine), settings)
+        server = _PartOfCommand(build_app(settings, engine), settings)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks.create_task(server.serve([listener]))
+        tasks.create_task(_serve_with(server, engine, listener))
         try:
             yield f"ws://{settings.host}:{port}"
         finally:
@@ -136,9 +115,30 @@ async def _serve_one_process(settings: Settings) -> None:
     tls = load_tls(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
-            port = listener.getsockname()[1]
-            console().print(banner(settings, engine.info, port))
-            await Server(build_app(settings, engine), settings, tls).serve([listener])
+            ready = banner(settings, engine.info, listener.getsockname()[1])
+            server = Server(build_app(settings, engine), settings, tls, lambda: console().print(ready))
+            await _serve_with(server, engine, listener)
+
+
+async def _serve_with(server: Server, engine: "Engine", listener: socket) -> None:
+    """Serve until the server is stopped.
+
+    Raises:
+        EngineFailed: the engine has died. The server was drained, so that clients can continue on another one.
+    """
+
+    async def stop_without_engine() -> EngineFailed:
+        failure = await engine.ended()
+        server.stop()
+        return failure
+
+    watch = asyncio.create_task(stop_without_engine())
+    try:
+        await server.serve([listener])
+        if watch.done():
+            raise watch.result()
+    finally:
+        watch.cancel()
 
 
 async def _serve_gateways(settings: Settings) -> None:

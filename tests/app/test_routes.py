@@ -28,6 +28,22 @@ async def test_ready_while_sessions_are_welcome(serve: Serve) -> None:
     assert (await get(f"{server.http}/readyz")).status_code == 503
 
 
+async def test_a_server_without_engine_is_not_healthy_and_refuses_sessions(serve: Serve) -> None:
+    """An engine that comes back makes it unready; one that is lost makes it unhealthy, so that it is restarted."""
+    transcriber = FakeTranscriber(is_alive=False)
+    server = await serve(transcriber)
+    assert (await get(f"{server.http}/healthz")).status_code == 200
+    with pytest.raises(InvalidStatus) as raised:
+        await connect(server.stream)
+    response = raised.value.response
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert server.metric("tutti_refused_total", reason="no_engine") == 1
+    transcriber.is_lost = True
+    health = await get(f"{server.http}/healthz")
+    assert (health.status_code, health.text) == (503, "the engine has died\n")
+    transcriber.is_alive, transcriber.is_lost = True, False
+
+
 async def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
     server = await serve()
     response = await get(f"{server.http}/metrics")

@@ -108,7 +108,7 @@ async def _stream(transcription: Transcription, text: TextStream, stream: EventS
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
 
     def on_event(event: events.Event) -> None:
-        if message := text.push(event):
+        for message in text.push(event):
             waiting.put_nowait(sse_frame(message))
 
     work = asyncio.ensure_future(transcription(on_event))

@@ -3,10 +3,10 @@
  * `captions.ts` turns the events into text to show.
  */
 import { AbortedError, ConnectError, ConnectionLost, ProtocolError, SessionError, UsageError, } from "./errors.js";
-import { parseEvent, } from "./events.js";
+import { parseEvent, parseJson, } from "./events.js";
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
-const STREAM_PATH = "/v1/stream";
+export const STREAM_PATH = "/v1/stream";
 /** Close codes of RFC 6455, 7.4.1. */
 const CLOSE_DONE = 1000;
 const CLOSE_ABNORMAL = 1006;
@@ -401,17 +401,6 @@ function bytesOf(audio) {
     return ArrayBuffer.isView(audio)
         ? new Uint8Array(audio.buffer, audio.byteOffset, audio.byteLength)
         : new Uint8Array(audio);
-}
-function parseJson(data) {
-    if (typeof data !== "string") {
-        throw new ProtocolError("message", "a text frame", typeof data);
-    }
-    try {
-        return JSON.parse(data);
-    }
-    catch (error) {
-        throw new ProtocolError("message", "JSON", data, error);
-    }
 }
 /** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */
 function closeQuietly(socket) {

@@ -258,6 +258,18 @@ export function parseEvent(value: unknown): ServerEvent {
   }
 }
 
+/** Parses a text message. */
+export function parseJson(data: unknown): unknown {
+  if (typeof data !== "string") {
+    throw new ProtocolError("message", "a text frame", typeof data);
+  }
+  try {
+    return JSON.parse(data);
+  } catch (error) {
+    throw new ProtocolError("message", "JSON", data, error);
+  }
+}
+
 const place = (event: Fields) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
 
 const span = (event: Fields) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
@@ -355,7 +367,7 @@ class Fields {
   }
 }
 
-function isRecord(value: unknown): value is Record<string, unknown> {
+export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 

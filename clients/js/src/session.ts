@@ -18,6 +18,7 @@ import {
   type FlushId,
   type Limits,
   parseEvent,
+  parseJson,
   type ServerEvent,
   type StartedEvent,
   type StartOptions,
@@ -26,7 +27,7 @@ import type { OpenSocket, Socket, SocketEvent, SocketEventType, SocketListener }
 
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
-const STREAM_PATH = "/v1/stream";
+export const STREAM_PATH = "/v1/stream";
 
 /** Close codes of RFC 6455, 7.4.1. */
 const CLOSE_DONE = 1000;
@@ -482,17 +483,6 @@ function bytesOf(audio: ArrayBuffer | ArrayBufferView): Uint8Array {
   return ArrayBuffer.isView(audio)
     ? new Uint8Array(audio.buffer, audio.byteOffset, audio.byteLength)
     : new Uint8Array(audio);
-}
-
-function parseJson(data: unknown): unknown {
-  if (typeof data !== "string") {
-    throw new ProtocolError("message", "a text frame", typeof data);
-  }
-  try {
-    return JSON.parse(data);
-  } catch (error) {
-    throw new ProtocolError("message", "JSON", data, error);
-  }
 }
 
 /** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */
