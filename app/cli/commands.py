@@ -87,9 +87,9 @@ def serve(**values: Any) -> None:
     """Run the service: live sessions, file transcription, and a page with live captions."""
     settings = _settings(values)
     from app.cli import processes
-    from app.cli.running import run
+    from app.cli.running import fetch_model, run
 
-    processes.fetch_model(settings)
+    fetch_model(settings.model)
     run(processes.serve(settings))
 
 
@@ -182,7 +182,7 @@ def transcribe(
     settings = _settings(values)
     from app.cli import processes
     from app.cli.recordings import Destination, find_recordings
-    from app.cli.running import run
+    from app.cli.running import fetch_model, run
     from app.cli.transcribe import Job, prepare, transcribe_all
     from app.files.transcription import TranscriptionOptions
 
@@ -203,7 +203,7 @@ def transcribe(
             n_failed += await transcribe_all(engine, ready, job)
 
     if ready:
-        processes.fetch_model(settings)
+        fetch_model(settings.model)
         run(work())
     if n_failed:
         sys.exit(1)
@@ -224,12 +224,12 @@ def demo(
     settings = _settings({**values, "port": 0, "log_level": "warning"})
     from app.cli import processes, terminal
     from app.cli.demo import SAMPLE, run_demo
-    from app.cli.running import run
+    from app.cli.running import fetch_model, run
 
     name = file.name if file else "the bundled recording"
     out = terminal.console()
     if not url:
-        processes.fetch_model(settings)
+        fetch_model(settings.model)
 
     async def work() -> None:
         with file or SAMPLE.open("rb") as recording:

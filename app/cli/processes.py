@@ -19,7 +19,6 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
-import click
 from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 
@@ -34,7 +33,7 @@ from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
 from engine.config import EngineConfig
-from engine.errors import EngineError, EngineFailed
+from engine.errors import EngineFailed
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -63,24 +62,6 @@ def set_up_logging(settings: Settings) -> None:
     )
     for package in OWN_PACKAGES:
         logging.getLogger(package).setLevel(level)
-
-
-def fetch_model(settings: Settings) -> None:
-    """Fetch the model of these settings if it is on the hub and not in the cache.
-
-    Called before the event loop runs: in the main thread, Ctrl-C ends a download at once, and nothing else is printed
-    between the lines of its progress bar.
-    """
-    from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
-
-    if not is_hub_name(settings.model):
-        return
-    try:
-        find_checkpoint(settings.model)
-    except EngineError as error:
-        raise click.ClickException(str(error)) from None
-    except KeyboardInterrupt:
-        sys.exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
 
 
 def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
