@@ -186,7 +186,6 @@ def transcribe(
     from app.cli.transcribe import Job, prepare, transcribe_all
     from app.files.transcription import TranscriptionOptions
 
-    processes.fetch_model(settings)
     options = TranscriptionOptions(
         language=language, task=task, prompt=prompt, temperature=temperature, carries_context=context
     )
@@ -204,6 +203,7 @@ def transcribe(
             n_failed += await transcribe_all(engine, ready, job)
 
     if ready:
+        processes.fetch_model(settings)
         run(work())
     if n_failed:
         sys.exit(1)
