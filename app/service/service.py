@@ -8,6 +8,7 @@ from app.service.auth import Access
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
+from app.service.strangers import Strangers
 from app.session.session import SessionConfig
 from engine import api
 
@@ -28,6 +29,7 @@ class Service:
         self.metrics = Metrics(transcriber, shared.metrics_folder)
         self.access = Access(settings.keys, shared.key, lambda: self.metrics.refused_total.labels("unauthorized").inc())
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
+        self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
         self.webhook = self._make_webhook() if settings.webhook_url else None
         self.started = shared.started
