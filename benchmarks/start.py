@@ -70,10 +70,15 @@ def time_ready(command: Sequence[str], serve_arguments: Sequence[str]) -> dict[s
     start_s = time.perf_counter()
     with running_process(serve, port, ready_path="/readyz", probe_s=PROBE_S) as server:
         wall_s = time.perf_counter() - start_s
-        usage = machine.Usage.of(server.pid) if server.pid else None
+        assert server.pid
+        usage = machine.Usage.of(server.pid)
         time.sleep(IDLE_S)
-        idle = machine.Usage.of(server.pid) if server.pid else None
-    return {"wall_s": wall_s, "cpu_s": usage.cpu_s if usage else None, "idle_rss_mib": idle.rss_mib if idle else None}
+        idle = machine.Usage.of(server.pid)
+    return {
+        "wall_s": wall_s,
+        "cpu_s": usage.cpu_s if usage else None,
+        "idle_rss_mib": idle.rss_mib if idle else None,
+    }
 
 
 def table(result: dict[str, Any]) -> Table:

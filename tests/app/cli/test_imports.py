@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.cli.test_commands import ENVIRONMENT
+from tests.app.cli.child import ENVIRONMENT
 
 UNUSED = {"httpx", "huggingface_hub", "matplotlib", "sympy", "transformers", "tutti"}
 """Packages that a server needs for a webhook, for a model on the hub, or never."""
@@ -68,9 +68,8 @@ def test_an_idle_server_takes_little_memory(tmp_path: Path) -> None:
             server.wait(30)
         finally:
             server.kill()
-    modules = {
-        module.strip().partition(".")[0] for module in re.findall(r"^import time:.*\|(.*)$", imports.read_text(), re.M)
-    }
+    lines = re.findall(r"^import time:.*\|(.*)$", imports.read_text(), re.M)
+    modules = {line.strip().partition(".")[0] for line in lines}
     assert {"app", "torch", "starlette"} <= modules and not modules & UNUSED
     (resident_kib,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.M)
     assert int(resident_kib) / 1024 < MAX_IDLE_MIB
