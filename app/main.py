@@ -151,6 +151,8 @@ class Server(uvicorn.Server):
         self._tls = tls
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
+        self._last_signal: int | None = None
+        """The signal that cut the drain short."""
         self._on_started = on_started
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -180,11 +182,14 @@ class Server(uvicorn.Server):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal; stop at once at the second one. Called by uvicorn."""
-        if self._drain is None and self._loop is not None:
+        """Drain at the first signal, and wait no longer at the second one. Called by uvicorn, at any moment."""
+        if self._loop is None or (self._drain is not None and self._drain.done()):
+            super().handle_exit(sig, frame)
+        elif self._drain is None:
             self._loop.call_soon_threadsafe(self.stop)
         else:
-            super().handle_exit(sig, frame)
+            self._last_signal = sig
+            self._loop.call_soon_threadsafe(self._service.admission.hurry)
 
     def stop(self) -> None:
         """Drain, then end `serve`. Must be called on the event loop."""
@@ -193,4 +198,7 @@ class Server(uvicorn.Server):
 
     async def _drain_and_exit(self) -> None:
         await self._service.admission.drain()
+        if self._last_signal is not None:
+            # The exit status shows that the drain was cut short.
+            super().handle_exit(self._last_signal, None)
         self.should_exit = True

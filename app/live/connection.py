@@ -102,6 +102,11 @@ class Connection:
         if self._driver:
             self._driver.perform(self._session.drain())
 
+    def abandon(self) -> None:
+        """Ask the client to reconnect to another server now, with the text that is final so far."""
+        if self._driver:
+            self._driver.perform(self._session.drain(at_once=True))
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._driver = SessionDriver(
@@ -113,6 +118,9 @@ class Connection:
                 self._limits.final_deadline_s,
                 self._service.admission.final_waits.add,
             )
+            if self._service.admission.is_draining:
+                # The drain began while the client was being accepted.
+                self.drain()
             reader = Reader(
                 self._socket,
                 self._dialect,
