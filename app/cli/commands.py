@@ -162,7 +162,7 @@ def transcribe(
     temperature: float,
     **values: Any,
 ) -> None:
-    r"""Transcribe recordings without a server.
+    """Transcribe recordings without a server.
 
     An INPUT is an audio or video file in any format that FFmpeg decodes, - for the standard input, or a folder: all
     audio and video files in it and in its folders. Several recordings are transcribed at the same time. One that
@@ -173,7 +173,7 @@ def transcribe(
     tutti transcribe talk.mp4 --format srt -o talk.srt
     tutti transcribe recordings/ --format vtt --beside
     tutti transcribe call.wav --channels --format json --words
-    """
+    """  # noqa: D301 -- click reads the control character as "do not wrap"
     layout = Layout(format=format, has_words=words, has_channels=channels)
     if words and format not in WITH_WORDS:
         raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
