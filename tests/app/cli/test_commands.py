@@ -34,6 +34,7 @@ def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     done = tutti(*command, "--help")
     assert done.returncode == 0
     assert "Usage: tutti" in done.stdout
+    assert "\\b" not in done.stdout
 
 
 def test_serve_help_names_every_setting_and_its_variable() -> None:
