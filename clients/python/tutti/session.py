@@ -44,12 +44,14 @@ class Session:
     """One open session. `connect` makes it.
 
     Iterate over the session for its events, from the first after `started` to `stopped`. One task may send while
-    another iterates. Both raise the same error when the session ends early:
+    another iterates. When the connection is lost, the session goes on over another one (`ResumeOptions`); the iteration
+    then yields `Reconnecting` and `Resumed`. Both tasks raise the same error when the session ends early:
 
     - `SessionError` after a fatal `error` event. An `error` event that is not fatal is an event like any other.
     - `ConnectionLost` when the connection ended before `stopped`.
+    - `ConnectError` or `TimedOut` when no other connection could be opened.
 
-    Every method may be cancelled. A cancelled `send` may have sent a part of its audio.
+    Every method may be cancelled. The audio of a cancelled `send` is sent nevertheless.
     """
 
     def __init__(self, connection: ResumingConnection) -> None:
@@ -86,8 +88,9 @@ class Session:
     async def send(self, audio: bytes | bytearray | memoryview) -> None:
         """Send audio, cut at any byte. Audio that is larger than one message may be is sent as several.
 
-        It is sent at once. An application that has audio faster than real time, such as a file, must slow it down
-        (`paced`) or use `transcribe_file`.
+        It is sent as soon as there is a connection, and this does not wait for it: only while more than
+        `resume_buffer_s` of audio is not sent yet. An application that has audio faster than real time, such as a file,
+        must slow it down (`paced`) or use `transcribe_file`.
         """
         self._check_not_stopped("audio")
         await self._connection.send(memoryview(audio).cast("B"))
