@@ -5,18 +5,21 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter
+from engine import api
 
 logger = logging.getLogger(__name__)
 
 RECENT_S = 10.0
 """The period over which the queue waits of finals are averaged, in seconds."""
+ABANDON_S = 1.0
+"""How long abandoned sessions have to send their last events, in seconds."""
 MIN_WAITS = 3
 """The fewest waits that have a meaningful average."""
 MAX_WAITS = 256
@@ -28,6 +31,10 @@ class Drainable(Protocol):
 
     def drain(self) -> None:
         """Make all received audio final, then end. Returns at once."""
+        ...
+
+    def abandon(self) -> None:
+        """End with the text that is final so far. Returns at once."""
         ...
 
 
@@ -60,7 +67,9 @@ class FinalWaits:
 class Admission:
     """Admits live sessions and uploads within the limits of the settings, which count those of all gateways."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, counter: AdmissionCounter) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, counter: AdmissionCounter, transcriber: api.Transcriber
+    ) -> None:
         self.final_waits = FinalWaits()
         self.is_draining = False
         """The server is stopping: everything new is refused."""
@@ -72,17 +81,20 @@ class Admission:
         self._settings = settings
         self._metrics = metrics
         self._counter = counter
+        self._transcriber = transcriber
         self._n_uploads = 0
+        self._is_hurried = asyncio.Event()
 
     @contextmanager
     def session(self, connection: Drainable) -> Iterator[None]:
         """Count one live session for as long as the context is open.
 
         Raises:
-            LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, or the
-                server is stopping.
+            LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, there
+                is no engine, or the server is stopping.
         """
         self._check_draining()
+        self._check_engine()
         with self._counter.one_more("sessions") as n_others:
             self._check_limit(n_others, self._settings.max_sessions, "sessions")
             wait_s = self.final_waits.mean_s
@@ -117,22 +129,39 @@ class Admission:
     async def drain(self) -> None:
         """Refuse everything new, end all sessions, and wait until they and the uploads have finished.
 
-        The wait is at most `drain_timeout_s`.
+        The wait is at most `drain_timeout_s`, or until `hurry`. Sessions that remain are abandoned: their clients learn
+        that the server is going down, and lose only text that was not final.
         """
         self.is_draining = True
         logger.info("draining %d sessions and %d uploads", len(self.sessions), self._n_uploads)
         for connection in list(self.sessions):
             connection.drain()
-        try:
-            async with asyncio.timeout(self._settings.drain_timeout_s):
-                await self.all_finished.wait()
-        except TimeoutError:
+        waits = [asyncio.ensure_future(event.wait()) for event in (self.all_finished, self._is_hurried)]
+        await asyncio.wait(waits, timeout=self._settings.drain_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if self.sessions:
             logger.warning("%d sessions did not finish in time", len(self.sessions))
+            for connection in list(self.sessions):
+                connection.abandon()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ABANDON_S):
+                    await self.all_finished.wait()
+
+    def hurry(self) -> None:
+        """Let `drain` wait no longer."""
+        self._is_hurried.set()
 
     def _check_draining(self) -> None:
         if self.is_draining:
             self._metrics.refused_total.labels("draining").inc()
             raise LimitExceeded("draining", "the server is going down; try another", CLOSE_OVERLOADED)
+
+    def _check_engine(self) -> None:
+        if not self._transcriber.is_alive:
+            self._metrics.refused_total.labels("no_engine").inc()
+            message = f"there is no engine at the moment; try again in {RETRY_AFTER_S} s"
+            raise LimitExceeded("no_engine", message, CLOSE_OVERLOADED)
 
     def _check_limit(self, n_open: int, limit: int, what: str) -> None:
         if n_open >= limit:
