@@ -210,7 +210,7 @@ export class Continuity {
     if (!this.#isResumed) {
       return [...closed, event];
     }
-    const totals = { audio_s: endS - this.#beganS, speech_s: rounded(this.#speechS), words: this.#nWords };
+    const totals = { audio_s: rounded(endS - this.#beganS), speech_s: rounded(this.#speechS), words: this.#nWords };
     return [...closed, { ...event, ...totals }];
   }
 }
