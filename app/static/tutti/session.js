@@ -22,8 +22,10 @@ const HIGH_WATER_BYTES = 512 * 1024;
 const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
 /** A WebSocket has no event for an empty buffer, so `writable` checks it, but only while a caller waits. */
 const WRITABLE_CHECK_MS = 20;
-/** Default of `resumeBufferS`: an utterance of 60 s, and more than a minute of outage. */
-const RESUME_BUFFER_S = 150;
+/** Default of `resumeBufferS`: an utterance of the usual longest length, and minutes without a server. */
+const RESUME_BUFFER_S = 300;
+/** The least `resumeBufferS` but 0: less could not hold an utterance of the usual longest length. */
+const MIN_RESUME_BUFFER_S = 60;
 /** Default of `resumeTimeoutMs`. */
 const RESUME_TIMEOUT_MS = 300_000;
 /** The server lets a resumed session run further ahead: by its longest utterance, and by this (docs/protocol.md). */
@@ -33,10 +35,10 @@ const MAX_UTTERANCE_S = 60;
 /** Audio that may not be sent again at once is sent in pieces of at least this length. */
 const REPLAY_STEP_S = 1;
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
-const STABLE_MS = 30_000;
-/** Close codes after which a session can go on: the network, the server's failure, its going down, no room. */
-const RESUMABLE_CLOSE_CODES = [1001, 1006, 1011, 1012, 1013];
-/** Errors of the server with the same meanings. */
+const STABLE_MS = 10_000;
+/** Close codes after which a session can go on: the server or the network failed, not the client. */
+const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
+/** Errors of the server that come before such a close. */
 const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "draining", "overloaded"];
 const BYTES_PER_SAMPLE = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
 /**
@@ -49,6 +51,11 @@ const BYTES_PER_SAMPLE = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
 export async function connect(url, options = {}) {
     const target = streamUrl(url);
     const protocols = subprotocols(options.apiKey);
+    const { resumeBufferS = RESUME_BUFFER_S } = options;
+    if (resumeBufferS !== 0 && !(resumeBufferS >= MIN_RESUME_BUFFER_S)) {
+        const message = `resumeBufferS: expected ${MIN_RESUME_BUFFER_S} or more, or 0, got ${String(resumeBufferS)}`;
+        throw new UsageError("bad_option", message);
+    }
     if (options.signal?.aborted === true) {
         throw new AbortedError(options.signal.reason);
     }

@@ -205,11 +205,11 @@ export class Continuity {
   }
 
   #stop(event: StoppedEvent): ServerEvent[] {
+    if (!this.#isResumed) {
+      return [event];
+    }
     const endS = this.#audioFromS + event.audio_s;
     const closed = this.#open.flatMap((utterance) => this.#close(utterance, endS));
-    if (!this.#isResumed) {
-      return [...closed, event];
-    }
     const totals = { audio_s: rounded(endS - this.#beganS), speech_s: rounded(this.#speechS), words: this.#nWords };
     return [...closed, { ...event, ...totals }];
   }
