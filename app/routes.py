@@ -4,7 +4,7 @@ from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
@@ -17,6 +17,7 @@ from app.dialects.openai.models_endpoint import list_models, retrieve_model
 from app.dialects.twilio.endpoint import CallEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
 from app.errors import RETRY_AFTER_S, RequestError
+from app.languages import NAMES
 from app.service import metrics
 from app.service.http_errors import error_response
 from app.service.service import Service
@@ -35,6 +36,7 @@ def routes() -> list[BaseRoute]:
     call = CallEndpoint(write_event=messages).serve
     return [
         Route("/", page),
+        Route("/page/model", page_model),
         WebSocketRoute("/", whisperlive),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
         WebSocketRoute("/v1/stream", native.stream),
@@ -62,8 +64,21 @@ async def page(request: Request) -> Response:
     return FileResponse(STATIC / "index.html", headers=PAGE_HEADERS)
 
 
+async def page_model(request: Request) -> Response:
+    """What the page shows of the model before a session. It needs no key, as the page itself needs none."""
+    service: Service = request.app.state.service
+    model = service.transcriber.info
+    # A checkpoint may know a language that Whisper does not.
+    languages = [{"code": code, "name": NAMES.get(code, code).title()} for code in model.languages]
+    description = {"name": model.name, "understands_people": model.understands_people, "languages": languages}
+    return JSONResponse(description, headers=PAGE_HEADERS)
+
+
 async def healthz(request: Request) -> Response:
-    """200 while the process can answer at all."""
+    """200 while the process can do its work; 503 once its engine has ended for good and it must be started again."""
+    service: Service = request.app.state.service
+    if service.transcriber.is_lost:
+        return PlainTextResponse("the engine has died\n", 503)
     return PlainTextResponse("ok\n")
 
 

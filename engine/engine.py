@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from engine.api import EngineEvent, EngineStats, ModelInfo, Window
 from engine.checkpoint.catalog import known_model
 from engine.config import EngineConfig
+from engine.errors import EngineFailed
 from engine.event_stream import Inbox
 from engine.runner import Runner, load_runner
 from engine.scheduling.request import Item, Request
@@ -29,11 +30,14 @@ Every tensor operation releases the interpreter, and the engine's thread would t
 class Engine:
     """Transcribes windows with one model on one device. `Engine.start` makes it; one event loop uses it."""
 
-    def __init__(self, runner: Runner, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
-        """Warm the runner up. The thread that will use it must call this."""
+    def __init__(
+        self, runner: Runner, config: EngineConfig, loop: asyncio.AbstractEventLoop, ended: asyncio.Event
+    ) -> None:
+        """Warm the runner up. The thread that will use it must call this, and sets `ended` when it is done."""
         self._checkpoint = runner.checkpoint
         self._info = _describe(runner, config)
         self._loop = loop
+        self._ended = ended
         self._worker = Worker(runner, config, runner.warm_up(), self._deliver)
 
     @classmethod
@@ -55,7 +59,7 @@ class Engine:
 
         def main() -> None:
             try:
-                engine = cls(load(config), config, loop)
+                engine = cls(load(config), config, loop, ended)
                 if engine.info.device == "cuda":
                     _prepare_interpreter()
             except Exception as error:
@@ -86,6 +90,16 @@ class Engine:
     def is_alive(self) -> bool:
         """Whether the engine runs: false once it has failed or was closed."""
         return not self._worker.is_closing
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the engine does not run any more, which is final."""
+        return not self.is_alive
+
+    async def ended(self) -> EngineFailed:
+        """Wait until the engine has died or was closed. Returns the error with which all windows fail after that."""
+        await self._ended.wait()
+        return self._worker.closed_error()
 
     def stats(self) -> EngineStats:
         """Return the engine's counters."""
@@ -153,4 +167,5 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
         n_parameters=runner.n_parameters,
         n_slots=runner.slots.n_free,
         max_encode_batch=config.max_encode_batch,
+        understands_people=known is None or known.understands_people,
     )

@@ -3,7 +3,7 @@
 EngineError
 ├── InvalidWindow       the caller asked for something this model cannot do
 ├── EngineOverloaded    the queue is full; try again later
-├── EngineFailed        the engine has died or was closed, or a window cannot be decoded because engines died
+├── EngineFailed        the engine has died or was closed, or it fails at one window again and again
 └── CheckpointError     the model cannot be loaded
 """
 
@@ -46,9 +46,9 @@ class EngineOverloaded(EngineError):
 class EngineFailed(EngineError):
     """The engine has died or was closed; `__cause__` is the failure, if there was one.
 
-    An engine in the same process answers no request any more after this. An engine in a process of its own is replaced:
-    then only one window fails, because engines died several times while they had it, or because the next engine decodes
-    it differently.
+    Or only one window fails, while the engine goes on or is replaced: because steps of the engine failed several times
+    while it had the window, or because the window was decoded differently after a failure. `Transcriber.is_alive` and
+    `is_lost` tell which.
     """
 
     code = "engine_failed"

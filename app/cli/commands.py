@@ -1,18 +1,21 @@
-"""The commands of `tutti` and their options."""
+"""The commands of `tutti` and their options.
+
+What a command runs is imported in its function, so that `--version`, `--help` and a wrong flag answer at once:
+`tests/app/cli/test_imports.py`.
+"""
 
 import os
 from collections.abc import Callable
 from dataclasses import fields
-from importlib.metadata import version
 from typing import IO, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from app.cli import processes, terminal
-from app.cli.demo import SAMPLE, run_demo
+from app.cli.output_errors import explaining_output_errors
 from app.errors import SettingsError
-from app.files.transcription import TranscriptionOptions
 from app.service.settings import ENV_PREFIX, Settings, check_environment
+from app.version import VERSION
 from engine.process_environment import limit_openmp_spinning
 
 ENGINE_SETTINGS = (
@@ -30,6 +33,9 @@ ENGINE_SETTINGS = (
 )
 """The settings of commands that run an engine but no public server."""
 
+OUTPUT_FORMATS = ("text", "segments", "json", "srt", "vtt")
+"""What `tutti transcribe` can print."""
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -42,7 +48,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
                 continue
             function = click.option(
                 "--" + setting.name.replace("_", "-"),
-                type=setting.type,
+                type=click.Choice(choices) if (choices := setting.metadata["choices"]) else setting.type,
                 is_flag=setting.type is bool,
                 default=setting.default,
                 envvar=ENV_PREFIX + setting.name.upper(),
@@ -56,7 +62,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("tutti-asr"), prog_name="tutti")
+@click.version_option(VERSION, prog_name="tutti")
 def cli() -> None:
     """Live transcription of many voices at once: a streaming service with one batched Whisper model.
 
@@ -68,13 +74,18 @@ def cli() -> None:
 @settings_options()
 def serve(**values: Any) -> None:
     """Run the service: live sessions, file transcription, and a page with live captions."""
-    processes.run(processes.serve(_settings(values)))
+    settings = _settings(values)
+    from app.cli import processes
+    from app.cli.running import run
+
+    processes.fetch_model(settings)
+    run(processes.serve(settings))
 
 
 @cli.command()
 @click.argument("file", type=click.File("rb"))
 @click.option(
-    "--format", "output", type=click.Choice(terminal.FORMATS), default="text", show_default=True, help="What to print."
+    "--format", "output", type=click.Choice(OUTPUT_FORMATS), default="text", show_default=True, help="What to print."
 )
 @click.option("--language", help="A language code such as en. Default: the model detects the language.")
 @click.option("--prompt", default="", help="Text that comes before the speech, or names that it may contain.")
@@ -103,6 +114,11 @@ def transcribe(
 ) -> None:
     """Transcribe FILE without a server. FILE may have any format that FFmpeg decodes."""
     settings = _settings(values)
+    from app.cli import processes, terminal
+    from app.cli.running import run
+    from app.files.transcription import TranscriptionOptions
+
+    processes.fetch_model(settings)
     options = TranscriptionOptions(
         language=language,
         prompt=prompt,
@@ -114,32 +130,47 @@ def transcribe(
         async with processes.start_engine(settings) as engine:
             await terminal.print_transcript(engine, file, output, settings.session_config, options)
 
-    processes.run(work())
+    run(work())
 
 
 @cli.command()
-@click.option("--url", help="Use the server at this address. Default: start one.")
-@click.option("--file", type=click.File("rb"), default=str(SAMPLE), help="Stream this recording. Default: a sample.")
+@click.option("--url", help="Use the server at this address, such as wss://example.org. Default: start one.")
+@click.option("--api-key", envvar="TUTTI_API_KEY", show_envvar=True, help="The key that the server at --url asks for.")
+@click.option("--file", type=click.File("rb"), help="Stream this recording. Default: a sample.")
 @settings_options(*ENGINE_SETTINGS)
-def demo(url: str | None, file: IO[bytes], **values: Any) -> None:
-    """Show live captions: start a server and stream a recording to it at the pace of speech."""
+@click.pass_context
+def demo(
+    context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes] | None, **values: Any
+) -> None:
+    """Show live captions: start a server and stream a recording to it at the pace of speech. Ctrl-C ends it."""
+    if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
     settings = _settings({**values, "port": 0, "log_level": "warning"})
-    name = "the bundled recording" if file.name == str(SAMPLE) else file.name
+    from app.cli import processes, terminal
+    from app.cli.demo import SAMPLE, run_demo
+    from app.cli.running import run
+
+    name = file.name if file else "the bundled recording"
     out = terminal.console()
+    if not url:
+        processes.fetch_model(settings)
 
     async def work() -> None:
-        if url:
-            await run_demo(out, url, file, name)
-            return
-        async with processes.local_server(settings, out) as address:
-            await run_demo(out, address, file, name)
+        with file or SAMPLE.open("rb") as recording:
+            if url:
+                await run_demo(out, url, recording, name, api_key)
+                return
+            async with processes.local_server(settings, out) as address:
+                await run_demo(out, address, recording, name)
 
-    processes.run(work())
+    run(work())
 
 
 @cli.command()
 def models() -> None:
     """List the models that --model knows by name."""
+    from app.cli import terminal
+
     terminal.print_models(terminal.console())
 
 
@@ -150,6 +181,8 @@ def _settings(values: dict[str, Any]) -> Settings:
         settings = Settings(**values)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+    from app.cli import processes
+
     processes.set_up_logging(settings)
     return settings
 
@@ -157,4 +190,5 @@ def _settings(values: dict[str, Any]) -> Settings:
 def main() -> None:
     """Run the command line."""
     limit_openmp_spinning()
-    cli(prog_name="tutti")
+    with explaining_output_errors():
+        cli(prog_name="tutti")

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from typing import IO
 
 from rich.console import Console
@@ -20,11 +19,13 @@ from app.media.file_decoder import decode_file, duration_s
 from app.service.settings import Settings
 from app.session import events
 from app.session.session import SessionConfig
+from app.version import VERSION
 from engine import api
 from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
 
-FORMATS = ("text", "segments", "json", "srt", "vtt")
 SUBTITLE_FORMATS = {"srt": srt, "vtt": vtt}
+LOOPBACK_OF_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""An address that can be opened on this machine, for a server that listens on all addresses."""
 MISSING_SHARE = 0.05
 """A file is reported as cut off if more than this share of the length in its header is missing.
 
@@ -49,7 +50,7 @@ async def print_transcript(
     Args:
         transcriber: the engine.
         file: an audio file in any format that FFmpeg decodes.
-        output: one of `FORMATS`.
+        output: one of `OUTPUT_FORMATS` of `app/cli/commands.py`.
         config: the operator's configuration of sessions.
         options: how to decode. Subtitles get the times of their words in any case.
 
@@ -125,16 +126,19 @@ def _as_json(transcript: Transcript) -> dict[str, object]:
 
 def banner(settings: Settings, model: api.ModelInfo, port: int) -> str:
     """What a server prints when it is ready: its version, its model and its addresses."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = LOOPBACK_OF_ANY.get(settings.host, settings.host)
+    host = f"[{host}]" if ":" in host else host
     secure = "s" if settings.is_encrypted else ""
     lines = [
-        f"[bold]tutti[/] {version('tutti-asr')} · model [bold]{model.name}[/] "
+        f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
         f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {model.n_slots} slots)",
         f"  captions   http{secure}://{host}:{port}/",
         f"  live       ws{secure}://{host}:{port}/v1/stream",
         f"  files      http{secure}://{host}:{port}/v1/audio/transcriptions",
         f"  metrics    http{secure}://{host}:{port}/metrics",
     ]
+    if settings.host in LOOPBACK_OF_ANY:
+        lines.append(f"[dim]  The server listens on every address of this machine ({settings.host}).[/]")
     if model.name == EMBEDDED_MODEL:
         lines.append(
             "[dim]  The embedded demo model transcribes synthetic English voices only. For real speech, choose one of "
@@ -152,8 +156,10 @@ def print_models(out: Console) -> None:
         table.add_row(model.name, f"{model.n_parameters_m} M", model.about)
     out.print(table)
     out.print(
-        "\nA name with a slash is downloaded from the Hugging Face hub once. A folder with any other Whisper "
-        "checkpoint in the Hugging Face layout works as well."
+        "\nA name with a slash is downloaded from the Hugging Face hub once, and kept in ~/.cache/huggingface. "
+        "owner/name@revision names a branch, a tag or a commit. Any other Whisper checkpoint in the Hugging Face "
+        "layout works as well, from the hub or in a folder.",
+        markup=False,
     )
 
 

@@ -12,6 +12,7 @@ from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter
+from engine import api
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,9 @@ class FinalWaits:
 class Admission:
     """Admits live sessions and uploads within the limits of the settings, which count those of all gateways."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, counter: AdmissionCounter) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, counter: AdmissionCounter, transcriber: api.Transcriber
+    ) -> None:
         self.final_waits = FinalWaits()
         self.is_draining = False
         """The server is stopping: everything new is refused."""
@@ -72,6 +75,7 @@ class Admission:
         self._settings = settings
         self._metrics = metrics
         self._counter = counter
+        self._transcriber = transcriber
         self._n_uploads = 0
 
     @contextmanager
@@ -79,10 +83,11 @@ class Admission:
         """Count one live session for as long as the context is open.
 
         Raises:
-            LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, or the
-                server is stopping.
+            LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, there
+                is no engine, or the server is stopping.
         """
         self._check_draining()
+        self._check_engine()
         with self._counter.one_more("sessions") as n_others:
             self._check_limit(n_others, self._settings.max_sessions, "sessions")
             wait_s = self.final_waits.mean_s
@@ -133,6 +138,12 @@ class Admission:
         if self.is_draining:
             self._metrics.refused_total.labels("draining").inc()
             raise LimitExceeded("draining", "the server is going down; try another", CLOSE_OVERLOADED)
+
+    def _check_engine(self) -> None:
+        if not self._transcriber.is_alive:
+            self._metrics.refused_total.labels("no_engine").inc()
+            message = f"there is no engine at the moment; try again in {RETRY_AFTER_S} s"
+            raise LimitExceeded("no_engine", message, CLOSE_OVERLOADED)
 
     def _check_limit(self, n_open: int, limit: int, what: str) -> None:
         if n_open >= limit:

@@ -94,7 +94,7 @@ class Metrics:
             "tutti_refused",
             "Sessions and uploads refused, by reason",
             "reason",
-            ("overloaded", "draining", "unauthorized"),
+            ("overloaded", "draining", "no_engine", "unauthorized"),
             registry,
         )
         self.closed_total = _labelled_counter(

@@ -23,7 +23,7 @@ class Service:
         self.transcriber = transcriber
         self.metrics = Metrics(transcriber, shared.metrics_folder)
         self.access = Access(settings.keys, shared.key, lambda: self.metrics.refused_total.labels("unauthorized").inc())
-        self.admission = Admission(settings, self.metrics, shared.counter)
+        self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
         self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
         self.webhook = (
             Webhook(

@@ -2,15 +2,18 @@
 
 import ipaddress
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from app.errors import SettingsError
 from app.session.events import Limits
-from app.session.session import SessionConfig
 from app.session.stabilizer import POLICIES
+from engine.config import AudioContext, Device, Dtype, EncoderDtype, Kernels
+
+if TYPE_CHECKING:
+    from app.session.session import SessionConfig
 
 ENV_PREFIX = "TUTTI_"
 """All environment variables of the service begin with this."""
@@ -35,9 +38,9 @@ POSITIVE = (
 """Settings that must be greater than 0, and finite."""
 
 
-def _setting(default: object, meaning: str) -> Any:
-    """A field with the sentence that `--help` and the operator's page show."""
-    return field(default=default, metadata={"help": meaning})
+def _setting(default: object, meaning: str, choices: Iterable[str] = ()) -> Any:
+    """A field with the sentence that `--help` and the operator's page show, and its values if they can be listed."""
+    return field(default=default, metadata={"help": meaning, "choices": tuple(choices)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,27 +63,28 @@ class Settings:
     model: str = _setting(
         "tutti-demo",
         "A name from `tutti models`, a folder with a Whisper checkpoint in the Hugging Face layout, or a name on the "
-        "Hugging Face hub.",
+        "Hugging Face hub, owner/name or owner/name@revision.",
     )
-    device: str = _setting("auto", "cpu, cuda or auto. auto: the GPU if there is one.")
-    dtype: str = _setting(
-        "auto", "Number format of the model: float32, bfloat16, float16 or auto. auto: the best one for the device."
-    )
+    device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.", get_args(Device))
+    dtype: str = _setting("auto", "Number format of the model. auto: the best one for the device.", get_args(Dtype))
     encoder_dtype: str = _setting(
         "auto",
-        "Number format of the encoder's matrix products: fp8 or auto. fp8: 8 bits, faster and less exact, on GPUs that "
-        "support it. auto: the same as dtype.",
+        "Number format of the encoder's matrix products. fp8: 8 bits, faster and less exact, on GPUs that support it. "
+        "auto: the same as dtype.",
+        get_args(EncoderDtype),
     )
     audio_context: str = _setting(
         "auto",
         "How much of each 30 s window is encoded. full: all of it. auto: only the part with audio, if the checkpoint "
         "was trained for that. interims: only the part with audio for interims, with any checkpoint; all of it for "
         "finals.",
+        get_args(AudioContext),
     )
     kernels: str = _setting(
         "auto",
         "Which kernels run the model. torch: PyTorch's. triton: our own, on NVIDIA GPUs in 16 bits. flashinfer: our "
         "own, with FlashInfer's attention. auto: the fastest.",
+        get_args(Kernels),
     )
     threads: int = _setting(0, "CPU threads of the engine. 0: one per core. Set it to leave cores for other programs.")
     slots: int = _setting(
@@ -130,6 +134,7 @@ class Settings:
         "agreement",
         "What makes text of an interim stable. agreement: the next interim has the same text. attention: the model's "
         "attention for this text is well before the end of the audio.",
+        POLICIES,
     )
     max_message_kb: int = _setting(1024, "Size limit of a WebSocket message, in KiB.")
     max_ahead_s: float = _setting(
@@ -147,7 +152,7 @@ class Settings:
     drain_timeout_s: float = _setting(
         20.0, "How long a stopping server waits for sessions to receive their final text, in seconds."
     )
-    log_level: str = _setting("info", "The least severe messages in the log: debug, info, warning or error.")
+    log_level: str = _setting("info", "The least severe messages in the log.", LOG_LEVELS)
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -212,8 +217,11 @@ class Settings:
         )
 
     @property
-    def session_config(self) -> SessionConfig:
+    def session_config(self) -> "SessionConfig":
         """The operator's part of how sessions behave."""
+        # Imported here because it brings NumPy and the speech detector, which `--help` and `--version` do not need.
+        from app.session.session import SessionConfig
+
         return SessionConfig(
             limits=self.limits, interim_interval_ms=self.interim_interval_ms, make_policy=POLICIES[self.stability]
         )

@@ -19,6 +19,7 @@ This package knows nothing of sessions and models. Of the engine it imports:
 
 - `engine.api` and `engine.errors`: the interface that it offers on one side of the socket and uses on the other.
 - `engine.event_stream`: the stream of a window's events, which `submit` returns here as in the real engine.
+- `engine.replay`: leaves out the events that come again when a window goes to another engine.
 - `engine.validation`: checks the samples of a window in the gateway, before they are copied into shared memory.
 - `engine.process_environment`: settings of OpenMP that the engine process needs.
 """

@@ -124,9 +124,10 @@ class EngineServer:
                 self._report(key, WindowStatus.ACCEPTED)
                 async for event in events:
                     self._report(key, event)
-        except EngineFailed:
-            raise
         except EngineError as error:
+            # Only this window has failed as long as the engine is alive.
+            if isinstance(error, EngineFailed) and not self._transcriber.is_alive:
+                raise
             self._report(key, error)
 
     def _report_release(self, key: _WindowKey, task: "asyncio.Task[None]") -> None:

@@ -1,7 +1,8 @@
 """The gateway's side of the socket: a `Transcriber` whose engine is in another process, and may die and be replaced.
 
 The sessions of the gateway do not notice a crash. Decoding is deterministic, so the `RemoteTranscriber` submits the
-open windows to the next engine again and leaves out the events that the sessions have received already (`replay.py`).
+open windows to the next engine again and leaves out the events that the sessions have received already
+(`engine/replay.py`).
 """
 
 import asyncio
@@ -26,11 +27,11 @@ from cluster.local.messages import (
     pack,
     unpack_reply,
 )
-from cluster.local.replay import Replay
 from cluster.local.shared_audio import Allocation, SharedAudioPool
 from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, Priority, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed
 from engine.event_stream import Inbox
+from engine.replay import Replay
 from engine.validation import check_samples
 
 STATS_PERIOD_S = 0.5
@@ -229,6 +230,11 @@ class RemoteTranscriber:
     def is_alive(self) -> bool:
         """Whether there is an engine now. See `Transcriber.is_alive`."""
         return self._engine is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the supervisor has given up restarting the engine. See `Transcriber.is_lost`."""
+        return self._failure is not None
 
     def stats(self) -> EngineStats:
         """The engine's counters, at most `STATS_PERIOD_S` old."""

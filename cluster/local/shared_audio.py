@@ -56,7 +56,6 @@ class SharedAudioPool:
             AudioPoolFull: there are not enough free blocks in a row, or an interim would use the reserve for finals.
         """
         n_blocks = _n_blocks(len(samples))
-        # The first gap that fits, so that pages of memory that were never needed are never touched.
         first = self._is_used.find(bytes(n_blocks))
         n_limit = len(self._is_used) * (1 - _SHARE_RESERVED_FOR_FINALS)
         uses_reserve = priority is Priority.INTERIM and self.n_used_blocks + n_blocks > n_limit

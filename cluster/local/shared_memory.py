@@ -1,8 +1,9 @@
-"""Shared memory of the host: creates it, checks that there is enough of it, and removes it at the end.
+"""Shared memory of the host: creates and reserves it, and removes it at the end.
 
 The supervisor owns all shared memory. The other processes receive it when they start, and only open it.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ _FILE_SYSTEM = Path("/dev/shm")
 
 
 class SharedMemoryTooSmall(Exception):
-    """The host has less shared memory free than the processes may need."""
+    """The host has less shared memory free than the processes need."""
 
     def __init__(self, n_needed_bytes: int, n_free_bytes: int) -> None:
         super().__init__(n_needed_bytes, n_free_bytes)
@@ -23,25 +24,9 @@ class SharedMemoryTooSmall(Exception):
         self.n_free_bytes = n_free_bytes
 
     def __str__(self) -> str:
-        expected = f"expected {self.n_needed_bytes >> 20} MB free for the audio of all gateways"
+        expected = f"expected {-(-self.n_needed_bytes >> 20)} MB free for the audio of a gateway"
         got = f"got {self.n_free_bytes >> 20}"
         return f"{_FILE_SYSTEM}: {expected}, {got}; enlarge it (docker run --shm-size), or use fewer gateways"
-
-
-def check_free_shared_memory(n_bytes: int) -> None:
-    """Check that `n_bytes` of shared memory are free.
-
-    Linux gives out the memory page by page, when it is first written. A lack of it would otherwise show only then, as a
-    signal that kills the process.
-
-    Raises:
-        SharedMemoryTooSmall: fewer bytes are free.
-    """
-    if _FILE_SYSTEM.exists():
-        file_system = os.statvfs(_FILE_SYSTEM)
-        n_free = file_system.f_bavail * file_system.f_frsize
-        if n_free < n_bytes:
-            raise SharedMemoryTooSmall(n_bytes, n_free)
 
 
 @contextmanager
@@ -49,13 +34,39 @@ def create_shared_memory(n_bytes: int) -> Iterator[SharedMemory]:
     """Create shared memory filled with zeros, and remove it when the block is left.
 
     It is also removed when this process is killed: Python's resource tracker is a process of its own and lives longer.
+
+    Raises:
+        SharedMemoryTooSmall: the host has less shared memory free.
     """
     memory = SharedMemory(f"tutti-{os.getpid()}-{token_hex(4)}", create=True, size=n_bytes)
     try:
+        _reserve(memory)
         yield memory
     finally:
         memory.close()
         memory.unlink()
+
+
+def _reserve(memory: SharedMemory) -> None:
+    """Take all pages of the memory from the host now.
+
+    Linux gives out a page when it is first written. If other programs have used up the shared memory by then, the
+    process that writes is killed by a signal (SIGBUS).
+    """
+    path = _FILE_SYSTEM / memory.name
+    if not path.exists():
+        return
+    file = os.open(path, os.O_RDWR)
+    try:
+        os.posix_fallocate(file, 0, memory.size)
+    except OSError as error:
+        # ENOSPC: the file system is full. EFBIG: it could never hold this. ENOMEM: the host's own memory is short.
+        if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.ENOMEM):
+            raise
+        file_system = os.statvfs(_FILE_SYSTEM)
+        raise SharedMemoryTooSmall(memory.size, file_system.f_bavail * file_system.f_frsize) from error
+    finally:
+        os.close(file)
 
 
 def buffer_of(memory: SharedMemory) -> memoryview:

@@ -23,7 +23,7 @@ from cluster.local.messages import make_route
 from cluster.local.restart_policy import RestartPolicy
 from cluster.local.roles import ADMISSION_COUNT_BYTES, EngineRole, GatewayRole, Serve, StartEngine, admission_counts
 from cluster.local.shared_audio import BLOCK_BYTES
-from cluster.local.shared_memory import SharedMemoryTooSmall, check_free_shared_memory, create_shared_memory
+from cluster.local.shared_memory import SharedMemoryTooSmall, create_shared_memory
 
 logger = logging.getLogger(__name__)
 
@@ -231,17 +231,15 @@ class Supervisor:
     @contextmanager
     def _shared_memory(self) -> Iterator[None]:
         """Create the memory that the processes share, and remove it at the end."""
-        n_gateways = len(self._gateways)
-        try:
-            check_free_shared_memory(n_gateways * POOL_BLOCKS * BLOCK_BYTES)
-        except SharedMemoryTooSmall as error:
-            raise SupervisorError(str(error)) from error
         with ExitStack() as stack:
-            self._admission_counts = stack.enter_context(
-                create_shared_memory(math.prod(self._counts_shape) * ADMISSION_COUNT_BYTES)
-            )
-            pools = [create_shared_memory(POOL_BLOCKS * BLOCK_BYTES) for _ in self._gateways]
-            self._pools = tuple(stack.enter_context(pool) for pool in pools)
+            try:
+                self._admission_counts = stack.enter_context(
+                    create_shared_memory(math.prod(self._counts_shape) * ADMISSION_COUNT_BYTES)
+                )
+                pools = [create_shared_memory(POOL_BLOCKS * BLOCK_BYTES) for _ in self._gateways]
+                self._pools = tuple(stack.enter_context(pool) for pool in pools)
+            except SharedMemoryTooSmall as error:
+                raise SupervisorError(str(error)) from error
             yield
 
 

@@ -4,6 +4,7 @@ from collections import deque
 
 from engine.api import EngineEvent
 from engine.decoding.word_timing import Alignment
+from engine.errors import EngineError, EngineFailed
 from engine.scheduling.request import AttemptOutput, Deliver, Item, Request
 
 
@@ -21,14 +22,28 @@ class EventEmitter:
         """The number of finished windows whose last events are not made yet."""
         return len(self._finished)
 
-    @property
-    def finished(self) -> list[Request]:
-        """The requests of the finished windows whose last events are not made yet."""
-        return [request for request, _, _ in self._finished]
+    def forget_finished(self) -> list[Request]:
+        """Drop the finished windows whose last events are not made yet. Returns their requests."""
+        requests = [request for request, _, _ in self._finished]
+        self._finished.clear()
+        return requests
 
     def put(self, request: Request, item: Item) -> None:
-        """Add an item, which the next `flush` or `emit` delivers."""
-        self._items.append((request, item))
+        """Add an item, which the next `flush` or `emit` delivers.
+
+        An event that the request had before a failure is left out. A request whose events differ from those ends.
+        """
+        if isinstance(item, EngineError):
+            self._items.append((request, item))
+            return
+        try:
+            is_new = request.replay.is_new(item)
+        except EngineFailed as contradiction:
+            request.is_cancelled = True
+            self._items.append((request, contradiction))
+            return
+        if is_new:
+            self._items.append((request, item))
 
     def finish(self, request: Request, output: AttemptOutput, alignment: Alignment | None) -> None:
         """Add a window that is decoded. A later `emit` makes its last events."""
@@ -42,8 +57,9 @@ class EventEmitter:
                 *output.held_events,
                 *output.transcript.finish(output.is_truncated, request.n_steps, alignment),
             ]
-            self._items += [(request, event) for event in events]
             self._finished.popleft()
+            for event in events:
+                self.put(request, event)
         self.flush()
 
     def flush(self) -> None:

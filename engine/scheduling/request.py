@@ -8,6 +8,7 @@ from engine.api import SAMPLE_RATE, EngineEvent, Window
 from engine.decoding.temperature_fallback import TemperatureFallback
 from engine.decoding.transcript import TokenTranscript
 from engine.errors import EngineError
+from engine.replay import Replay
 
 Item = EngineEvent | EngineError
 """What the engine answers a request with; an error is terminal."""
@@ -49,8 +50,6 @@ class Request:
     n_steps: int = 0
     """Decode steps taken after prefill, in all attempts."""
     fallback: TemperatureFallback[AttemptOutput] = field(init=False)
-    language: str | None = None
-    """The code of the window's language; `None` until it is known."""
     language_probabilities: dict[str, float] | None = None
     """The probability of every language; `None` unless the language was detected."""
     output: AttemptOutput | None = None
@@ -58,9 +57,32 @@ class Request:
     has_segments_out: bool = False
     """Whether a segment was handed out. Then the window cannot be decoded again."""
 
+    replay: Replay = field(default_factory=Replay)
+    """Leaves out the events that come again when the window is decoded again."""
+
     def __post_init__(self) -> None:
         self.fallback = TemperatureFallback(self.window.options)
-        self.language = self.window.options.language
+
+    def restart(self) -> None:
+        """Note that a step of the engine has failed, and prepare to decode the window from the beginning."""
+        self.replay.restart()
+        self.fallback = TemperatureFallback(self.window.options)
+        self.language_probabilities = None
+        self.output = None
+        self.has_segments_out = False
+
+    @property
+    def n_failures(self) -> int:
+        """How many steps of the engine have failed while it had this window."""
+        return self.replay.n_restarts
+
+    @property
+    def language(self) -> str | None:
+        """The code of the window's language; `None` until it is known."""
+        probabilities = self.language_probabilities
+        if probabilities is None:
+            return self.window.options.language
+        return max(probabilities, key=lambda language: probabilities[language])
 
     @property
     def audio_s(self) -> float:

@@ -60,7 +60,6 @@ class RunningSequences:
             detected = self._runner.detect_languages(list(unknown))
             for request, probabilities in zip(unknown.values(), detected, strict=True):
                 request.language_probabilities = probabilities
-                request.language = max(probabilities, key=lambda language: probabilities[language])
         self._start_attempts(new)
         self._settle()
 
@@ -103,7 +102,10 @@ class RunningSequences:
                 self._stats.cancelled()
 
     def release_all(self) -> None:
-        """Release all slots."""
+        """Drop all work and release all slots."""
+        self._in_flight.clear()
+        self._for_next_attempt.clear()
+        self._to_align.clear()
         for slot in list(self._running):
             self._release(slot)
 

@@ -85,6 +85,12 @@ class StatsRecorder:
             self._totals.tokens_drafted += n_drafted
             self._totals.tokens_accepted += n_accepted
 
+    @property
+    def n_done(self) -> int:
+        """The number of windows that were decoded."""
+        with self._lock:
+            return self._totals.windows_done
+
     def done(self) -> None:
         """Count a window that is decoded."""
         with self._lock:

@@ -6,10 +6,12 @@ the rest; `engine/engine.py` does it from the event loop.
 
 import logging
 import time
+from collections import deque
 from contextlib import suppress
 
 from engine.api import EngineStats, Priority, StartedEvent, SupersededEvent
 from engine.config import EngineConfig
+from engine.errors import EngineFailed
 from engine.runner import Runner
 from engine.scheduling.batcher import BatchLimits, Load
 from engine.scheduling.emitter import EventEmitter
@@ -32,6 +34,18 @@ PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
 FINISHED_PER_STEP = 8
 """The most finished windows whose last events are made before the queue is polled again."""
+MAX_FAILURES_IN_A_ROW = 3
+"""The engine dies when this many steps have failed and no window was decoded in between."""
+MAX_FAILURES_PER_WINDOW = 3
+"""A window fails when this many steps have failed while the engine had it: in all but the first it was alone.
+
+Other windows were decoded in between, or the engine would have died. So the fault is the window's.
+"""
+FAILURE_PAUSE_S = 0.2
+"""The pause after a failed step, in seconds; it grows by this with each further failure in a row.
+
+Memory that was short may be free again then.
+"""
 
 
 class Worker:
@@ -55,6 +69,12 @@ class Worker:
         default_share = MIN_DECODE_SHARES[runner.device.type]
         min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
+        self._suspects: deque[Request] = deque()
+        """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
+        self._n_failures = 0
+        """How many steps have failed in a row."""
+        self._n_done_before = 0
+        """How many windows had been decoded when the last step failed."""
 
     @property
     def is_closing(self) -> bool:
@@ -83,6 +103,10 @@ class Worker:
         """Let `run` return after its current step. Requests that are open then fail."""
         self._queue.close()
 
+    def closed_error(self) -> EngineFailed:
+        """Return the error with which requests fail once the worker is closing."""
+        return self._queue.closed_error()
+
     def snapshot(self) -> EngineStats:
         """Return the engine's counters as they are now."""
         return self.stats.snapshot(
@@ -92,11 +116,14 @@ class Worker:
         )
 
     def run(self) -> None:
-        """Work until closed. If anything fails, every open and every later request fails with it."""
+        """Work until closed, or until steps fail again and again: then every open and every later request fails."""
         failure: Exception | None = None
         try:
             while not self.is_closing:
-                self._step()
+                try:
+                    self._step()
+                except Exception as error:
+                    self._recover(error)
             self._emitter.emit(self._emitter.n_finished)
         except Exception as error:
             logger.exception("the engine has died")
@@ -104,8 +131,61 @@ class Worker:
         finally:
             self._fail_open_requests(failure)
 
+    def _recover(self, failure: Exception) -> None:
+        """Take back all windows in hand after a failed step, so that each is decoded again alone.
+
+        The window that makes steps fail is then the only one that fails.
+
+        Raises:
+            Exception: `failure`, because too many steps have failed in a row.
+        """
+        n_done = self.stats.n_done
+        self._n_failures = 1 if n_done > self._n_done_before else self._n_failures + 1
+        self._n_done_before = n_done
+        if self._n_failures >= MAX_FAILURES_IN_A_ROW:
+            raise failure
+        logger.error("a step of the engine has failed; its windows are decoded again", exc_info=failure)
+        waiting, in_hand = self._suspects, [*self._emitter.forget_finished(), *self._sequences.requests]
+        # All are kept before the release, which may fail too.
+        self._suspects = deque([*waiting, *in_hand])
+        self._sequences.release_all()
+        self._suspects = deque([*waiting, *(request for request in in_hand if self._may_retry(request, failure))])
+        self._emitter.flush()
+        time.sleep(FAILURE_PAUSE_S * self._n_failures)
+
+    def _may_retry(self, request: Request, failure: Exception) -> bool:
+        """Return whether a request that was open in a failed step is decoded again; if not, it is answered."""
+        request.restart()
+        if request.is_cancelled:
+            self.stats.cancelled()
+        elif request.window.priority is Priority.INTERIM:
+            # A newer interim, with more audio, follows soon.
+            self._emitter.put(request, SupersededEvent())
+            self.stats.superseded()
+        elif request.n_failures >= MAX_FAILURES_PER_WINDOW:
+            error = EngineFailed(f"the engine has failed {request.n_failures} times with this window: {failure!r}")
+            error.__cause__ = failure
+            self._emitter.put(request, error)
+        else:
+            return True
+        return False
+
+    @property
+    def _has_suspects(self) -> bool:
+        return bool(self._suspects) or any(request.n_failures for request in self._sequences.requests)
+
+    def _next_suspect(self) -> list[Request]:
+        """Return the next of the suspects, when no other window is in hand."""
+        self._sequences.release_cancelled()
+        while self._suspects and not self._sequences:
+            request = self._suspects.popleft()
+            if not request.is_cancelled:
+                return [request]
+            self.stats.cancelled()
+        return []
+
     def _step(self) -> None:
-        batch = self._next_batch()
+        batch = self._next_suspect() if self._has_suspects else self._next_batch()
         if batch:
             self._encode_and_prefill(batch)
         if self._sequences:
@@ -151,7 +231,7 @@ class Worker:
             encode_s += self._encoder_time.expected_s(batch)
             self._sequences.collect()
             self._emitter.emit(self._emitter.n_finished)
-            batch = self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
+            batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
         self._sequences.release_cancelled()
         self._sequences.prefill(new_slots)
         calls_s = self._encoder_time.record(batches, time.monotonic() - start_s)
@@ -181,7 +261,8 @@ class Worker:
 
     def _fail_open_requests(self, failure: Exception | None) -> None:
         waiting = self._queue.drain(failure)
-        for request in (*self._emitter.finished, *self._sequences.requests, *waiting):
+        in_hand = (*self._emitter.forget_finished(), *self._sequences.requests, *self._suspects)
+        for request in dict.fromkeys((*in_hand, *waiting)):
             if not request.is_cancelled:
                 self._emitter.put(request, self._queue.closed_error())
         self._emitter.flush()

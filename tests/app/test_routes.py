@@ -28,6 +28,22 @@ async def test_ready_while_sessions_are_welcome(serve: Serve) -> None:
     assert (await get(f"{server.http}/readyz")).status_code == 503
 
 
+async def test_a_server_without_engine_is_not_healthy_and_refuses_sessions(serve: Serve) -> None:
+    """An engine that comes back makes it unready; one that is lost makes it unhealthy, so that it is restarted."""
+    transcriber = FakeTranscriber(is_alive=False)
+    server = await serve(transcriber)
+    assert (await get(f"{server.http}/healthz")).status_code == 200
+    with pytest.raises(InvalidStatus) as raised:
+        await connect(server.stream)
+    response = raised.value.response
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert server.metric("tutti_refused_total", reason="no_engine") == 1
+    transcriber.is_lost = True
+    health = await get(f"{server.http}/healthz")
+    assert (health.status_code, health.text) == (503, "the engine has died\n")
+    transcriber.is_alive, transcriber.is_lost = True, False
+
+
 async def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
     server = await serve()
     response = await get(f"{server.http}/metrics")
@@ -47,6 +63,21 @@ async def test_models_lists_the_one_that_is_served(serve: Serve) -> None:
     response = await get(f"{server.http}/v1/models", headers={"Authorization": "Bearer k"})
     (model,) = response.json()["data"]
     assert (model["id"], model["object"], model["languages"]) == ("fake", "model", ["en", "de"])
+
+
+async def test_the_page_learns_of_the_model_without_a_key(serve: Serve) -> None:
+    """As the page itself needs none: the model's name, what it can hear, and its languages."""
+    info = replace(MODEL, languages=("en", "ht", "xx"), understands_people=False)
+    server = await serve(FakeTranscriber(info=info), api_keys="k")
+    assert (await get(f"{server.http}/page/model")).json() == {
+        "name": "fake",
+        "understands_people": False,
+        "languages": [
+            {"code": "en", "name": "English"},
+            {"code": "ht", "name": "Haitian Creole"},
+            {"code": "xx", "name": "Xx"},
+        ],
+    }
 
 
 @pytest.mark.parametrize("path", ["/", "/static/captions.js", "/static/tutti/index.js", "/static/tutti/worklet.js"])

@@ -71,6 +71,8 @@ class FakeRunner:
         """By stage; each pause stops one call."""
         self.faults: dict[str, Exception] = {}
         """By stage: the error that it raises."""
+        self.single_faults: dict[str, Exception] = {}
+        """By stage: the error that its next call raises."""
         self.logprob = -0.5
         """The log-probability of every token."""
         self._script = script
@@ -82,6 +84,10 @@ class FakeRunner:
         pause = Pause()
         self.pauses[stage].append(pause)
         return pause
+
+    def fail_once(self, stage: str, fault: Exception) -> None:
+        """Let the next call of `stage` raise an error, after its pause."""
+        self.single_faults[stage] = fault
 
     def warm_up(self) -> float:
         self._enter("warm_up")
@@ -144,5 +150,7 @@ class FakeRunner:
     def _enter(self, stage: str) -> None:
         if self.pauses[stage]:
             self.pauses[stage].pop(0).hold()
+        if stage in self.single_faults:
+            raise self.single_faults.pop(stage)
         if stage in self.faults:
             raise self.faults[stage]

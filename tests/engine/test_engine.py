@@ -27,6 +27,7 @@ from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
+from engine.scheduling import worker
 from tests.engine.conftest import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
 
@@ -38,6 +39,12 @@ async def patience() -> AsyncIterator[None]:
     """No test of this file hangs."""
     async with asyncio.timeout(PATIENCE_S):
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine does not wait before it repeats a step that failed."""
+    monkeypatch.setattr(worker, "FAILURE_PAUSE_S", 0.0)
 
 
 @pytest.fixture
@@ -302,8 +309,69 @@ async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: py
         with pytest.raises(EngineFailed) as later:
             await collect(engine, window())
         assert later.value.__cause__ is fault
+        assert engine.is_lost
+        assert (await engine.ended()).__cause__ is fault
     assert runner.slots.n_free == 4
-    assert [record.levelno for record in caplog.records if record.name.startswith("engine")] == [logging.ERROR]
+    errors = [record.message for record in caplog.records if record.levelno == logging.ERROR]
+    assert errors[-1] == "the engine has died"
+
+
+@pytest.mark.parametrize("stage", ["encode", "prefill", "step", "collect"])
+async def test_a_step_that_fails_once_is_repeated(runner: FakeRunner, stage: str) -> None:
+    """Memory was short once. Every final gets all its events, each of them once; interims end as superseded."""
+    async with start_engine(runner) as engine:
+        expected = kinds(await collect(engine, window()))
+        runner.fail_once(stage, MemoryError("no memory"))
+        pause = runner.pause(stage)
+        finals = await begin(engine, *(window(f"session {index}") for index in range(2)))
+        await pause.reached()
+        interims = await begin(engine, window("live", Priority.INTERIM))
+        pause.end()
+        assert [kinds(events) for events in await asyncio.gather(*finals)] == [expected] * 2
+        assert kinds((await asyncio.gather(*interims))[0])[-1] in (SupersededEvent, DoneEvent)
+        assert engine.is_alive and not engine.is_lost
+        assert kinds(await collect(engine, window())) == expected
+    assert runner.slots.n_free == 4
+
+
+async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(demo: Checkpoint) -> None:
+    """The window is decoded from its beginning; its reader sees no difference."""
+    tokenizer = demo.tokenizer
+    first = tokenizer.first_timestamp
+    failures = [MemoryError("no memory")]
+
+    def decode(_: Samples) -> Iterator[int]:
+        yield from (first, *tokenizer.encode(" good morning"), first + 25)
+        if failures:
+            raise failures.pop()
+        yield from repeat(tokenizer.eot, 9)
+
+    async with start_engine(FakeRunner(demo, decode)) as engine:
+        events = await collect(engine, window())
+    assert kinds(events) == [StartedEvent, SegmentEvent, DoneEvent] and not failures
+
+
+async def test_only_the_window_that_makes_steps_fail_fails(demo: Checkpoint, script: Any) -> None:
+    """The others were in the same batch; each is decoded again alone."""
+
+    def decode(samples: Samples) -> Iterator[int]:
+        if samples[0] > 0.5:
+            raise ValueError("a window that nothing can decode")
+        return iter(script(samples))
+
+    runner = FakeRunner(demo, decode)
+    async with start_engine(runner) as engine:
+        pause = runner.pause("encode")
+        busy = await begin(engine, window("busy"))
+        await pause.reached()
+        bad = replace(window("bad"), samples=np.full(N_SAMPLES, 0.9, np.float32))
+        others = await begin(engine, window("one"), bad, window("two"))
+        pause.end()
+        results = await asyncio.gather(*busy, *others, return_exceptions=True)
+        assert [isinstance(result, EngineFailed) for result in results] == [False, False, True, False]
+        assert "failed 3 times with this window" in str(results[2])
+        assert isinstance((await collect(engine, window("later")))[-1], DoneEvent)
+    assert runner.slots.n_free == 4
 
 
 async def test_a_failure_to_clean_up_keeps_no_caller_waiting(runner: FakeRunner) -> None:
@@ -439,6 +507,7 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
     assert (info.is_multilingual, info.languages[:3], len(info.languages)) == (True, ("en", "zh", "de"), 100)
     assert info.tasks == ("transcribe", "translate")
     assert (info.n_slots, info.max_encode_batch) == (4, 3)
+    assert info.understands_people
 
 
 @pytest.mark.parametrize(
@@ -456,6 +525,7 @@ async def test_info_names_no_more_than_the_model_was_trained_for(
     runner.checkpoint = replace(runner.checkpoint, name=name)
     async with start_engine(runner) as engine:
         assert (len(engine.info.languages), engine.info.tasks) == (n_languages, tasks)
+        assert engine.info.understands_people == (name != "tutti-demo")
 
 
 async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:

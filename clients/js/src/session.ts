@@ -216,7 +216,7 @@ export class Session implements AsyncIterable<SessionEvent> {
   constructor(server: Server, options: ConnectOptions) {
     this.#server = server;
     this.#options = options;
-    this.#start = options.start ?? {};
+    this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
     const fromS = [this.#start.resume?.from_s ?? 0].flat();
     this.#continuity = new Continuity(fromS);
     this.#audioFromS = Math.min(...fromS);

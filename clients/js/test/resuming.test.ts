@@ -123,6 +123,7 @@ test("a lost session goes on: its audio is sent again from where its text is not
     audio: AUDIO,
     language: "en",
     prompt: "Kowalski",
+    resumes: true,
     resume: { from_s: 1.5 },
   });
   expect(audioOf(socket())).toEqual([...bytes(15, 30)]);

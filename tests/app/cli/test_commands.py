@@ -1,7 +1,6 @@
 """The command line in a process of its own, as a user runs it."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -12,10 +11,9 @@ import httpx
 import pytest
 
 from app.cli.demo import SAMPLE
+from tests.app.cli.child import ENVIRONMENT
 
 AUDIO = Path(__file__).parents[2] / "audio"
-# Without the settings of the test run itself.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 
 
 def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -40,6 +38,12 @@ def test_serve_help_names_every_setting_and_its_variable() -> None:
     assert "--max-sessions" in text and "TUTTI_MAX_SESSIONS" in text
 
 
+def test_help_shows_the_values_of_a_setting_that_has_a_list_of_them() -> None:
+    text = tutti("serve", "--help").stdout
+    for choices in ("[auto|cpu|cuda]", "[agreement|attention]", "[debug|info|warning|error]"):
+        assert choices in text
+
+
 def test_version_is_that_of_the_package() -> None:
     assert tutti("--version").stdout == "tutti, version 0.1.0\n"
 
@@ -58,16 +62,17 @@ def test_models_are_listed() -> None:
         (("serve",), {"TUTTI_PROT": "8000"}, "TUTTI_PROT"),
         (("serve",), {"TUTTI_MAX_SESSIONS": "many"}, "TUTTI_MAX_SESSIONS"),
         (("serve", "--model", "/no/such/folder", "--port", "0"), {}, "/no/such/folder"),
-        (("serve", "--device", "tpu", "--port", "0"), {}, "device: expected"),
+        (("serve", "--device", "tpu", "--port", "0"), {}, "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"), {}, "/no/such/folder"),
-        (("serve", "--device", "tpu", "--port", "0", "--gateways", "1"), {}, "device: expected"),
+        (("serve", "--device", "cpu", "--dtype", "float16", "--port", "0", "--gateways", "1"), {}, "dtype: expected"),
         (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
-        (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "audio_context: expected one of"),
-        (("transcribe", str(SAMPLE)), {"TUTTI_AUDIO_CONTEXT": "short"}, "audio_context: expected one of"),
+        (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),
+        (("transcribe", str(SAMPLE)), {"TUTTI_AUDIO_CONTEXT": "short"}, "TUTTI_AUDIO_CONTEXT"),
         (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav"),
         (("transcribe", __file__), {}, "file: expected audio"),
         (("transcribe", str(SAMPLE), "--language", "xx"), {}, "language: expected"),
         (("demo", "--url", "ws://127.0.0.1:9"), {}, "127.0.0.1:9"),
+        (("demo", "--api-key", "k1"), {}, "--api-key: expected --url with it"),
     ],
 )
 def test_a_mistake_of_the_user_is_explained_in_one_line(

@@ -6,13 +6,14 @@ import sys
 
 import pytest
 
-from app.cli.terminal import print_transcript
+from app.cli.terminal import banner, print_transcript
 from app.files.transcription import TranscriptionOptions
+from app.service.settings import Settings
 from app.session.session import SessionConfig
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.files.test_transcription import BusyTranscriber, conversation
 from tests.app.media.test_file_decoder import encode
-from tests.fakes import LevelDetector, said
+from tests.fakes import MODEL, LevelDetector, said
 
 WORDS, SAMPLES = conversation(4)
 
@@ -73,6 +74,16 @@ async def test_subtitles_are_printed_unchanged(output: str, n_lines: int, capsys
     assert [len(cue.splitlines()) + 1 for cue in (head, *made)] == [n_lines] * (len(made) + 1)
     assert end == ""
     assert " ".join(cue.splitlines()[-1] for cue in (head, *made)) == said(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"), ("192.168.1.5", "192.168.1.5")]
+)
+def test_a_server_shows_an_address_that_can_be_opened(host: str, address: str) -> None:
+    """No browser opens the address that stands for all addresses of a machine."""
+    shown = banner(Settings(host=host, allow_anyone=True), MODEL, 8000)
+    assert f"http://{address}:8000/\n" in shown
+    assert ("listens on every address" in shown) == (host in ("0.0.0.0", "::"))
 
 
 @pytest.mark.parametrize("carries_context", [False, True])

@@ -42,6 +42,7 @@ class DyingTranscriber(FakeTranscriber):
     """Dies of every window."""
 
     async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        self.is_alive = False
         raise EngineFailed("out of order")
         yield
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from engine.api import DoneEvent, SegmentEvent, StartedEvent, Window
+from engine.api import DoneEvent, SegmentEvent, StartedEvent, SupersededEvent, Window
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.decoding.transcript import TokenTranscript, TranscriptInfo
+from engine.errors import EngineFailed
 from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.request import AttemptOutput, Item, Request
 
@@ -50,8 +51,24 @@ def test_finished_windows_are_emitted_up_to_the_limit(demo: Checkpoint, max_wind
         emitter.finish(each, held, None)
     emitter.emit(max_windows)
     n_emitted = min(max_windows, 3)
-    assert emitter.finished == requests[n_emitted:] and emitter.n_finished == 3 - n_emitted
+    assert emitter.n_finished == 3 - n_emitted
     kinds = [StartedEvent, SegmentEvent, DoneEvent]
     assert [(each, type(item)) for each, item in delivered] == [
         (each, kind) for each in requests[:n_emitted] for kind in kinds
     ]
+    assert emitter.forget_finished() == requests[n_emitted:] and emitter.n_finished == 0
+
+
+def test_events_that_come_again_are_left_out() -> None:
+    """The window was decoded from the beginning after a failure. Other events than before end it with an error."""
+    delivered: list[tuple[Request, Item]] = []
+    emitter, one = EventEmitter(delivered.extend), request()
+    emitter.put(one, STARTED)
+    one.restart()
+    emitter.put(one, STARTED)
+    emitter.flush()
+    assert delivered == [(one, STARTED)]
+    one.restart()
+    emitter.put(one, SupersededEvent())
+    emitter.flush()
+    assert isinstance(delivered[-1][1], EngineFailed) and one.is_cancelled

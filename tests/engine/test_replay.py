@@ -1,10 +1,10 @@
-"""Events that another engine repeats after a crash."""
+"""Events that come again after a failure."""
 
 import pytest
 
-from cluster.local.replay import Replay
 from engine.api import EngineEvent, Segment, SegmentEvent, StartedEvent
 from engine.errors import EngineFailed
+from engine.replay import Replay
 
 
 def segment(text: str) -> SegmentEvent:

@@ -1,7 +1,8 @@
-"""Recognises the events of a window that another engine repeats after a crash.
+"""Recognises the events of a window that come again when it is decoded again after a failure.
 
-Decoding is deterministic. After a crash the window goes to the next engine, which decodes it from the beginning and
-sends the same events again. The session must receive each event once, and text that it has received must not change.
+Decoding is deterministic. After a failure the window is decoded from the beginning, by the same engine or by the next
+one, and gives the same events again. The session must receive each event once, and text that it has received must not
+change.
 """
 
 from collections.abc import Hashable
@@ -11,17 +12,20 @@ from engine.errors import EngineFailed
 
 
 class Replay:
-    """The events of one window that the session has received, and how many of them the present engine has repeated."""
+    """The events of one window that the session has received, and how many of them the present decoding repeated."""
 
-    __slots__ = ("_delivered", "_n_repeated")
+    __slots__ = ("_delivered", "_n_repeated", "n_restarts")
 
     def __init__(self) -> None:
+        self.n_restarts = 0
+        """How often the window has been decoded again."""
         self._delivered: list[Hashable] = []
         """The replay key of each event that the session has received."""
         self._n_repeated = 0
 
     def restart(self) -> None:
-        """Expect the events from the first one on: another engine decodes the window."""
+        """Expect the events from the first one on: the window is decoded again."""
+        self.n_restarts += 1
         self._n_repeated = 0
 
     def is_new(self, event: EngineEvent) -> bool:
@@ -34,7 +38,7 @@ class Replay:
         if is_new:
             self._delivered.append(_replay_key(event))
         elif self._delivered[self._n_repeated] != _replay_key(event):
-            raise EngineFailed("the engine has died, and the next one decodes this window differently")
+            raise EngineFailed("the engine has failed, and the window is decoded differently after that")
         self._n_repeated += 1
         return is_new
 
