@@ -46,6 +46,11 @@ const STABLE_MS = 10_000;
 const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
 /** Errors of the server that come before such a close. */
 const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "draining", "overloaded"];
+/**
+ * The server's error after a long time without a message. Everything is final then, and the session goes on when there is
+ * something to send: browsers freeze pages that are hidden, which cannot send `keepalive` then.
+ */
+const IDLE = "idle";
 const BYTES_PER_SAMPLE: Readonly<Record<Encoding, number>> = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
 
 /** The options of `connect`. */
@@ -201,6 +206,8 @@ export class Session implements AsyncIterable<SessionEvent> {
   #started: StartedEvent | undefined;
   /** When this connection got `started`; Infinity before. */
   #startedAtMs = Infinity;
+  /** The session has no connection until there is something to send. */
+  #idleError: TuttiError | undefined;
   /** The error that ended the session; undefined while it runs, and after it has ended as it should. */
   #error: TuttiError | undefined;
   #nextFlushId = 0;
@@ -417,6 +424,12 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   /** Sends what may be sent now: audio and flushes in their order, then `stop`. */
   #sendWaiting(): void {
+    if (this.#idleError !== undefined) {
+      const error = this.#idleError;
+      this.#idleError = undefined;
+      this.#retry(error);
+      return;
+    }
     const connection = this.#connection;
     while (connection?.isOpen === true) {
       const item = this.#outgoing.next(this.#allowedBytes());
@@ -473,18 +486,27 @@ export class Session implements AsyncIterable<SessionEvent> {
       this.#end(error);
       return;
     }
+    this.#pace = undefined;
+    this.#isStopSent = false;
+    this.#outgoing.detach();
     if (performance.now() - this.#startedAtMs >= STABLE_MS) {
       this.#backoff.reset();
     }
     this.#startedAtMs = Infinity;
+    if (end.kind === "failed" && end.event.code === IDLE) {
+      this.#idleError = error;
+    } else {
+      this.#retry(error);
+    }
+  }
+
+  /** Plans the next attempt to connect. */
+  #retry(error: TuttiError): void {
     const next = this.#backoff.next(performance.now());
     if (next === undefined) {
       this.#end(error);
       return;
     }
-    this.#pace = undefined;
-    this.#isStopSent = false;
-    this.#outgoing.detach();
     this.#deliver({
       type: "reconnecting",
       attempt: next.attempt,
@@ -504,7 +526,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       case "closed":
         return RESUMABLE_CLOSE_CODES.includes(end.code);
       case "failed":
-        return RESUMABLE_ERRORS.includes(end.event.code);
+        return end.event.code === IDLE || RESUMABLE_ERRORS.includes(end.event.code);
       case "late":
         return true;
       case "invalid":

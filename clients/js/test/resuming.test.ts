@@ -268,7 +268,7 @@ describe("which ends are resumed", () => {
     expect(await end).toMatchObject({ code: "connection_lost", closeCode: code });
   });
 
-  test.each(["too_fast", "idle", "slow_reader", "bad_start"])("error %s is not", async (code) => {
+  test.each(["too_fast", "slow_reader", "bad_start"])("error %s is not", async (code) => {
     const { end } = readAll(await open());
     socket().deliver({ type: "error", code, message: "…", fatal: true });
     expect(await end).toMatchObject({ name: "SessionError", code });
@@ -292,6 +292,23 @@ describe("which ends are resumed", () => {
     expect(await end).toMatchObject({ code: "unauthorized" });
     expect(fetched.mock.calls[0]).toMatchObject(["http://tutti/v1/models", { headers: { authorization: "Bearer k" } }]);
   });
+});
+
+test.each([
+  ["audio", (session: Session) => session.send(bytes(2, 1)), [2]],
+  ["a flush", (session: Session) => session.flush("a"), []],
+  ["stop", (session: Session) => session.stop(), []],
+])("a session that ended because nothing came goes on with %s", async (_, act, sent) => {
+  const session = await open();
+  session.send(bytes(0, 2));
+  socket().deliver(ended(0, 0, "", 0.2), { type: "error", code: "idle", message: "…", fatal: true });
+  await vi.advanceTimersByTimeAsync(3_600_000);
+  expect([sockets.length, session.isOpen]).toEqual([1, true]);
+  act(session);
+  await reconnect();
+  expect(socket().sentText[0]).toMatchObject({ resume: { from_s: 0.2 } });
+  expect([audioOf(socket()), typesOf(socket()).length]).toEqual([sent, sent.length === 0 ? 2 : 1]);
+  session.close();
 });
 
 test("waits between attempts are drawn from a time that doubles, up to a limit, until the time is over", async () => {
