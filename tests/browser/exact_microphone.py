@@ -28,6 +28,7 @@ SCRIPT = """
       }
     };
 """
+"""Runs before the page."""
 WATCH = """
     globalThis.changes = [];
     const shown = new Map();
