@@ -33,7 +33,7 @@ from benchmarks.faults.campaign import (
     undisturbed_files,
 )
 from benchmarks.faults.differences import KINDS, TimedWord, differences
-from benchmarks.faults.faults import CUTS, NETWORK_FAULTS, PROCESS_FAULTS
+from benchmarks.faults.faults import NETWORK_FAULTS, PROCESS_FAULTS
 from benchmarks.faults.service import disturbed_service
 from benchmarks.faults.sessions import write_wav
 from benchmarks.options import (
@@ -200,8 +200,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     others = [name for name in faults if name not in NETWORK_FAULTS and name not in PROCESS_FAULTS]
     names = [*NETWORK_FAULTS, *PROCESS_FAULTS, *others]
     happened = Table(
-        f"{result['n_cuts']} lost connections ({', '.join(sorted(CUTS))}) and "
-        f"{result['n_process_faults']} process faults",
+        f"Faults: {result['n_cuts']} lost connections and {result['n_process_faults']} of processes",
         ("fault", "times"),
         [(name, str(faults[name])) for name in names if faults.get(name)],
     )

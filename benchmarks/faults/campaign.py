@@ -13,7 +13,7 @@ from random import Random
 from benchmarks.faults.differences import Difference, TimedWord, differences
 from benchmarks.faults.faults import CUTS, NETWORK_FAULTS, PROCESS_FAULTS
 from benchmarks.faults.service import DisturbedService
-from benchmarks.faults.sessions import SessionLog, stream, upload
+from benchmarks.faults.sessions import RETRY_S, SessionLog, stream, upload
 from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
 from benchmarks.recordings import Recording
 
@@ -135,6 +135,8 @@ async def disturb(service: DisturbedService, plan: Plan, on_progress: Callable[[
         while not enough.is_set():
             name, path = next(files)
             log.uploads.append(await upload(service.url, name, path, language=plan.language))
+            if log.uploads[-1].failure:
+                await asyncio.sleep(RETRY_S)
 
     async with AsyncExitStack() as stack:
         proxies = [await stack.enter_async_context(faulty_proxy(service.url)) for _ in range(plan.n_sessions)]

@@ -21,11 +21,19 @@ SESSION_GRACE_S = 300.0
 """A session that takes this many seconds longer than its audio has failed."""
 
 
+RETRY_S = 1.0
+"""Seconds from a session or an upload that was refused to the next try."""
+OPEN_LATER = (tutti.Overloaded, tutti.Unreachable, tutti.TimedOut, tutti.ConnectionLost)
+"""Why a session was not opened: the service is full, or does not run at the moment."""
+
+
 @dataclass(slots=True, kw_only=True)
 class SessionLog:
     """What one session received."""
 
     recording: str
+    is_open: bool = False
+    """Whether the service has accepted it."""
     started_at: float = 0.0
     """When its first audio was sent, by `time.monotonic`."""
     ended_at: float = 0.0
@@ -72,34 +80,48 @@ class _Shown:
 
 
 async def stream(url: str, recording: Recording, *, speed: float, language: str | None) -> SessionLog:
-    """Stream a recording at `speed` times the pace of speech. A failure is logged, not raised."""
-    log = SessionLog(recording=recording.name, started_at=time.monotonic())
+    """Stream a recording at `speed` times the pace of speech. A failure is logged, not raised.
+
+    A session that cannot be opened is tried again: a service that is full or restarts has taken none of its audio.
+    """
+    while True:
+        log = SessionLog(recording=recording.name, started_at=time.monotonic())
+        try:
+            await _stream(log, url, recording, speed, language)
+        except tutti.TuttiError as error:
+            if not log.is_open and isinstance(error, OPEN_LATER):
+                await asyncio.sleep(RETRY_S)
+                continue
+            log.failure = describe_error(error)
+        except (TimeoutError, OSError) as error:
+            log.failure = describe_error(error)
+        log.ended_at = time.monotonic()
+        return log
+
+
+async def _stream(log: SessionLog, url: str, recording: Recording, speed: float, language: str | None) -> None:
     shown = _Shown()
-    try:
-        async with (
-            asyncio.timeout(recording.audio_s / min(speed, 1.0) + SESSION_GRACE_S),
-            aclosing(_chunks(recording)) as chunks,
-            tutti.connect(url, language=language, proxy=None, resume_timeout_s=RESUME_TIMEOUT_S) as session,
-            aclosing(tutti.paced(chunks, PCM_16K, tutti.Pace(speed, session.started.limits.max_ahead_s))) as audio,
-            aclosing(session.stream(audio)) as events,
-        ):
-            log.started_at = time.monotonic()
-            async for event in events:
-                if not shown.is_kept(event):
-                    log.changed_stable.append(getattr(event, "end_s", 0.0))
-                match event:
-                    case tutti.Utterance():
-                        log.words += timed_words(event.text, event.start_s, event.end_s)
-                        log.utterances.append(event.utterance)
-                    case tutti.Resumed():
-                        log.n_resumed += 1
-                        log.gaps += [event.gap] if event.gap else []
-                    case _:
-                        pass
-    except (tutti.TuttiError, TimeoutError, OSError) as error:
-        log.failure = describe_error(error)
-    log.ended_at = time.monotonic()
-    return log
+    async with (
+        asyncio.timeout(recording.audio_s / min(speed, 1.0) + SESSION_GRACE_S),
+        aclosing(_chunks(recording)) as chunks,
+        tutti.connect(url, language=language, proxy=None, resume_timeout_s=RESUME_TIMEOUT_S) as session,
+        aclosing(tutti.paced(chunks, PCM_16K, tutti.Pace(speed, session.started.limits.max_ahead_s))) as audio,
+        aclosing(session.stream(audio)) as events,
+    ):
+        log.started_at = time.monotonic()
+        log.is_open = True
+        async for event in events:
+            if not shown.is_kept(event):
+                log.changed_stable.append(getattr(event, "end_s", 0.0))
+            match event:
+                case tutti.Utterance():
+                    log.words += timed_words(event.text, event.start_s, event.end_s)
+                    log.utterances.append(event.utterance)
+                case tutti.Resumed():
+                    log.n_resumed += 1
+                    log.gaps += [event.gap] if event.gap else []
+                case _:
+                    pass
 
 
 async def upload(url: str, name: str, path: Path, *, language: str | None) -> SessionLog:
