@@ -20,7 +20,7 @@ from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.version import VERSION
 from engine import api
 from engine.config import EngineConfig
-from engine.process_environment import limit_openmp_spinning
+from engine.process_environment import prepare_environment
 
 ENGINE_SETTINGS = (
     "model",
@@ -273,6 +273,6 @@ def _settings(values: dict[str, Any]) -> Settings:
 
 def main() -> None:
     """Run the command line."""
-    limit_openmp_spinning()
+    prepare_environment()
     with explaining_output_errors():
         cli(prog_name="tutti")

@@ -28,6 +28,7 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
 from engine.scheduling import worker
+from engine.scheduling import worker
 from tests.engine.conftest import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
 
@@ -642,3 +643,16 @@ async def test_sampling_that_cannot_be_done_is_refused(runner: FakeRunner, sampl
     async with start_engine(runner) as engine:
         with pytest.raises(InvalidWindow, match=f"{field}: expected"):
             await collect(engine, window(sampling=sampling))
+
+
+async def test_memory_is_given_back_after_each_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When no window has come for a while; a window that comes at that moment is decoded."""
+    monkeypatch.setattr(worker, "IDLE_S", 0.0)
+    async with start_engine(runner) as engine:
+        for _ in range(2):
+            pause = runner.pause("return_free_memory")
+            await collect(engine, window())
+            await pause.reached()
+            late = asyncio.ensure_future(collect(engine, window()))
+            pause.end()
+            assert kinds(await late)[-1] is DoneEvent
