@@ -44,19 +44,25 @@ STOP_SLACK_S = 15.0
 
 Open requests and the webhook need it.
 """
+OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
+"""Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
 
 
 def set_up_logging(settings: Settings) -> None:
-    """Log to the error stream. With gateways, each line has the name of its process."""
+    """Log to the error stream: our own lines from the level of the settings on, others from warnings on.
+
+    With gateways, each line has the name of its process.
+    """
     process = " %(processName)s" if settings.gateways else ""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(
-        level=settings.log_level.upper(),
+        # Other libraries log a line for every request or connection.
+        level=max(level, logging.WARNING),
         format=f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # These libraries log a line for every request or connection.
-    for library in ("httpx", "httpcore", "uvicorn"):
-        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for package in OWN_PACKAGES:
+        logging.getLogger(package).setLevel(level)
 
 
 def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":

@@ -4,13 +4,12 @@ import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from app.errors import SettingsError
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
-from engine.config import AudioContext, Device, Dtype, EncoderDtype, Kernels
 
 if TYPE_CHECKING:
     from app.session.session import SessionConfig
@@ -46,7 +45,10 @@ POSITIVE = (
 
 
 def _setting(default: object, meaning: str, choices: Iterable[str] = ()) -> Any:
-    """A field with the sentence that `--help` and the operator's page show, and its values if they can be listed."""
+    """A field with the sentence that `--help` and the operator's page show, and its values if it is one of a few words.
+
+    The engine lists the values of its own settings: `EngineConfig`.
+    """
     return field(default=default, metadata={"help": meaning, "choices": tuple(choices)})
 
 
@@ -70,28 +72,25 @@ class Settings:
     model: str = _setting(
         "tutti-demo",
         "A name from `tutti models`, a folder with a Whisper checkpoint in the Hugging Face layout, or a name on the "
-        "Hugging Face hub.",
+        "Hugging Face hub, owner/name or owner/name@revision.",
     )
-    device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.", get_args(Device))
-    dtype: str = _setting("auto", "Number format of the model. auto: the best one for the device.", get_args(Dtype))
+    device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.")
+    dtype: str = _setting("auto", "Number format of the model. auto: the best one for the device.")
     encoder_dtype: str = _setting(
         "auto",
         "Number format of the encoder's matrix products. fp8: 8 bits, faster and less exact, on GPUs that support it. "
         "auto: the same as dtype.",
-        get_args(EncoderDtype),
     )
     audio_context: str = _setting(
         "auto",
         "How much of each 30 s window is encoded. full: all of it. auto: only the part with audio, if the checkpoint "
         "was trained for that. interims: only the part with audio for interims, with any checkpoint; all of it for "
         "finals.",
-        get_args(AudioContext),
     )
     kernels: str = _setting(
         "auto",
         "Which kernels run the model. torch: PyTorch's. triton: our own, on NVIDIA GPUs in 16 bits. flashinfer: our "
         "own, with FlashInfer's attention. auto: the fastest.",
-        get_args(Kernels),
     )
     threads: int = _setting(0, "CPU threads of the engine. 0: one per core. Set it to leave cores for other programs.")
     slots: int = _setting(

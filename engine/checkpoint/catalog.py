@@ -95,5 +95,5 @@ KNOWN_MODELS = (
 
 
 def known_model(name: str) -> KnownModel | None:
-    """The known checkpoint with this name; `None` if there is none."""
-    return next((model for model in KNOWN_MODELS if model.name == name), None)
+    """The known checkpoint with this name, at any revision; `None` if there is none."""
+    return next((model for model in KNOWN_MODELS if model.name == name.partition("@")[0]), None)

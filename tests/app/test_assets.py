@@ -30,10 +30,10 @@ SENTENCES = [
 CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
 
 
-@pytest.fixture(params=[1, 2])
-async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
-    """The embedded model. The number of threads changes the order of its sums, and with it their last digits."""
-    async with Engine.start(EngineConfig(n_threads=request.param)) as engine:
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    """The embedded model. Two threads would wait for each other on a busy machine."""
+    async with Engine.start(EngineConfig(n_threads=1)) as engine:
         yield engine
 
 
@@ -68,18 +68,23 @@ def sentences(received: list[events.Event]) -> list[str]:
     return [event.text.strip() for event in received if isinstance(event, events.Segment)]
 
 
-async def test_every_word_of_the_recording_is_heard(engine: Engine) -> None:
-    """Live with interims, in the chunks of `tutti demo`, and as a file of `tutti transcribe`; punctuation too."""
-    samples = await read_sample()
-    pcm = (samples * 32767).astype("<i2")
+@pytest.mark.parametrize("gain", [1.0, 0.8])
+async def test_every_word_is_heard_live(engine: Engine, gain: float) -> None:
+    """With interims, in the chunks of `tutti demo`; punctuation too, and as well when the recording is less loud."""
+    pcm = (await read_sample() * gain * 32767).astype("<i2")
     chunks = [pcm[at : at + CHUNK_SAMPLES].tobytes() for at in range(0, len(pcm), CHUNK_SAMPLES)]
-    live = await listen(engine, chunks, commands.Start(language="en"))
-    assert sentences(live) == SENTENCES
-    assert sum(isinstance(event, events.Interim) for event in live) > 30
+    received = await listen(engine, chunks, commands.Start(language="en"))
+    assert sentences(received) == SENTENCES
+    assert sum(isinstance(event, events.Interim) for event in received) > 30
+
+
+async def test_every_word_is_heard_in_a_file(engine: Engine) -> None:
+    """As `tutti transcribe` decodes it."""
+    samples = await read_sample()
 
     async def audio() -> AsyncIterator[Samples]:
         yield samples
 
-    of_file: list[events.Event] = []
-    await transcribe(engine, audio(), of_file.append, session_id="file", config=SessionConfig())
-    assert sentences(of_file) == SENTENCES
+    received: list[events.Event] = []
+    await transcribe(engine, audio(), received.append, session_id="file", config=SessionConfig())
+    assert sentences(received) == SENTENCES

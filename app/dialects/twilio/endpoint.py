@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.delivery.call_subscribers import ActiveCall
-from app.delivery.webhook import Delivery
 from app.dialects.json_text import read_object, write_object
 from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio, shown_key
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
@@ -17,6 +17,9 @@ from app.live.accept import serve_session
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
 from app.session import events
+
+if TYPE_CHECKING:
+    from app.delivery.webhook import Delivery
 
 logger = logging.getLogger(__name__)
 

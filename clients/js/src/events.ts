@@ -190,6 +190,26 @@ export type ServerEvent =
   | StoppedEvent
   | UnknownEvent;
 
+/** The connection is lost, and the session tries to resume. The client makes this event, before each attempt. */
+export interface ReconnectingEvent {
+  readonly type: "reconnecting";
+  /** The number of the attempt, from 1. */
+  readonly attempt: number;
+  /** Why the last connection, or the last attempt, ended; for people. */
+  readonly reason: string;
+  readonly retry_in_s: number;
+}
+
+/** The session goes on with another connection. The client makes this event. */
+export interface ResumedEvent {
+  readonly type: "resumed";
+  /** Audio, `[from_s, until_s]`, that is lost because more of it came than is kept; null if all of it is sent again. */
+  readonly gap: readonly [number, number] | null;
+}
+
+/** What the loop over a session delivers. */
+export type SessionEvent = ServerEvent | ReconnectingEvent | ResumedEvent;
+
 /**
  * Checks a parsed JSON value and returns it as an event. Unknown fields are left out.
  *

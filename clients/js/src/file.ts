@@ -3,17 +3,16 @@
  * server decodes the file, so every format that the server knows will do.
  */
 
+import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
 import type { SegmentEvent, StartOptions, StoppedEvent, UtteranceEvent } from "./events.js";
 import { type Answer, upload } from "./http.js";
-import { STREAM_PATH, streamUrl } from "./session.js";
+import { httpUrl, streamUrl } from "./session.js";
 
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;
-/** The WebSocket close code of a connection that broke. */
-const CLOSE_ABNORMAL = 1006;
 
 /** The bytes of an encoded file, or in Node the path of one. */
 export type FileSource = Blob | ArrayBuffer | ArrayBufferView<ArrayBuffer> | string | URL;
@@ -58,7 +57,7 @@ export async function* transcribeFile(
   options: FileOptions = {},
 ): AsyncGenerator<FileEvent, void, undefined> {
   checkOptions(options);
-  const target = fileUrl(url, PATHS[options.task ?? "transcribe"]);
+  const target = httpUrl(streamUrl(url), PATHS[options.task ?? "transcribe"]);
   const file = await openFile(source);
   const progress = new Progress(file.size, options.onProgress);
   const limit = new SilenceLimit(options.timeoutMs ?? TIMEOUT_MS, options.signal);
@@ -104,16 +103,6 @@ function checkOptions(options: FileOptions): void {
   if (options.task !== undefined && !(options.task in PATHS)) {
     throw new UsageError("bad_option", `task: expected transcribe or translate, got ${JSON.stringify(options.task)}`);
   }
-}
-
-/** The address for files of the server whose address for streams is `url`. */
-export function fileUrl(url: string | URL, path: string): string {
-  const target = new URL(streamUrl(url));
-  if (!target.pathname.endsWith(STREAM_PATH)) {
-    throw new UsageError("bad_url", `url: expected no path, or one that ends in ${STREAM_PATH}, got ${target.pathname}`);
-  }
-  const protocol = target.protocol === "wss:" ? "https" : "http";
-  return `${protocol}://${target.host}${target.pathname.slice(0, -STREAM_PATH.length)}${path}${target.search}`;
 }
 
 /** What this module uses of Node. It is not imported, because bundlers for browsers would look for it. */

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.errors import MediaError
-from app.media.file_decoder import decode_file, decode_frames, duration_s
+from app.media.file_decoder import FileInfo, decode_file, decode_frames, probe
 from tests.app.dialects.openai.test_files_endpoint import wav
 
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
@@ -197,8 +197,45 @@ async def test_a_client_that_leaves_takes_the_error_of_its_file_along(caplog: py
     assert caplog.records == []
 
 
-def test_duration_is_the_one_that_the_file_states() -> None:
+def film(container: str, codec: str, audio_s: int, picture_s: int) -> bytes:
+    """A film with a black picture and a silent sound of these lengths."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as output:
+        picture, sound = output.add_stream("mpeg4", rate=1), output.add_stream(codec, rate=16_000)
+        assert isinstance(picture, av.VideoStream) and isinstance(sound, av.AudioStream)
+        picture.width, picture.height = 64, 64
+        sound.codec_context.layout = "mono"
+        for second in range(picture_s):
+            image = av.VideoFrame.from_ndarray(np.zeros((96, 64), np.uint8), "yuv420p")
+            image.pts = second
+            output.mux(picture.encode(image))
+        output.mux(picture.encode())
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 16_000 * audio_s), np.float32), "flt", "mono")
+        frame.sample_rate = 16_000
+        resampler = av.AudioResampler(sound.codec_context.format, "mono", 16_000, sound.codec_context.frame_size)
+        for each in [*resampler.resample(frame), *resampler.resample(None), None]:
+            output.mux(sound.encode(each))
+    return file.getvalue()
+
+
+def test_a_probe_gives_the_length_that_the_file_states() -> None:
     file = io.BytesIO(wav(TONE))
-    assert duration_s(file) == pytest.approx(25.0)
+    assert probe(file) == FileInfo(channels=1, duration_s=25.0, audio_s=25.0)
     assert file.tell() == 0
-    assert duration_s(io.BytesIO(b"hello")) is None
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "audio_s"),
+    [("mp4", "aac", 5.0), ("matroska", "aac", 5.0), ("mov", "pcm_s16le", 5.0), ("mpegts", "aac", None)],
+)
+def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audio_s: float | None) -> None:
+    """The length of the sound is known where the container states one for it."""
+    info = probe(io.BytesIO(film(container, codec, audio_s=5, picture_s=30)))
+    assert info.duration_s == pytest.approx(30.0, abs=0.1)
+    assert info.audio_s == (None if audio_s is None else pytest.approx(audio_s, abs=0.2))
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"hello", "that FFmpeg decodes"), (b"", "that FFmpeg decodes")])
+def test_a_probe_refuses_what_is_no_audio(content: bytes, message: str) -> None:
+    with pytest.raises(MediaError, match=message):
+        probe(io.BytesIO(content))
