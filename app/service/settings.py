@@ -137,12 +137,12 @@ class Settings:
         "are not counted.",
     )
     max_strangers: int = _setting(
-        512,
+        2048,
         "The most connections that are not admitted yet, as they have shown no request or no key. For one more, the "
         "one that has waited longest is closed.",
     )
     max_strangers_per_address: int = _setting(
-        128,
+        1024,
         "The most such connections from one address; of IPv6, one /64 network. Those of trusted_proxies count in all "
         "only.",
     )
