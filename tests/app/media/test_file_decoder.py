@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from app.errors import MediaError
-from app.media.file_decoder import decode_file, decode_frames, duration_s
+from app.media import file_decoder
+from app.media.file_decoder import PIECE_SAMPLES, decode_file, decode_frames, decode_pieces, duration_s
+from app.media.file_decoder import n_channels as count_channels
 from tests.app.dialects.openai.test_files_endpoint import wav
 
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
@@ -165,6 +167,70 @@ async def test_leaving_early_waits_for_the_thread() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+def header(sample_rate: int, n_channels: int, codec: int = 1, n_bytes: int = 6400) -> bytes:
+    """A WAV file of 16 bits with zeros, whose header states these numbers."""
+    n_group = 2 * n_channels
+    form = struct.pack("<HHIIHH", codec, n_channels, sample_rate, sample_rate * n_group & 0xFFFFFFFF, n_group, 16)
+    chunks = b"WAVEfmt " + struct.pack("<I", 16) + form + b"data" + struct.pack("<I", n_bytes) + bytes(n_bytes)
+    return b"RIFF" + struct.pack("<I", len(chunks)) + chunks
+
+
+@pytest.mark.parametrize("sample_rate", [1, 3999, 384_001, 1_073_757_824])
+def test_a_rate_that_no_recording_has_is_refused(sample_rate: int) -> None:
+    """A resampler for it would take gigabytes, or make hours of a few bytes."""
+    content = header(sample_rate, 1)
+    with pytest.raises(MediaError, match=f"expected a sample rate from 4000 to 384000 Hz, got {sample_rate}"):
+        list(decode_pieces(io.BytesIO(content), None))
+
+
+def test_a_recording_without_channels_is_refused() -> None:
+    with pytest.raises(MediaError, match="expected 1 to 32 channels, got 0"):
+        count_channels(io.BytesIO(header(16_000, 0)))
+    with pytest.raises(MediaError, match="expected audio"):
+        list(decode_pieces(io.BytesIO(header(16_000, 0)), None))
+
+
+@pytest.mark.parametrize("n_channels", [33, 57, 204])
+def test_channels_that_no_recording_has_are_refused(n_channels: int) -> None:
+    content = header(16_000, n_channels)
+    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels):
+        with pytest.raises(MediaError, match=f"expected 1 to 32 channels, got {n_channels}"):
+            decode_with(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("n_channels", range(1, 33))
+def test_any_number_of_channels_is_mixed_or_kept(n_channels: int) -> None:
+    """Also one for which FFmpeg knows no places of loudspeakers."""
+    content = header(16_000, n_channels, n_bytes=2 * n_channels * 1600)
+    assert count_channels(io.BytesIO(content)) == n_channels
+    assert sum(map(len, decode_pieces(io.BytesIO(content), None))) == 1600
+    assert sum(map(len, decode_pieces(io.BytesIO(content), n_channels))) == 1600 * n_channels
+
+
+def test_a_codec_that_is_unknown_is_refused() -> None:
+    content = header(16_000, 2, codec=0x9999)
+    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels):
+        with pytest.raises(MediaError, match="its codec is unknown"):
+            decode_with(io.BytesIO(content))
+
+
+def test_more_audio_than_a_day_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once where the file states its length, and else where the audio is too long."""
+    monkeypatch.setattr(file_decoder, "MAX_FILE_H", 15 / 3600)
+    with pytest.raises(MediaError, match=r"of audio, got 0\.0"):
+        next(decode_pieces(io.BytesIO(encode("flac", "flac", 22_050)), None))
+    pieces = decode_pieces(io.BytesIO(wav(TONE)), None)
+    assert len(next(pieces)) == PIECE_SAMPLES
+    with pytest.raises(MediaError, match="of audio, got more"):
+        list(pieces)
+
+
+def test_a_piece_of_many_channels_is_not_larger() -> None:
+    """The session works on one piece at a time, and nothing else runs meanwhile."""
+    content = header(16_000, 32, n_bytes=2 * 32 * 16_000)
+    assert max(map(len, decode_pieces(io.BytesIO(content), 32))) <= PIECE_SAMPLES + 32 * 1024
 
 
 def test_duration_is_the_one_that_the_file_states() -> None:
