@@ -23,7 +23,7 @@ RUN case ",$EXTRAS," in *,cuda,*) \
 # Dependencies before the code, so that an edit does not fetch them again. The package metadata names a README.
 COPY clients/python clients/python
 COPY pyproject.toml LICENSE ./
-RUN mkdir app cluster engine && touch README.md && pip install ./clients/python ".${EXTRAS:+[$EXTRAS]}"
+RUN mkdir app cluster engine && touch README.md && pip install ".${EXTRAS:+[$EXTRAS]}"
 
 COPY app app
 COPY cluster cluster

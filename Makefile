@@ -4,6 +4,8 @@
 PYTHON ?= python3
 # The package index chooses a wheel without CUDA where it has one; set TORCH to another requirement to choose yourself.
 TORCH ?= torch==2.13.0
+# An index for PyTorch alone, such as https://download.pytorch.org/whl/cpu for builds without CUDA.
+TORCH_INDEX ?=
 # The versions that CI tests; /dev/null for the newest that pyproject.toml allows.
 CONSTRAINTS ?= constraints.txt
 # WhisperLive's client, for tests, in a folder of its own: without its server's requirements.
@@ -24,7 +26,7 @@ setup: $(STAMP) ## Create .venv with everything that development needs.
 $(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"tutti needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
-	$(INSTALL) '$(TORCH)'
+	$(INSTALL) $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)') '$(TORCH)'
 	$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]'
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
 	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import app.cli.commands, engine.engine'

@@ -1,6 +1,15 @@
-"""`python -m app` runs the command line `tutti`."""
+"""`python -m app` and the script `tutti` run the command line."""
 
-from app.cli.commands import main
+from app.cli.interrupts import exit_at_interrupt
+
+
+def main() -> None:
+    """Run the command line. Ctrl-C is handled before its imports, which take a moment."""
+    exit_at_interrupt()
+    from app.cli.commands import main as run_commands
+
+    run_commands()
+
 
 if __name__ == "__main__":
     main()

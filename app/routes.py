@@ -4,7 +4,7 @@ from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
@@ -17,15 +17,14 @@ from app.dialects.openai.models_endpoint import list_models, retrieve_model
 from app.dialects.twilio.endpoint import CallEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
 from app.errors import RETRY_AFTER_S, RequestError
+from app.languages import NAMES
 from app.service import metrics
 from app.service.http_errors import error_response
 from app.service.service import Service
 
 STATIC = Path(__file__).parent / "static"
 PAGE_HEADERS = {
-    "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'",
     "permissions-policy": "microphone=(self)",
-    "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
 
@@ -35,6 +34,7 @@ def routes() -> list[BaseRoute]:
     call = CallEndpoint(write_event=messages).serve
     return [
         Route("/", page),
+        Route("/page/model", page_model),
         WebSocketRoute("/", whisperlive),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
         WebSocketRoute("/v1/stream", native.stream),
@@ -60,6 +60,16 @@ def routes() -> list[BaseRoute]:
 async def page(request: Request) -> Response:
     """The demo page."""
     return FileResponse(STATIC / "index.html", headers=PAGE_HEADERS)
+
+
+async def page_model(request: Request) -> Response:
+    """What the page shows of the model before a session. It needs no key, as the page itself needs none."""
+    service: Service = request.app.state.service
+    model = service.transcriber.info
+    # A checkpoint may know a language that Whisper does not.
+    languages = [{"code": code, "name": NAMES.get(code, code).title()} for code in model.languages]
+    description = {"name": model.name, "understands_people": model.understands_people, "languages": languages}
+    return JSONResponse(description, headers=PAGE_HEADERS)
 
 
 async def healthz(request: Request) -> Response:

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SAMPLE_RATE = 16_000
 """Samples of audio per second."""
@@ -104,7 +105,7 @@ class DecodeOptions:
 class Window:
     """Audio given to the engine once: mono float32 in [-1, 1] at 16 kHz, 1 to `WINDOW_SAMPLES` samples."""
 
-    samples: NDArray[np.float32]
+    samples: "NDArray[np.float32]"
     session: str
     """The windows of one session share one place in the turns that sessions take."""
     channel: int = 0
@@ -243,6 +244,8 @@ class ModelInfo:
     """Sequences that can be decoded at the same time."""
     max_encode_batch: int
     """The most windows in one encoder call."""
+    understands_people: bool = True
+    """False for a model that was trained on speech synthesisers only: people must be able to see why it fails them."""
 
 
 @dataclass(frozen=True, slots=True)

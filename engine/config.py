@@ -19,7 +19,10 @@ class EngineConfig:
     """
 
     model: str = "tutti-demo"
-    """The embedded `tutti-demo`, a folder, or a name on the Hugging Face hub such as `openai/whisper-small`."""
+    """The embedded `tutti-demo`, a folder, or a name on the Hugging Face hub.
+
+    Such as `openai/whisper-small`, or with a branch, tag or commit `openai/whisper-small@main`.
+    """
     device: Device = "auto"
     """The device on which the model runs; `auto` is CUDA if there is any, else the CPU."""
     dtype: Dtype = "auto"

@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.delivery.webhook import DRAIN_TIMEOUT_S
+from app.edge.protocols import MAX_HEAD_BYTES
 from app.main import SHUTDOWN_TIMEOUT_S
 from app.routes import routes
 from app.service.metrics import Metrics
@@ -310,6 +311,11 @@ def test_the_proxy_does_not_buffer() -> None:
         assert value.endswith("h") and int(value[:-1]) * 3600 > Settings().idle_timeout_s
     (size,) = directives("client_max_body_size")
     assert size.endswith("m") and int(size[:-1]) << 20 > Settings().max_upload_mb * 1_000_000
+
+
+def test_the_proxy_accepts_heads_that_the_service_accepts() -> None:
+    """URLs with many keyterms are long."""
+    assert directives("large_client_header_buffers") == [f"4 {MAX_HEAD_BYTES // 1024}k"]
 
 
 def test_the_proxy_shows_no_metrics() -> None:

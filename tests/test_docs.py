@@ -1,6 +1,7 @@
 """The documentation holds together: links and anchors exist, examples compile, commands are there."""
 
 import ast
+import importlib
 import importlib.util
 import re
 import tomllib
@@ -97,6 +98,9 @@ def test_python_examples_compile(path: Path) -> None:
     for language, code in FENCE.findall(path.read_text()):
         if language == "python":
             for node in ast.walk(ast.parse(code)):
+                if isinstance(node, ast.Import):
+                    for alias in node.names:
+                        importlib.import_module(alias.name)
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tutti":
                     assert hasattr(tutti, node.attr), node.attr
 

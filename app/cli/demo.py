@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 import tutti
-from app.cli.terminal import clock, segment_line
 from app.errors import SessionError
+from app.files.formats import clock, segment_line
 from app.media.file_decoder import decode_file
 from engine.api import SAMPLE_RATE
 
@@ -56,7 +56,7 @@ class _Latency:
         return self._sent_at[min(int(audio_s * 1000) // CHUNK_MS, len(self._sent_at) - 1)]
 
 
-async def run_demo(console: Console, url: str, file: IO[bytes], name: str) -> None:
+async def run_demo(console: Console, url: str, file: IO[bytes], name: str, api_key: str | None = None) -> None:
     """Stream the recording, show its captions, and print a line of figures at the end.
 
     Args:
@@ -64,6 +64,7 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str) -> No
         url: the address of the server.
         file: the recording, in any format that FFmpeg decodes.
         name: what the recording is called.
+        api_key: the key that the server asks for, if it asks for one.
 
     Raises:
         MediaError: the recording cannot be decoded.
@@ -72,7 +73,7 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str) -> No
     latency, captions = _Latency(), tutti.Transcript()
     console.print(f"\nStreaming {name} at the pace of speech:\n")
     try:
-        async with tutti.connect(url, sample_rate=SAMPLE_RATE, language="en") as session:
+        async with tutti.connect(url, sample_rate=SAMPLE_RATE, language="en", api_key=api_key) as session:
             with Live(console=console, transient=True, refresh_per_second=12) as live:
                 async with asyncio.TaskGroup() as tasks:
                     sender = tasks.create_task(_send(session, file, latency))
@@ -84,10 +85,10 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str) -> No
                                 live.console.print(segment_line(event.start_s, event.end_s, event.text), markup=False)
                             case tutti.Stopped():
                                 stopped = event
-                        live.update(_caption_line(captions))
+                        live.update(caption_line(captions))
                     sender.cancel()
-    except tutti.TuttiError as error:
-        raise SessionError("demo", str(error)) from error
+    except* tutti.TuttiError as group:
+        raise SessionError("demo", str(group.exceptions[0])) from group
     console.print(
         f"\n{stopped.audio_s:.1f} s of audio, {stopped.words} words · first text {_median(latency.first_text_s)} after "
         f"speech began · final text {_median(latency.final_s)} after it ended (medians)"
@@ -111,12 +112,14 @@ async def _send(session: tutti.Session, file: IO[bytes], latency: _Latency) -> N
     await session.stop()
 
 
-def _caption_line(captions: tutti.Transcript) -> Text:
+def caption_line(captions: tutti.Transcript) -> Text:
     """The open captions: stable text in bold, text that may change dimmed."""
     line = Text(overflow="fold")
     for caption in captions.open_captions():
         if caption.stable or caption.tail:
-            line.append(f"{clock(caption.start_s)} …         ", "dim")
+            # The text begins in the column in which the text of its final line will begin.
+            times = segment_line(caption.start_s, caption.start_s, "")
+            line.append(f"{clock(caption.start_s)} …".ljust(len(times)), "dim")
             line.append(caption.stable.lstrip() if not caption.final else caption.stable, "bold")
             line.append(caption.tail, "dim italic")
     return line

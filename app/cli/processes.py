@@ -4,36 +4,36 @@ The only module that names the concrete engine.
 """
 
 import asyncio
+import gc
 import logging
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
-import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 
+from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
-from app.errors import MediaError, SessionError, SettingsError
+from app.errors import SettingsError
 from app.main import Server, bind, bind_each, build_app
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from app.service.tls import load_tls
 from cluster.local.roles import GatewaySlot
-from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
+from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
 from engine.config import EngineConfig
-from engine.errors import EngineError, EngineFailed
+from engine.errors import EngineFailed
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -43,34 +43,25 @@ STOP_SLACK_S = 15.0
 
 Open requests and the webhook need it.
 """
-EXIT_CODE_OF_SIGNAL = 128
-"""A process that a signal ended exits with this plus the number of the signal."""
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run one command to its end. An error that the user can fix becomes one line and exit code 1."""
-    try:
-        uvloop.run(work)
-    except* (SettingsError, EngineError, MediaError, SessionError, SupervisorError) as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise click.ClickException(str(error)) from None
-    except* KeyboardInterrupt:
-        sys.exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
+OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
+"""Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
 
 
 def set_up_logging(settings: Settings) -> None:
-    """Log to the error stream. With gateways, each line has the name of its process."""
+    """Log to the error stream: our own lines from the level of the settings on, others from warnings on.
+
+    With gateways, each line has the name of its process.
+    """
     process = " %(processName)s" if settings.gateways else ""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(
-        level=settings.log_level.upper(),
+        # Other libraries log a line for every request or connection.
+        level=max(level, logging.WARNING),
         format=f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # These libraries log a line for every request or connection.
-    for library in ("httpx", "httpcore", "uvicorn"):
-        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for package in OWN_PACKAGES:
+        logging.getLogger(package).setLevel(level)
 
 
 def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
@@ -81,9 +72,29 @@ def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
     """
     config = _engine_config(settings)
     # Imported here because torch takes seconds, which `--help` and a wrong flag do not need.
-    from engine.engine import Engine
+    with _without_collection():
+        from engine.engine import Engine
 
     return Engine.start(config)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Do not search for garbage meanwhile: imports make many objects that stay. It saves a fifth of torch's import."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class _PartOfCommand(Server):
+    """A server beside other work of one command, which decides what a signal does."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone. Called by uvicorn."""
+        yield
 
 
 async def serve(settings: Settings) -> None:
@@ -103,7 +114,7 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
             engine = await stack.enter_async_context(start_engine(settings))
         port = listener.getsockname()[1]
         out.print(banner(settings, engine.info, port))
-        server = Server(build_app(settings, engine), settings)
+        server = _PartOfCommand(build_app(settings, engine), settings)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(_serve_with(server, engine, listener))
         try:
@@ -116,9 +127,9 @@ async def _serve_one_process(settings: Settings) -> None:
     tls = load_tls(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
-            port = listener.getsockname()[1]
-            console().print(banner(settings, engine.info, port))
-            await _serve_with(Server(build_app(settings, engine), settings, tls), engine, listener)
+            ready = banner(settings, engine.info, listener.getsockname()[1])
+            server = Server(build_app(settings, engine), settings, tls, lambda: console().print(ready))
+            await _serve_with(server, engine, listener)
 
 
 async def _serve_with(server: Server, engine: "Engine", listener: socket) -> None:

@@ -5,6 +5,7 @@ Limits of size and time apply while a body arrives, and work stops when its clie
 
 import asyncio
 import errno
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
@@ -75,6 +76,7 @@ class Upload:
         self._settings = settings
         self._n_received = 0
         self._is_received = False
+        self._started = time.monotonic()
 
     async def form(self) -> FormData:
         """Receive a multipart form and spool its file to disk. The caller closes the form.
@@ -148,16 +150,25 @@ class Upload:
 
     async def _receive(self) -> Message:
         idle_s = self._settings.idle_timeout_s
+        spare_s = self._spare_s()
         try:
-            async with asyncio.timeout(idle_s):
+            async with asyncio.timeout(min(idle_s, spare_s)):
                 message = await self._request.receive()
         except TimeoutError:
-            # `discard` need not wait for a client that has stopped sending.
+            # `discard` need not wait for a client that sends no more, or hardly anything.
             self._is_received = True
+            if spare_s < idle_s:
+                expected = f"at least {self._settings.min_upload_kb_per_s:g} kB/s"
+                raise RequestError(408, f"body: expected {expected}, it came more slowly", code="slow_upload") from None
             raise RequestError(408, f"body: nothing came for {idle_s:g} s", code="idle") from None
         self._count(message)
         self._check_size(self._n_received)
         return message
+
+    def _spare_s(self) -> float:
+        """For how long nothing need come, in seconds, until the upload is too slow as a whole."""
+        earned_s = self._n_received / (self._settings.min_upload_kb_per_s * 1000)
+        return max(self._settings.idle_timeout_s + earned_s - (time.monotonic() - self._started), 0.0)
 
     def _count(self, message: Message) -> None:
         self._n_received += len(message.get("body", b""))

@@ -1,12 +1,15 @@
 """Decodes audio files of any container and codec to 16 kHz samples, in pieces, by PyAV (FFmpeg)."""
 
 import asyncio
+import re
 import wave
 from collections.abc import AsyncGenerator, Generator, Iterator
+from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 import av
 import numpy as np
+from av.stream import Disposition
 
 from app.errors import MediaError
 from app.media.pcm import Samples
@@ -29,6 +32,7 @@ FFmpeg's default waits until it can estimate the bit rate, and delayed a live WA
 """
 PROBE_US = 100_000
 """How much audio of a stream FFmpeg analyses to find its parameters, in microseconds; for the same reason."""
+_NO_AUDIO = "file: expected audio, got a container without an audio stream"
 # Tags may be in any encoding, and the service does not use them. PyAV up to version 18 decodes them by itself.
 _IGNORING_TAGS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) > 18 else {"metadata_errors": "ignore"}
 
@@ -70,33 +74,59 @@ async def decode_file(file: IO[bytes], channels: int | None = None) -> AsyncGene
         pieces.close()
 
 
-def duration_s(file: IO[bytes]) -> float | None:
-    """The length that the file states, in seconds; `None` if it states none or cannot be read.
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """What a file states about its first audio stream, before anything is decoded."""
 
-    Leaves the file at its beginning.
+    channels: int
+    duration_s: float | None
+    """The length of the whole file in seconds, its pictures included; `None` if it states none."""
+    audio_s: float | None
+    """The length of the audio in seconds; `None` if the file states none, or only one that may be of its pictures."""
+
+
+def probe(file: IO[bytes]) -> FileInfo:
+    """Read what the file states. Leaves the file, which must be seekable, at its beginning.
+
+    Raises:
+        MediaError: FFmpeg does not know the format, or the file has no audio stream, or one that is not decoded here.
     """
     try:
         with _open(file) as container:
-            return container.duration / av.time_base if container.duration else None
-    except av.FFmpegError:
-        return None
+            stream = _audio_stream(container)
+            duration_s = container.duration / av.time_base if container.duration else None
+            return FileInfo(stream.codec_context.channels, duration_s, _audio_s(container, stream))
+    except av.FFmpegError as error:
+        raise MediaError(_not_decoded(_reason(error))) from error
     finally:
         file.seek(0)
 
 
-def n_channels(file: IO[bytes]) -> int:
-    """The number of channels of the file's first audio stream. Leaves the file at its beginning.
+def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> float | None:
+    if tag := re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)", audio.metadata.get("DURATION", "")):
+        hours, minutes, seconds = tag.groups()
+        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    if not (audio.duration and audio.time_base):
+        return None
+    lengths_s = [
+        float(stream.duration * stream.time_base)
+        for stream in container.streams
+        if stream.duration and stream.time_base and not stream.disposition & Disposition.attached_pic
+    ]
+    # FFmpeg gives the length of the file to streams that state none.
+    is_own = len(lengths_s) == 1 or max(lengths_s) - min(lengths_s) > 1 / av.time_base
+    return float(audio.duration * audio.time_base) if is_own else None
 
-    Raises:
-        MediaError: the file holds no audio that can be decoded.
+
+def n_channels(file: IO[bytes]) -> int:
+    """The number of channels of the file's first audio frame; some headers do not state it. Raises like `decode_file`.
+
+    Leaves the file, which must be seekable, at its beginning.
     """
     try:
-        with _open(file) as container:
-            context = _audio_stream(container).codec_context
-            _check_format(context.sample_rate, context.channels)
-            return int(context.channels)
-    except av.FFmpegError as error:
-        raise _no_audio(error.strerror or str(error)) from error
+        frame = next(_frames(file))
+        _check_format(frame.sample_rate, frame.layout.nb_channels)
+        return frame.layout.nb_channels
     finally:
         file.seek(0)
 
@@ -212,24 +242,24 @@ def _frames(file: Source) -> Generator[av.AudioFrame, None, None]:
                 try:
                     frames = packet.decode()
                 except av.InvalidDataError as error:
-                    damage = error.strerror or str(error)
+                    damage = _reason(error)
                     continue
                 n_frames += len(frames)
                 yield from frames
     except av.FFmpegError as error:
-        damage = error.strerror or str(error)
+        damage = _reason(error)
     if not n_frames:
-        raise _no_audio(damage or "it holds none")
+        raise MediaError(_not_decoded(damage or "it holds none"))
 
 
 def _audio_stream(container: av.container.InputContainer) -> av.AudioStream:
     """The first audio stream of a container, whose header names a format that is decoded here."""
     if not container.streams.audio:
-        raise MediaError("file: expected audio, got a container without an audio stream")
+        raise MediaError(_NO_AUDIO)
     stream = container.streams.audio[0]
     # FFmpeg has no decoder for a codec that it does not know, and PyAV then no context.
     if stream.codec_context is None:
-        raise _no_audio("its codec is unknown")
+        raise MediaError(_not_decoded("its codec is unknown"))
     # Some headers name neither; every frame does.
     _check_format(stream.codec_context.sample_rate or MIN_RATE, stream.codec_context.channels or 1)
     hours = (container.duration or 0) / av.time_base / 3600
@@ -245,5 +275,9 @@ def _check_format(sample_rate: int, n_channels: int) -> None:
         raise MediaError(f"file: expected 1 to {MAX_CHANNELS} channels, got {n_channels}")
 
 
-def _no_audio(reason: str) -> MediaError:
-    return MediaError(f"file: expected audio in a format that FFmpeg decodes ({reason})")
+def _reason(error: av.FFmpegError) -> str:
+    return error.strerror or str(error)
+
+
+def _not_decoded(reason: str) -> str:
+    return f"file: expected audio in a format that FFmpeg decodes ({reason})"

@@ -18,8 +18,14 @@ import {
 const MAX_UTTERANCE_S = 30;
 /** How long the server may take to finish after Stop. */
 const STOP_TIMEOUT_MS = 15_000;
+/** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
+const KEEPALIVE_MS = 15_000;
+/** The states of the microphone in which not even silence comes from it. */
+const AUDIO_STOPS = ["suspended", "interrupted", "disconnected"];
 /** How long the request that finds out why a connection was refused may take. */
 const PROBE_TIMEOUT_MS = 5_000;
+/** The language that is chosen at first, if the model knows it. */
+const FIRST_LANGUAGE = "en";
 /** How long the button shows that the transcript was copied. */
 const COPIED_SHOWN_MS = 2_000;
 /** A longer delay than this, in seconds, is shown in another colour. */
@@ -37,6 +43,8 @@ const page = {
   status: element("status"),
   level: element("level"),
   transcript: element("transcript"),
+  model: element("model"),
+  noPeople: element("no-people"),
   empty: element("empty"),
   finals: element("finals"),
   live: element("live"),
@@ -66,7 +74,29 @@ const STATES = {
 };
 const RUNNING = ["asking", "connecting", "live", "finishing"];
 
+/** What is shown while the session runs and no sound comes from the microphone, for each such state of it. */
+const MICROPHONE_TROUBLES = {
+  muted: {
+    status: "Microphone muted",
+    message: "The microphone is muted by a switch, by the system or by another program.",
+  },
+  suspended: {
+    status: "Microphone paused",
+    message: "The browser has paused the microphone. Tap or click anywhere on this page to continue.",
+  },
+  interrupted: {
+    status: "Microphone in use",
+    message: "The system uses the microphone for something else, such as a phone call. The captions continue after it.",
+  },
+  disconnected: {
+    status: "No microphone",
+    message: "The microphone is gone. Plug it in again, or another one, and the captions continue.",
+  },
+};
+
 let state = "idle";
+/** One of MICROPHONE_TROUBLES while there is one. */
+let trouble;
 /** The present run: `cancel` ends it at once, `finish` ends it when all text is final. */
 let run;
 /** Seconds of audio so far. A new session begins at this time, so that times never run backwards. */
@@ -140,6 +170,44 @@ const sizes = new ResizeObserver(follow);
 sizes.observe(page.transcript);
 sizes.observe(page.transcript.firstElementChild);
 
+// The model of the server
+
+void showModel();
+
+/** Shows which model listens and what it can hear, and offers its languages. */
+async function showModel() {
+  let model;
+  try {
+    const response = await fetch("/page/model", { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
+    if (!response.ok) {
+      throw new Error(`GET /page/model was answered with status ${response.status}`);
+    }
+    model = await response.json();
+  } catch (error) {
+    page.model.textContent = "The model is not known";
+    console.warn("The page cannot show the model and its languages:", error);
+    return;
+  }
+  page.model.textContent = `${model.name} · ${hearing(model)}`;
+  page.model.title = page.model.textContent;
+  page.noPeople.hidden = model.understands_people;
+  const options = model.languages.map(({ code, name }) => new Option(name, code));
+  options.sort((a, b) => a.label.localeCompare(b.label));
+  if (options.length > 1) {
+    options.unshift(new Option("Detect", ""));
+  }
+  page.language.replaceChildren(...options);
+  page.language.value = model.languages.some(({ code }) => code === FIRST_LANGUAGE) ? FIRST_LANGUAGE : options[0].value;
+}
+
+/** What a model can hear, in a few words. */
+function hearing({ understands_people: understandsPeople, languages }) {
+  if (!understandsPeople) {
+    return "synthetic voices only, hardly people";
+  }
+  return languages.length === 1 ? `${languages[0].name} only` : `${languages.length} languages`;
+}
+
 // One run: microphone, session, captions
 
 async function start() {
@@ -147,12 +215,12 @@ async function start() {
   const { signal } = controller;
   let microphone;
   let session;
-  let awake;
+  let waiting;
   run = { cancel: () => controller.abort(), finish: () => {} };
   hideMessage();
   try {
     show("asking");
-    microphone = await openMicrophone({ signal });
+    microphone = await openMicrophone({ signal, keepScreenOn: true });
     // Audio from before the session is open is kept and sent later. Opening takes at most the timeout of the client.
     const early = [];
     const startS = clockS;
@@ -177,14 +245,22 @@ async function start() {
       page.elapsed.textContent = clock(clockS);
       page.level.style.transform = `scaleX(${level(samples)})`;
     };
-    microphone.start(sendAudio, (error) => {
+    const onLost = (error) => {
       showMessage(sentence(error));
       if (session === undefined) {
         run.cancel();
       } else {
         run.finish();
       }
-    });
+    };
+    const onState = (microphoneState) => {
+      clearInterval(waiting);
+      showTrouble(MICROPHONE_TROUBLES[microphoneState]);
+      if (AUDIO_STOPS.includes(microphoneState)) {
+        waiting = waitForAudio(() => session);
+      }
+    };
+    microphone.start(sendAudio, onLost, onState);
     show("connecting");
     session = await connect(location.origin, {
       signal,
@@ -201,7 +277,6 @@ async function start() {
     run.finish = () => finish(microphone, session);
     early.forEach(sendAudio);
     show("live");
-    awake = keepAwake();
     await showEvents(session);
     show("done");
   } catch (error) {
@@ -215,7 +290,8 @@ async function start() {
   } finally {
     microphone?.stop();
     session?.close();
-    void awake?.then((lock) => lock?.release());
+    clearInterval(waiting);
+    showTrouble(undefined);
     keepOpenLines();
     showTimes(undefined);
     page.level.style.transform = "scaleX(0)";
@@ -249,14 +325,18 @@ async function showEvents(session) {
   }
 }
 
-/** Keeps the screen on during the captions, if the browser can. */
-async function keepAwake() {
-  try {
-    return await navigator.wakeLock?.request("screen");
-  } catch (error) {
-    console.info("The screen may turn off:", error);
-    return undefined;
+/** While no audio comes: makes what was spoken final, and keeps the session open. Returns the timer, for its end. */
+function waitForAudio(currentSession) {
+  const session = currentSession();
+  if (session?.isOpen) {
+    session.flush();
   }
+  return setInterval(() => {
+    const open = currentSession();
+    if (open?.isOpen) {
+      open.keepalive();
+    }
+  }, KEEPALIVE_MS);
 }
 
 /** The loudness of a chunk, from 0 to 1 on a logarithmic scale. */
@@ -360,16 +440,32 @@ async function copy(text) {
 
 function show(next) {
   state = next;
-  const { status, button } = STATES[next];
+  const { button } = STATES[next];
   const isRunning = RUNNING.includes(next);
   document.body.dataset.state = next;
-  page.status.textContent = status;
+  showStatus();
   page.toggleLabel.textContent = button;
   // `disabled` would take the keyboard focus away from the button.
   page.toggle.setAttribute("aria-disabled", String(next === "finishing"));
   page.language.disabled = isRunning;
   page.keyForm.querySelector("button").disabled = isRunning;
   showContents();
+}
+
+function showStatus() {
+  page.status.textContent = (state === "live" ? trouble?.status : undefined) ?? STATES[state].status;
+  document.body.toggleAttribute("data-trouble", state === "live" && trouble !== undefined);
+}
+
+/** Shows a trouble, or that there is none any more. */
+function showTrouble(next) {
+  if (next !== undefined) {
+    showMessage(next.message);
+  } else if (trouble !== undefined && page.message.textContent === trouble.message) {
+    page.message.hidden = true;
+  }
+  trouble = next;
+  showStatus();
 }
 
 function showContents() {
@@ -398,7 +494,7 @@ function noteScrolling() {
 }
 
 function follow() {
-  if (isFollowing) {
+  if (isFollowing && page.empty.hidden) {
     page.transcript.scrollTop = page.transcript.scrollHeight;
     scrolledPx = page.transcript.scrollTop;
   }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from cluster.local.control_messages import ControlMessage, Ready, StartReport
@@ -35,7 +36,14 @@ class ChildProcess:
         self._pipe, child_end = _SPAWN.Pipe()
         # A daemon: Python kills it when the supervisor ends because of an error in its own code.
         self._process = _SPAWN.Process(target=run_process, args=(child_end, folder, work), name=name, daemon=True)
-        self._process.start()
+        # It would stop blocking the signal when the first process starts it.
+        resource_tracker.ensure_running()
+        # The process inherits that Ctrl-C waits, until it has a process group of its own.
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         child_end.close()
         asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._receive)
 

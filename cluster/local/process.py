@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -80,6 +81,7 @@ def run_process(connection: Connection, folder: Path, work: Work) -> NoReturn:
     """
     # A process group of its own: Ctrl-C in the terminal reaches only the supervisor, which ends the others in order.
     os.setpgid(0, 0)
+    _drop_waiting_interrupts()
     status = 0
     try:
         uvloop.run(work(ControlPipe(connection, folder)))
@@ -87,6 +89,13 @@ def run_process(connection: Connection, folder: Path, work: Work) -> NoReturn:
         logger.exception("%s has died", multiprocessing.current_process().name)
         status = EXIT_FAILED
     exit_now(status)
+
+
+def _drop_waiting_interrupts() -> None:
+    """Drop a Ctrl-C that came before the process had its own group, and stop blocking the signal."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    signal.signal(signal.SIGINT, handler)
 
 
 def exit_now(status: int) -> NoReturn:

@@ -20,6 +20,8 @@ class KnownModel:
     """Whether the model was trained on English only, although its vocabulary names other languages."""
     can_translate: bool = True
     """Whether the model was trained to translate. Its vocabulary has a token for it in any case."""
+    understands_people: bool = True
+    """Whether the model was trained on people's speech, and not on synthetic voices only."""
 
 
 KNOWN_MODELS = (
@@ -29,6 +31,7 @@ KNOWN_MODELS = (
         about="Comes with tutti, to try it out: for synthetic English voices only, not for people.",
         is_english=True,
         can_translate=False,
+        understands_people=False,
     ),
     KnownModel(
         name="openai/whisper-tiny",
@@ -92,5 +95,5 @@ KNOWN_MODELS = (
 
 
 def known_model(name: str) -> KnownModel | None:
-    """The known checkpoint with this name; `None` if there is none."""
-    return next((model for model in KNOWN_MODELS if model.name == name), None)
+    """The known checkpoint with this name, at any revision; `None` if there is none."""
+    return next((model for model in KNOWN_MODELS if model.name == name.partition("@")[0]), None)

@@ -4,20 +4,18 @@ It reads the files that transformers writes. All token ids come from the checkpo
 checkpoints do not list is derived from their tokenizer.
 """
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from engine.checkpoint.catalog import EMBEDDED_MODEL
+from engine.checkpoint.hub import HubName, fetch
+from engine.checkpoint.layout import describe_other_format, read_json
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.errors import CheckpointError
 
 EMBEDDED_FOLDER = Path(__file__).parents[1] / "assets" / EMBEDDED_MODEL
 """The folder of the checkpoint that the package contains."""
-
-_HUB_FILES = ("*.json", "merges.txt")
-"""Files to download besides the weights. Many repositories hold the weights in several formats, and one is enough."""
 
 OPENAI_MULTILINGUAL_VOCAB_SIZE = 51_865
 """The smallest vocabulary of OpenAI's multilingual checkpoints.
@@ -95,19 +93,21 @@ def read_checkpoint(name: str) -> Checkpoint:
     """Find a checkpoint and read its configuration.
 
     Args:
-        name: the embedded model, a folder, or a model on the Hugging Face hub. From the hub it is downloaded if it is
-            not in the local cache.
+        name: the embedded model, a folder, or a model on the Hugging Face hub, `owner/name` or `owner/name@revision`.
+            From the hub it is downloaded if it is not in the local cache.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, or a file is missing or unusable.
     """
     folder = find_checkpoint(name)
+    if other := describe_other_format({file.name for file in folder.iterdir()}):
+        raise CheckpointError(f"{folder}: expected a Whisper checkpoint in the Hugging Face layout, got {other}")
+    config = read_json(folder / "config.json")
+    model = _model_config(config, folder)
     tokenizer = Tokenizer.from_folder(folder)
-    config = _read_json(folder / "config.json")
     defaults_file = folder / "generation_config.json"
     # Before generation_config.json existed, config.json held the decoding defaults.
-    defaults = _read_json(defaults_file) if defaults_file.exists() else config
-    model = _model_config(config, folder)
+    defaults = read_json(defaults_file) if defaults_file.exists() else config
     if tokenizer.first_timestamp >= model.vocab_size:
         raise CheckpointError(
             f"{folder}: tokenizer and config.json disagree: expected vocab_size above {tokenizer.first_timestamp}, "
@@ -124,7 +124,7 @@ def read_checkpoint(name: str) -> Checkpoint:
 
 
 def find_checkpoint(name: str) -> Path:
-    """Find the folder of a checkpoint, downloading it if it is on the hub only.
+    """Find the folder of a checkpoint, fetching it if it is on the hub only.
 
     Args:
         name: as in `read_checkpoint`.
@@ -137,49 +137,32 @@ def find_checkpoint(name: str) -> Path:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
-    if folder.is_absolute() or name.count("/") != 1 or name.startswith((".", "~")):
-        raise CheckpointError(
-            f"{name}: no such folder; expected {EMBEDDED_MODEL}, a folder, or a hub name like openai/whisper-small"
-        )
-    return _download(name)
+    expected = f"{EMBEDDED_MODEL}, a folder, or a hub name like openai/whisper-small or openai/whisper-small@main"
+    if folder.is_file():
+        raise CheckpointError(f"{name}: expected {expected}, got {describe_other_format([folder.name]) or 'a file'}")
+    hub_name = HubName.parse(name)
+    if hub_name is None:
+        raise CheckpointError(f"{name}: no such folder; expected {expected}")
+    return fetch(hub_name, _check_configuration)
 
 
-def _download(name: str) -> Path:
-    # Imported here because the import is slow, and only names on the hub need it.
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, "model*.safetensors"]))
-        if not any(folder.glob("model*.safetensors")):
-            folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
-    except RepositoryNotFoundError as error:
-        raise CheckpointError(
-            f"{name}: expected a folder or a model on the hub, found neither; a model that needs a login looks the same"
-        ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(
-            f"{name}: expected it in the local cache or on the hub, but it is not in the cache and the hub cannot be "
-            f"reached; download it on a machine with a network and give its folder, or use {EMBEDDED_MODEL}"
-        ) from error
-    return folder
+def is_hub_name(name: str) -> bool:
+    """Whether this is the name of a model on the hub, which may have to be fetched."""
+    return name != EMBEDDED_MODEL and not Path(name).expanduser().exists() and HubName.parse(name) is not None
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{file}: missing; the folder of a Whisper checkpoint needs it") from error
-    except ValueError as error:
-        raise CheckpointError(f"{file}: expected JSON, got: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file}: expected a JSON object, got {type(content).__name__}")
-    return content
+def _check_configuration(folder: Path) -> None:
+    """Refuse a model that cannot be loaded, before its weights are fetched."""
+    _model_config(read_json(folder / "config.json"), folder)
+    Tokenizer.from_folder(folder)
 
 
 def _model_config(config: dict[str, Any], folder: Path) -> ModelConfig:
     if config.get("model_type") != "whisper":
-        raise CheckpointError(f"{folder}: expected model_type whisper, got {config.get('model_type')!r}")
+        raise CheckpointError(
+            f"{folder}: expected model_type whisper in config.json, got {config.get('model_type')!r}; only Whisper "
+            "models can be loaded"
+        )
     if config.get("activation_function", "gelu") != "gelu":
         raise CheckpointError(f"{folder}: expected activation_function gelu, got {config['activation_function']!r}")
     names = {field.name: field.name for field in fields(ModelConfig)} | {"n_mels": "num_mel_bins"}
@@ -195,7 +178,7 @@ def _check_features(folder: Path, model: ModelConfig) -> None:
     file = folder / "preprocessor_config.json"
     if not file.exists():
         return
-    preprocessor = _read_json(file)
+    preprocessor = read_json(file)
     expected = {"feature_size": model.n_mels, "sampling_rate": 16_000, "n_fft": 400, "hop_length": 160}
     for key, value in expected.items():
         if preprocessor.get(key, value) != value:

@@ -51,6 +51,8 @@ class Tokenizer:
     def from_folder(cls, folder: Path) -> "Tokenizer":
         """Read `tokenizer.json`, or build the same from `vocab.json`, `merges.txt` and `added_tokens.json`.
 
+        `tokenizer_config.json` may list the added tokens instead.
+
         Raises:
             CheckpointError: files are missing or cannot be read, or a token that Whisper needs is missing.
         """
@@ -181,15 +183,17 @@ class CharacterDecoder:
 
 def _build(folder: Path) -> Backend:
     """Build the tokenizer of a checkpoint that is older than `tokenizer.json`."""
-    vocab, merges, added = (folder / name for name in ("vocab.json", "merges.txt", "added_tokens.json"))
-    absent = [file.name for file in (vocab, merges, added) if not file.exists()]
-    if absent:
+    vocab, merges = folder / "vocab.json", folder / "merges.txt"
+    ids = _added_tokens(folder)
+    is_there = {vocab.name: vocab.exists(), merges.name: merges.exists(), "added_tokens.json": bool(ids)}
+    if not all(is_there.values()):
+        absent = ", ".join(name for name, exists in is_there.items() if not exists)
         raise CheckpointError(
-            f"expected tokenizer.json, or vocab.json, merges.txt and added_tokens.json; missing: {', '.join(absent)}"
+            f"expected tokenizer.json, or vocab.json, merges.txt and added_tokens.json; missing: {absent}; copy them "
+            "from the model that this one was trained from"
         )
     backend = Backend(BPE.from_file(str(vocab), str(merges)))
     backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    ids: dict[str, int] = json.loads(added.read_text(encoding="utf-8"))
     names = sorted(ids, key=ids.__getitem__)
     backend.add_special_tokens(names)
     moved = [name for name in names if backend.token_to_id(name) != ids[name]]
@@ -200,6 +204,16 @@ def _build(folder: Path) -> Backend:
             f"got {backend.token_to_id(name)}"
         )
     return backend
+
+
+def _added_tokens(folder: Path) -> dict[str, int]:
+    """The ids of the tokens that vocab.json does not hold, from either of the files that list them."""
+    added, config = folder / "added_tokens.json", folder / "tokenizer_config.json"
+    if added.exists():
+        ids: dict[str, int] = json.loads(added.read_text(encoding="utf-8"))
+        return ids
+    listed = json.loads(config.read_text(encoding="utf-8")).get("added_tokens_decoder", {}) if config.exists() else {}
+    return {token["content"]: int(number) for number, token in listed.items()}
 
 
 def _begins_word(text: str, has_spaces: bool) -> bool:

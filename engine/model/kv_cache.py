@@ -2,9 +2,10 @@
 
 import heapq
 import math
+import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,8 +28,10 @@ class KVCache:
         head_dim = model.d_model // model.decoder_attention_heads
         shape = (model.decoder_layers, 2, n_slots, model.decoder_attention_heads)
         # (layers, keys | values, slots, heads, positions, head_dim)
-        self.self_attention = _zeros((*shape, model.max_target_positions, head_dim), device, dtype)
-        self.cross_attention = _zeros((*shape, model.max_source_positions, head_dim), device, dtype)
+        self.self_attention, *self_memory = _zeros((*shape, model.max_target_positions, head_dim), device, dtype)
+        self.cross_attention, *cross_memory = _zeros((*shape, model.max_source_positions, head_dim), device, dtype)
+        self._host_memory = (*self_memory, *cross_memory)
+        """The memory of both buffers on a CPU; empty elsewhere."""
         self.encoder_lengths = [0] * n_slots
         """The number of encoder states of each slot's window; 0 for a slot without a window."""
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
@@ -83,13 +86,42 @@ class KVCache:
         """Set a slot's length to 0, because its window is finished. Its keys and values stay in the buffers."""
         self.set_length(slot, 0)
 
+    def return_free_memory(self) -> None:
+        """Give memory to the system, on a CPU: that of all slots after the last one with a window, which become zeros.
 
-def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Zeros. On the CPU they take no memory until they are written: the system clears the pages of `numpy.zeros`."""
+        The next window in such a slot waits a few milliseconds for its memory. So call it when no window is expected.
+        """
+        n_used = max((slot + 1 for slot, n_states in enumerate(self.encoder_lengths) if n_states), default=0)
+        n_parts = math.prod(self.self_attention.shape[:2])
+        for memory in self._host_memory:
+            part_bytes = len(memory) // n_parts
+            used_bytes = part_bytes // len(self.encoder_lengths) * n_used
+            for begin in range(0, len(memory), part_bytes):
+                _return(memory, begin + used_bytes, begin + part_bytes)
+
+
+def _zeros(
+    shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor] | tuple[Tensor, mmap.mmap]:
+    """Zeros, and on a CPU the memory that they lie in. There they take no memory until they are written.
+
+    The memory has huge pages where the system has them: with full windows in 16 slots, a decode step of the demo model
+    takes 21 ms with them, and 25 ms without.
+    """
     if device.type != "cpu":
-        return torch.zeros(shape, device=device, dtype=dtype)
+        return (torch.zeros(shape, device=device, dtype=dtype),)
     n_bytes = math.prod(shape) * dtype.itemsize
-    return torch.from_numpy(np.zeros(n_bytes, np.uint8)).view(dtype).view(shape)
+    memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape), memory
+
+
+def _return(memory: mmap.mmap, begin: int, end: int) -> None:
+    """Give the whole pages between two places to the system. What is read there next is zero."""
+    begin, end = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    if begin < end:
+        memory.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
 class SlotAllocator:

@@ -21,6 +21,11 @@ class Product:
     def __init__(self) -> None:
         self._packed: Tensor | None = None
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the product has a copy of its own and does not read the weight any more."""
+        return self._packed is not None
+
     def pack(self, weight: Tensor) -> None:
         """Reorder a copy of the weight, and multiply by the copy from now on. Without oneDNN, drop any earlier copy."""
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None) if can_pack(weight) else None
@@ -43,8 +48,14 @@ class Linear(nn.Linear):
         self._product = Product()
 
     def pack(self) -> None:
-        """Reorder the weight for the kernels of this machine; see `Product.pack`."""
+        """Reorder the weight for the kernels of this machine; see `Product.pack`. It can be done once.
+
+        The reordered copy takes the place of the weight, which would otherwise be in memory twice. `weight` keeps its
+        shape, without values.
+        """
         self._product.pack(self.weight)
+        if self._product.is_packed:
+            self.weight = nn.Parameter(torch.empty(self.weight.shape, device="meta"), requires_grad=False)
 
     def forward(self, x: Tensor, *, with_gelu: bool = False) -> Tensor:
         """Multiply, then compute the exact GELU if asked for."""

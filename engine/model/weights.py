@@ -1,6 +1,7 @@
 """Loads a checkpoint's weights into our modules. A weight that is missing or left over is an error."""
 
-import json
+import pickle
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.checkpoint.checkpoint import Checkpoint
+from engine.checkpoint.layout import find_weights, listed_files
 from engine.errors import CheckpointError
 from engine.model.random_weights import fill, shape_output
 from engine.model.whisper import Whisper, build
+
+_GIT_POINTER = b"version https://git-lfs"
+"""The first bytes of the text that Git keeps in place of a large file."""
 
 _MAX_NAMES_SHOWN = 8
 """An error lists at most this many weights, and says how many more there are."""
@@ -58,32 +63,57 @@ def read_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
     Raises:
         CheckpointError: the folder holds no weights, or a file is missing or cannot be read.
     """
-    for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
-        index = folder / f"{stem}.{suffix}.index.json"
-        whole = folder / f"{stem}.{suffix}"
-        if whole.exists():
-            files = [whole]
-        elif index.exists():
-            files = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-        else:
-            continue
-        for file in files:
-            yield from _read_file(file)
-        return
-    raise CheckpointError(f"{folder}: expected model.safetensors, its index, or pytorch_model.bin, got no weights")
+    name = find_weights({file.name for file in folder.iterdir()})
+    if name is None:
+        raise CheckpointError(f"{folder}: expected model.safetensors, its index, or pytorch_model.bin, got no weights")
+    files = listed_files(folder / name) if name.endswith(".json") else [name]
+    for file in files:
+        yield from _read_file(folder / file)
 
 
 def _read_file(file: Path) -> Iterator[tuple[str, Tensor]]:
     if not file.exists():
         raise CheckpointError(f"{file}: missing, although the index names it; download the checkpoint again")
     try:
+        if _is_git_pointer(file):
+            raise CheckpointError(
+                f"{file}: expected weights, got a pointer of Git LFS; run `git lfs pull` in its folder"
+            )
         if file.suffix == ".safetensors":
             with safe_open(file, framework="pt") as tensors:
                 yield from ((name, tensors.get_tensor(name)) for name in tensors.keys())  # noqa: SIM118 - no dict: it cannot be iterated over
         else:
-            yield from torch.load(file, map_location="cpu", weights_only=True, mmap=True).items()
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{file}: expected readable weights, got: {error}") from error
+            yield from _unpickle(file).items()
+    except (SafetensorError, RuntimeError, ValueError, OSError, EOFError) as error:
+        raise CheckpointError(
+            f"{file}: expected readable weights, got: {error}; the file is incomplete or broken: delete it, and fetch "
+            "it again"
+        ) from error
+
+
+def _is_git_pointer(file: Path) -> bool:
+    """Whether this is the text that Git keeps in place of a large file that was not fetched."""
+    with file.open("rb") as opened:
+        return opened.read(len(_GIT_POINTER)) == _GIT_POINTER
+
+
+def _unpickle(file: Path) -> dict[str, Tensor]:
+    """The weights of a file in PyTorch's own format. No code that such a file may hold is run.
+
+    Raises:
+        CheckpointError: it holds something else than weights.
+    """
+    is_archive = zipfile.is_zipfile(file)  # PyTorch before 1.6 wrote another form, which cannot be mapped into memory
+    try:
+        weights = torch.load(file, map_location="cpu", weights_only=True, mmap=is_archive)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{file}: expected weights only, got a file that is broken or holds other Python objects, which are not "
+            "loaded because they may run code; convert it to model.safetensors where you trust it"
+        ) from error
+    if not isinstance(weights, dict) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
+        raise CheckpointError(f"{file}: expected a dictionary of weights, got {type(weights).__name__} of other values")
+    return weights
 
 
 def _pop_tensor(published: dict[str, Tensor], name: str, missing: list[str]) -> Tensor | None:

@@ -224,7 +224,14 @@ def _embedding(n_rows: int, n_columns: int) -> nn.Embedding:
 
 
 def build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Whisper:
-    """Make a model for inference. Its weights are memory that is not set yet."""
+    """Make a model for inference. Its weights are memory that is not set yet.
+
+    `nn.Module.to_empty` would do the same, but for weights on the meta device PyTorch imports its compiler.
+    """
     with torch.device("meta"):
         model = Whisper(config)
-    return model.to(dtype).to_empty(device=device).eval().requires_grad_(False)
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            memory = torch.empty(weight.shape, device=device, dtype=dtype)
+            setattr(module, name, nn.Parameter(memory, requires_grad=False))
+    return model.eval()

@@ -65,6 +65,21 @@ async def test_models_lists_the_one_that_is_served(serve: Serve) -> None:
     assert (model["id"], model["object"], model["languages"]) == ("fake", "model", ["en", "de"])
 
 
+async def test_the_page_learns_of_the_model_without_a_key(serve: Serve) -> None:
+    """As the page itself needs none: the model's name, what it can hear, and its languages."""
+    info = replace(MODEL, languages=("en", "ht", "xx"), understands_people=False)
+    server = await serve(FakeTranscriber(info=info), api_keys="k")
+    assert (await get(f"{server.http}/page/model")).json() == {
+        "name": "fake",
+        "understands_people": False,
+        "languages": [
+            {"code": "en", "name": "English"},
+            {"code": "ht", "name": "Haitian Creole"},
+            {"code": "xx", "name": "Xx"},
+        ],
+    }
+
+
 @pytest.mark.parametrize("path", ["/", "/static/captions.js", "/static/tutti/index.js", "/static/tutti/worklet.js"])
 async def test_the_page_is_served_with_all_it_needs(serve: Serve, path: str) -> None:
     server = await serve()

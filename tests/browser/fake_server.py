@@ -24,6 +24,15 @@ POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self
 LOUD = 0.05
 """A message whose root mean square is at least this fraction of full scale counts as sound."""
 
+ENGLISH = {"code": "en", "name": "English"}
+MODEL: dict[str, Any] = {
+    "name": "openai/whisper-small",
+    "understands_people": True,
+    "languages": [ENGLISH, {"code": "de", "name": "German"}, {"code": "ar", "name": "Arabic"}],
+}
+"""What a server with a multilingual model answers to `GET /page/model`."""
+DEMO_MODEL = {"name": "tutti-demo", "understands_people": False, "languages": [ENGLISH]}
+
 LIMITS = {"max_message_bytes": 1 << 20, "max_ahead_s": 60.0, "idle_timeout_s": 60.0, "max_window_s": 30.0}
 
 Message = dict[str, Any]
@@ -60,11 +69,14 @@ class FakeServer:
 
     script: Sequence[Step] = ()
     api_key: str | None = None
+    model: Message | None = field(default_factory=lambda: MODEL)
+    """What the page learns of the model; `None`: the server fails to answer."""
     url: str = ""
     starts: list[Message] = field(default_factory=list)
     n_bytes: int = 0
     loud_s: float = 0.0
     """Seconds of sound that the server has received."""
+    flushed: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _connection: WebSocket | None = None
 
@@ -81,6 +93,7 @@ class FakeServer:
         return Starlette(
             routes=[
                 Route("/", self._page),
+                Route("/page/model", self._model),
                 Route("/v1/models", self._models),
                 WebSocketRoute("/v1/stream", self._stream),
                 Mount("/static", StaticFiles(directory=STATIC)),
@@ -89,6 +102,9 @@ class FakeServer:
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html", headers={"Content-Security-Policy": POLICY})
+
+    async def _model(self, request: Request) -> Response:
+        return JSONResponse(self.model, status_code=500 if self.model is None else 200)
 
     async def _models(self, request: Request) -> Response:
         is_allowed = self.api_key is None or request.headers.get("authorization") == f"Bearer {self.api_key}"
@@ -125,7 +141,11 @@ class FakeServer:
                     self.loud_s += len(samples) / rate
                 while steps and self.loud_s >= steps[0].after_loud_s:
                     await self.send(*steps.pop(0).messages)
-            elif json.loads(message["text"])["type"] == "stop":
+                continue
+            command = json.loads(message["text"])
+            if command["type"] == "flush":
+                self.flushed.set()
+            elif command["type"] == "stop":
                 self.stopped.set()
                 audio_s = self.n_bytes / 2 / rate
                 await self.send({"type": "stopped", "audio_s": audio_s, "speech_s": self.loud_s, "words": 0})

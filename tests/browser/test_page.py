@@ -1,11 +1,12 @@
 """The captions page in a real browser, with a file as its microphone and a scripted server."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.browser.chromium import Page, open_page
-from tests.browser.fake_server import FakeServer, Step, final, interim, speech_started
+from tests.browser.fake_server import DEMO_MODEL, ENGLISH, FakeServer, Message, Step, final, interim, speech_started
 
 pytestmark = pytest.mark.browser
 
@@ -168,4 +169,123 @@ async def test_a_shorter_tail_moves_nothing(page_server: FakeServer, microphone:
         await page_server.send(interim("So", " it"))
         await page.wait_for("document.querySelector('#live .tail').textContent === ' it'")
         assert await page.evaluate(height) == before
+        assert page.errors == []
+
+
+async def languages(page: Page) -> list[str]:
+    labels: list[str] = await page.evaluate("[...document.querySelector('#language').options].map((o) => o.label)")
+    return labels
+
+
+async def test_the_page_offers_the_languages_of_the_model(
+    page_server: FakeServer, microphone: Path, tmp_path: Path
+) -> None:
+    """The model's languages by name, English first chosen; the chosen one is sent, and Detect as no language."""
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelector('#model').innerText")
+        assert await page.evaluate("document.querySelector('#model').innerText") == "openai/whisper-small · 3 languages"
+        assert await page.evaluate("document.querySelector('#no-people').hidden")
+        assert await languages(page) == ["Detect", "Arabic", "English", "German"]
+        assert await page.evaluate("document.querySelector('#language').selectedOptions[0].label") == "English"
+        for chosen in ("de", ""):
+            await page.evaluate(f"document.querySelector('#language').value = '{chosen}'")
+            await page.click("#toggle")
+            await page.wait_for("document.body.dataset.state === 'live'")
+            await page.click("#toggle")
+            await page.wait_for("document.body.dataset.state === 'done'")
+        assert page.errors == []
+    assert [start["language"] for start in page_server.starts] == ["de", None]
+
+
+@pytest.mark.parametrize(
+    ("model", "shown", "hears_people"),
+    [
+        (DEMO_MODEL, "tutti-demo · synthetic voices only, hardly people", False),
+        (DEMO_MODEL | {"name": "a.en", "understands_people": True}, "a.en · English only", True),
+        (None, "The model is not known", True),
+    ],
+)
+async def test_the_page_says_what_the_model_can_hear(
+    page_server: FakeServer, tmp_path: Path, model: Message | None, shown: str, hears_people: bool
+) -> None:
+    """A model for English offers English alone. The demo model comes with a notice that says how to get another one."""
+    page_server.model = model
+    async with open_page(tmp_path / "profile", microphone=None) as page:
+        await page.show_as(390, 780)
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelector('#model').innerText")
+        assert await page.evaluate("document.querySelector('#model').innerText") == shown
+        assert await page.evaluate("document.querySelector('#no-people').hidden") == hears_people
+        assert await languages(page) == [ENGLISH["name"]]
+        for part in ("#model", "#transcript", "#no-people"):
+            assert await page.evaluate(f"(e => e.scrollWidth <= e.clientWidth)(document.querySelector('{part}'))")
+        await page.screenshot(tmp_path / "model.png")
+        assert page.errors == []
+
+
+CAPTURE = """
+    const RealContext = AudioContext;
+    globalThis.AudioContext = class extends RealContext {
+      constructor(...options) { super(...options); globalThis.context = this; }
+    };
+    const getUserMedia = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+    navigator.mediaDevices.getUserMedia = async (constraints) => {
+      const stream = await getUserMedia(constraints);
+      globalThis.track = stream.getAudioTracks()[0];
+      return stream;
+    };
+"""
+"""Runs before the page, so that a test reaches its audio context and its track."""
+
+
+async def status(page: Page) -> str:
+    return str(await page.evaluate("document.querySelector('#status').innerText"))
+
+
+async def test_a_suspended_microphone_is_shown_at_once(
+    page_server: FakeServer, microphone: Path, tmp_path: Path
+) -> None:
+    """What was spoken becomes final, the page says what to do, and a click continues."""
+    page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.command("Page.addScriptToEvaluateOnNewDocument", source=CAPTURE)
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
+        # The browser that suspends does not let the page resume before the user touches it.
+        await page.evaluate("context.resume = () => new Promise(() => {}); context.suspend()")
+        await page.wait_for("document.querySelector('#status').innerText === 'Microphone paused'")
+        assert "Tap or click" in await page.evaluate("document.querySelector('#message').innerText")
+        async with asyncio.timeout(30):
+            await page_server.flushed.wait()
+        await page.screenshot(tmp_path / "suspended.png")
+
+        await page.evaluate("delete context.resume")
+        await page.click("#finals")
+        await page.wait_for("document.querySelector('#status').innerText === 'Listening'")
+        assert await page.evaluate("document.querySelector('#message').hidden")
+        assert await state(page) == "live"
+        assert page.errors == []
+
+
+async def test_a_muted_microphone_is_shown_at_once(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """Until it is not muted any more. Stop while it is muted leaves no message behind."""
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.command("Page.addScriptToEvaluateOnNewDocument", source=CAPTURE)
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'live'")
+        for value, event, shown in (
+            ("true", "mute", "Microphone muted"),
+            ("false", "unmute", "Listening"),
+            ("true", "mute", "Microphone muted"),
+        ):
+            await page.evaluate(f"Object.defineProperty(track, 'muted', {{value: {value}, configurable: true}})")
+            await page.evaluate(f"track.dispatchEvent(new Event('{event}'))")
+            assert await status(page) == shown
+            assert await page.evaluate("document.querySelector('#message').hidden") == (shown == "Listening")
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'done'")
+        await page.wait_for("document.querySelector('#message').hidden")
         assert page.errors == []

@@ -57,6 +57,7 @@ async def test_speech_becomes_a_caption(page_server: str, tmp_path: Path) -> Non
     microphone = write_wav(tmp_path / "hello.wav", decode(SPEECH), SAMPLE_RATE)
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.open(page_server)
+        await page.wait_for("document.querySelector('#model').innerText.startsWith('tutti-demo · synthetic')")
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#finals .line')", FINAL_TIMEOUT_S)
         text = await page.evaluate("document.querySelector('#finals .text').textContent")

@@ -507,6 +507,7 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
     assert (info.is_multilingual, info.languages[:3], len(info.languages)) == (True, ("en", "zh", "de"), 100)
     assert info.tasks == ("transcribe", "translate")
     assert (info.n_slots, info.max_encode_batch) == (4, 3)
+    assert info.understands_people
 
 
 @pytest.mark.parametrize(
@@ -524,6 +525,7 @@ async def test_info_names_no_more_than_the_model_was_trained_for(
     runner.checkpoint = replace(runner.checkpoint, name=name)
     async with start_engine(runner) as engine:
         assert (len(engine.info.languages), engine.info.tasks) == (n_languages, tasks)
+        assert engine.info.understands_people == (name != "tutti-demo")
 
 
 async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:

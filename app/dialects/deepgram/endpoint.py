@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
-from importlib.metadata import version
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
@@ -41,11 +40,12 @@ from app.service.auth import header_key
 from app.service.http_errors import RETRYABLE
 from app.service.request_ids import request_id
 from app.service.service import Service
+from app.service.strangers import admit
 from app.session import events
+from app.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-VERSION = version("tutti-asr")
 ADJUSTED_HEADER = "x-tutti-adjusted"
 """Names the parameters whose value was replaced, and the value used."""
 SLOW_UPLOAD = 408
@@ -127,6 +127,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         options = _options(request, is_live=False)
         _check_type(request)
         with service.admission.upload(), refusing_without_resources(), SpooledTemporaryFile(SPOOL_BYTES) as file:
+            admit(request.scope)
             sha256 = await _spool(upload, file)
             return await upload.until_disconnected(_transcribe(service, options, id_, file, sha256))
     except ClientDisconnect:

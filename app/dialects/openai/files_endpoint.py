@@ -24,6 +24,7 @@ from app.service.auth import header_key
 from app.service.http_errors import error_body, error_response, invalid_key
 from app.service.request_ids import request_id
 from app.service.service import Service
+from app.service.strangers import admit
 from app.session import events
 from engine import api
 
@@ -52,6 +53,7 @@ class FileEndpoint:
         try:
             self._check(service, request)
             with service.admission.upload():
+                admit(scope)
                 form = await upload.form()
                 try:
                     await upload.until_disconnected(self._answer(service, form, scope, receive, send))
@@ -108,7 +110,7 @@ async def _stream(transcription: Transcription, text: TextStream, stream: EventS
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
 
     def on_event(event: events.Event) -> None:
-        if message := text.push(event):
+        for message in text.push(event):
             waiting.put_nowait(sse_frame(message))
 
     work = asyncio.ensure_future(transcription(on_event))

@@ -67,13 +67,11 @@ def parse_options(items: Iterable[tuple[str, str]], task: api.Task) -> FileOptio
     response_format = _response_format(form)
     is_streamed = form.boolean("stream")
     granularities = _granularities(form, response_format)
-    if is_streamed and response_format not in ("json", "text"):
-        # There is one stream format, and it has no times.
-        form.ignore("response_format")
-        if granularities:
-            form.ignore("timestamp_granularities")
-    if is_streamed:
-        response_format, granularities = "json", frozenset()
+    if is_streamed and response_format != "verbose_json":
+        # There are two kinds of streams: text alone, and text with the segments of verbose_json.
+        if response_format not in ("json", "text"):
+            form.ignore("response_format")
+        response_format = "json"
     _refuse_speakers(form)
     return FileOptions(
         task=task,
@@ -252,7 +250,10 @@ def _duration(transcript: Transcript) -> dict[str, Any]:
 
 
 class TextStream:
-    """Makes the events of a streamed answer: a delta for each segment, then the whole text and the usage."""
+    """Makes the events of a streamed answer: a delta for each segment, then the whole text and the usage.
+
+    With `verbose_json`, each delta is followed by its segment. A segment with an empty text is speech without text.
+    """
 
     def __init__(self, options: FileOptions) -> None:
         self.logprobs: list[dict[str, Any]] = []
@@ -262,15 +263,20 @@ class TextStream:
         self._utterance: int | None = None
         self._n_tokens = 0
 
-    def push(self, event: events.Event) -> dict[str, Any] | None:
-        """The stream event for an event of the session; `None` if it has none."""
+    def push(self, event: events.Event) -> list[dict[str, Any]]:
+        """The stream events for an event of the session."""
+        is_verbose = self._options.response_format == "verbose_json"
         match event:
             case events.Segment():
-                return self._delta(event)
-            case events.Stopped(audio_s=audio_s):
-                return self._done(audio_s)
+                segments = [_segment_event(event, self._options.has_words)] if is_verbose else []
+                return [self._delta(event), *segments]
+            case events.Utterance() if is_verbose:
+                return [_uncovered_event(event, span) for span in event.uncovered]
+            case events.Stopped():
+                times = {"duration": event.audio_s, "speech_duration": event.speech_s, "words": event.words}
+                return [self._done(event.audio_s) | (times if is_verbose else {})]
             case _:
-                return None
+                return []
 
     def _delta(self, segment: events.Segment) -> dict[str, Any]:
         is_next = self._utterance is not None and segment.utterance != self._utterance
@@ -303,6 +309,32 @@ class TextStream:
         if self._options.has_logprobs:
             done["logprobs"] = self.logprobs
         return done
+
+
+def _segment_event(segment: events.Segment, has_words: bool) -> dict[str, Any]:
+    """A segment as OpenAI's stream event of that name, with the fields of a segment of `verbose_json` and some more."""
+    more: dict[str, Any] = {
+        "utterance": segment.utterance,
+        "confidence": segment.confidence,
+        "language": segment.language,
+    }
+    if has_words:
+        more["words"] = [
+            {"word": word.text, "start": word.start_s, "end": word.end_s, "confidence": word.confidence}
+            for word in segment.words
+        ]
+    return {"type": "transcript.text.segment", **_segment(segment), **more}
+
+
+def _uncovered_event(utterance: events.Utterance, span: tuple[float, float]) -> dict[str, Any]:
+    start_s, end_s = span
+    return {
+        "type": "transcript.text.segment",
+        "start": start_s,
+        "end": end_s,
+        "text": "",
+        "utterance": utterance.utterance,
+    }
 
 
 def _logprobs_of(segment: events.Segment, lead: str) -> list[dict[str, Any]]:

@@ -71,6 +71,18 @@ export function parseEvent(value) {
             return { type: "unknown", name, fields: value };
     }
 }
+/** Parses a text message. */
+export function parseJson(data) {
+    if (typeof data !== "string") {
+        throw new ProtocolError("message", "a text frame", typeof data);
+    }
+    try {
+        return JSON.parse(data);
+    }
+    catch (error) {
+        throw new ProtocolError("message", "JSON", data, error);
+    }
+}
 const place = (event) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
 const span = (event) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
 const notice = (event) => ({ code: event.text("code"), message: event.text("message") });
@@ -149,7 +161,7 @@ class Fields {
         return value;
     }
 }
-function isRecord(value) {
+export function isRecord(value) {
     return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 function isFiniteNumber(value) {

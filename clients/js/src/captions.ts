@@ -5,7 +5,7 @@
  * grow together and never change; `tail` may still change.
  */
 
-import type { ServerEvent } from "./events.js";
+import type { SessionEvent } from "./events.js";
 
 /** An utterance that has ended. */
 export interface Line {
@@ -54,7 +54,7 @@ export class Captions {
   }
 
   /** Applies an event. Returns the line that it changed, if any; a line with `end_s` has ended. */
-  apply(event: ServerEvent): Line | OpenLine | undefined {
+  apply(event: SessionEvent): Line | OpenLine | undefined {
     switch (event.type) {
       case "speech_started":
         return this.#change(event.channel, event.utterance, event.at_s, {});

@@ -6,6 +6,7 @@
  *     ├── ConnectError      no session was opened
  *     ├── AbortedError      the application's AbortSignal fired
  *     ├── SessionError      the server ended the session with a fatal error; `code` is the one on the wire
+ *     ├── RequestError      the server refused a file
  *     ├── ConnectionLost    the connection ended before the session did
  *     ├── ProtocolError     the server sent something that is not an event
  *     └── MicrophoneError   the browser gives no audio
@@ -52,6 +53,17 @@ export class SessionError extends TuttiError {
   constructor(code: string, message: string, finalUntilS: number) {
     super(code, message);
     this.finalUntilS = finalUntilS;
+  }
+}
+
+/** The server refused a file. `code` is the server's, such as `invalid_file` or `invalid_api_key`. */
+export class RequestError extends TuttiError {
+  /** The status of the HTTP response. */
+  readonly status: number;
+
+  constructor(code: string, message: string, status: number) {
+    super(code, message);
+    this.status = status;
   }
 }
 

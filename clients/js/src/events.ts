@@ -190,6 +190,26 @@ export type ServerEvent =
   | StoppedEvent
   | UnknownEvent;
 
+/** The connection is lost, and the session tries to resume. The client makes this event, before each attempt. */
+export interface ReconnectingEvent {
+  readonly type: "reconnecting";
+  /** The number of the attempt, from 1. */
+  readonly attempt: number;
+  /** Why the last connection, or the last attempt, ended; for people. */
+  readonly reason: string;
+  readonly retry_in_s: number;
+}
+
+/** The session goes on with another connection. The client makes this event. */
+export interface ResumedEvent {
+  readonly type: "resumed";
+  /** Audio, `[from_s, until_s]`, that is lost because more of it came than is kept; null if all of it is sent again. */
+  readonly gap: readonly [number, number] | null;
+}
+
+/** What the loop over a session delivers. */
+export type SessionEvent = ServerEvent | ReconnectingEvent | ResumedEvent;
+
 /**
  * Checks a parsed JSON value and returns it as an event. Unknown fields are left out.
  *
@@ -255,6 +275,18 @@ export function parseEvent(value: unknown): ServerEvent {
       };
     default:
       return { type: "unknown", name, fields: value };
+  }
+}
+
+/** Parses a text message. */
+export function parseJson(data: unknown): unknown {
+  if (typeof data !== "string") {
+    throw new ProtocolError("message", "a text frame", typeof data);
+  }
+  try {
+    return JSON.parse(data);
+  } catch (error) {
+    throw new ProtocolError("message", "JSON", data, error);
   }
 }
 
@@ -355,7 +387,7 @@ class Fields {
   }
 }
 
-function isRecord(value: unknown): value is Record<string, unknown> {
+export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 

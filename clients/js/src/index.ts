@@ -8,6 +8,7 @@ export {
   ConnectionLost,
   MicrophoneError,
   ProtocolError,
+  RequestError,
   SessionError,
   TuttiError,
   UsageError,
@@ -22,8 +23,11 @@ export type {
   LagEvent,
   Limits,
   Notice,
+  ReconnectingEvent,
+  ResumedEvent,
   SegmentEvent,
   ServerEvent,
+  SessionEvent,
   SpeechStartedEvent,
   StartedEvent,
   StartOptions,
@@ -33,8 +37,12 @@ export type {
   WarningEvent,
   Word,
 } from "./events.js";
+export { transcribeFile } from "./file.js";
+export type { FileEvent, FileOptions, FileProgress, FileSource } from "./file.js";
 export { openMicrophone } from "./microphone.js";
-export type { Microphone, MicrophoneOptions } from "./microphone.js";
+export type { Microphone, MicrophoneOptions, MicrophoneState } from "./microphone.js";
 export { connect } from "./session.js";
 export type { ConnectOptions, Session } from "./session.js";
 export type { OpenSocket, Socket, SocketEvent, SocketEventType, SocketListener } from "./socket.js";
+export { toSrt, toVtt } from "./subtitles.js";
+export type { Subtitle } from "./subtitles.js";

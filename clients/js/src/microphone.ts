@@ -1,4 +1,7 @@
-/** Records the microphone as chunks of 16-bit PCM, for the caller to send. */
+/**
+ * Records the microphone as chunks of 16-bit PCM, for the caller to send, and tells when no audio comes from it and why.
+ * What browsers, systems and phone calls take away, it takes back as soon as they allow it.
+ */
 
 import { AbortedError, MicrophoneError, TuttiError } from "./errors.js";
 
@@ -20,7 +23,26 @@ export interface MicrophoneOptions {
   readonly constraints?: MediaTrackConstraints | undefined;
   /** The address of `worklet.js`, if it is not in the same folder as this module. */
   readonly workletUrl?: string | URL | undefined;
+  /**
+   * Keeps the screen on from `start` to `stop`, if the browser can. It turns off the lock when the page is hidden; the
+   * microphone asks for it again when the page is back. Default: false.
+   */
+  readonly keepScreenOn?: boolean | undefined;
 }
+
+/**
+ * Whether audio comes from the microphone, and if not, why:
+ *
+ * - `live`: audio comes.
+ * - `muted`: a switch, the system or another program has muted the device; the audio is silence.
+ * - `suspended`: the browser has suspended the audio of the page. Some resume it only when the user touches the page.
+ * - `interrupted`: the system needs the microphone for something else, such as a phone call.
+ * - `disconnected`: the device is gone. Another one is used as soon as there is one.
+ * - `stopped`: `stop` was called, or the permission was withdrawn.
+ *
+ * All but `stopped` return to `live` by themselves when the platform allows it.
+ */
+export type MicrophoneState = "live" | "muted" | "suspended" | "interrupted" | "disconnected" | "stopped";
 
 const CONSTRAINTS: MediaTrackConstraints = {
   channelCount: 1,
@@ -42,8 +64,8 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
   if (devices === undefined) {
     throw new MicrophoneError("insecure_page", "browsers give the microphone only to pages on https or localhost");
   }
-  const audio = { ...CONSTRAINTS, ...options.constraints };
-  const granted = devices.getUserMedia({ audio });
+  const open = () => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } });
+  const granted = open();
   let stream: MediaStream;
   try {
     stream = await within(granted, signal);
@@ -57,7 +79,7 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
     context = openContext();
     await within(context.audioWorklet.addModule(options.workletUrl ?? new URL("./worklet.js", import.meta.url)), signal);
     await within(context.resume(), signal, START_TIMEOUT_MS);
-    return new Microphone(stream, context);
+    return new Microphone(stream, context, open, options.keepScreenOn ?? false);
   } catch (error) {
     stopTracks(stream);
     void context?.close();
@@ -70,41 +92,62 @@ export class Microphone {
   /** The value for `start.audio.sample_rate`; at most 48 kHz. */
   readonly sampleRate: number;
 
-  readonly #stream: MediaStream;
   readonly #context: AudioContext;
   readonly #node: AudioWorkletNode;
+  /** Opens the device again after it was disconnected. */
+  readonly #open: () => Promise<MediaStream>;
+  readonly #screen: ScreenLock | undefined;
+  #stream: MediaStream;
+  #source: MediaStreamAudioSourceNode | undefined;
+  #state: MicrophoneState = "live";
+  #isOpening = false;
   #onFlushed: (() => void) | undefined;
-  #isStopped = false;
+  #onLost: ((error: TuttiError) => void) | undefined;
+  #onState: ((state: MicrophoneState) => void) | undefined;
+  readonly #onNews = () => this.#update();
 
   /** @internal Use `openMicrophone`. */
-  constructor(stream: MediaStream, context: AudioContext) {
+  constructor(stream: MediaStream, context: AudioContext, open: () => Promise<MediaStream>, keepScreenOn: boolean) {
     this.sampleRate = context.sampleRate;
     this.#stream = stream;
     this.#context = context;
+    this.#open = open;
+    this.#screen = keepScreenOn ? new ScreenLock() : undefined;
     this.#node = new AudioWorkletNode(context, "tutti-pcm-chunks", {
       channelCount: 1,
       channelCountMode: "explicit",
     });
   }
 
+  /** Whether audio comes, and if not, why. */
+  get state(): MicrophoneState {
+    return this.#state;
+  }
+
   /**
-   * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onLost` is called once if
-   * the device is disconnected or the user withdraws the permission.
+   * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onState` is called when
+   * `state` changes. `onLost` is called once if the user withdraws the permission: the microphone has stopped then.
    */
-  start(onChunk: (samples: Int16Array<ArrayBuffer>) => void, onLost?: (error: MicrophoneError) => void): void {
+  start(
+    onChunk: (samples: Int16Array<ArrayBuffer>) => void,
+    onLost?: (error: TuttiError) => void,
+    onState?: (state: MicrophoneState) => void,
+  ): void {
+    this.#onLost = onLost;
+    this.#onState = onState;
     this.#node.port.onmessage = (message: MessageEvent<Int16Array<ArrayBuffer>>) => {
       if (message.data.length === 0) {
         this.#onFlushed?.();
-      } else if (!this.#isStopped) {
+      } else if (this.#state !== "stopped") {
         onChunk(message.data);
       }
     };
-    for (const track of this.#stream.getAudioTracks()) {
-      track.onended = () => onLost?.(new MicrophoneError("microphone_lost", "the microphone was disconnected"));
-    }
-    this.#context.createMediaStreamSource(this.#stream).connect(this.#node);
     // The worklet writes nothing, so this plays silence. Some browsers run only nodes that lead to the destination.
     this.#node.connect(this.#context.destination);
+    for (const [target, type] of newsOf(this.#context)) {
+      target.addEventListener(type, this.#onNews);
+    }
+    this.#use(this.#stream);
   }
 
   /** Delivers the last, shorter chunk. Call it before `stop()`. It resolves within 250 ms in any case. */
@@ -121,15 +164,138 @@ export class Microphone {
 
   /** Releases the device. A second call has no effect. */
   stop(): void {
-    if (this.#isStopped) {
+    if (this.#state === "stopped") {
       return;
     }
-    this.#isStopped = true;
+    this.#setState("stopped");
     this.#onFlushed?.();
+    for (const [target, type] of newsOf(this.#context)) {
+      target.removeEventListener(type, this.#onNews);
+    }
+    this.#screen?.release();
     this.#node.port.onmessage = null;
     this.#node.disconnect();
     stopTracks(this.#stream);
     void this.#context.close();
+  }
+
+  /** Records this stream from now on. */
+  #use(stream: MediaStream): void {
+    const source = this.#context.createMediaStreamSource(stream);
+    this.#source?.disconnect();
+    this.#source = source;
+    this.#stream = stream;
+    source.connect(this.#node);
+    for (const track of stream.getAudioTracks()) {
+      track.onended = track.onmute = track.onunmute = this.#onNews;
+    }
+    this.#update();
+  }
+
+  /** Finds out the present state, and does what brings the audio back. */
+  #update(): void {
+    if (this.#state === "stopped") {
+      return;
+    }
+    const state = this.#observe();
+    this.#setState(state);
+    this.#screen?.hold();
+    if (state === "disconnected") {
+      void this.#reopen();
+    } else if (state === "suspended" || state === "interrupted") {
+      // It fails, or waits, until the browser allows it. The next news tries again.
+      this.#context.resume().catch(() => {});
+    }
+  }
+
+  #observe(): MicrophoneState {
+    const [track] = this.#stream.getAudioTracks();
+    if (track === undefined || track.readyState === "ended") {
+      return "disconnected";
+    }
+    // Not all versions of TypeScript's DOM library know that Safari interrupts.
+    const context: string = this.#context.state;
+    if (context !== "running") {
+      return context === "interrupted" ? "interrupted" : "suspended";
+    }
+    return track.muted ? "muted" : "live";
+  }
+
+  #setState(state: MicrophoneState): void {
+    if (state !== this.#state) {
+      this.#state = state;
+      this.#onState?.(state);
+    }
+  }
+
+  /** Opens the device again, or another one. Without any, the next change of the devices tries again. */
+  async #reopen(): Promise<void> {
+    if (this.#isOpening) {
+      return;
+    }
+    this.#isOpening = true;
+    let stream: MediaStream | undefined;
+    try {
+      stream = await this.#open();
+      if (this.state === "stopped") {
+        stopTracks(stream);
+      } else {
+        this.#use(stream);
+      }
+    } catch (error) {
+      stream?.getTracks().forEach((track) => track.stop());
+      const reason = microphoneError(error);
+      if (reason.code === "permission_denied" && this.state !== "stopped") {
+        this.stop();
+        this.#onLost?.(reason);
+      }
+    } finally {
+      this.#isOpening = false;
+    }
+  }
+}
+
+/** Where the browser reports what may change the microphone's state, or what may bring it back. */
+function newsOf(context: AudioContext): [EventTarget, type: string][] {
+  const { document, navigator } = globalThis;
+  return [
+    [context, "statechange"],
+    [navigator.mediaDevices, "devicechange"],
+    [document, "visibilitychange"],
+    // Browsers that suspended a page's audio may want a gesture before they resume it.
+    [document, "pointerup"],
+    [document, "keydown"],
+  ];
+}
+
+/** Keeps the screen on. The browser takes the lock away when the page is hidden. */
+class ScreenLock {
+  #lock: Promise<WakeLockSentinel | undefined> | undefined;
+
+  /** Asks for the lock if it is not held and the page is visible. */
+  hold(): void {
+    if (this.#lock === undefined && globalThis.document.visibilityState === "visible") {
+      this.#lock = this.#request();
+    }
+  }
+
+  release(): void {
+    void this.#lock?.then((held) => held?.release());
+    this.#lock = undefined;
+  }
+
+  async #request(): Promise<WakeLockSentinel | undefined> {
+    try {
+      const held = await globalThis.navigator.wakeLock.request("screen");
+      held.addEventListener("release", () => {
+        this.#lock = undefined;
+      });
+      return held;
+    } catch {
+      // Not all browsers have it, and one that saves power refuses: the screen may turn off then.
+      this.#lock = undefined;
+      return undefined;
+    }
   }
 }
 
@@ -144,7 +310,7 @@ function openContext(): AudioContext {
 
 function stopTracks(stream: MediaStream): void {
   for (const track of stream.getTracks()) {
-    track.onended = null;
+    track.onended = track.onmute = track.onunmute = null;
     track.stop();
   }
 }

@@ -3,34 +3,19 @@
  * `captions.ts` turns the events into text to show.
  */
 
-import {
-  AbortedError,
-  ConnectError,
-  ConnectionLost,
-  ProtocolError,
-  SessionError,
-  type TuttiError,
-  UsageError,
-} from "./errors.js";
-import {
-  type Command,
-  type Encoding,
-  type FlushId,
-  type Limits,
-  parseEvent,
-  type ServerEvent,
-  type StartedEvent,
-  type StartOptions,
-} from "./events.js";
-import type { OpenSocket, Socket, SocketEvent, SocketEventType, SocketListener } from "./socket.js";
+import { Backoff } from "./backoff.js";
+import { CLOSE_ABNORMAL, Connection, type End } from "./connection.js";
+import { Continuity } from "./continuity.js";
+import { AbortedError, ConnectError, ConnectionLost, SessionError, type TuttiError, UsageError } from "./errors.js";
+import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
+import type { Encoding, FlushId, Limits, ServerEvent, SessionEvent, StartedEvent, StartOptions } from "./events.js";
+import { type AudioFormat, Outgoing } from "./outgoing.js";
+import { Pace } from "./pace.js";
+import type { OpenSocket, Socket } from "./socket.js";
 
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
 const STREAM_PATH = "/v1/stream";
-
-/** Close codes of RFC 6455, 7.4.1. */
-const CLOSE_DONE = 1000;
-const CLOSE_ABNORMAL = 1006;
 
 /** Default of `timeoutMs`. */
 const CONNECT_TIMEOUT_MS = 10_000;
@@ -40,10 +25,26 @@ const STOP_TIMEOUT_MS = 30_000;
 const HIGH_WATER_BYTES = 512 * 1024;
 /** About 90 s of 48 kHz 16-bit mono. */
 const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
-/** The events of several minutes: only an application that has stopped reading reaches this limit. */
-const MAX_UNREAD_EVENTS = 4096;
 /** A WebSocket has no event for an empty buffer, so `writable` checks it, but only while a caller waits. */
 const WRITABLE_CHECK_MS = 20;
+
+/** Default of `resumeBufferS`: an utterance of 60 s, and more than a minute of outage. */
+const RESUME_BUFFER_S = 150;
+/** Default of `resumeTimeoutMs`. */
+const RESUME_TIMEOUT_MS = 300_000;
+/** The server lets a resumed session run further ahead: by its longest utterance, and by this (docs/protocol.md). */
+const REPLAY_ALLOWANCE_S = 30;
+/** The server's default of `endpointing.max_utterance_s`. */
+const MAX_UTTERANCE_S = 60;
+/** Audio that may not be sent again at once is sent in pieces of at least this length. */
+const REPLAY_STEP_S = 1;
+/** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
+const STABLE_MS = 30_000;
+/** Close codes after which a session can go on: the network, the server's failure, its going down, no room. */
+const RESUMABLE_CLOSE_CODES = [1001, 1006, 1011, 1012, 1013];
+/** Errors of the server with the same meanings. */
+const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "draining", "overloaded"];
+const BYTES_PER_SAMPLE: Readonly<Record<Encoding, number>> = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
 
 /** The options of `connect`. */
 export interface ConnectOptions {
@@ -61,6 +62,13 @@ export interface ConnectOptions {
   readonly highWaterBytes?: number | undefined;
   /** `send` throws an error while this many bytes are unsent. Default: 8 MiB. */
   readonly maxBufferedBytes?: number | undefined;
+  /**
+   * How much audio is kept for the case that the connection is lost, in seconds: what is not final yet, and what comes
+   * until there is another connection. 0: a lost connection ends the session. Default: 150 s.
+   */
+  readonly resumeBufferS?: number | undefined;
+  /** How long the session tries to reconnect. Default: 5 min. */
+  readonly resumeTimeoutMs?: number | undefined;
   /**
    * Opens the WebSocket. It is needed where there is no global `WebSocket`; with the package `ws` it is
    * `(url, protocols) => new WebSocket(url, protocols)`.
@@ -81,16 +89,11 @@ export async function connect(url: string | URL, options: ConnectOptions = {}): 
   if (options.signal?.aborted === true) {
     throw new AbortedError(options.signal.reason);
   }
-  let socket: Socket;
-  try {
-    socket = (options.openSocket ?? openWebSocket)(target, protocols);
-  } catch (error) {
-    if (error instanceof UsageError) {
-      throw error;
-    }
-    throw new ConnectError("connect_failed", `cannot open ${target}`, undefined, error);
-  }
-  const session = new Session(socket, options);
+  const server: Server = {
+    openSocket: () => (options.openSocket ?? openWebSocket)(target, protocols),
+    isKeyRefused: () => isKeyRefused(target, options.apiKey),
+  };
+  const session = new Session(server, options);
   await session.opened;
   return session;
 }
@@ -111,6 +114,15 @@ export function streamUrl(url: string | URL): string {
   return `${secure ? "wss" : "ws"}://${target.host}${path}${target.search}`;
 }
 
+/** The address of another path of the server whose address for streams is `target`, as `streamUrl` returns it. */
+export function httpUrl(target: string, path: string): string {
+  const { protocol, host, pathname, search } = new URL(target);
+  if (!pathname.endsWith(STREAM_PATH)) {
+    throw new UsageError("bad_url", `url: expected no path, or one that ends in ${STREAM_PATH}, got ${pathname}`);
+  }
+  return `${protocol === "wss:" ? "https" : "http"}://${host}${pathname.slice(0, -STREAM_PATH.length)}${path}${search}`;
+}
+
 function subprotocols(apiKey: string | undefined): string[] {
   if (apiKey === undefined) {
     return [SUBPROTOCOL];
@@ -129,6 +141,28 @@ function openWebSocket(url: string, protocols: string[]): Socket {
   return new WebSocket(url, protocols);
 }
 
+/** How long the request that finds out whether the key is refused may take. */
+const PROBE_TIMEOUT_MS = 5_000;
+
+/** Asks over HTTP whether the server refuses the key: a WebSocket does not tell why it was refused. */
+async function isKeyRefused(target: string, apiKey: string | undefined): Promise<boolean> {
+  const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+  try {
+    const url = httpUrl(target, "/v1/models");
+    const { status } = await fetch(url, { headers, signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
+    return status === 401 || status === 403;
+  } catch {
+    // The server cannot be reached, is another origin that allows no such request, or its address is a special one.
+    return false;
+  }
+}
+
+/** What a session needs to connect. */
+interface Server {
+  readonly openSocket: () => Socket;
+  readonly isKeyRefused: () => Promise<boolean>;
+}
+
 type State = "connecting" | "open" | "stopping" | "ended";
 
 interface Waiter {
@@ -137,72 +171,58 @@ interface Waiter {
 }
 
 /** One open session. `connect` makes it. */
-export class Session implements AsyncIterable<ServerEvent> {
+export class Session implements AsyncIterable<SessionEvent> {
   /** @internal Resolves when `started` has come, and rejects when it will not come. */
   readonly opened: Promise<void>;
 
-  readonly #socket: Socket;
-  readonly #signal: AbortSignal | undefined;
-  readonly #encoding: Encoding;
-  readonly #stopTimeoutMs: number;
-  readonly #highWaterBytes: number;
-  readonly #maxBufferedBytes: number;
+  readonly #server: Server;
+  readonly #options: ConnectOptions;
+  readonly #start: StartOptions;
+  readonly #outgoing: Outgoing;
+  readonly #continuity: Continuity;
+  readonly #events = new EventQueue(() => this.close());
+  readonly #backoff: Backoff;
 
   #state: State = "connecting";
+  /** The present connection, also while it opens; undefined during a wait, and after the end. */
+  #connection: Connection | undefined;
+  /** How fast this connection may send audio that was recorded before; undefined when all of that is sent. */
+  #pace: Pace | undefined;
+  #isStopSent = false;
+  /** The time of the first sample of this connection. */
+  #audioFromS: number;
   #started: StartedEvent | undefined;
-  #finalUntilS: number;
-  #resumeFromS: readonly number[];
+  /** When this connection got `started`; Infinity before. */
+  #startedAtMs = Infinity;
   /** The error that ended the session; undefined while it runs, and after it has ended as it should. */
   #error: TuttiError | undefined;
-  /** At most MAX_UNREAD_EVENTS; one more ends the session with `slow_reader`. */
-  #unread: ServerEvent[] = [];
-  #isBeingRead = false;
-  #isSocketClosed = false;
   #nextFlushId = 0;
 
   #opening: Waiter | undefined;
-  #reader: (() => void) | undefined;
   #writers: Waiter[] = [];
-  /** The timer of `timeoutMs`, later of `stopTimeoutMs`. */
-  #deadline: ReturnType<typeof setTimeout> | undefined;
+  /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
+  #timer: ReturnType<typeof setTimeout> | undefined;
   #writableCheck: ReturnType<typeof setInterval> | undefined;
-  readonly #listeners: Record<SocketEventType, SocketListener>;
-  readonly #onAbort = () => this.#end(new AbortedError(this.#signal?.reason));
+  readonly #onAbort = () => this.#end(new AbortedError(this.#options.signal?.reason));
 
   /** @internal Use `connect`. */
-  constructor(socket: Socket, options: ConnectOptions) {
-    const start = options.start ?? {};
-    const timeoutMs = options.timeoutMs ?? CONNECT_TIMEOUT_MS;
-    this.#socket = socket;
-    this.#signal = options.signal;
-    this.#encoding = start.audio?.encoding ?? "pcm_s16le";
-    this.#stopTimeoutMs = options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
-    this.#highWaterBytes = options.highWaterBytes ?? HIGH_WATER_BYTES;
-    this.#maxBufferedBytes = options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
-    this.#resumeFromS = [start.resume?.from_s ?? 0].flat();
-    this.#finalUntilS = Math.min(...this.#resumeFromS);
-    this.#listeners = {
-      open: () => this.#send({ type: "start", ...start }),
-      message: (event) => this.#onMessage(event.data),
-      error: (event) => this.#onClose(CLOSE_ABNORMAL, "", event),
-      close: (event) => {
-        this.#isSocketClosed = true;
-        this.#onClose(event.code ?? CLOSE_ABNORMAL, event.reason ?? "");
-      },
-    };
+  constructor(server: Server, options: ConnectOptions) {
+    this.#server = server;
+    this.#options = options;
+    this.#start = options.start ?? {};
+    const fromS = [this.#start.resume?.from_s ?? 0].flat();
+    this.#continuity = new Continuity(fromS);
+    this.#audioFromS = Math.min(...fromS);
+    this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, this.#audioFromS);
+    this.#backoff = new Backoff(options.resumeTimeoutMs ?? RESUME_TIMEOUT_MS);
     this.opened = new Promise((resolve, reject) => {
       this.#opening = { resolve, reject };
     });
-    for (const [type, listener] of this.#eachListener()) {
-      socket.addEventListener(type, listener);
-    }
-    this.#signal?.addEventListener("abort", this.#onAbort);
-    this.#deadline = setTimeout(() => {
-      this.#end(new ConnectError("connect_timeout", `no answer from the server within ${timeoutMs} ms`));
-    }, timeoutMs);
+    options.signal?.addEventListener("abort", this.#onAbort);
+    this.#connect(this.#start);
   }
 
-  /** The server's id of the session. */
+  /** The server's id of the session: of its newest connection. */
   get id(): string {
     return this.started.session_id;
   }
@@ -225,29 +245,29 @@ export class Session implements AsyncIterable<ServerEvent> {
     return this.#started;
   }
 
-  /** Audio before this time, in seconds, is final. The application need not keep it any longer. */
+  /** Audio before this time, in seconds, is final. */
   get finalUntilS(): number {
-    return this.#finalUntilS;
+    return this.#continuity.finalUntilS;
   }
 
-  /** The same for each channel: the value for `resume.from_s` after a lost connection. */
+  /** The same for each channel: the value for `resume.from_s` of another session that continues this one. */
   get resumeFromS(): readonly number[] {
-    return this.#resumeFromS;
+    return this.#continuity.resumeFromS;
   }
 
   /** The number of bytes that were given to `send` and are not sent yet. */
   get bufferedAmount(): number {
-    return this.#socket.bufferedAmount;
+    return this.#outgoing.unsentBytes + (this.#connection?.bufferedAmount ?? 0);
   }
 
-  /** Whether audio may be sent. */
+  /** Whether audio may be sent. It may also while the session reconnects. */
   get isOpen(): boolean {
     return this.#state === "open";
   }
 
   /**
    * Sends audio in the encoding of `start`, cut at any byte. A sender that is faster than real time awaits `writable()`
-   * between two calls.
+   * between two calls. Without a connection, the audio is kept and sent when there is one.
    *
    * @throws UsageError `not_open` before `started` and after the end, `send_buffer_full`, or `bad_audio` if a
    *   Float32Array or Int16Array is not what `start` announced.
@@ -255,15 +275,14 @@ export class Session implements AsyncIterable<ServerEvent> {
   send(audio: ArrayBuffer | ArrayBufferView): void {
     this.#mustBeOpen("send audio");
     this.#mustMatchEncoding(audio);
-    const bytes = bytesOf(audio);
-    const buffered = this.#socket.bufferedAmount;
-    if (buffered >= this.#maxBufferedBytes) {
-      throw new UsageError("send_buffer_full", `${buffered} bytes are waiting to be sent; await writable() first`);
+    const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
+    // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
+    if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
+      const message = `${this.bufferedAmount} bytes are waiting to be sent; await writable() first`;
+      throw new UsageError("send_buffer_full", message);
     }
-    const maxBytes = Math.max(1, this.limits.max_message_bytes);
-    for (let start = 0; start < bytes.length; start += maxBytes) {
-      this.#socket.send(bytes.subarray(start, start + maxBytes));
-    }
+    this.#outgoing.push(bytesOf(audio));
+    this.#sendWaiting();
   }
 
   /** Resolves when `bufferedAmount` is below `highWaterBytes`; rejects if the session ends first. */
@@ -271,7 +290,7 @@ export class Session implements AsyncIterable<ServerEvent> {
     if (this.#state === "ended") {
       return Promise.reject(this.#error ?? new UsageError("not_open", "the session has ended"));
     }
-    if (this.#socket.bufferedAmount < this.#highWaterBytes) {
+    if (this.#isWritable()) {
       return Promise.resolve();
     }
     return new Promise((resolve, reject) => {
@@ -284,14 +303,17 @@ export class Session implements AsyncIterable<ServerEvent> {
   flush(id?: FlushId): FlushId {
     this.#mustBeOpen("flush");
     const sent = id === undefined ? this.#nextFlushId++ : id;
-    this.#send({ type: "flush", id: sent });
+    this.#outgoing.flush(sent);
+    this.#sendWaiting();
     return sent;
   }
 
   /** Keeps the session open while there is no audio to send. */
   keepalive(): void {
     this.#mustBeOpen("send keepalive");
-    this.#send({ type: "keepalive" });
+    if (this.#connection?.isOpen === true) {
+      this.#connection.send({ type: "keepalive" });
+    }
   }
 
   /**
@@ -299,15 +321,10 @@ export class Session implements AsyncIterable<ServerEvent> {
    * `stopped`. A second call has no effect.
    */
   stop(): void {
-    if (this.#state !== "open") {
-      return;
+    if (this.#state === "open") {
+      this.#state = "stopping";
+      this.#sendWaiting();
     }
-    this.#state = "stopping";
-    this.#send({ type: "stop" });
-    this.#deadline = setTimeout(() => {
-      const message = `the server did not finish within ${this.#stopTimeoutMs} ms of stop`;
-      this.#end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.#finalUntilS));
-    }, this.#stopTimeoutMs);
   }
 
   /** Ends the session at once. Text that is not final yet is lost. Leaving the loop does this too. */
@@ -321,145 +338,221 @@ export class Session implements AsyncIterable<ServerEvent> {
    * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each of them after the
    *   events before it.
    */
-  [Symbol.asyncIterator](): AsyncGenerator<ServerEvent, void, undefined> {
-    if (this.#isBeingRead) {
-      throw new UsageError("already_reading", "the events of a session can be read once");
-    }
-    this.#isBeingRead = true;
-    return this.#read();
+  [Symbol.asyncIterator](): AsyncGenerator<SessionEvent, void, undefined> {
+    return this.#events.read();
   }
 
-  async *#read(): AsyncGenerator<ServerEvent, void, undefined> {
+  #connect(start: StartOptions): void {
+    let socket: Socket;
     try {
-      for (;;) {
-        const events = this.#unread;
-        this.#unread = [];
-        yield* events;
-        if (this.#unread.length > 0) {
-          continue;
-        }
-        if (this.#error !== undefined) {
-          throw this.#error;
-        }
-        if (this.#state === "ended") {
-          return;
-        }
-        await new Promise<void>((resolve) => {
-          this.#reader = resolve;
-        });
-      }
-    } finally {
-      this.close();
-    }
-  }
-
-  #send(command: Command): void {
-    this.#socket.send(JSON.stringify(command));
-  }
-
-  #onMessage(data: unknown): void {
-    let event: ServerEvent;
-    try {
-      event = parseEvent(parseJson(data));
+      socket = this.#server.openSocket();
     } catch (error) {
-      if (!(error instanceof ProtocolError)) {
-        throw error;
+      if (error instanceof UsageError) {
+        this.#end(error);
+      } else {
+        this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "it cannot be opened", cause: error });
       }
-      this.#end(error);
       return;
     }
-    if (event.type === "error" && event.fatal) {
-      this.#end(new SessionError(event.code, event.message, this.#finalUntilS));
-    } else if (this.#state === "connecting") {
-      this.#onFirstEvent(event);
+    this.#connection = new Connection(socket, {
+      start,
+      timeoutMs: this.#options.timeoutMs ?? CONNECT_TIMEOUT_MS,
+      onStarted: (event) => this.#onStarted(event),
+      onEvent: (event) => this.#onEvent(event),
+      onEnd: (end) => this.#onConnectionEnd(end),
+    });
+  }
+
+  #onStarted(event: StartedEvent): void {
+    this.#started = event;
+    this.#startedAtMs = performance.now();
+    if (this.#state === "connecting") {
+      this.#state = "open";
+      this.#opening?.resolve();
+      this.#opening = undefined;
     } else {
-      this.#onEvent(event);
+      this.#onResumed(event.limits);
+      this.#sendWaiting();
     }
   }
 
-  #onFirstEvent(event: ServerEvent): void {
-    if (event.type !== "started") {
-      // A newer server may send other events first; only `started` opens the session.
-      return;
-    }
-    this.#started = event;
-    this.#state = "open";
-    clearTimeout(this.#deadline);
-    this.#opening?.resolve();
-    this.#opening = undefined;
+  #onResumed(limits: Limits): void {
+    const maxUtteranceS = this.#start.endpointing?.max_utterance_s ?? MAX_UTTERANCE_S;
+    this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, performance.now());
+    const lostFromS = this.#continuity.finalUntilS;
+    const lostUntilS = this.#audioFromS > lostFromS ? this.#audioFromS : undefined;
+    this.#deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [lostFromS, lostUntilS] });
+    this.#continuity.resume(this.#audioFromS, lostUntilS).forEach((event) => this.#deliver(event));
   }
 
   #onEvent(event: ServerEvent): void {
-    if (event.type === "utterance") {
-      this.#finalUntilS = Math.max(this.#finalUntilS, event.final_until_s);
-      this.#resumeFromS = event.resume_from_s;
+    if (event.type === "flushed") {
+      this.#outgoing.answered(event.id);
     }
-    if (this.#unread.length >= MAX_UNREAD_EVENTS) {
-      const message = `${MAX_UNREAD_EVENTS} events have not been read`;
-      this.#end(new SessionError("slow_reader", message, this.#finalUntilS));
-      return;
+    const finalUntilS = this.#continuity.finalUntilS;
+    this.#continuity.receive(event).forEach((each) => this.#deliver(each));
+    if (this.#continuity.finalUntilS > finalUntilS) {
+      this.#outgoing.forget(this.#continuity.finalUntilS);
+      this.#backoff.reset();
     }
-    this.#unread.push(event);
     if (event.type === "stopped") {
       this.#end(undefined);
-    } else {
-      this.#wakeReader();
     }
   }
 
-  #onClose(code: number, reason: string, cause?: SocketEvent): void {
-    const why = reason === "" ? "" : `: ${reason}`;
-    if (this.#state === "connecting") {
-      const message = `the connection was closed before the session started (${code}${why})`;
-      this.#end(new ConnectError("connect_failed", message, code, cause));
-    } else {
-      const message = `the connection was closed before the session had ended (${code}${why})`;
-      this.#end(new ConnectionLost("connection_lost", message, code, this.#finalUntilS, cause));
+  #deliver(event: SessionEvent): void {
+    if (this.#events.isFull) {
+      this.#end(new SessionError("slow_reader", `${MAX_UNREAD_EVENTS} events have not been read`, this.finalUntilS));
+    } else if (this.#state !== "ended") {
+      this.#events.push(event);
     }
   }
 
-  /** The only way to end: removes listeners and timers, closes the socket, and wakes every caller that waits. */
+  /** Sends what may be sent now: audio and flushes in their order, then `stop`. */
+  #sendWaiting(): void {
+    const connection = this.#connection;
+    while (connection?.isOpen === true) {
+      const item = this.#outgoing.next(this.#allowedBytes());
+      if (item === undefined) {
+        break;
+      }
+      if ("audio" in item) {
+        this.#pace?.add(this.#outgoing.secondsOf(item.audio.length), performance.now());
+        connection.sendAudio(item.audio);
+      } else {
+        connection.send({ type: "flush", id: item.flush });
+      }
+    }
+    if (connection?.isOpen !== true) {
+      return;
+    }
+    clearTimeout(this.#timer);
+    if (this.#outgoing.unsentBytes > 0) {
+      this.#timer = setTimeout(() => this.#sendWaiting(), this.#pace?.waitMs(REPLAY_STEP_S, performance.now()));
+      return;
+    }
+    this.#pace = undefined;
+    if (this.#state === "stopping") {
+      this.#sendStop(connection);
+    }
+  }
+
+  /** How much may be sent in one message now. Audio that was recorded before waits until some of it may be sent. */
+  #allowedBytes(): number {
+    const maxBytes = Math.max(1, this.limits.max_message_bytes);
+    const allowedS = this.#pace?.allowedS(performance.now()) ?? Infinity;
+    return allowedS < REPLAY_STEP_S ? 0 : Math.min(maxBytes, this.#outgoing.bytesOf(allowedS));
+  }
+
+  #sendStop(connection: Connection): void {
+    if (this.#isStopSent) {
+      return;
+    }
+    this.#isStopSent = true;
+    connection.send({ type: "stop" });
+    const timeoutMs = this.#options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
+    this.#timer = setTimeout(() => {
+      const message = `the server did not finish within ${timeoutMs} ms of stop`;
+      this.#end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
+    }, timeoutMs);
+  }
+
+  #onConnectionEnd(end: End): void {
+    const isFirst = this.#state === "connecting";
+    const error = errorOf(end, isFirst, this.finalUntilS);
+    this.#connection = undefined;
+    clearTimeout(this.#timer);
+    if (isFirst || !this.#mayResume(end)) {
+      this.#end(error);
+      return;
+    }
+    if (performance.now() - this.#startedAtMs >= STABLE_MS) {
+      this.#backoff.reset();
+    }
+    this.#startedAtMs = Infinity;
+    const next = this.#backoff.next(performance.now());
+    if (next === undefined) {
+      this.#end(error);
+      return;
+    }
+    this.#pace = undefined;
+    this.#isStopSent = false;
+    this.#outgoing.detach();
+    this.#deliver({
+      type: "reconnecting",
+      attempt: next.attempt,
+      reason: error.message,
+      retry_in_s: Math.round(next.waitMs) / 1000,
+    });
+    if (this.#state !== "ended") {
+      this.#timer = setTimeout(() => void this.#reconnect(next.attempt > 1), next.waitMs);
+    }
+  }
+
+  #mayResume(end: End): boolean {
+    if ((this.#options.resumeBufferS ?? RESUME_BUFFER_S) === 0) {
+      return false;
+    }
+    switch (end.kind) {
+      case "closed":
+        return RESUMABLE_CLOSE_CODES.includes(end.code);
+      case "failed":
+        return RESUMABLE_ERRORS.includes(end.event.code);
+      case "late":
+        return true;
+      case "invalid":
+        return false;
+    }
+  }
+
+  async #reconnect(mayBeRefused: boolean): Promise<void> {
+    if (mayBeRefused && (await this.#server.isKeyRefused())) {
+      this.#end(new ConnectError("unauthorized", "the server does not accept the API key any more"));
+    }
+    if (this.#state === "ended") {
+      return;
+    }
+    const { finalUntilS, resumeFromS } = this.#continuity;
+    this.#audioFromS = this.#outgoing.rewind(finalUntilS);
+    const fromS = resumeFromS.map((timeS) => Math.max(timeS, this.#audioFromS));
+    const [first] = fromS;
+    // A list needs a time for each channel.
+    const resume = { from_s: fromS.length === 1 && first !== undefined ? first : fromS };
+    this.#connect({ ...this.#start, resume });
+  }
+
+  /** The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
   #end(error: TuttiError | undefined): void {
     if (this.#state === "ended") {
       return;
     }
     this.#state = "ended";
     this.#error = error;
-    clearTimeout(this.#deadline);
+    clearTimeout(this.#timer);
     clearInterval(this.#writableCheck);
-    this.#signal?.removeEventListener("abort", this.#onAbort);
-    for (const [type, listener] of this.#eachListener()) {
-      this.#socket.removeEventListener(type, listener);
-    }
-    if (!this.#isSocketClosed) {
-      closeQuietly(this.#socket);
-    }
+    this.#options.signal?.removeEventListener("abort", this.#onAbort);
+    this.#connection?.close();
     const closed = error ?? new UsageError("not_open", "the session was closed");
     this.#opening?.reject(closed);
     this.#opening = undefined;
     for (const writer of this.#writers.splice(0)) {
       writer.reject(closed);
     }
-    this.#wakeReader();
+    this.#events.end(error);
   }
 
-  #wakeReader(): void {
-    this.#reader?.();
-    this.#reader = undefined;
+  #isWritable(): boolean {
+    return this.bufferedAmount < (this.#options.highWaterBytes ?? HIGH_WATER_BYTES);
   }
 
   #releaseWriters(): void {
-    if (this.#socket.bufferedAmount < this.#highWaterBytes) {
+    if (this.#isWritable()) {
       clearInterval(this.#writableCheck);
       this.#writableCheck = undefined;
       for (const writer of this.#writers.splice(0)) {
         writer.resolve();
       }
     }
-  }
-
-  #eachListener(): [SocketEventType, SocketListener][] {
-    return Object.entries(this.#listeners) as [SocketEventType, SocketListener][];
   }
 
   #mustBeOpen(what: string): void {
@@ -470,39 +563,46 @@ export class Session implements AsyncIterable<ServerEvent> {
   }
 
   #mustMatchEncoding(audio: ArrayBuffer | ArrayBufferView): void {
+    const encoding = this.#start.audio?.encoding ?? "pcm_s16le";
     const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : undefined;
-    if (wanted !== undefined && wanted !== this.#encoding) {
+    if (wanted !== undefined && wanted !== encoding) {
       const got = audio instanceof Float32Array ? "a Float32Array" : "an Int16Array";
-      throw new UsageError("bad_audio", `audio: expected ${this.#encoding}, as start said, got ${got}`);
+      throw new UsageError("bad_audio", `audio: expected ${encoding}, as start said, got ${got}`);
     }
   }
+}
+
+function errorOf(end: End, isFirst: boolean, finalUntilS: number): TuttiError {
+  switch (end.kind) {
+    case "closed": {
+      const why = `${end.code}${end.reason === "" ? "" : `: ${end.reason}`}`;
+      if (isFirst) {
+        const message = `the connection was closed before the session started (${why})`;
+        return new ConnectError("connect_failed", message, end.code, end.cause);
+      }
+      const message = `the connection was closed before the session had ended (${why})`;
+      return new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
+    }
+    case "failed":
+      return new SessionError(end.event.code, end.event.message, finalUntilS);
+    case "late": {
+      const message = `no answer from the server within ${end.timeoutMs} ms`;
+      return isFirst
+        ? new ConnectError("connect_timeout", message)
+        : new ConnectionLost("connect_timeout", message, CLOSE_ABNORMAL, finalUntilS);
+    }
+    case "invalid":
+      return end.error;
+  }
+}
+
+function formatOf(start: StartOptions): AudioFormat {
+  const { encoding = "pcm_s16le", sample_rate = 16_000, channels = 1 } = start.audio ?? {};
+  return { sampleRate: sample_rate, frameBytes: BYTES_PER_SAMPLE[encoding] * channels };
 }
 
 function bytesOf(audio: ArrayBuffer | ArrayBufferView): Uint8Array {
   return ArrayBuffer.isView(audio)
     ? new Uint8Array(audio.buffer, audio.byteOffset, audio.byteLength)
     : new Uint8Array(audio);
-}
-
-function parseJson(data: unknown): unknown {
-  if (typeof data !== "string") {
-    throw new ProtocolError("message", "a text frame", typeof data);
-  }
-  try {
-    return JSON.parse(data);
-  } catch (error) {
-    throw new ProtocolError("message", "JSON", data, error);
-  }
-}
-
-/** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */
-function closeQuietly(socket: Socket): void {
-  const ignore = () => {};
-  const onClose = () => {
-    socket.removeEventListener("error", ignore);
-    socket.removeEventListener("close", onClose);
-  };
-  socket.addEventListener("error", ignore);
-  socket.addEventListener("close", onClose);
-  socket.close(CLOSE_DONE);
 }

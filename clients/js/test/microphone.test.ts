@@ -1,30 +1,70 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { AbortedError, MicrophoneError, openMicrophone } from "../src/index.js";
+import {
+  AbortedError,
+  MicrophoneError,
+  type MicrophoneOptions,
+  type MicrophoneState,
+  openMicrophone,
+} from "../src/index.js";
 
 class FakeTrack {
   isStopped = false;
+  readyState = "live";
+  muted = false;
   onended: (() => void) | null = null;
+  onmute: (() => void) | null = null;
+  onunmute: (() => void) | null = null;
   stop(): void {
     this.isStopped = true;
   }
+  /** The device is disconnected, or the permission withdrawn. */
+  end(): void {
+    this.readyState = "ended";
+    this.onended?.();
+  }
+  mute(muted: boolean): void {
+    this.muted = muted;
+    (muted ? this.onmute : this.onunmute)?.();
+  }
 }
 
-class FakeContext {
+const streamOf = (track: FakeTrack) => ({ getTracks: () => [track], getAudioTracks: () => [track] });
+
+class FakeContext extends EventTarget {
   static made: FakeContext[] = [];
   static defaultRate = 44_100;
   readonly sampleRate: number;
   isClosed = false;
+  state = "running";
+  /** Whether the browser allows the audio to go on. */
+  canResume = true;
+  readonly sources: { connect: () => void; disconnect: ReturnType<typeof vi.fn> }[] = [];
   audioWorklet = { addModule: vi.fn(async () => {}) };
   constructor(options?: { sampleRate: number }) {
+    super();
     this.sampleRate = options?.sampleRate ?? FakeContext.defaultRate;
     FakeContext.made.push(this);
   }
-  resume = async () => {};
+  resume = async () => {
+    if (!this.canResume) {
+      throw new DOMException("no gesture", "NotAllowedError");
+    }
+    this.change("running");
+  };
+  change(state: string): void {
+    if (state !== this.state) {
+      this.state = state;
+      this.dispatchEvent(new Event("statechange"));
+    }
+  }
   close = async () => {
     this.isClosed = true;
   };
   destination = {};
-  createMediaStreamSource = () => ({ connect: () => {} });
+  createMediaStreamSource = () => {
+    this.sources.push({ connect: () => {}, disconnect: vi.fn() });
+    return this.sources.at(-1);
+  };
 }
 
 class FakeNode {
@@ -44,16 +84,43 @@ class FakeNode {
   disconnect(): void {}
 }
 
+/** A lock that keeps the screen on. */
+class FakeLock extends EventTarget {
+  isReleased = false;
+  release = async () => {
+    this.isReleased = true;
+    this.dispatchEvent(new Event("release"));
+  };
+}
+
+class FakeDocument extends EventTarget {
+  visibilityState = "visible";
+  show(state: "visible" | "hidden"): void {
+    this.visibilityState = state;
+    this.dispatchEvent(new Event("visibilitychange"));
+  }
+}
+
 let track: FakeTrack;
+let page: FakeDocument;
+let devices: EventTarget;
+let locks: FakeLock[];
 let getUserMedia: ReturnType<typeof vi.fn<() => Promise<unknown>>>;
 
 beforeEach(() => {
   track = new FakeTrack();
   FakeContext.made = [];
   FakeContext.defaultRate = 44_100;
-  const stream = { getTracks: () => [track], getAudioTracks: () => [track] };
-  getUserMedia = vi.fn(async () => stream);
-  vi.stubGlobal("navigator", { mediaDevices: { getUserMedia } });
+  page = new FakeDocument();
+  locks = [];
+  getUserMedia = vi.fn(async () => streamOf(track));
+  devices = Object.assign(new EventTarget(), { getUserMedia: () => getUserMedia() });
+  const request = async () => {
+    locks.push(new FakeLock());
+    return locks.at(-1);
+  };
+  vi.stubGlobal("navigator", { mediaDevices: devices, wakeLock: { request } });
+  vi.stubGlobal("document", page);
   vi.stubGlobal("AudioContext", FakeContext);
   vi.stubGlobal("AudioWorkletNode", FakeNode);
 });
@@ -83,12 +150,126 @@ test("a context that is too fast for the server is opened again at 48 kHz", asyn
   microphone.stop();
 });
 
-test("a device that is disconnected is reported", async () => {
-  const microphone = await openMicrophone();
+/** Opens a microphone and starts it; `seen` collects its states. */
+async function started(options: MicrophoneOptions = {}) {
+  const microphone = await openMicrophone(options);
+  const seen: MicrophoneState[] = [];
   const lost = vi.fn();
-  microphone.start(() => {}, lost);
-  track.onended?.();
-  expect(lost).toHaveBeenCalledWith(expect.objectContaining({ code: "microphone_lost" }));
+  microphone.start(() => {}, lost, (state) => seen.push(state));
+  return { microphone, seen, lost, context: FakeContext.made.at(-1) as FakeContext };
+}
+
+/** Lets promises that are settled already have their effect. */
+const settle = () => new Promise((resolve) => setTimeout(resolve));
+
+test("a context that the browser suspends is reported at once, and resumed", async () => {
+  const { microphone, seen, context } = await started();
+  expect(microphone.state).toBe("live");
+  context.change("suspended");
+  expect(seen[0]).toBe("suspended");
+  await settle();
+  expect([seen, microphone.state]).toEqual([["suspended", "live"], "live"]);
+  microphone.stop();
+  expect(seen.at(-1)).toBe("stopped");
+});
+
+test.each([
+  ["the page is visible again", () => page.show("visible")],
+  ["the user touches the page", () => page.dispatchEvent(new Event("pointerup"))],
+  ["the user presses a key", () => page.dispatchEvent(new Event("keydown"))],
+])("an interrupted context is resumed when %s", async (_, news) => {
+  const { microphone, seen, context } = await started();
+  context.canResume = false;
+  context.change("interrupted");
+  context.change("suspended");
+  await settle();
+  expect(seen).toEqual(["interrupted", "suspended"]);
+  context.canResume = true;
+  news();
+  await settle();
+  expect(microphone.state).toBe("live");
+  microphone.stop();
+});
+
+test("a muted track is reported, also when it is muted from the beginning", async () => {
+  track.muted = true;
+  const { microphone, seen } = await started();
+  expect(seen).toEqual(["muted"]);
+  track.mute(false);
+  track.mute(true);
+  expect(seen).toEqual(["muted", "live", "muted"]);
+  microphone.stop();
+});
+
+test("a device that is disconnected is replaced by another one", async () => {
+  const { microphone, seen, lost, context } = await started();
+  const other = new FakeTrack();
+  getUserMedia.mockResolvedValue(streamOf(other));
+  track.end();
+  expect(seen).toEqual(["disconnected"]);
+  await settle();
+  expect(seen).toEqual(["disconnected", "live"]);
+  expect(context.sources.map((source) => source.disconnect.mock.calls.length)).toEqual([1, 0]);
+  microphone.stop();
+  expect([other.isStopped, lost.mock.calls]).toEqual([true, []]);
+});
+
+test("without another device, the microphone waits until one is plugged in", async () => {
+  const { microphone, seen } = await started();
+  getUserMedia.mockRejectedValue(new DOMException("none", "NotFoundError"));
+  track.end();
+  await settle();
+  getUserMedia.mockResolvedValue(streamOf(new FakeTrack()));
+  devices.dispatchEvent(new Event("devicechange"));
+  await settle();
+  expect(seen).toEqual(["disconnected", "live"]);
+  microphone.stop();
+});
+
+test("a permission that is withdrawn stops the microphone, and is reported once", async () => {
+  const { microphone, seen, lost } = await started();
+  getUserMedia.mockRejectedValue(new DOMException("no", "NotAllowedError"));
+  track.end();
+  await settle();
+  devices.dispatchEvent(new Event("devicechange"));
+  await settle();
+  expect(seen).toEqual(["disconnected", "stopped"]);
+  expect(lost.mock.calls).toEqual([[expect.objectContaining({ code: "permission_denied" })]]);
+  microphone.stop();
+});
+
+test("a device that is found after stop is released", async () => {
+  const { microphone } = await started();
+  const other = new FakeTrack();
+  getUserMedia.mockResolvedValue(streamOf(other));
+  track.end();
+  microphone.stop();
+  await settle();
+  expect([other.isStopped, microphone.state]).toEqual([true, "stopped"]);
+});
+
+test("the screen is kept on if wanted, and again when the page is back", async () => {
+  const { microphone } = await started({ keepScreenOn: true });
+  await settle();
+  page.show("hidden");
+  await locks[0]?.release();
+  expect(locks.length).toBe(1);
+  page.show("visible");
+  await settle();
+  expect(locks.map((lock) => lock.isReleased)).toEqual([true, false]);
+  microphone.stop();
+  await settle();
+  expect(locks.map((lock) => lock.isReleased)).toEqual([true, true]);
+});
+
+test("the screen may turn off where nothing else is wanted or possible", async () => {
+  const plain = await started();
+  plain.microphone.stop();
+  expect(locks).toEqual([]);
+  vi.stubGlobal("navigator", { mediaDevices: devices });
+  const { microphone } = await started({ keepScreenOn: true });
+  await settle();
+  expect(microphone.state).toBe("live");
   microphone.stop();
 });
 

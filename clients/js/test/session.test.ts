@@ -6,9 +6,9 @@ import {
   ConnectionLost,
   type ConnectOptions,
   ProtocolError,
-  type ServerEvent,
   type Session,
   SessionError,
+  type SessionEvent,
   UsageError,
 } from "../src/index.js";
 import { FakeSocket, STARTED } from "./fake_socket.js";
@@ -47,8 +47,8 @@ async function open(options: ConnectOptions = {}): Promise<Session> {
   return connecting;
 }
 
-async function readAll(session: Session): Promise<ServerEvent[]> {
-  const events: ServerEvent[] = [];
+async function readAll(session: Session): Promise<SessionEvent[]> {
+  const events: SessionEvent[] = [];
   for await (const event of session) {
     events.push(event);
   }
@@ -218,15 +218,15 @@ describe("the loop", () => {
 
   test("a fatal error is thrown, after the events before it", async () => {
     const session = await open();
-    socket.deliver(UTTERANCE, { type: "error", code: "draining", message: "going down", fatal: true });
+    socket.deliver(UTTERANCE, { type: "error", code: "too_fast", message: "slow down", fatal: true });
     const iterator = session[Symbol.asyncIterator]();
     expect((await iterator.next()).value).toMatchObject({ type: "utterance" });
-    await expect(iterator.next()).rejects.toMatchObject({ name: "SessionError", code: "draining", finalUntilS: 1.5 });
+    await expect(iterator.next()).rejects.toMatchObject({ name: "SessionError", code: "too_fast", finalUntilS: 1.5 });
     await expectNothingLeft();
   });
 
-  test.each([1000, 1006, 1011, 1012])("a close with %i before stopped is a lost connection", async (code) => {
-    const session = await open({ start: { resume: { from_s: 12.5 } } });
+  test.each([1000, 1006, 1008, 1009, 1011, 1012])("a close with %i before stopped is a lost connection", async (code) => {
+    const session = await open({ start: { resume: { from_s: 12.5 } }, resumeBufferS: 0 });
     const received = readAll(session);
     socket.emit("close", { code });
     await expect(received).rejects.toThrow(ConnectionLost);
@@ -333,7 +333,7 @@ describe("sending", () => {
   });
 
   test("writable rejects when the session ends first, and after it", async () => {
-    const session = await open({ highWaterBytes: 50 });
+    const session = await open({ highWaterBytes: 50, resumeBufferS: 0 });
     socket.bufferedAmount = 50;
     const waiting = session.writable();
     socket.emit("close", { code: 1006 });

@@ -1,8 +1,9 @@
 """Python client of tutti, the streaming transcription service.
 
-`connect` opens a session for live audio, `transcribe_file` sends a WAV file, and `Transcript` collects the text of the
-events. The modules, from the bottom up: `errors`, `messages` (the JSON on the wire), `options`, `handshake` (opens the
-WebSocket), `connection` (uses it), `session`; beside them `audio` (WAV files, pace) and `captions`.
+`connect` opens a session for live audio, `transcribe_file` sends a file, and `Transcript` collects the text of the
+events; `tutti.sync` has the same without asyncio. The modules, from the bottom up: `errors`, `messages` (the JSON on
+the wire), `options`, `handshake` (opens the WebSocket), `connection` (uses it), `upload` (files over HTTP), `session`,
+`sync`; beside them `audio` (WAV files, pace), `captions` and `subtitles`.
 """
 
 from tutti.audio import Pace, WavFile, paced
@@ -46,8 +47,11 @@ from tutti.messages import (
     event_to_wire,
     parse_event,
 )
-from tutti.options import ConnectOptions, SessionOptions
+from tutti.options import ConnectOptions, FileProgress, SessionOptions
 from tutti.session import Session, connect, transcribe_file
+from tutti.subtitles import to_srt, to_vtt
+
+__version__ = "0.1.0"
 
 __all__ = [
     "AudioError",
@@ -62,6 +66,7 @@ __all__ = [
     "EndpointingMode",
     "ErrorEvent",
     "Event",
+    "FileProgress",
     "Flushed",
     "Interim",
     "Lag",
@@ -90,9 +95,12 @@ __all__ = [
     "Utterance",
     "WavFile",
     "Word",
+    "__version__",
     "connect",
     "event_to_wire",
     "paced",
     "parse_event",
+    "to_srt",
+    "to_vtt",
     "transcribe_file",
 ]

@@ -13,13 +13,16 @@ import ssl
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
+from pathlib import Path
 
+import tutti
 from tutti.audio import Pace, WavFile, paced, read_chunks
 from tutti.errors import AudioError, BadOption, TuttiError, Unauthorized, Unreachable
 from tutti.messages import BYTES_PER_SAMPLE, AudioFormat, ErrorEvent, Event, Lag, ServerWarning, event_to_wire
+from tutti.options import ConnectOptions, FileProgress, SessionOptions
 from tutti.recording import MICROPHONE_FORMAT, find_recorder, read_stdin, record
-from tutti.session import Session, connect
-from tutti.terminal import CaptionLines
+from tutti.session import Session, connect, transcribe_file
+from tutti.terminal import CLEAR_LINE, CaptionLines, describe_progress
 
 DEFAULT_URL = "ws://127.0.0.1:8000"
 
@@ -83,8 +86,15 @@ def _print_error(error: Exception, exit_code: int) -> int:
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tutti", description=__doc__)
-    parser.add_argument("source", metavar="FILE|-|mic", help="a WAV file, - for raw audio on standard input, or mic")
+    started_as = Path(sys.argv[0]).name
+    prog = "python -m tutti" if started_as == "__main__.py" else started_as
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser.add_argument(
+        "source",
+        metavar="FILE|-|mic",
+        help="a file of any audio or video format, - for raw audio on standard input, or mic",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {tutti.__version__}")
     parser.add_argument("--url", default=DEFAULT_URL, help="the server's URL (default: %(default)s)")
     parser.add_argument("--api-key", help="the server's API key (default: the environment variable TUTTI_API_KEY)")
     parser.add_argument("--ca-file", metavar="PEM", help="certificates to trust on wss:// instead of the system's")
@@ -95,9 +105,14 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     speed = parser.add_mutually_exclusive_group()
     speed.add_argument(
-        "--speed", type=float, metavar="X", help="send at X times real time (default: as fast as allowed)"
+        "--speed",
+        type=float,
+        metavar="X",
+        help="stream at X times real time (default: a file is uploaded, other audio is sent as fast as allowed)",
     )
-    speed.add_argument("--realtime", action="store_const", dest="speed", const=1.0, help="the same as --speed 1")
+    speed.add_argument(
+        "--realtime", action="store_const", dest="speed", const=1.0, help="the same as --speed 1: stream a WAV file"
+    )
     raw = parser.add_argument_group("raw audio on standard input")
     raw.add_argument("--encoding", choices=list(BYTES_PER_SAMPLE), help="default: pcm_s16le")
     raw.add_argument("--rate", type=int, help="samples per second and channel (default: 16000)")
@@ -128,29 +143,74 @@ def _read_ca_file(path: str | None) -> ssl.SSLContext | None:
 
 
 async def _run(args: argparse.Namespace) -> None:
-    tls = _read_ca_file(args.ca_file)
+    options: SessionOptions = {
+        "language": args.language,
+        "task": args.task,
+        "prompt": args.prompt,
+        "ssl": _read_ca_file(args.ca_file),
+        "api_key": args.api_key or os.environ.get("TUTTI_API_KEY") or None,
+    }
+    if args.source in ("-", "mic") or args.speed is not None:
+        await _run_live(args, options)
+    else:
+        await _run_upload(args, options)
+
+
+async def _run_upload(args: argparse.Namespace, options: SessionOptions) -> None:
+    progress = _ProgressLine()
+    show = _show_json if args.json else _show_captions
+    async with aclosing(transcribe_file(args.url, args.source, on_progress=progress.show, **options)) as events:
+        try:
+            await show(progress.hide_for(events), 1)
+        finally:
+            progress.hide()
+
+
+class _ProgressLine:
+    """A line on standard error that says how far a file has come, if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+
+    def show(self, progress: FileProgress) -> None:
+        self._write(CLEAR_LINE + describe_progress(progress))
+
+    def hide(self) -> None:
+        self._write(CLEAR_LINE)
+
+    async def hide_for(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+        """The events. Whatever is written about one stands on a line of its own."""
+        async for event in events:
+            self.hide()
+            yield event
+
+    def _write(self, text: str) -> None:
+        if self._is_terminal:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+async def _run_live(args: argparse.Namespace, options: SessionOptions) -> None:
     async with AsyncExitStack() as stack:
         chunks, format = await _open_source(args, stack)
-        session = await stack.enter_async_context(
-            connect(
-                args.url,
-                encoding=format.encoding,
-                sample_rate=format.sample_rate,
-                channels=format.channels,
-                language=args.language,
-                task=args.task,
-                prompt=args.prompt,
-                interim=args.json or sys.stdout.isatty(),
-                ssl=tls,
-                api_key=args.api_key or os.environ.get("TUTTI_API_KEY") or None,
-            )
-        )
+        live: ConnectOptions = {
+            **options,
+            "encoding": format.encoding,
+            "sample_rate": format.sample_rate,
+            "channels": format.channels,
+            "interim": args.json or sys.stdout.isatty(),
+        }
+        session = await stack.enter_async_context(connect(args.url, **live))
         pace = Pace(args.speed, session.started.limits.max_ahead_s)
         audio = await stack.enter_async_context(aclosing(paced(chunks, format, pace)))
         events = await stack.enter_async_context(aclosing(session.stream(audio)))
+        if args.json:
+            _write_json(session.started)
+        for warning in () if args.json else session.started.warnings:
+            sys.stderr.write(f"tutti: {warning.message}\n")
         show = _show_json if args.json else _show_captions
         with _end_audio_on_interrupt(session):
-            await show(session, events, format.channels)
+            await show(events, format.channels, is_live=args.source in ("-", "mic"))
 
 
 async def _open_source(
@@ -184,8 +244,7 @@ def _end_audio_on_interrupt(session: Session) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-async def _show_json(session: Session, events: AsyncGenerator[Event, None], n_channels: int) -> None:
-    _write_json(session.started)
+async def _show_json(events: AsyncGenerator[Event, None], n_channels: int, is_live: bool = False) -> None:
     async for event in events:
         _write_json(event)
 
@@ -195,17 +254,17 @@ def _write_json(event: Event) -> None:
     sys.stdout.flush()
 
 
-async def _show_captions(session: Session, events: AsyncGenerator[Event, None], n_channels: int) -> None:
+async def _show_captions(events: AsyncGenerator[Event, None], n_channels: int, is_live: bool = False) -> None:
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     lines = CaptionLines(n_channels, columns)
-    for warning in session.started.warnings:
-        sys.stderr.write(f"tutti: {warning.message}\n")
     async for event in events:
         match event:
             case ServerWarning() | ErrorEvent():
                 _write_note(lines, event.message, columns)
             case Lag():
-                _write_note(lines, f"{event.behind_s:.1f} s behind", columns)
+                # A file does not wait for its captions.
+                if is_live:
+                    _write_note(lines, f"{event.behind_s:.1f} s behind", columns)
             case _:
                 sys.stdout.write(lines.add(event))
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from dataclasses import dataclass
@@ -67,6 +68,11 @@ class WavFile:
     ) -> None:
         self.close()
 
+    @property
+    def duration_s(self) -> float:
+        """The length of the audio in seconds: as its header states it, or up to the end of a file that was cut off."""
+        return self._n_frames / self.format.sample_rate
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -106,6 +112,8 @@ class WavFile:
         self._read_format(format_chunk)
         # Programs that cannot seek back to fill in the size write one of these: the audio ends with the file.
         self._left_bytes = None if size in (0, 0xFFFFFFFF) else size
+        in_file_bytes = max(0, os.fstat(file.fileno()).st_size - file.tell())
+        self._n_frames: int = min(in_file_bytes, self._left_bytes or in_file_bytes) // self._frame_bytes
 
     def _read_format(self, chunk: bytes) -> None:
         tag, channels, sample_rate, _, frame_bytes, bits = struct.unpack_from("<HHIIHH", chunk)

@@ -68,7 +68,10 @@ async def open_websocket(
             ssl=(ssl or True) if is_secure else None,
         )
     except InvalidStatus as refused:
-        raise _refusal(stream_url, refused) from refused
+        response = refused.response
+        body = bytes(response.body or b"").decode("utf-8", "replace")
+        headers = {name.lower(): value for name, value in response.headers.raw_items()}
+        raise refusal(stream_url, response.status_code, headers, body) from refused
     except InvalidURI as error:
         raise BadURL(url, str(error)) from error
     except TimeoutError as error:
@@ -115,14 +118,11 @@ def resolve_url(url: str) -> str:
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
 
 
-def _refusal(url: str, refused: InvalidStatus) -> Refused:
-    response = refused.response
-    status = response.status_code
-    headers = {name.lower(): value for name, value in response.headers.raw_items()}
-    body = bytes(response.body or b"").decode("utf-8", "replace")
+def refusal(url: str, status: int, headers: Mapping[str, str], body: str) -> Refused:
+    """The error for an HTTP status. The names in `headers` are in lower case."""
     if status == 401:
         return Unauthorized(url, status, headers, body)
-    if status == 503:
+    if status in (429, 503):
         return Overloaded(url, status, headers, body, _parse_retry_after(headers.get("retry-after")))
     return Refused(url, status, headers, body)
 

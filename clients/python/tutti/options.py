@@ -7,8 +7,9 @@ names and types from the classes below. An option that is left out has the defau
 from __future__ import annotations
 
 import ssl as tls
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypedDict
 
 from tutti.messages import AudioFormat, Encoding, Endpointing, EndpointingMode, Resume, Start, Task
 
@@ -100,6 +101,23 @@ class SessionOptions(TranscriptionOptions, EndpointingOptions, ConnectionOptions
 
 class ConnectOptions(AudioOptions, SessionOptions, total=False):
     """All options of `connect`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileProgress:
+    """How far the transcription of a file has come."""
+
+    sent_bytes: int
+    total_bytes: int
+    """The size of the file."""
+    final_until_s: float = 0.0
+    """The end of the newest segment, in seconds."""
+    audio_s: float | None = None
+    """The length of the recording in seconds; None until the end, except for WAV files, which state it."""
+
+
+OnProgress: TypeAlias = Callable[[FileProgress], None]
+"""Called whenever a part of a file was sent, or a part of its audio has its text."""
 
 
 def check_option_names(options: Mapping[str, object]) -> None:

@@ -1,7 +1,7 @@
 """Opens a session and streams audio through it.
 
-`connect` and `Session` are the whole interface; `transcribe_file` is a shortcut for WAV files. The WebSocket is opened
-in `handshake.py` and used in `connection.py`; the messages are in `messages.py`.
+`connect` and `Session` are the whole interface; `transcribe_file` is a shortcut for files, which `upload.py` sends over
+HTTP. The WebSocket is opened in `handshake.py` and used in `connection.py`; the messages are in `messages.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Unpack
 
 from tutti.audio import Pace, WavFile, paced, read_chunks
 from tutti.connection import Connection, Progress
-from tutti.errors import ConnectionLost, ProtocolError, SessionError, SessionStopped, TimedOut
+from tutti.errors import BadOption, ConnectionLost, ProtocolError, SessionError, SessionStopped, TimedOut
 from tutti.handshake import open_websocket
 from tutti.messages import Event, Flush, KeepAlive, Resume, Start, Started, Stop, Stopped, Utterance, event_to_wire
 from tutti.options import (
@@ -23,6 +23,7 @@ from tutti.options import (
     STARTED_TIMEOUT_S,
     STOP_TIMEOUT_S,
     ConnectOptions,
+    OnProgress,
     SessionOptions,
     check_option_names,
     start_message,
@@ -297,20 +298,43 @@ def _resume_times(resume: Resume | None) -> tuple[float, ...]:
 
 
 async def transcribe_file(
-    url: str, path: str | Path, *, speed: float | None = None, **options: Unpack[SessionOptions]
+    url: str,
+    path: str | Path,
+    *,
+    speed: float | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Unpack[SessionOptions],
 ) -> AsyncGenerator[Event, None]:
-    """Send a WAV file and yield its events, up to `stopped`.
+    """Transcribe a file of any format, and yield its segments, utterances and `Stopped`.
+
+    The file is uploaded, and transcribed as fast as the server can. With `speed`, it is streamed like live audio: then
+    it must be a WAV file, and the events are those of a live session, with interims.
 
     Args:
         url: as for `connect`.
-        path: of the WAV file.
-        speed: 1.0 sends the audio in real time, as if it were spoken live; None: as fast as the server allows.
-        options: see `SessionOptions`.
+        path: of the file.
+        speed: None uploads the file; 1.0 streams it in real time, as if it were spoken live; 2.0 twice as fast.
+        on_progress: called while a file is uploaded and transcribed; see `FileProgress`.
+        options: see `SessionOptions`. An upload has no interims, no mode "manual", no bounds of utterances and no
+            `resume`; `stop_timeout_s` limits every wait for the server.
 
     Raises:
-        AudioError: the file is not a WAV file, or it has a format that the server does not accept.
+        BadOption: an option has no meaning for an upload, or for a stream.
+        AudioError: the server cannot decode the file, or, with `speed`, it is not a WAV file that can be streamed.
+        OSError: the file cannot be read.
         TuttiError: any error that `connect` and the iteration over a `Session` raise.
     """
+    check_option_names(options)
+    if speed is None:
+        # Here, as it needs an HTTP client, which takes a while to import and which live sessions do without.
+        from tutti.upload import upload_file
+
+        async with aclosing(upload_file(url, path, options, on_progress)) as events:
+            async for event in events:
+                yield event
+        return
+    if on_progress is not None:
+        raise BadOption("on_progress", "None with `speed`, as a stream goes on at its own pace", on_progress)
     with await asyncio.to_thread(WavFile, path) as wav:
         format = wav.format
         async with (

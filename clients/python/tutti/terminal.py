@@ -9,6 +9,7 @@ import unicodedata
 
 from tutti.captions import Transcript
 from tutti.messages import Event, Segment, Utterance
+from tutti.options import FileProgress
 
 CLEAR_LINE = "\r\x1b[2K"
 """Moves to the start of the line and clears it (ECMA-48)."""
@@ -68,6 +69,21 @@ class CaptionLines:
                     stable += tail + (" " if stable or tail else "") + self._channel_mark(channel) + caption.stable
                     tail = caption.tail
         return dim_tail(_make_printable(stable).lstrip(), _make_printable(tail), columns - 1)
+
+
+def describe_progress(progress: FileProgress) -> str:
+    """How far a file has come, on one line."""
+    if progress.final_until_s > 0:
+        of = "" if progress.audio_s is None else f" of {_clock(progress.audio_s)}"
+        return f"transcribed {_clock(progress.final_until_s)}{of}"
+    if progress.sent_bytes < progress.total_bytes:
+        return f"sent {progress.sent_bytes / 1e6:.1f} of {progress.total_bytes / 1e6:.1f} MB"
+    return "sent; waiting for the first text"
+
+
+def _clock(time_s: float) -> str:
+    seconds = int(time_s)
+    return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
 def dim_tail(stable: str, tail: str, columns: int) -> str:

@@ -170,7 +170,9 @@ worker = decoding_process._fork(theirs.fileno(), [ours.fileno()])
 theirs.close()
 with open(__file__, "rb") as file:
     socket.send_fds(ours, [json.dumps(dict(only_counts=False, channels=None)).encode()], [file.fileno()])
-print(ours.recv(1000)[decoding_process.HEADER.size:].decode())
+header = ours.recv(decoding_process.HEADER.size, socket.MSG_WAITALL)
+n_bytes = decoding_process.HEADER.unpack(header)[1] if header else 0
+print(ours.recv(n_bytes, socket.MSG_WAITALL).decode())
 ours.close()
 print(os.waitpid(worker, 0)[1])
 """

@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import MediaError
 from app.media import file_decoder
-from app.media.file_decoder import PIECE_SAMPLES, decode_file, decode_frames, decode_pieces, duration_s
+from app.media.file_decoder import PIECE_SAMPLES, FileInfo, decode_file, decode_frames, decode_pieces, probe
 from app.media.file_decoder import n_channels as count_channels
 from tests.app.dialects.openai.test_files_endpoint import wav
 
@@ -186,16 +186,15 @@ def test_a_rate_that_no_recording_has_is_refused(sample_rate: int) -> None:
 
 
 def test_a_recording_without_channels_is_refused() -> None:
-    with pytest.raises(MediaError, match="expected 1 to 32 channels, got 0"):
-        count_channels(io.BytesIO(header(16_000, 0)))
-    with pytest.raises(MediaError, match="expected audio"):
-        list(decode_pieces(io.BytesIO(header(16_000, 0)), None))
+    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels):
+        with pytest.raises(MediaError, match="expected audio"):
+            decode_with(io.BytesIO(header(16_000, 0)))
 
 
 @pytest.mark.parametrize("n_channels", [33, 57, 204])
 def test_channels_that_no_recording_has_are_refused(n_channels: int) -> None:
     content = header(16_000, n_channels)
-    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels):
+    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels, probe):
         with pytest.raises(MediaError, match=f"expected 1 to 32 channels, got {n_channels}"):
             decode_with(io.BytesIO(content))
 
@@ -211,7 +210,7 @@ def test_any_number_of_channels_is_mixed_or_kept(n_channels: int) -> None:
 
 def test_a_codec_that_is_unknown_is_refused() -> None:
     content = header(16_000, 2, codec=0x9999)
-    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels):
+    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels, probe):
         with pytest.raises(MediaError, match="its codec is unknown"):
             decode_with(io.BytesIO(content))
 
@@ -233,8 +232,46 @@ def test_a_piece_of_many_channels_is_not_larger() -> None:
     assert max(map(len, decode_pieces(io.BytesIO(content), 32))) <= PIECE_SAMPLES + 32 * 1024
 
 
-def test_duration_is_the_one_that_the_file_states() -> None:
+def film(container: str, codec: str, audio_s: int, picture_s: int) -> bytes:
+    """A film with a black picture and a silent sound of these lengths."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as output:
+        picture, sound = output.add_stream("mpeg4", rate=1), output.add_stream(codec, rate=16_000)
+        assert isinstance(picture, av.VideoStream) and isinstance(sound, av.AudioStream)
+        picture.width, picture.height = 64, 64
+        sound.codec_context.layout = "mono"
+        for second in range(picture_s):
+            image = av.VideoFrame.from_ndarray(np.zeros((96, 64), np.uint8), "yuv420p")
+            image.pts = second
+            output.mux(picture.encode(image))
+        output.mux(picture.encode())
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 16_000 * audio_s), np.float32), "flt", "mono")
+        frame.sample_rate = 16_000
+        resampler = av.AudioResampler(sound.codec_context.format, "mono", 16_000, sound.codec_context.frame_size)
+        for each in [*resampler.resample(frame), *resampler.resample(None), None]:
+            output.mux(sound.encode(each))
+    return file.getvalue()
+
+
+def test_a_probe_gives_the_length_that_the_file_states() -> None:
     file = io.BytesIO(wav(TONE))
-    assert duration_s(file) == pytest.approx(25.0)
+    assert probe(file) == FileInfo(channels=1, duration_s=25.0, audio_s=25.0)
     assert file.tell() == 0
-    assert duration_s(io.BytesIO(b"hello")) is None
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "audio_s"),
+    [("mp4", "aac", 5.0), ("matroska", "aac", 5.0), ("mov", "pcm_s16le", 5.0), ("mpegts", "aac", None)],
+)
+def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audio_s: float | None) -> None:
+    """The length of the sound is known where the container states one for it."""
+    assert count_channels(io.BytesIO(film(container, codec, audio_s=1, picture_s=1))) == 1
+    info = probe(io.BytesIO(film(container, codec, audio_s=5, picture_s=30)))
+    assert info.duration_s == pytest.approx(30.0, abs=0.1)
+    assert info.audio_s == (None if audio_s is None else pytest.approx(audio_s, abs=0.2))
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"hello", "that FFmpeg decodes"), (b"", "that FFmpeg decodes")])
+def test_a_probe_refuses_what_is_no_audio(content: bytes, message: str) -> None:
+    with pytest.raises(MediaError, match=message):
+        probe(io.BytesIO(content))

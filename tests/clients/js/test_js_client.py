@@ -1,5 +1,6 @@
 """The checks of the JavaScript client, and a test that the page serves the same client."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -27,8 +28,7 @@ def packages() -> None:
     """Node.js with the client's development packages. Without Node.js the tests are skipped, unless it is required."""
     require_node()
     if not (CLIENT / "node_modules").exists():
-        # Not `npm ci`: it requires the optional binaries of all other platforms in the lock file.
-        run("npm", "install", "--no-save", "--no-audit", "--no-fund")
+        run("npm", "ci", "--no-audit", "--no-fund")
 
 
 @pytest.mark.parametrize("script", ["check", "lint", "test"])
@@ -47,3 +47,18 @@ def test_the_page_serves_this_version_of_the_client(tmp_path: Path) -> None:
 def test_the_lock_file_names_no_registry() -> None:
     """Every registry can be used: the lock file has versions and hashes, but no addresses of packages."""
     assert '"resolved"' not in (CLIENT / "package-lock.json").read_text()
+
+
+def test_the_lock_file_has_every_package_for_every_platform() -> None:
+    """`npm ci` refuses a lock file that lacks one, also one that is optional and for another platform."""
+    locked = json.loads((CLIENT / "package-lock.json").read_text())["packages"]
+    wanted = {name for package in locked.values() for name in package.get("optionalDependencies", {})}
+    assert {name for name in wanted if f"node_modules/{name}" not in locked} == set()
+    assert all("integrity" in package for path, package in locked.items() if path)
+    packages = json.loads((CLIENT / "package.json").read_text())
+    assert locked[""]["devDependencies"] == packages["devDependencies"]
+
+
+def test_the_locked_packages_can_be_installed() -> None:
+    """`npm ci` finds package.json and the lock file in step; nothing is fetched or installed here."""
+    run("npm", "ci", "--dry-run", "--offline", "--no-audit", "--no-fund")

@@ -1,11 +1,13 @@
-"""A scripted server on loopback, the messages that it sends, and events with default values."""
+"""Scripted servers on loopback, the messages that they send, and events with default values."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -176,3 +178,55 @@ async def wait_for_other_tasks() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     async with asyncio.timeout(5):
         await asyncio.gather(*others, return_exceptions=True)
+
+
+@dataclass
+class FakeUploads:
+    """What a scripted server for files has received."""
+
+    url: str = ""
+    requests: list[bytes] = field(default_factory=list)
+    """The head and the body of each request."""
+
+
+def sse(*messages: Wire) -> bytes:
+    """The body of a streamed answer."""
+    return b"".join(b"data: " + json.dumps(message).encode() + b"\n\n" for message in messages)
+
+
+SPOKEN = sse(
+    {"type": "transcript.text.delta", "delta": "Hello there."},
+    {
+        "type": "transcript.text.segment", "utterance": 0, "id": 0, "start": 0.12, "end": 1.5, "text": "Hello there.",
+        "confidence": 0.9, "language": "en",
+    },
+    {"type": "transcript.text.done", "duration": 2.0, "speech_duration": 1.4, "words": 2},
+)  # fmt: skip
+"""The answer to a file in which `SEGMENT` is spoken."""
+
+
+@asynccontextmanager
+async def serve_answer(
+    body: bytes = SPOKEN, *, head: str = "200 OK", is_cut: bool = False
+) -> AsyncIterator[FakeUploads]:
+    """Answer every upload with `body`. `head` is the status, and further headers after a line break.
+
+    Args:
+        body: of the answer.
+        head: of the answer.
+        is_cut: the connection ends before the body is complete.
+    """
+    server = FakeUploads()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head_of_request = await reader.readuntil(b"\r\n\r\n")
+        (n_bytes,) = re.findall(rb"(?i)content-length: (\d+)", head_of_request)
+        server.requests.append(head_of_request + await reader.readexactly(int(n_bytes)))
+        n_promised = len(body) + is_cut
+        writer.write(f"HTTP/1.1 {head}\r\nContent-Length: {n_promised}\r\n\r\n".encode() + body)
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        server.url = f"http://{host}:{port}"
+        yield server

@@ -5,9 +5,9 @@ import json
 import os
 import signal
 import sys
+import tomllib
 import wave
 from collections.abc import AsyncIterator, Callable, Coroutine
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.clients.python.client_fakes import (
     UTTERANCE,
     Peer,
     make_started,
-    refuse_with,
+    serve_answer,
     serve_script,
 )
 from tutti.errors import AudioError
@@ -44,13 +44,15 @@ async def tutti() -> AsyncIterator[Tutti]:
 
     pipe = asyncio.subprocess.PIPE
 
-    async def start(*args: str, stdin: int = pipe, stdout: int = pipe, **env: str) -> asyncio.subprocess.Process:
+    async def start(
+        *args: str, stdin: int = pipe, stdout: int = pipe, stderr: int = pipe, **env: str
+    ) -> asyncio.subprocess.Process:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tutti", *args),
             stdin=stdin,
             stdout=stdout,
-            stderr=pipe,
+            stderr=stderr,
             env=inherited | env,
             # A shell lets the programs that it runs in the background ignore Ctrl-C, and their children inherit this.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -84,13 +86,68 @@ async def answer(peer: Peer) -> None:
     await peer.send(SPEECH, INTERIM, {"type": "lag", "behind_s": 2}, SEGMENT, UTTERANCE, STOPPED)
 
 
-async def test_a_file_becomes_captions(tutti: Tutti, wav: str) -> None:
-    """Piped output has only final lines; remarks go to standard error."""
+async def test_a_file_becomes_captions(tutti: Tutti, tmp_path: Path) -> None:
+    """A file of any format is uploaded. A pipe gets only the final lines, and no progress."""
+    (tmp_path / "talk.flac").write_bytes(b"fLaC")
+    async with serve_answer() as server:
+        process = await tutti(str(tmp_path / "talk.flac"), "--url", server.url, "--language", "en", TUTTI_API_KEY="k2")
+        out, err = await process.communicate()
+    assert (process.returncode, out.decode(), err) == (0, "[    0.12 →     1.50] Hello there.\n", b"")
+    (request,) = server.requests
+    assert b"Bearer k2" in request and b"fLaC" in request and b"en\r\n" in request
+
+
+async def test_an_uploaded_file_as_json(tutti: Tutti, wav: str) -> None:
+    """The events are those of a session."""
+    async with serve_answer() as server:
+        process = await tutti(wav, "--url", server.url, "--json")
+        out, _ = await process.communicate()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [event["type"] for event in events] == ["segment", "utterance", "stopped"]
+    assert events[0] == SEGMENT
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals there")
+async def test_a_terminal_shows_the_progress_of_a_file(tutti: Tutti, wav: str) -> None:
+    """On standard error, and the line is gone before a caption is written."""
+    ours, theirs = os.openpty()
+    async with serve_answer() as server:
+        process = await tutti(wav, "--url", server.url, stderr=theirs)
+        os.close(theirs)
+        await process.communicate()
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert "\r\x1b[2Ksent; waiting for the first text" in shown
+    assert "\r\x1b[2Ktranscribed 0:00:01 of 0:00:00" in shown
+    assert shown.endswith("\r\x1b[2K")
+
+
+async def test_ctrl_c_during_an_upload_ends_it(tutti: Tutti, wav: str) -> None:
+    """Without a traceback."""
+    has_come = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        has_come.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(wait, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        process = await tutti(wav, "--url", f"http://{host}:{port}")
+        await has_come.wait()
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+async def test_a_file_is_streamed_at_a_given_speed(tutti: Tutti, wav: str) -> None:
+    """Remarks go to standard error. A file does not wait for its text, so nothing is behind."""
     async with serve_script(answer) as server:
-        process = await tutti(wav, "--url", server.url, "--language", "en", TUTTI_API_KEY="k2")
+        process = await tutti(wav, "--url", server.url, "--language", "en", "--speed", "100", TUTTI_API_KEY="k2")
         out, err = await process.communicate()
     assert (process.returncode, out.decode()) == (0, "[    0.12 →     1.50] Hello there.\n")
-    assert err.decode().splitlines() == ["tutti: look out", "tutti: 2.0 s behind"]
+    assert err.decode().splitlines() == ["tutti: look out"]
     assert b"".join(server.peer.audio) == bytes(16000)
     assert server.peer.messages[0]["language"] == "en"
     # A pipe shows no interims, so the session has none.
@@ -103,7 +160,7 @@ async def test_a_terminal_shows_the_interim_line(tutti: Tutti, wav: str) -> None
     """On a terminal the session has interims, and they are drawn with a dimmed tail."""
     ours, theirs = os.openpty()
     async with serve_script(answer) as server:
-        process = await tutti(wav, "--url", server.url, stdout=theirs, COLUMNS="60")
+        process = await tutti(wav, "--url", server.url, "--speed", "100", stdout=theirs, COLUMNS="60")
         os.close(theirs)
         assert await process.wait() == 0
     shown = os.read(ours, 4096).decode()
@@ -115,7 +172,7 @@ async def test_a_terminal_shows_the_interim_line(tutti: Tutti, wav: str) -> None
 
 async def test_letters_the_output_lacks_do_not_end_it(tutti: Tutti, wav: str) -> None:
     """Output in ASCII has question marks."""
-    async with serve_script(answer) as server:
+    async with serve_answer() as server:
         process = await tutti(wav, "--url", server.url, PYTHONIOENCODING="ascii")
         out, _ = await process.communicate()
     assert (process.returncode, out) == (0, b"[    0.12 ?     1.50] Hello there.\n")
@@ -195,7 +252,7 @@ async def test_a_second_ctrl_c_does_not_wait(tutti: Tutti) -> None:
 
 async def test_failures_are_one_line_that_says_what_to_do(tutti: Tutti, wav: str) -> None:
     """Exit code 1, no traceback."""
-    async with serve_script(answer, process_request=refuse_with(HTTPStatus.UNAUTHORIZED)) as server:
+    async with serve_answer(head="401 Unauthorized") as server:
         process = await tutti(wav, "--url", server.url)
         _, err = await process.communicate()
     assert process.returncode == 1
@@ -213,13 +270,15 @@ async def test_failures_are_one_line_that_says_what_to_do(tutti: Tutti, wav: str
     ("args", "expected"),
     [
         (["missing.wav"], "missing.wav"),
-        ([__file__], "not a WAV file"),
+        ([__file__, "--realtime"], "not a WAV file"),
+        ([str(Path(__file__).parent)], "directory"),
         (["WAV", "--url", "localhost:8000"], "expected ws://"),
         (["WAV", "--rate", "8000"], "standard input"),
         (["WAV", "--speed", "0"], "above 0"),
         (["mic", "--realtime"], "not for mic"),
         (["-", "--rate", "0"], "above 0"),
         ([], "FILE"),
+        (["WAV", "--url", "ws://127.0.0.1:1", "--ca-file", "missing.pem"], "missing.pem"),
     ],
 )
 async def test_wrong_usage_is_told_apart(tutti: Tutti, wav: str, args: list[str], expected: str) -> None:
@@ -267,3 +326,11 @@ async def test_a_recorder_that_fails_is_quoted() -> None:
         await anext(audio)
     with pytest.raises(AudioError, match="nonexistent"):
         await anext(record(["/nonexistent/recorder"]))
+
+
+async def test_the_version_is_that_of_the_server(tutti: Tutti) -> None:
+    """Both are released together: the wheel of the server contains the client."""
+    process = await tutti("--version")
+    out, _ = await process.communicate()
+    server = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    assert out.decode() == f"python -m tutti {server['project']['version']}\n"

@@ -3,16 +3,15 @@
 import asyncio
 import re
 import sys
-import wave
 from pathlib import Path
 
 import pytest
 
-from tests.clients.python.client_fakes import INTERIM, SEGMENT, STOPPED, UTTERANCE, Peer, serve_script
+from tests.clients.python.client_fakes import INTERIM, SEGMENT, STOPPED, UTTERANCE, Peer, serve_answer, serve_script
 
 README = Path(__file__).parents[3] / "clients" / "python" / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-OUTPUTS = ["0.12 Hello there.\n", "Hello| th\nHello there.|\nHello there.\n", ""]
+OUTPUTS = ["0.12 Hello there.\n", "0.12 Hello there.\n", "Hello| th\nHello there.|\nHello there.\n", ""]
 
 
 async def converse(peer: Peer) -> None:
@@ -31,14 +30,11 @@ async def converse(peer: Peer) -> None:
 @pytest.mark.parametrize(("example", "output"), [*zip(EXAMPLES, OUTPUTS, strict=True)])
 async def test_examples_run(tmp_path: Path, example: str, output: str) -> None:
     """Each example ends by itself and writes the expected output."""
-    with wave.open(str(tmp_path / "speech.wav"), "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(16000)
-        writer.writeframes(bytes(3200))
-    async with asyncio.timeout(30), serve_script(converse) as server:
+    (tmp_path / "talk.mp3").write_bytes(b"ID3")
+    async with asyncio.timeout(30), serve_script(converse) as live, serve_answer() as files:
+        example = example.replace("http://127.0.0.1:8000", files.url)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", "-c", example.replace("ws://127.0.0.1:8000", server.url)),
+            *(sys.executable, "-W", "error", "-c", example.replace("ws://127.0.0.1:8000", live.url)),
             cwd=tmp_path,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

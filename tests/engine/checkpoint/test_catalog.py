@@ -13,6 +13,11 @@ def test_a_model_is_found_by_its_name() -> None:
     assert known_model("openai/whisper-none-such") is None
 
 
+def test_a_revision_of_a_model_is_the_same_model() -> None:
+    """What it can do does not depend on the commit."""
+    assert known_model("openai/whisper-tiny@main") is known_model("openai/whisper-tiny")
+
+
 def test_english_models_are_marked() -> None:
     """Names that end in `.en` need no mark, because their vocabulary has no other languages."""
     marked = {model.name for model in KNOWN_MODELS if model.is_english}

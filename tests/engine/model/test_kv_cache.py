@@ -36,6 +36,41 @@ def test_fresh_buffers_are_zero_and_take_no_memory(demo: Checkpoint, dtype: torc
     assert not cache.self_attention[:, :, 7].any() and not cache.cross_attention[:, :, 7].any()
 
 
+@pytest.mark.skipif(not STATM.exists(), reason="needs /proc to measure the memory in use")
+def test_memory_of_free_slots_is_given_back(demo: Checkpoint) -> None:
+    """When no slot has a window any more, the buffers take no memory. They hold zeros again."""
+    cache = KVCache(demo.model, 16, torch.device("cpu"), torch.float32)
+    before_bytes = resident_bytes()
+    buffers_bytes = cache.cross_attention.nbytes + cache.self_attention.nbytes
+    fill(cache)
+    assert resident_bytes() - before_bytes > 0.9 * buffers_bytes
+    for slot in range(16):
+        cache.forget(slot)
+    cache.return_free_memory()
+    assert resident_bytes() - before_bytes < 0.1 * buffers_bytes
+    assert not cache.cross_attention.any() and not cache.self_attention.any()
+
+
+def test_memory_in_use_is_not_given_back(demo: Checkpoint) -> None:
+    """Slots up to the last one with a window keep their keys and values; those after it are zeros."""
+    cache = KVCache(demo.model, 6, torch.device("cpu"), torch.float32)
+    fill(cache)
+    for slot in (0, 2, 4, 5):
+        cache.forget(slot)
+    cache.return_free_memory()
+    for buffer in (cache.self_attention, cache.cross_attention):
+        for slot in range(4):
+            assert (buffer[:, :, slot] == slot + 1).all()
+        assert buffer[:, :, 4:].isfinite().all() and not buffer[:, :, 5, 1:-1].any()
+
+
+def fill(cache: KVCache) -> None:
+    """Give every slot a window, and its number from 1 on as keys and values."""
+    for slot in range(len(cache.encoder_lengths)):
+        cache.self_attention[:, :, slot] = cache.cross_attention[:, :, slot] = slot + 1
+        cache.set_length(slot, 1500)
+
+
 def resident_bytes() -> int:
     n_pages = int(STATM.read_text().split()[1])
     return n_pages * resource.getpagesize()

@@ -1,5 +1,7 @@
 """Packed products equal the formula, and a row's product does not depend on other rows."""
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,15 @@ def test_packed_products_equal_the_formula(layer: Linear, shape: tuple[int, ...]
     assert torch.equal(layer(x, with_gelu=with_gelu), expected)
     layer.pack()
     torch.testing.assert_close(layer(x, with_gelu=with_gelu), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.skipif(not can_pack(torch.zeros(1)), reason="PyTorch was built without oneDNN")
+def test_a_packed_weight_is_in_memory_once(layer: Linear) -> None:
+    """The layer still tells its shape and its number of weights."""
+    weight = weakref.ref(layer.weight)
+    layer.pack()
+    assert weight() is None
+    assert layer.weight.shape == (1024, 256) and layer.weight.numel() == 1024 * 256
 
 
 @pytest.mark.skipif(not can_pack(torch.zeros(1)), reason="PyTorch was built without oneDNN")

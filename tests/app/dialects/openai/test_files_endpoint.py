@@ -65,8 +65,8 @@ async def raw(
     async with asyncio.timeout(20):
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
-            head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n{headers}"
-            writer.write(f"{head}Content-Length: {n_bytes}\r\n\r\n".encode())
+            head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}"
+            writer.write(f"{head}\r\n{headers}Content-Length: {n_bytes}\r\n\r\n".encode())
             yield reader, writer
         finally:
             writer.close()

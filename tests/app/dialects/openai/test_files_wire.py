@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ TALK: list[events.Event] = [
 
 def told(asked: FileOptions, talk: list[events.Event] = TALK) -> list[dict[str, Any]]:
     stream = TextStream(asked)
-    return [message for event in talk if (message := stream.push(event))]
+    return [message for event in talk for message in stream.push(event)]
 
 
 def answer(asked: FileOptions, talk: list[events.Event] = TALK) -> tuple[str, str]:
@@ -163,14 +164,18 @@ def test_the_chunking_strategy_is_a_silence(
     assert (asked.silence_ms, asked.ignored) == (silence_ms, ignored)
 
 
-@pytest.mark.parametrize("response_format", ["srt", "vtt", "verbose_json"])
-def test_a_stream_has_no_times(response_format: str) -> None:
-    """Formats that are made of them stream text like the others, and are named."""
+@pytest.mark.parametrize("response_format", ["srt", "vtt"])
+def test_a_stream_has_no_subtitles(response_format: str) -> None:
+    """Their text is streamed as of the other formats, and the option is named."""
     asked = options(("stream", "true"), ("response_format", response_format))
     assert (asked.is_streamed, asked.response_format, asked.ignored) == (True, "json", ("response_format",))
     assert not asked.needs_words
+
+
+def test_a_stream_may_have_segments_and_words() -> None:
+    """With `verbose_json`."""
     asked = options(("stream", "1"), ("response_format", "verbose_json"), ("timestamp_granularities", "word"))
-    assert asked.ignored == ("response_format", "timestamp_granularities")
+    assert (asked.response_format, asked.needs_words, asked.ignored) == ("verbose_json", True, ())
 
 
 @pytest.mark.parametrize("response_format", ["json", "text"])
@@ -271,6 +276,30 @@ def test_a_stream_adds_up_to_its_end() -> None:
         },
         "languages": [{"code": "en"}],
     }
+
+
+def test_a_verbose_stream_has_the_segments_of_the_verbose_answer() -> None:
+    """Each follows its delta; speech without text is a segment without text, in its place."""
+    spoken = replace(segment(0, 0, "Good morning."), words=(events.Word("Good", 0.0, 0.5, 0.9),))
+    ended = replace(utterance(0, "Good morning."), uncovered=((2.0, 3.5),))
+    talk: list[events.Event] = [spoken, ended, segment(1, 1, "Fine.", start_s=4.0), events.Stopped(6.2, 2.0, 3)]
+    asked = FileOptions(is_streamed=True, response_format="verbose_json", has_words=True)
+    sent = told(asked, talk)
+    assert [each["type"].rsplit(".")[-1] for each in sent] == [
+        "delta",
+        "segment",
+        "segment",
+        "delta",
+        "segment",
+        "done",
+    ]
+    listed = json.loads(answer(asked, talk)[0])["segments"]
+    for of_stream, of_answer in zip((sent[1], sent[4]), listed, strict=True):
+        assert of_answer.items() <= of_stream.items()
+    assert sent[1]["words"] == [{"word": "Good", "start": 0.0, "end": 0.5, "confidence": 0.9}]
+    assert [sent[1][name] for name in ("utterance", "language")] == [0, "en"]
+    assert sent[2] == {"type": "transcript.text.segment", "start": 2.0, "end": 3.5, "text": "", "utterance": 0}
+    assert [sent[5][name] for name in ("duration", "speech_duration", "words")] == [6.2, 2.0, 3]
 
 
 def test_utterances_of_scripts_without_spaces_are_joined_without() -> None:

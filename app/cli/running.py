@@ -1,0 +1,85 @@
+"""Runs a command to its end. What goes wrong becomes one line on the error stream, without a traceback."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+import uvloop
+
+from app.cli.interrupts import cancelling, end_process
+from app.cli.output_errors import is_about_output
+from app.errors import MediaError, SessionError, SettingsError
+from cluster.local.supervisor import SupervisorError
+from engine.errors import EngineError
+
+USER_ERRORS = (click.ClickException, EngineError, MediaError, SessionError, SettingsError, SupervisorError)
+"""Errors whose message says what the user can do."""
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run the work of one command to its end. Ctrl-C ends it, and the process with it.
+
+    Raises:
+        click.ClickException: an error that the user can fix.
+        OSError: an output cannot be written.
+    """
+    try:
+        uvloop.run(_interruptible(work))
+    except Exception as error:
+        cause = _first(error)
+        if isinstance(cause, click.ClickException) or is_about_output(cause):
+            raise cause from None
+        if isinstance(cause, USER_ERRORS):
+            raise click.ClickException(str(cause)) from None
+        raise
+
+
+def fetch_model(model: str) -> None:
+    """Fetch a model if it is on the hub and not in the cache. Ctrl-C ends the download, and the process with it.
+
+    Called in the main thread before the event loop runs, because a download in another thread cannot be interrupted.
+    The interrupt is raised inside the download, which then removes its unfinished file.
+
+    Raises:
+        click.ClickException: the model cannot be fetched.
+    """
+    from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    if not is_hub_name(model):
+        return
+    try:
+        with cancelling(interrupt):
+            find_checkpoint(model)
+    except EngineError as error:
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        end_process()
+
+
+async def _interruptible(work: Coroutine[Any, Any, None]) -> None:
+    """Await the work. Ctrl-C cancels it; when it has ended, the process ends without waiting for threads."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    interrupted = False
+
+    def cancel() -> None:
+        nonlocal interrupted
+        interrupted = True
+        loop.call_soon_threadsafe(task.cancel)
+
+    with cancelling(cancel):
+        try:
+            await task
+        finally:
+            if interrupted:
+                end_process()
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first error inside groups of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,125 @@
+/** One WebSocket connection of a session: sends `start`, checks what comes, and reports its end once. */
+import { ProtocolError } from "./errors.js";
+import { parseEvent, parseJson, } from "./events.js";
+/** Close codes of RFC 6455, 7.4.1. */
+const CLOSE_DONE = 1000;
+export const CLOSE_ABNORMAL = 1006;
+/** A connection whose network takes nothing for this time, in milliseconds, is lost: some losses are reported by nothing. */
+const STALL_MS = 10_000;
+/** One connection. It begins with its constructor, and leaves no listener and no timer after its end. */
+export class Connection {
+    #socket;
+    #options;
+    #listeners;
+    #deadline;
+    #isStarted = false;
+    #isEnded = false;
+    #isSocketClosed = false;
+    /** How many bytes of audio the socket was given, and how many of them the network had taken at `#takenAtMs`. */
+    #givenBytes = 0;
+    #takenBytes = 0;
+    #takenAtMs = performance.now();
+    constructor(socket, options) {
+        this.#socket = socket;
+        this.#options = options;
+        this.#listeners = {
+            open: () => this.send({ type: "start", ...options.start }),
+            message: (event) => this.#onMessage(event.data),
+            error: (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event }),
+            close: (event) => this.#onClose(event),
+        };
+        for (const [type, listener] of this.#eachListener()) {
+            socket.addEventListener(type, listener);
+        }
+        const { timeoutMs } = options;
+        this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
+    }
+    /** Whether `started` has come, so that audio may be sent. */
+    get isOpen() {
+        return this.#isStarted && !this.#isEnded;
+    }
+    /** The number of bytes that were given to the socket and are not sent yet. */
+    get bufferedAmount() {
+        return this.#socket.bufferedAmount;
+    }
+    send(message) {
+        this.#socket.send(JSON.stringify(message));
+    }
+    /** Sends audio. It ends the connection if the network has taken nothing for too long. */
+    sendAudio(audio) {
+        const takenBytes = this.#givenBytes - this.bufferedAmount;
+        if (takenBytes > this.#takenBytes || this.bufferedAmount === 0) {
+            this.#takenBytes = takenBytes;
+            this.#takenAtMs = performance.now();
+        }
+        else if (performance.now() - this.#takenAtMs >= STALL_MS) {
+            this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: `the network took nothing for ${STALL_MS / 1000} s` });
+            return;
+        }
+        this.#givenBytes += audio.length;
+        this.#socket.send(audio);
+    }
+    /** Ends the connection without a report. */
+    close() {
+        if (this.#isEnded) {
+            return;
+        }
+        this.#isEnded = true;
+        clearTimeout(this.#deadline);
+        for (const [type, listener] of this.#eachListener()) {
+            this.#socket.removeEventListener(type, listener);
+        }
+        if (!this.#isSocketClosed) {
+            closeQuietly(this.#socket);
+        }
+    }
+    #end(end) {
+        if (!this.#isEnded) {
+            this.close();
+            this.#options.onEnd(end);
+        }
+    }
+    #onClose(event) {
+        this.#isSocketClosed = true;
+        this.#end({ kind: "closed", code: event.code ?? CLOSE_ABNORMAL, reason: event.reason ?? "" });
+    }
+    #onMessage(data) {
+        let event;
+        try {
+            event = parseEvent(parseJson(data));
+        }
+        catch (error) {
+            if (!(error instanceof ProtocolError)) {
+                throw error;
+            }
+            this.#end({ kind: "invalid", error });
+            return;
+        }
+        if (event.type === "error" && event.fatal) {
+            this.#end({ kind: "failed", event });
+        }
+        else if (this.#isStarted) {
+            this.#options.onEvent(event);
+        }
+        else if (event.type === "started") {
+            // A newer server may send other events before; only `started` opens the session.
+            this.#isStarted = true;
+            clearTimeout(this.#deadline);
+            this.#options.onStarted(event);
+        }
+    }
+    #eachListener() {
+        return Object.entries(this.#listeners);
+    }
+}
+/** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */
+function closeQuietly(socket) {
+    const ignore = () => { };
+    const onClose = () => {
+        socket.removeEventListener("error", ignore);
+        socket.removeEventListener("close", onClose);
+    };
+    socket.addEventListener("error", ignore);
+    socket.addEventListener("close", onClose);
+    socket.close(CLOSE_DONE);
+}

@@ -1,0 +1,272 @@
+/**
+ * Transcribes a file: uploads it over HTTP and delivers its segments while the rest is still being transcribed. The
+ * server decodes the file, so every format that the server knows will do.
+ */
+import { CLOSE_ABNORMAL } from "./connection.js";
+import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
+import { isRecord, parseEvent, parseJson } from "./events.js";
+import { upload } from "./http.js";
+import { httpUrl, streamUrl } from "./session.js";
+const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
+/** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
+const TIMEOUT_MS = 60_000;
+const OPTIONS = ["language", "task", "words", "prompt", "hotwords", "apiKey", "signal", "onProgress", "timeoutMs"];
+/**
+ * Transcribes a file. Leaving the loop over its events cancels the work.
+ *
+ * @param url `ws:`, `wss:`, `http:` or `https:`, as for `connect`.
+ * @param source a `File` or `Blob`, the bytes of a file, or in Node a path or a `file:` URL.
+ * @throws UsageError, ConnectError, RequestError (the server refused the file), SessionError (the server failed),
+ *   ConnectionLost, ProtocolError, AbortedError: each of them after the events before it.
+ */
+export async function* transcribeFile(url, source, options = {}) {
+    checkOptions(options);
+    const target = httpUrl(streamUrl(url), PATHS[options.task ?? "transcribe"]);
+    const file = await openFile(source);
+    const progress = new Progress(file.size, options.onProgress);
+    const limit = new SilenceLimit(options.timeoutMs ?? TIMEOUT_MS, options.signal);
+    const answer = new FileAnswer();
+    try {
+        const response = await upload({
+            url: target,
+            form: formOf(file, options),
+            headers: options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` },
+            signal: limit.signal,
+            onUploaded: (share) => progress.onUploaded(share),
+        });
+        limit.restart();
+        if (response.status !== 200) {
+            throw refusal(response.status, await textOf(response));
+        }
+        for await (const message of messages(response, limit)) {
+            for (const event of answer.events(message)) {
+                progress.onEvent(event);
+                yield event;
+            }
+        }
+        if (!answer.isComplete) {
+            throw new ConnectionLost("connection_lost", "the answer breaks off", CLOSE_ABNORMAL, answer.finalUntilS);
+        }
+    }
+    catch (error) {
+        if (limit.isOver) {
+            const message = `the server sent nothing for ${options.timeoutMs ?? TIMEOUT_MS} ms`;
+            throw new ConnectionLost("timeout", message, CLOSE_ABNORMAL, answer.finalUntilS, error);
+        }
+        throw error;
+    }
+    finally {
+        limit.end();
+    }
+}
+function checkOptions(options) {
+    for (const name of Object.keys(options)) {
+        if (!OPTIONS.includes(name)) {
+            throw new UsageError("bad_option", `${name}: expected one of ${OPTIONS.join(", ")}`);
+        }
+    }
+    if (options.task !== undefined && !(options.task in PATHS)) {
+        throw new UsageError("bad_option", `task: expected transcribe or translate, got ${JSON.stringify(options.task)}`);
+    }
+}
+async function openFile(source) {
+    if (source instanceof Blob) {
+        return source;
+    }
+    if (typeof source !== "string" && !(source instanceof URL)) {
+        return new File([source], "audio");
+    }
+    const { process } = globalThis;
+    const fs = process?.getBuiltinModule?.("node:fs");
+    if (fs === undefined) {
+        throw new UsageError("bad_file", "file: expected a File, a Blob or bytes; this environment opens no paths");
+    }
+    try {
+        // Its bytes are read while they are uploaded.
+        return new File([await fs.openAsBlob(source)], String(source).replace(/^.*[/\\]/, ""));
+    }
+    catch (error) {
+        throw new UsageError("bad_file", `file: ${String(source)} cannot be opened`, error);
+    }
+}
+function formOf(file, options) {
+    const form = new FormData();
+    form.append("stream", "true");
+    form.append("response_format", "verbose_json");
+    form.append("language", options.language ?? "");
+    form.append("prompt", options.prompt ?? "");
+    for (const hotword of options.hotwords ?? []) {
+        form.append("keywords", hotword);
+    }
+    if (options.words === true) {
+        form.append("timestamp_granularities[]", "word");
+    }
+    form.append("file", file);
+    return form;
+}
+/** The error for a response that is no stream. Its body is OpenAI's object for errors, unless a proxy wrote it. */
+function refusal(status, body) {
+    let error;
+    try {
+        const parsed = JSON.parse(body);
+        error = isRecord(parsed) ? parsed["error"] : undefined;
+    }
+    catch {
+        error = undefined;
+    }
+    const { code, message } = isRecord(error) ? error : { code: undefined, message: undefined };
+    return new RequestError(typeof code === "string" ? code : "refused", typeof message === "string" ? message : `the server answered with status ${status}`, status);
+}
+async function textOf(response) {
+    let text = "";
+    for await (const piece of response.text) {
+        text += piece;
+    }
+    return text;
+}
+/** The messages of a stream of server-sent events. Comments show that the server is alive. */
+async function* messages(response, limit) {
+    let rest = "";
+    for await (const piece of response.text) {
+        // The application takes its time over the events; what the server sends meanwhile waits.
+        limit.pause();
+        const frames = (rest + piece).split("\n\n");
+        rest = frames.pop() ?? "";
+        for (const frame of frames) {
+            if (frame.startsWith("data:")) {
+                yield parseJson(frame.slice("data:".length));
+            }
+        }
+        limit.restart();
+    }
+}
+/** Turns the messages of the server into the events of a session. */
+class FileAnswer {
+    isComplete = false;
+    finalUntilS = 0;
+    /** The utterance of the newest segment. It ends with the first segment of the next one. */
+    #open;
+    /** @throws SessionError if the message is an error, ProtocolError. */
+    *events(message) {
+        if (!isRecord(message)) {
+            throw new ProtocolError("message", "an object", message);
+        }
+        const { error, type } = message;
+        if (isRecord(error)) {
+            throw new SessionError(String(error["code"] ?? "error"), String(error["message"]), this.finalUntilS);
+        }
+        if (type === "transcript.text.segment") {
+            yield* this.#segment(message);
+        }
+        else if (type === "transcript.text.done") {
+            yield* this.#done(message);
+        }
+    }
+    *#segment(message) {
+        const { utterance, start, end, text } = message;
+        if (this.#open !== undefined && this.#open.utterance !== utterance) {
+            yield* this.#endUtterance();
+        }
+        // A stretch of speech without text has no id, confidence and language.
+        const segment = parseEvent({
+            id: 0, confidence: 0, language: null, ...message,
+            type: "segment", channel: 0, start_s: start, end_s: end, words: timed(message["words"]),
+        });
+        this.finalUntilS = Math.max(this.finalUntilS, segment.end_s);
+        const before = this.#open;
+        this.#open = {
+            type: "utterance",
+            utterance: segment.utterance,
+            channel: 0,
+            start_s: before?.start_s ?? segment.start_s,
+            end_s: this.finalUntilS,
+            text: (before?.text ?? "") + segment.text,
+            uncovered: [...(before?.uncovered ?? []), ...(text === "" ? [[segment.start_s, segment.end_s]] : [])],
+            final_until_s: this.finalUntilS,
+            resume_from_s: [this.finalUntilS],
+        };
+        if (text !== "") {
+            yield segment;
+        }
+    }
+    *#done(message) {
+        yield* this.#endUtterance();
+        const { duration, speech_duration, words } = message;
+        const stopped = parseEvent({ type: "stopped", audio_s: duration, speech_s: speech_duration, words });
+        this.isComplete = true;
+        this.finalUntilS = stopped.audio_s;
+        yield stopped;
+    }
+    *#endUtterance() {
+        if (this.#open !== undefined) {
+            yield this.#open;
+            this.#open = undefined;
+        }
+    }
+}
+/** Words with the names of a live session. What is not a word, `parseEvent` refuses. */
+function timed(words = []) {
+    return !Array.isArray(words)
+        ? words
+        : words.map((word) => (isRecord(word) ? { ...word, start_s: word["start"], end_s: word["end"] } : word));
+}
+/** Reports the progress of a file when it changes. */
+class Progress {
+    #report;
+    #now;
+    constructor(totalBytes, report) {
+        this.#report = report;
+        this.#now = { sentBytes: 0, totalBytes, finalUntilS: 0 };
+    }
+    /** The share of the form, in which the file is nearly all, counts as the share of the file. */
+    onUploaded(share) {
+        this.#change({ sentBytes: Math.round(share * this.#now.totalBytes) });
+    }
+    onEvent(event) {
+        const finalUntilS = event.type === "stopped" ? event.audio_s : event.end_s;
+        this.#change({ finalUntilS: Math.max(finalUntilS, this.#now.finalUntilS) });
+    }
+    #change(changed) {
+        const now = { ...this.#now, ...changed };
+        if (now.sentBytes !== this.#now.sentBytes || now.finalUntilS !== this.#now.finalUntilS) {
+            this.#now = now;
+            this.#report?.(now);
+        }
+    }
+}
+/** A signal that fires when the caller's does, when `restart` is not called for some time, and at the end. */
+class SilenceLimit {
+    isOver = false;
+    #timeoutMs;
+    #source;
+    #controller = new AbortController();
+    #timer;
+    #onAbort = () => this.#controller.abort(this.#source?.reason);
+    constructor(timeoutMs, source) {
+        this.#timeoutMs = timeoutMs;
+        this.#source = source;
+        source?.addEventListener("abort", this.#onAbort);
+        if (source?.aborted === true) {
+            this.#onAbort();
+        }
+    }
+    get signal() {
+        return this.#controller.signal;
+    }
+    /** There is no limit before the first call: nothing tells how long an upload takes. */
+    restart() {
+        this.pause();
+        this.#timer = setTimeout(() => {
+            this.isOver = true;
+            this.#controller.abort();
+        }, this.#timeoutMs);
+    }
+    pause() {
+        clearTimeout(this.#timer);
+    }
+    end() {
+        this.pause();
+        this.#source?.removeEventListener("abort", this.#onAbort);
+        this.#controller.abort();
+    }
+}

@@ -1,0 +1,128 @@
+/**
+ * Uploads a form and reads the answer as it comes: with XMLHttpRequest where there is one, since it alone tells how much
+ * has been uploaded, and with `fetch` elsewhere. Both reject with an AbortedError when the signal fires.
+ */
+import { AbortedError, ConnectError, TuttiError } from "./errors.js";
+/** Resolves when the answer has begun. */
+export function upload(request) {
+    if (request.signal.aborted) {
+        return Promise.reject(new AbortedError(request.signal.reason));
+    }
+    return typeof XMLHttpRequest === "undefined" ? byFetch(request) : byXhr(request);
+}
+async function byFetch({ url, form, headers, signal, onUploaded }) {
+    let response;
+    try {
+        response = await fetch(url, { method: "POST", body: form, headers, signal });
+    }
+    catch (error) {
+        throw failure(url, signal, error);
+    }
+    onUploaded(1);
+    return { status: response.status, text: body(response, url, signal) };
+}
+async function* body(response, url, signal) {
+    const reader = response.body?.getReader();
+    const decoder = new TextDecoder();
+    try {
+        for (;;) {
+            const chunk = await reader?.read();
+            if (chunk === undefined || chunk.done) {
+                return;
+            }
+            yield decoder.decode(chunk.value, { stream: true });
+        }
+    }
+    catch (error) {
+        throw failure(url, signal, error);
+    }
+    finally {
+        // Leaving early ends the request.
+        await reader?.cancel().catch(() => { });
+    }
+}
+function byXhr({ url, form, headers, signal, onUploaded }) {
+    return new Promise((resolve, reject) => {
+        const xhr = new XMLHttpRequest();
+        const received = new TextQueue(() => xhr.abort());
+        const onAbort = () => xhr.abort();
+        const fail = () => {
+            const error = failure(url, signal);
+            received.end(error);
+            reject(error);
+        };
+        xhr.open("POST", url);
+        for (const [name, value] of Object.entries(headers)) {
+            xhr.setRequestHeader(name, value);
+        }
+        xhr.upload.onprogress = (event) => onUploaded(event.total === 0 ? 1 : event.loaded / event.total);
+        xhr.upload.onload = () => onUploaded(1);
+        xhr.onreadystatechange = () => {
+            if (xhr.readyState === XMLHttpRequest.HEADERS_RECEIVED) {
+                resolve({ status: xhr.status, text: received });
+            }
+        };
+        xhr.onprogress = () => received.push(xhr.responseText);
+        xhr.onload = () => {
+            received.push(xhr.responseText);
+            received.end();
+        };
+        xhr.onerror = xhr.onabort = fail;
+        xhr.onloadend = () => signal.removeEventListener("abort", onAbort);
+        signal.addEventListener("abort", onAbort);
+        xhr.send(form);
+    });
+}
+/** The text of an XMLHttpRequest, which grows, as pieces to iterate over. */
+class TextQueue {
+    #onLeave;
+    #received = "";
+    #nRead = 0;
+    #error;
+    #isEnded = false;
+    #wake;
+    constructor(onLeave) {
+        this.#onLeave = onLeave;
+    }
+    /** Takes the whole text so far. */
+    push(received) {
+        this.#received = received;
+        this.#wake?.();
+    }
+    end(error) {
+        this.#isEnded = true;
+        this.#error = error;
+        this.#wake?.();
+    }
+    async *[Symbol.asyncIterator]() {
+        try {
+            for (;;) {
+                if (this.#nRead < this.#received.length) {
+                    const piece = this.#received.slice(this.#nRead);
+                    this.#nRead = this.#received.length;
+                    yield piece;
+                }
+                else if (this.#error !== undefined) {
+                    throw this.#error;
+                }
+                else if (this.#isEnded) {
+                    return;
+                }
+                else {
+                    await new Promise((resolve) => {
+                        this.#wake = resolve;
+                    });
+                }
+            }
+        }
+        finally {
+            this.#onLeave();
+        }
+    }
+}
+function failure(url, signal, cause) {
+    if (signal.aborted) {
+        return new AbortedError(signal.reason);
+    }
+    return new ConnectError("connect_failed", `the connection to ${url} failed`, undefined, cause);
+}

@@ -1,0 +1,164 @@
+/** One WebSocket connection of a session: sends `start`, checks what comes, and reports its end once. */
+
+import { ProtocolError } from "./errors.js";
+import {
+  type Command,
+  type ErrorEvent,
+  parseEvent,
+  parseJson,
+  type ServerEvent,
+  type StartedEvent,
+  type StartOptions,
+} from "./events.js";
+import type { Socket, SocketEvent, SocketEventType, SocketListener } from "./socket.js";
+
+/** Close codes of RFC 6455, 7.4.1. */
+const CLOSE_DONE = 1000;
+export const CLOSE_ABNORMAL = 1006;
+
+/** A connection whose network takes nothing for this time, in milliseconds, is lost: some losses are reported by nothing. */
+const STALL_MS = 10_000;
+
+/** Why a connection has ended, if the client did not end it. */
+export type End =
+  | { readonly kind: "closed"; readonly code: number; readonly reason: string; readonly cause?: unknown }
+  | { readonly kind: "failed"; readonly event: ErrorEvent }
+  | { readonly kind: "invalid"; readonly error: ProtocolError }
+  /** `started` did not come in time. */
+  | { readonly kind: "late"; readonly timeoutMs: number };
+
+/** What a connection needs of its session. */
+export interface ConnectionOptions {
+  readonly start: StartOptions;
+  readonly timeoutMs: number;
+  readonly onStarted: (event: StartedEvent) => void;
+  /** Called with each event after `started`. */
+  readonly onEvent: (event: ServerEvent) => void;
+  /** Called once, unless `close` is called before. */
+  readonly onEnd: (end: End) => void;
+}
+
+/** One connection. It begins with its constructor, and leaves no listener and no timer after its end. */
+export class Connection {
+  readonly #socket: Socket;
+  readonly #options: ConnectionOptions;
+  readonly #listeners: Record<SocketEventType, SocketListener>;
+  #deadline: ReturnType<typeof setTimeout> | undefined;
+  #isStarted = false;
+  #isEnded = false;
+  #isSocketClosed = false;
+  /** How many bytes of audio the socket was given, and how many of them the network had taken at `#takenAtMs`. */
+  #givenBytes = 0;
+  #takenBytes = 0;
+  #takenAtMs = performance.now();
+
+  constructor(socket: Socket, options: ConnectionOptions) {
+    this.#socket = socket;
+    this.#options = options;
+    this.#listeners = {
+      open: () => this.send({ type: "start", ...options.start }),
+      message: (event) => this.#onMessage(event.data),
+      error: (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event }),
+      close: (event) => this.#onClose(event),
+    };
+    for (const [type, listener] of this.#eachListener()) {
+      socket.addEventListener(type, listener);
+    }
+    const { timeoutMs } = options;
+    this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
+  }
+
+  /** Whether `started` has come, so that audio may be sent. */
+  get isOpen(): boolean {
+    return this.#isStarted && !this.#isEnded;
+  }
+
+  /** The number of bytes that were given to the socket and are not sent yet. */
+  get bufferedAmount(): number {
+    return this.#socket.bufferedAmount;
+  }
+
+  send(message: Command): void {
+    this.#socket.send(JSON.stringify(message));
+  }
+
+  /** Sends audio. It ends the connection if the network has taken nothing for too long. */
+  sendAudio(audio: Uint8Array): void {
+    const takenBytes = this.#givenBytes - this.bufferedAmount;
+    if (takenBytes > this.#takenBytes || this.bufferedAmount === 0) {
+      this.#takenBytes = takenBytes;
+      this.#takenAtMs = performance.now();
+    } else if (performance.now() - this.#takenAtMs >= STALL_MS) {
+      this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: `the network took nothing for ${STALL_MS / 1000} s` });
+      return;
+    }
+    this.#givenBytes += audio.length;
+    this.#socket.send(audio);
+  }
+
+  /** Ends the connection without a report. */
+  close(): void {
+    if (this.#isEnded) {
+      return;
+    }
+    this.#isEnded = true;
+    clearTimeout(this.#deadline);
+    for (const [type, listener] of this.#eachListener()) {
+      this.#socket.removeEventListener(type, listener);
+    }
+    if (!this.#isSocketClosed) {
+      closeQuietly(this.#socket);
+    }
+  }
+
+  #end(end: End): void {
+    if (!this.#isEnded) {
+      this.close();
+      this.#options.onEnd(end);
+    }
+  }
+
+  #onClose(event: SocketEvent): void {
+    this.#isSocketClosed = true;
+    this.#end({ kind: "closed", code: event.code ?? CLOSE_ABNORMAL, reason: event.reason ?? "" });
+  }
+
+  #onMessage(data: unknown): void {
+    let event: ServerEvent;
+    try {
+      event = parseEvent(parseJson(data));
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) {
+        throw error;
+      }
+      this.#end({ kind: "invalid", error });
+      return;
+    }
+    if (event.type === "error" && event.fatal) {
+      this.#end({ kind: "failed", event });
+    } else if (this.#isStarted) {
+      this.#options.onEvent(event);
+    } else if (event.type === "started") {
+      // A newer server may send other events before; only `started` opens the session.
+      this.#isStarted = true;
+      clearTimeout(this.#deadline);
+      this.#options.onStarted(event);
+    }
+  }
+
+  #eachListener(): [SocketEventType, SocketListener][] {
+    return Object.entries(this.#listeners) as [SocketEventType, SocketListener][];
+  }
+}
+
+/** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */
+function closeQuietly(socket: Socket): void {
+  const ignore = () => {};
+  const onClose = () => {
+    socket.removeEventListener("error", ignore);
+    socket.removeEventListener("close", onClose);
+  };
+  socket.addEventListener("error", ignore);
+  socket.addEventListener("close", onClose);
+  socket.close(CLOSE_DONE);
+}

@@ -1,0 +1,412 @@
+/**
+ * Makes one stream of events out of the connections of a session: what was shown stays, what comes again is left out.
+ * This module does no I/O. `tests/wire/resume.json` holds its golden cases, which the Python client passes too.
+ *
+ * A connection that resumes a session transcribes again what was not final when the one before it was lost. Its events
+ * have numbers of their own, and repeat text that the application has received already.
+ *
+ * 1. **Numbers.** Every utterance that was open at the loss waits for its counterpart. When the new connection announces
+ *    an utterance, those waiting ones of its channel are considered that began before it, or less than `SAME_START_S`
+ *    after it. The one whose beginning is nearest keeps its number, and is not announced again; those before it end. If
+ *    there is none, the utterance gets the next number. Segments are numbered in the order in which they are delivered.
+ * 2. **Text.** Of an open utterance, `shown` is what must stay: the texts of its segments, and the stable text after
+ *    them. The text of the counterpart begins where the audio was resumed, mostly at the beginning of the utterance:
+ *    after the segments that began before. As long as `shown` covers this text, segments are delivered with the words of
+ *    `shown`, and interims not at all. Once the text goes beyond `shown`, the two are joined: from then on, the text of
+ *    the utterance is `shown`, and after it what the counterpart has behind the place that corresponds to its end.
+ *    `align` finds that place.
+ * 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
+ *    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
+ *    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
+ */
+
+import { align, followsWords, wordsOf } from "./align.js";
+import type {
+  InterimEvent,
+  SegmentEvent,
+  ServerEvent,
+  SpeechStartedEvent,
+  StoppedEvent,
+  UtteranceEvent,
+  Word,
+} from "./events.js";
+
+/** Two utterances of a channel whose beginnings differ by less than this, in seconds, may be the same one. */
+const SAME_START_S = 1;
+
+/** The events of a session over all of its connections. */
+export class Continuity {
+  #resumeFromS: readonly number[];
+  #isResumed = false;
+  readonly #beganS: number;
+  #audioFromS: number;
+  /** The utterances that were announced and have not ended, in the order of their numbers. */
+  #open: OpenUtterance[] = [];
+  /** The open utterances by the numbers that they have in this connection. */
+  #counterparts = new Map<number, OpenUtterance>();
+  /** For each channel, text that was delivered although the connection has not sent it yet. */
+  #unrepeated = new Map<number, string>();
+  #nextNumber = 0;
+  #nextSegmentId = 0;
+  /** The words of all segments that were delivered. */
+  #nWords = 0;
+  /** The length of all utterances that have ended, in seconds. */
+  #speechS = 0;
+
+  /** @param fromS where the session begins: one time for each channel, or one for all. */
+  constructor(fromS: readonly number[]) {
+    this.#resumeFromS = fromS;
+    this.#beganS = this.#audioFromS = Math.min(...fromS);
+  }
+
+  /** For each channel, the time from which on its text is not final yet. */
+  get resumeFromS(): readonly number[] {
+    return this.#resumeFromS;
+  }
+
+  /** Audio before this time is final on all channels. */
+  get finalUntilS(): number {
+    return Math.min(...this.#resumeFromS);
+  }
+
+  /**
+   * A new connection has begun; `receive` gets its events from now on. Returns the ends of utterances whose audio is lost.
+   *
+   * @param audioFromS the time of the first sample that is sent.
+   * @param lostUntilS if audio that was not final is lost, the time of its end.
+   */
+  resume(audioFromS: number, lostUntilS?: number): ServerEvent[] {
+    this.#isResumed = true;
+    this.#audioFromS = audioFromS;
+    this.#counterparts.clear();
+    this.#unrepeated.clear();
+    for (const utterance of this.#open) {
+      utterance.waitForCounterpart(timeOf(this.#resumeFromS, utterance.channel));
+    }
+    if (lostUntilS === undefined) {
+      return [];
+    }
+    this.#resumeFromS = this.#resumeFromS.map((timeS) => Math.max(timeS, lostUntilS));
+    const lost = this.#open.filter((utterance) => utterance.atS < lostUntilS);
+    return lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true));
+  }
+
+  /** The events to deliver for an event of the present connection. */
+  receive(event: ServerEvent): ServerEvent[] {
+    switch (event.type) {
+      case "speech_started":
+        return this.#begin(event);
+      case "interim": {
+        const interim = this.#find(event, event.start_s).addInterim(event);
+        return interim === undefined ? [] : [interim];
+      }
+      case "segment":
+        return this.#deliver(this.#find(event, event.start_s).addSegment(event));
+      case "utterance":
+        return this.#end(event);
+      case "stopped":
+        return this.#stop(event);
+      default:
+        return [event];
+    }
+  }
+
+  #begin(event: SpeechStartedEvent): ServerEvent[] {
+    const earlier = this.#open.filter(
+      ({ isWaiting, channel, atS }) => isWaiting && channel === event.channel && atS <= event.at_s + SAME_START_S,
+    );
+    const [first] = earlier;
+    if (first === undefined) {
+      return [{ ...event, utterance: this.#announce(event, event.at_s).number }];
+    }
+    const distance = ({ atS }: OpenUtterance) => Math.abs(atS - event.at_s);
+    const counterpart = earlier.reduce((best, each) => (distance(each) < distance(best) ? each : best), first);
+    this.#counterparts.set(event.utterance, counterpart);
+    counterpart.isWaiting = false;
+    const skipped = earlier.slice(0, earlier.indexOf(counterpart));
+    return skipped.flatMap((utterance) => this.#close(utterance, event.at_s));
+  }
+
+  #announce({ utterance, channel }: { utterance: number; channel: number }, atS: number): OpenUtterance {
+    const announced = new OpenUtterance(this.#nextNumber++, channel, atS, this.#unrepeated.get(channel) ?? "");
+    this.#unrepeated.delete(channel);
+    this.#open.push(announced);
+    this.#counterparts.set(utterance, announced);
+    return announced;
+  }
+
+  #find(event: InterimEvent | SegmentEvent | UtteranceEvent, startS: number): OpenUtterance {
+    return this.#counterparts.get(event.utterance) ?? this.#announce(event, startS);
+  }
+
+  #deliver(segment: SegmentEvent | undefined): ServerEvent[] {
+    if (segment === undefined) {
+      return [];
+    }
+    this.#nWords += wordsOf(segment.text).length;
+    return [{ ...segment, id: this.#nextSegmentId++ }];
+  }
+
+  #end(event: UtteranceEvent): ServerEvent[] {
+    const utterance = this.#find(event, event.start_s);
+    this.#counterparts.delete(event.utterance);
+    const before = this.#resumeFromS;
+    const resumeFromS =
+      event.resume_from_s.length === before.length
+        ? event.resume_from_s.map((timeS, channel) => Math.max(timeS, timeOf(before, channel)))
+        : event.resume_from_s;
+    const untilS = timeOf(resumeFromS, event.channel);
+    const passed = this.#open.filter(
+      ({ isWaiting, channel, atS }) => isWaiting && channel === event.channel && atS + SAME_START_S < untilS,
+    );
+    const closed = passed.flatMap((each) => this.#close(each, untilS));
+    this.#resumeFromS = resumeFromS;
+    const rest = utterance.unrepeated;
+    if (rest !== "") {
+      this.#unrepeated.set(event.channel, rest);
+    }
+    return [...closed, ...this.#finish(utterance, event)];
+  }
+
+  /** Ends an utterance of which no more text comes. Without its audio, or without text, it is not covered. */
+  #close(utterance: OpenUtterance, untilS: number, isLost = false): ServerEvent[] {
+    const endS = Math.max(utterance.endS, utterance.shownUntilS);
+    const isUncovered = untilS > endS && (isLost || !utterance.hasText);
+    return this.#finish(utterance, {
+      type: "utterance",
+      utterance: utterance.number,
+      channel: utterance.channel,
+      start_s: utterance.atS,
+      end_s: endS,
+      text: "",
+      uncovered: isUncovered ? [[endS, untilS]] : [],
+      final_until_s: this.finalUntilS,
+      resume_from_s: this.#resumeFromS,
+    });
+  }
+
+  #finish(utterance: OpenUtterance, event: UtteranceEvent): ServerEvent[] {
+    this.#open = this.#open.filter((each) => each !== utterance);
+    const rest = this.#deliver(utterance.popRest());
+    this.#speechS += event.end_s - event.start_s;
+    if (!this.#isResumed) {
+      return [...rest, event];
+    }
+    const ended = {
+      ...event,
+      utterance: utterance.number,
+      start_s: Math.min(event.start_s, utterance.atS),
+      end_s: Math.max(event.end_s, utterance.endS),
+      text: utterance.isWhole ? event.text : utterance.text,
+      final_until_s: this.finalUntilS,
+      resume_from_s: this.#resumeFromS,
+    };
+    return [...rest, ended];
+  }
+
+  #stop(event: StoppedEvent): ServerEvent[] {
+    const endS = this.#audioFromS + event.audio_s;
+    const closed = this.#open.flatMap((utterance) => this.#close(utterance, endS));
+    if (!this.#isResumed) {
+      return [...closed, event];
+    }
+    const totals = { audio_s: endS - this.#beganS, speech_s: rounded(this.#speechS), words: this.#nWords };
+    return [...closed, { ...event, ...totals }];
+  }
+}
+
+/** An utterance that was announced and has not ended. */
+class OpenUtterance {
+  readonly number: number;
+  readonly channel: number;
+  /** Where it begins, in seconds. */
+  readonly atS: number;
+  /** The utterance waits for its counterpart in this connection. */
+  isWaiting = false;
+  /** The end of the newest interim that was delivered. */
+  shownUntilS: number;
+  readonly #nHidden: number;
+  /** The texts of the segments that were delivered. */
+  #final: string;
+  /** `#final`, and the stable text that was delivered after it. */
+  #shown: string;
+  /** The segments that were delivered, each with `#final` after it. */
+  readonly #segments: { readonly segment: SegmentEvent; readonly final: string }[] = [];
+  /** The part of `#final` that this connection does not repeat. */
+  #kept = "";
+  /** The texts of the segments that this connection has sent. */
+  #theirFinal = "";
+  /** Our text, and the length of theirs, after which both go on alike; undefined if theirs is not so far yet. */
+  #joint: { readonly ours: string; readonly nTheirs: number } | undefined;
+
+  /** @param hidden text that the connection may send in this utterance, but which was delivered before it. */
+  constructor(number: number, channel: number, atS: number, hidden: string) {
+    this.number = number;
+    this.channel = channel;
+    this.atS = this.shownUntilS = atS;
+    this.#nHidden = hidden.length;
+    this.#final = this.#shown = hidden;
+    this.#joint = hidden === "" ? { ours: "", nTheirs: 0 } : undefined;
+  }
+
+  /** The end of the segments that were delivered. */
+  get endS(): number {
+    return this.#segments.reduce((endS, { segment }) => Math.max(endS, segment.end_s), this.atS);
+  }
+
+  /** The utterance began in this connection, so that its text is as the connection sends it. */
+  get isWhole(): boolean {
+    return this.#joint?.ours === "" && this.#joint.nTheirs === 0;
+  }
+
+  /** Some text of it was shown. */
+  get hasText(): boolean {
+    return this.#shown.length > this.#nHidden;
+  }
+
+  /** The text that was delivered in segments. */
+  get text(): string {
+    return this.#nHidden > 0 ? this.#final.slice(this.#nHidden).trimStart() : this.#final;
+  }
+
+  /** What was shown and is not in the text of the connection. */
+  get unrepeated(): string {
+    return this.#joint === undefined ? this.#repeatable.slice(align(this.#repeatable, this.#theirFinal)[0]) : "";
+  }
+
+  get #repeatable(): string {
+    return this.#shown.slice(this.#kept.length);
+  }
+
+  /** The connection is lost. Another one sends the text of the audio from `fromS` on. */
+  waitForCounterpart(fromS: number): void {
+    this.isWaiting = true;
+    const kept = this.#segments.filter(({ segment }) => segment.start_s < fromS).map(({ final }) => final);
+    this.#kept = kept.reduce((longest, final) => (final.length > longest.length ? final : longest), "");
+    this.#theirFinal = "";
+    this.#joint = undefined;
+  }
+
+  /** The segment to deliver, if there is one. */
+  addSegment(event: SegmentEvent): SegmentEvent | undefined {
+    this.#theirFinal += event.text;
+    const nBefore = this.#final.length;
+    this.#final = this.#ours(this.#theirFinal);
+    if (!this.#shown.startsWith(this.#final)) {
+      this.#shown = this.#final;
+    }
+    let text = this.#final.slice(nBefore);
+    if (text === "" && event.text !== "") {
+      return undefined;
+    }
+    if (nBefore === this.#nHidden && nBefore > 0) {
+      text = text.trimStart();
+    }
+    const isTheirs = text === event.text;
+    const startS = isTheirs ? event.start_s : Math.min(Math.max(event.start_s, this.endS), event.end_s);
+    const words = timedWords(text, event, startS);
+    return this.#keep({ ...event, utterance: this.number, start_s: startS, text, words });
+  }
+
+  /** The interim to deliver, if it shows anything that is not shown already. */
+  addInterim(event: InterimEvent): InterimEvent | undefined {
+    const stable = this.#theirFinal + event.stable;
+    const ours = this.#ours(stable);
+    if (this.#joint !== undefined) {
+      this.#shown = this.isWhole || ours.length >= this.#shown.length ? ours : this.#shown;
+      this.shownUntilS = event.end_s;
+      return { ...event, utterance: this.number, stable: this.#shown.slice(this.#final.length) };
+    }
+    const theirs = stable + event.tail;
+    const [nOurs, nTheirs] = align(this.#repeatable, theirs);
+    if (nOurs < this.#repeatable.length || nTheirs === theirs.length) {
+      return undefined;
+    }
+    this.shownUntilS = event.end_s;
+    const tail = this.#separator(theirs) + theirs.slice(nTheirs);
+    return { ...event, utterance: this.number, stable: this.#shown.slice(this.#final.length), tail };
+  }
+
+  /** What was shown as stable and is in no segment, as a last segment. */
+  popRest(): SegmentEvent | undefined {
+    const text = this.#shown.slice(this.#final.length);
+    if (text === "" || this.isWhole) {
+      return undefined;
+    }
+    const startS = this.endS;
+    const last = this.#segments.at(-1)?.segment;
+    this.#final = this.#shown;
+    return this.#keep({
+      type: "segment",
+      utterance: this.number,
+      id: 0,
+      channel: this.channel,
+      start_s: startS,
+      end_s: Math.max(this.shownUntilS, startS),
+      text,
+      words: [],
+      confidence: last?.confidence ?? 0,
+      language: last?.language ?? null,
+    });
+  }
+
+  #keep(segment: SegmentEvent): SegmentEvent {
+    this.#segments.push({ segment, final: this.#final });
+    return segment;
+  }
+
+  /** Our text that corresponds to the beginning of their text. It begins with what is final. */
+  #ours(theirs: string): string {
+    const nKept = this.#kept.length;
+    if (this.#joint === undefined) {
+      const [nOurs, nTheirs] = align(this.#repeatable, theirs);
+      if (nKept + nOurs < this.#shown.length || nTheirs === theirs.length) {
+        return this.#shown.slice(0, Math.max(nKept + nOurs, this.#final.length));
+      }
+      this.#joint = { ours: this.#shown + this.#separator(theirs), nTheirs };
+    }
+    const { ours, nTheirs } = this.#joint;
+    if (theirs.length >= nTheirs) {
+      return ours + theirs.slice(nTheirs);
+    }
+    return ours.slice(0, Math.max(nKept + align(ours.slice(nKept), theirs)[0], this.#final.length));
+  }
+
+  /** What their text lacks at its beginning where it goes on after text that it does not repeat. */
+  #separator(theirs: string): string {
+    return this.#kept !== "" && this.#shown === this.#kept && !followsWords(theirs) ? " " : "";
+  }
+}
+
+/** The time of a channel, in a list with one for each channel or one for all. */
+function timeOf(timesS: readonly number[], channel: number): number {
+  return timesS[Math.min(channel, timesS.length - 1)] ?? 0;
+}
+
+/** The times of the words of `text`, which may be the end of the segment's text, or another version of it. */
+function timedWords(text: string, event: SegmentEvent, startS: number): readonly Word[] {
+  if (text === event.text || event.words.length === 0) {
+    return event.words;
+  }
+  const words = wordsOf(text);
+  const last = words.length === 0 ? [] : event.words.slice(-words.length);
+  if (event.text.endsWith(text) && last.map(({ word }) => word.trim()).join("") === words.join("")) {
+    return last;
+  }
+  // Each word gets a share of the time by its length.
+  const timed: Word[] = [];
+  let nChars = words.join("").length;
+  let fromS = startS;
+  for (const word of words) {
+    const untilS = fromS + ((event.end_s - fromS) * word.length) / nChars;
+    nChars -= word.length;
+    timed.push({ word, start_s: rounded(fromS), end_s: rounded(untilS), confidence: event.confidence });
+    fromS = untilS;
+  }
+  return timed;
+}
+
+/** A time with whole milliseconds. */
+function rounded(timeS: number): number {
+  return Math.round(timeS * 1000) / 1000;
+}

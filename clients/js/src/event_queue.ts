@@ -1,0 +1,71 @@
+/** The events that the application has not read yet. */
+
+import { type TuttiError, UsageError } from "./errors.js";
+import type { SessionEvent } from "./events.js";
+
+/** The events of several minutes: only an application that has stopped reading reaches this limit. */
+export const MAX_UNREAD_EVENTS = 4096;
+
+/** Delivers events to the one loop that reads them. */
+export class EventQueue {
+  readonly #onLeave: () => void;
+  #unread: SessionEvent[] = [];
+  #isBeingRead = false;
+  #isEnded = false;
+  #error: TuttiError | undefined;
+  #wake: (() => void) | undefined;
+
+  /** @param onLeave called when the loop ends, for whatever reason. */
+  constructor(onLeave: () => void) {
+    this.#onLeave = onLeave;
+  }
+
+  get isFull(): boolean {
+    return this.#unread.length >= MAX_UNREAD_EVENTS;
+  }
+
+  push(event: SessionEvent): void {
+    this.#unread.push(event);
+    this.#wake?.();
+  }
+
+  /** No event follows. After the events before, the loop ends, or throws this error. */
+  end(error: TuttiError | undefined): void {
+    this.#isEnded = true;
+    this.#error = error;
+    this.#wake?.();
+  }
+
+  /** @throws UsageError if there is a loop already. */
+  read(): AsyncGenerator<SessionEvent, void, undefined> {
+    if (this.#isBeingRead) {
+      throw new UsageError("already_reading", "the events of a session can be read once");
+    }
+    this.#isBeingRead = true;
+    return this.#read();
+  }
+
+  async *#read(): AsyncGenerator<SessionEvent, void, undefined> {
+    try {
+      for (;;) {
+        const events = this.#unread;
+        this.#unread = [];
+        yield* events;
+        if (this.#unread.length > 0) {
+          continue;
+        }
+        if (this.#error !== undefined) {
+          throw this.#error;
+        }
+        if (this.#isEnded) {
+          return;
+        }
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+      }
+    } finally {
+      this.#onLeave();
+    }
+  }
+}

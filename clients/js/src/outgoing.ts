@@ -1,0 +1,157 @@
+/**
+ * What a session sends, in its order: audio, and flushes at their places in it. It is kept until its text is final, so
+ * that it can be sent again on another connection. This module does no I/O.
+ */
+
+import type { FlushId } from "./events.js";
+
+/** The next thing to send. */
+export type Item = { readonly audio: Uint8Array } | { readonly flush: FlushId };
+
+interface Chunk {
+  /** The place of its first byte. Places count the bytes of the session from its first one. */
+  readonly at: number;
+  readonly bytes: Uint8Array;
+}
+
+/** How audio becomes bytes. */
+export interface AudioFormat {
+  readonly sampleRate: number;
+  /** The bytes of one sample of all channels. */
+  readonly frameBytes: number;
+}
+
+/** The audio and the flushes of a session that may still have to be sent, or sent again. */
+export class Outgoing {
+  readonly #format: AudioFormat;
+  readonly #capacityBytes: number;
+  /** The time of the first byte of the session, in seconds. */
+  readonly #originS: number;
+  #chunks: Chunk[] = [];
+  #flushes: { readonly at: number; readonly id: FlushId }[] = [];
+  /** The place after the newest byte. */
+  #end = 0;
+  /** The place of the next byte to send. */
+  #next = 0;
+  /** How many of the kept flushes this connection has got. */
+  #nFlushed = 0;
+  /** Whether a connection depends on the audio from `#next` on. */
+  #isAttached = true;
+
+  /**
+   * @param keptS how much audio is kept while there is no connection, or after it was sent, in seconds.
+   * @param originS the time of the first sample, in seconds.
+   */
+  constructor(format: AudioFormat, keptS: number, originS: number) {
+    this.#format = format;
+    this.#originS = originS;
+    this.#capacityBytes = this.bytesOf(keptS);
+  }
+
+  /** The bytes that this connection has not got yet, or without a connection the next one. */
+  get unsentBytes(): number {
+    return this.#end - this.#next;
+  }
+
+  /** The time of the end of the audio, in seconds. */
+  get endS(): number {
+    return this.#timeOf(this.#end);
+  }
+
+  /** The length of audio in seconds. */
+  secondsOf(nBytes: number): number {
+    return nBytes / this.#format.frameBytes / this.#format.sampleRate;
+  }
+
+  /** The bytes of whole samples that are not longer than this, in seconds. */
+  bytesOf(durationS: number): number {
+    return durationS === Infinity ? Infinity : Math.floor(durationS * this.#format.sampleRate) * this.#format.frameBytes;
+  }
+
+  /** Adds audio, which is copied. Without a connection, the oldest audio is dropped when there is too much. */
+  push(audio: Uint8Array): void {
+    if (audio.length > 0) {
+      this.#chunks.push({ at: this.#end, bytes: audio.slice() });
+      this.#end += audio.length;
+      this.#drop(this.#end - this.#capacityBytes);
+    }
+  }
+
+  /** Adds a flush after all audio so far. */
+  flush(id: FlushId): void {
+    this.#flushes.push({ at: this.#end, id });
+  }
+
+  /** The server has answered a flush. */
+  answered(id: FlushId): void {
+    const index = this.#flushes.findIndex((flush) => flush.id === id);
+    if (index >= 0) {
+      this.#flushes.splice(index, 1);
+      this.#nFlushed -= index < this.#nFlushed ? 1 : 0;
+    }
+  }
+
+  /** Audio before this time is final and need not be kept. */
+  forget(untilS: number): void {
+    this.#drop(this.#placeOf(untilS));
+  }
+
+  /** The connection is lost: no audio that was sent or not is safe from being dropped now. */
+  detach(): void {
+    this.#isAttached = false;
+    this.#drop(this.#end - this.#capacityBytes);
+  }
+
+  /**
+   * A new connection begins: everything is sent again from this time on, or from the oldest kept audio. Returns the time
+   * of the first sample that will be sent.
+   */
+  rewind(fromS: number): number {
+    const oldest = this.#chunks[0]?.at ?? this.#end;
+    const place = Math.min(this.#placeOf(fromS), this.#end);
+    this.#isAttached = true;
+    this.#nFlushed = 0;
+    this.#next = Math.max(place, oldest);
+    return this.#next > place ? this.#timeOf(this.#next) : fromS;
+  }
+
+  /** Takes the next thing to send: audio of at most `maxBytes`, or a flush. Undefined if all has been sent. */
+  next(maxBytes: number): Item | undefined {
+    const flush = this.#flushes[this.#nFlushed];
+    if (flush !== undefined && flush.at <= this.#next) {
+      this.#nFlushed += 1;
+      return { flush: flush.id };
+    }
+    const chunk = this.#chunks.find(({ at, bytes }) => this.#next < at + bytes.length);
+    if (chunk === undefined || maxBytes <= 0) {
+      return undefined;
+    }
+    const begin = this.#next - chunk.at;
+    const end = Math.min(begin + maxBytes, chunk.bytes.length, (flush?.at ?? Infinity) - chunk.at);
+    const audio = chunk.bytes.subarray(begin, end);
+    this.#next += audio.length;
+    this.#drop(this.#end - this.#capacityBytes);
+    return { audio };
+  }
+
+  /** Drops audio before this place, in whole frames, but none that the connection still has to get. */
+  #drop(place: number): void {
+    const limit = this.#isAttached ? Math.min(place, this.#next) : place;
+    const whole = Math.floor(limit / this.#format.frameBytes) * this.#format.frameBytes;
+    while (this.#chunks[0] !== undefined && this.#chunks[0].at + this.#chunks[0].bytes.length <= whole) {
+      this.#chunks.shift();
+    }
+    const [first] = this.#chunks;
+    if (first !== undefined && first.at < whole) {
+      this.#chunks[0] = { at: whole, bytes: first.bytes.subarray(whole - first.at) };
+    }
+  }
+
+  #placeOf(timeS: number): number {
+    return Math.max(0, Math.round((timeS - this.#originS) * this.#format.sampleRate)) * this.#format.frameBytes;
+  }
+
+  #timeOf(place: number): number {
+    return this.#originS + this.secondsOf(place);
+  }
+}

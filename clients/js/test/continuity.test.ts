@@ -1,0 +1,43 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { align } from "../src/align.js";
+import { Continuity } from "../src/continuity.js";
+import { parseEvent } from "../src/index.js";
+
+interface Case {
+  name: string;
+  from_s: number[];
+  connections: { audio_from_s: number; lost_until_s?: number; events: unknown[]; delivered: unknown[] }[];
+}
+
+const CASES = JSON.parse(readFileSync(new URL("../../../tests/wire/resume.json", import.meta.url), "utf8")) as Case[];
+
+describe("the events of several connections become one stream", () => {
+  test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, connections }) => {
+    const continuity = new Continuity(from_s);
+    connections.forEach(({ audio_from_s, lost_until_s, events, delivered }, number) => {
+      const received = number > 0 ? continuity.resume(audio_from_s, lost_until_s) : [];
+      received.push(...events.flatMap((event) => continuity.receive(parseEvent(event))));
+      expect(received).toEqual(delivered);
+    });
+  });
+});
+
+test.each([
+  ["", "one two", "", ""],
+  ["one two", "", "", ""],
+  ["one", "one two", "one", "one"],
+  ["one", "ones", "one", "one"],
+  ["one two", "One, two. Three", "one two", "One, two."],
+  ["one two three", "one too", "one two", "one too"],
+  ["one two three", "one three four", "one two three", "one three"],
+  ["one three", "one two three four", "one three", "one two three"],
+  ["no no no", "no no no no yes", "no no no", "no no no"],
+  ["– one", "– two three", "– one", "– two"],
+  ["你好世界", "你好是界吗", "你好世界", "你好是界"],
+  ["สวัสดี", "สวัสดีครับ", "สวัสดี", "สวัสดี"],
+  ["𠀀𠀁", "𠀀𠀂𠀃", "𠀀𠀁", "𠀀𠀂"],
+])("%j and %j are aligned by words", (shown, theirs, ours, their) => {
+  const [nShown, nTheirs] = align(shown, theirs);
+  expect([shown.slice(0, nShown), theirs.slice(0, nTheirs)]).toEqual([ours, their]);
+});

@@ -1,0 +1,356 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import {
+  AbortedError,
+  ConnectError,
+  ConnectionLost,
+  type FileEvent,
+  type FileOptions,
+  type FileProgress,
+  ProtocolError,
+  RequestError,
+  SessionError,
+  transcribeFile,
+  UsageError,
+} from "../src/index.js";
+
+const HELLO = {
+  type: "transcript.text.segment", id: 0, start: 0.5, end: 1.25, text: "Hello there.", avg_logprob: -0.1,
+  utterance: 0, confidence: 0.9, language: "en",
+};
+const UNCOVERED = { type: "transcript.text.segment", start: 2, end: 3.5, text: "", utterance: 0 };
+const BYE = { ...HELLO, id: 1, utterance: 1, start: 4, end: 5, text: "Bye." };
+const DONE = { type: "transcript.text.done", text: "Hello there. Bye.", duration: 6, speech_duration: 2, words: 3 };
+
+const SEGMENT = {
+  type: "segment", utterance: 0, id: 0, channel: 0, start_s: 0.5, end_s: 1.25, text: "Hello there.",
+  words: [], confidence: 0.9, language: "en",
+};
+const STOPPED = { type: "stopped", audio_s: 6, speech_s: 2, words: 3 };
+
+/** The fields of the last form, by name; the file is its name and text. */
+let sent: Map<string, string[]>;
+let request: { url: string; authorization: string | undefined };
+let answer: (response: ServerResponse) => void;
+let server: Server;
+let url: string;
+let folder: string;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "tutti-"));
+  server = createServer(async (incoming, response) => {
+    request = { url: incoming.url ?? "", authorization: incoming.headers.authorization };
+    sent = await fieldsOf(incoming);
+    answer(response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  url = `ws://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+
+afterEach(async () => {
+  vi.unstubAllGlobals();
+  vi.useRealTimers();
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+  await rm(folder, { recursive: true });
+});
+
+async function fieldsOf(incoming: IncomingMessage): Promise<Map<string, string[]>> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of incoming) {
+    chunks.push(chunk as Buffer);
+  }
+  const headers = { "content-type": incoming.headers["content-type"] ?? "" };
+  const form = await new Response(Buffer.concat(chunks), { headers }).formData();
+  const fields = new Map<string, string[]>();
+  for (const [name, value] of form.entries()) {
+    const text = typeof value === "string" ? value : `${value.name}: ${await value.text()}`;
+    fields.set(name, [...(fields.get(name) ?? []), text]);
+  }
+  return fields;
+}
+
+const frame = (message: unknown) => `data: ${JSON.stringify(message)}\n\n`;
+
+const stream =
+  (...messages: unknown[]) =>
+  (response: ServerResponse) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(": still at it\n\n");
+    // Cut anywhere, also inside a character.
+    for (const byte of Buffer.from(messages.map(frame).join(""))) {
+      response.write(Buffer.of(byte));
+    }
+    response.end();
+  };
+
+async function collect(events: AsyncIterable<FileEvent>): Promise<FileEvent[]> {
+  const collected: FileEvent[] = [];
+  for await (const event of events) {
+    collected.push(event);
+  }
+  return collected;
+}
+
+const bytes = new TextEncoder().encode("audio");
+
+test("gives the events of a session: segments, utterances and the end", async () => {
+  answer = stream({ type: "transcript.text.delta", delta: "Hello there." }, HELLO, UNCOVERED, BYE, DONE);
+  const events = await collect(transcribeFile(url, bytes));
+  expect(events.map((event) => event.type)).toEqual(["segment", "utterance", "segment", "utterance", "stopped"]);
+  expect(events[0]).toEqual(SEGMENT);
+  expect(events[1]).toEqual({
+    type: "utterance", utterance: 0, channel: 0, start_s: 0.5, end_s: 3.5, text: "Hello there.",
+    uncovered: [[2, 3.5]], final_until_s: 3.5, resume_from_s: [3.5],
+  });
+  expect(events[4]).toEqual(STOPPED);
+});
+
+test("times words when it should, and takes text of any script", async () => {
+  const word = { word: "čau", start: 0.5, end: 1.25, confidence: 0.8 };
+  answer = stream({ ...HELLO, text: "čau", words: [word] }, DONE);
+  const [segment] = await collect(transcribeFile(url, bytes, { words: true }));
+  expect(segment).toMatchObject({ text: "čau", words: [{ word: "čau", start_s: 0.5, end_s: 1.25, confidence: 0.8 }] });
+  expect(sent.get("timestamp_granularities[]")).toEqual(["word"]);
+});
+
+test("uploads the file with the options", async () => {
+  answer = stream(DONE);
+  const options = { language: "de", task: "translate", prompt: "Kowalski", hotwords: ["a", "b"], apiKey: "k" } as const;
+  await collect(transcribeFile(url, new File(["audio"], "talk.mp3"), options));
+  expect(request).toEqual({ url: "/v1/audio/translations", authorization: "Bearer k" });
+  expect(Object.fromEntries(sent)).toEqual({
+    stream: ["true"], response_format: ["verbose_json"], language: ["de"], prompt: ["Kowalski"],
+    keywords: ["a", "b"], file: ["talk.mp3: audio"],
+  });
+});
+
+test.each([
+  ["a path", (path: string) => path],
+  ["a file URL", (path: string) => pathToFileURL(path)],
+])("opens %s in Node", async (_, source) => {
+  answer = stream(DONE);
+  const path = join(folder, "talk.mp3");
+  await writeFile(path, "audio");
+  await collect(transcribeFile(url, source(path)));
+  expect(sent.get("file")).toEqual(["talk.mp3: audio"]);
+});
+
+test("refuses a path that does not exist, and any path in a browser", async () => {
+  await expect(collect(transcribeFile(url, "no.mp3"))).rejects.toThrow(/file: no.mp3 cannot be opened/);
+  vi.stubGlobal("process", undefined);
+  await expect(collect(transcribeFile(url, "no.mp3"))).rejects.toThrow(/this environment opens no paths/);
+});
+
+test("keeps the place and the query of the server's address", async () => {
+  answer = stream(DONE);
+  await collect(transcribeFile(`${url}/asr/v1/stream?a=1`, bytes));
+  expect(request.url).toBe("/asr/v1/audio/transcriptions?a=1");
+  await expect(collect(transcribeFile(`${url}/elsewhere`, bytes))).rejects.toThrow(/ends in \/v1\/stream/);
+});
+
+test("refuses options that a file does not have", async () => {
+  const options = { start: { language: "en" } } as object;
+  await expect(collect(transcribeFile(url, bytes, options))).rejects.toThrow(UsageError);
+  const task = { task: "summarize" } as object;
+  await expect(collect(transcribeFile(url, bytes, task))).rejects.toThrow(/task: expected transcribe or translate/);
+});
+
+test("reports progress when it changes", async () => {
+  answer = stream(HELLO, BYE, DONE);
+  const reports: FileProgress[] = [];
+  await collect(transcribeFile(url, bytes, { onProgress: (progress) => reports.push(progress) }));
+  expect(reports.map(({ sentBytes, finalUntilS }) => [sentBytes, finalUntilS])).toEqual([
+    [5, 0],
+    [5, 1.25],
+    [5, 5],
+    [5, 6],
+  ]);
+  expect(reports[0]?.totalBytes).toBe(5);
+});
+
+test("a refusal has the server's status, code and message", async () => {
+  answer = (response) => response.writeHead(400).end('{"error": {"code": "invalid_file", "message": "no audio"}}');
+  const error = await collect(transcribeFile(url, bytes)).catch((e: unknown) => e);
+  expect(error).toBeInstanceOf(RequestError);
+  expect(error).toMatchObject({ code: "invalid_file", message: "no audio", status: 400 });
+  answer = (response) => response.writeHead(502).end("<html>");
+  await expect(collect(transcribeFile(url, bytes))).rejects.toMatchObject({ code: "refused", status: 502 });
+});
+
+test.each([
+  ["a failure of the server", SessionError, [HELLO, { error: { code: "engine_failed", message: "our fault" } }]],
+  ["an answer that breaks off", ConnectionLost, [HELLO]],
+  ["a segment without a time", ProtocolError, [HELLO, { ...BYE, end: null }]],
+  ["a word that is none", ProtocolError, [HELLO, { ...BYE, words: [3] }]],
+  ["a server that streams text alone", ProtocolError, [HELLO, { type: "transcript.text.done", text: "Hello" }]],
+])("throws after the events before: %s", async (_, kind, messages) => {
+  answer = stream(...messages);
+  const events: FileEvent[] = [];
+  const reading = (async () => {
+    for await (const event of transcribeFile(url, bytes)) {
+      events.push(event);
+    }
+  })();
+  await expect(reading).rejects.toBeInstanceOf(kind);
+  expect(events[0]).toEqual(SEGMENT);
+});
+
+test("a server that cannot be reached is a ConnectError", async () => {
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+  await expect(collect(transcribeFile(url, bytes))).rejects.toBeInstanceOf(ConnectError);
+  server.listen(0);
+});
+
+test("the signal cancels the upload, and later the answer", async () => {
+  await expect(collect(transcribeFile(url, bytes, { signal: AbortSignal.abort() }))).rejects.toBeInstanceOf(AbortedError);
+  const controller = new AbortController();
+  let closed: Promise<void> | undefined;
+  answer = (response) => {
+    closed = new Promise((resolve) => response.on("close", resolve));
+    response.writeHead(200).write(frame(HELLO));
+  };
+  const events = transcribeFile(url, bytes, { signal: controller.signal });
+  expect((await events.next()).value).toEqual(SEGMENT);
+  controller.abort();
+  await expect(events.next()).rejects.toBeInstanceOf(AbortedError);
+  await closed;
+});
+
+test("leaving the loop ends the request", async () => {
+  let closed: Promise<void> | undefined;
+  answer = (response) => {
+    closed = new Promise((resolve) => response.on("close", resolve));
+    response.writeHead(200).write(frame(HELLO));
+  };
+  for await (const event of transcribeFile(url, bytes)) {
+    expect(event).toEqual(SEGMENT);
+    break;
+  }
+  await closed;
+});
+
+class FakeXhr {
+  static readonly HEADERS_RECEIVED = 2;
+  static made: FakeXhr[] = [];
+  readyState = 0;
+  status = 0;
+  responseText = "";
+  form: FormData | undefined;
+  isAborted = false;
+  readonly headers: Record<string, string> = {};
+  readonly upload: Record<"onprogress" | "onload", ((event: object) => void) | null> = { onprogress: null, onload: null };
+  onreadystatechange: (() => void) | null = null;
+  onprogress: (() => void) | null = null;
+  onload: (() => void) | null = null;
+  onerror: (() => void) | null = null;
+  onabort: (() => void) | null = null;
+  onloadend: (() => void) | null = null;
+  constructor() {
+    FakeXhr.made.push(this);
+  }
+  open(method: string, target: string): void {
+    expect([method, target]).toEqual(["POST", "http://server/v1/audio/transcriptions"]);
+  }
+  setRequestHeader(name: string, value: string): void {
+    this.headers[name] = value;
+  }
+  send(form: FormData): void {
+    this.form = form;
+  }
+  abort(): void {
+    if (!this.isAborted && this.readyState !== 4) {
+      this.isAborted = true;
+      this.onabort?.();
+      this.onloadend?.();
+    }
+  }
+  begin(status: number): void {
+    this.status = status;
+    this.readyState = FakeXhr.HEADERS_RECEIVED;
+    this.onreadystatechange?.();
+  }
+  receive(text: string): void {
+    this.responseText += text;
+    this.onprogress?.();
+  }
+  end(): void {
+    this.readyState = 4;
+    this.onload?.();
+    this.onloadend?.();
+  }
+}
+
+/** Starts to transcribe a file in a browser, and waits until the request has been sent. */
+async function inBrowser(options: FileOptions = {}) {
+  FakeXhr.made = [];
+  vi.stubGlobal("XMLHttpRequest", FakeXhr);
+  const events = transcribeFile("http://server", new Blob(["12345678"]), options);
+  const first = events.next();
+  first.catch(() => {});
+  await vi.waitFor(() => expect(FakeXhr.made[0]?.form).toBeDefined());
+  return { events, first, xhr: FakeXhr.made[0] as FakeXhr };
+}
+
+test("a browser reports the upload as it goes on, and delivers segments at once", async () => {
+  const sizes: number[] = [];
+  const onProgress = (progress: FileProgress) => void sizes.push(progress.sentBytes);
+  const { events, first, xhr } = await inBrowser({ apiKey: "k", onProgress });
+  expect(xhr.headers).toEqual({ authorization: "Bearer k" });
+  xhr.upload.onprogress?.({ loaded: 50, total: 200 });
+  xhr.upload.onload?.({});
+  xhr.begin(200);
+  xhr.receive(frame(HELLO).slice(0, 9));
+  xhr.receive(frame(HELLO).slice(9));
+  expect(await first).toEqual({ value: SEGMENT, done: false });
+  xhr.receive(frame(DONE));
+  xhr.end();
+  expect((await collect(events)).map((event) => event.type)).toEqual(["utterance", "stopped"]);
+  expect(sizes).toEqual([2, 8, 8, 8]);
+});
+
+test("a browser ends the request when the signal fires", async () => {
+  const controller = new AbortController();
+  const { first, xhr } = await inBrowser({ signal: controller.signal });
+  controller.abort();
+  await expect(first).rejects.toBeInstanceOf(AbortedError);
+  expect(xhr.isAborted).toBe(true);
+});
+
+test("a browser ends the request when the loop is left", async () => {
+  const { events, first, xhr } = await inBrowser();
+  xhr.begin(200);
+  xhr.receive(frame(HELLO));
+  await first;
+  await events.return();
+  expect(xhr.isAborted).toBe(true);
+});
+
+test("a browser reports that the network failed", async () => {
+  const { first, xhr } = await inBrowser();
+  xhr.onerror?.();
+  await expect(first).rejects.toBeInstanceOf(ConnectError);
+});
+
+test("a server that falls silent is given up, but not while the application works on an event", async () => {
+  const { events, first, xhr } = await inBrowser({ timeoutMs: 1000 });
+  vi.useFakeTimers();
+  xhr.begin(200);
+  xhr.receive(frame(HELLO));
+  await first;
+  await vi.advanceTimersByTimeAsync(5000);
+  const second = events.next();
+  second.catch(() => {});
+  await vi.advanceTimersByTimeAsync(999);
+  expect(xhr.isAborted).toBe(false);
+  await vi.advanceTimersByTimeAsync(1);
+  const error = await second.catch((e: unknown) => e);
+  expect(error).toBeInstanceOf(ConnectionLost);
+  expect(error).toMatchObject({ code: "timeout", finalUntilS: 1.25 });
+});

@@ -1,0 +1,154 @@
+"""The client for programs without asyncio: the same functions, events and errors, with plain `for` and `with`.
+
+    import tutti.sync
+
+    for event in tutti.sync.transcribe_file("ws://127.0.0.1:8000", "talk.mp3"):
+        ...
+
+The connection runs in a thread of its own, so that it is kept open while the program does something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+import tutti.session
+from tutti.messages import Event, Started, Stopped
+from tutti.options import ConnectOptions, OnProgress, SessionOptions
+
+_Result = TypeVar("_Result")
+
+
+class Session:
+    """One open session. `connect` makes it; each method does what its namesake of `tutti.Session` does.
+
+    One thread may send while another iterates.
+    """
+
+    def __init__(self, session: tutti.session.Session, runner: _Runner) -> None:
+        self._session = session
+        self._runner = runner
+
+    @property
+    def started(self) -> Started:
+        """The first event of the session, with the limits of the server."""
+        return self._session.started
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """The last event, after the iteration has delivered it."""
+        return self._session.stopped
+
+    def send(self, audio: bytes | bytearray | memoryview) -> None:
+        """Send audio, cut at any byte."""
+        self._runner.run(self._session.send(audio))
+
+    def flush(self, id: str | int | None = None) -> str | int:
+        """End open utterances now. `Flushed` will have the id that is returned."""
+        return self._runner.run(self._session.flush(id))
+
+    def keepalive(self) -> None:
+        """Keep the session open while there is no audio to send."""
+        self._runner.run(self._session.keepalive())
+
+    def stop(self) -> None:
+        """Send that no more audio follows. Continue the iteration for the last finals and `Stopped`."""
+        self._runner.run(self._session.stop())
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._runner.iterate(_events(self._session))
+
+
+@contextmanager
+def connect(url: str, **options: Unpack[ConnectOptions]) -> Iterator[Session]:
+    """Open a session, and close it when the block is left. Arguments and errors are those of `tutti.connect`."""
+    with _run_loop() as runner:
+        manager = tutti.session.connect(url, **options)
+        session = runner.run(manager.__aenter__())
+        try:
+            yield Session(session, runner)
+        finally:
+            runner.run(manager.__aexit__(None, None, None))
+
+
+def transcribe_file(
+    url: str,
+    path: str | Path,
+    *,
+    speed: float | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Unpack[SessionOptions],
+) -> Generator[Event, None, None]:
+    """Transcribe a file, and yield its events. Arguments and errors are those of `tutti.transcribe_file`.
+
+    `on_progress` is called in another thread.
+    """
+    with _run_loop() as runner:
+        yield from runner.iterate(
+            tutti.session.transcribe_file(url, path, speed=speed, on_progress=on_progress, **options)
+        )
+
+
+async def _events(session: tutti.session.Session) -> AsyncGenerator[Event, None]:
+    async for event in session:
+        yield event
+
+
+class _Runner:
+    """Runs coroutines on the event loop of another thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Wait for the result. Whatever interrupts the wait, such as Ctrl-C, cancels the work."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, events: AsyncGenerator[Event, None]) -> Generator[Event, None, None]:
+        # A wait that was interrupted may still be inside the generator, which must not be closed before it has left.
+        is_waiting = asyncio.Lock()
+
+        async def wait() -> Event | None:
+            async with is_waiting:
+                return await anext(events, None)
+
+        async def close() -> None:
+            async with is_waiting:
+                await events.aclose()
+
+        try:
+            while (event := self.run(wait())) is not None:
+                yield event
+        finally:
+            self.run(close())
+
+
+@contextmanager
+def _run_loop() -> Iterator[_Runner]:
+    """An event loop in a thread of its own, which ends with the block."""
+    running: Future[asyncio.AbstractEventLoop] = Future()
+    is_done = asyncio.Event()
+
+    async def serve() -> None:
+        running.set_result(asyncio.get_running_loop())
+        await is_done.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="tutti", daemon=True)
+    thread.start()
+    loop = running.result()
+    try:
+        yield _Runner(loop)
+    finally:
+        loop.call_soon_threadsafe(is_done.set)
+        thread.join()

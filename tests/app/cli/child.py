@@ -1,0 +1,79 @@
+"""Commands as processes: started as a user starts them, interrupted by the signal that Ctrl-C sends."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+PATIENCE_S = 60.0
+# Without the settings of the test run itself.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
+
+
+class Command:
+    """A running process with pipes, in a process group of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def send(self, data: bytes) -> None:
+        """Write to the input, and leave it open."""
+        assert isinstance(self._process.stdin, io.TextIOWrapper)
+        self._process.stdin.buffer.write(data)
+        self._process.stdin.flush()
+
+    def wait_for(self, text: str) -> str:
+        """Read the output up to the first line that contains `text`. Returns that line."""
+        assert self._process.stdout
+        with self._patiently():
+            for line in self._process.stdout:
+                if text in line:
+                    return line
+        raise AssertionError(f"{text!r} was not printed; errors: {self._process.communicate()[1]}")
+
+    def interrupt(self) -> None:
+        """Send what the terminal sends at Ctrl-C: SIGINT to every process of the group."""
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def end(self) -> tuple[int, str]:
+        """Wait until the process and all that it has started have closed the pipes: the exit status and the errors."""
+        _, errors = self._process.communicate(timeout=PATIENCE_S)
+        return self._process.returncode, errors
+
+    @contextmanager
+    def _patiently(self) -> Iterator[None]:
+        """Kill the process group after `PATIENCE_S`, so that a read of its output ends."""
+        timer = threading.Timer(PATIENCE_S, os.killpg, (self._process.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[Command]:
+    """Run Python with these arguments, such as `-m app serve`, while the context is open."""
+    # A handled signal has its default in a child; a test run in the background would pass on that it is ignored.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    with process:
+        try:
+            yield Command(process)
+        finally:
+            process.kill()

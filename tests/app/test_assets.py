@@ -1,0 +1,90 @@
+"""The bundled recording: the embedded model hears every word of it, live and as a file."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+from app.cli.demo import CHUNK_MS, SAMPLE
+from app.files.transcription import transcribe
+from app.media.file_decoder import decode_file
+from app.media.pcm import Samples
+from app.session import commands, events
+from app.session.effects import Effect, Send, Submit
+from app.session.session import Session, SessionConfig
+from engine.api import SAMPLE_RATE
+from engine.config import EngineConfig
+from engine.engine import Engine
+
+SENTENCES = [
+    "Hello, and welcome to the meeting.",
+    "You can read every word while it is spoken.",
+    "Many people can talk at the same time, and one model listens to all of them.",
+    "How long does it take before the text is final?",
+    "Less than a second after the end of the sentence.",
+    "Thank you for listening, and have a good day.",
+]
+"""What is spoken, one segment for each sentence."""
+CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    """The embedded model. Two threads would wait for each other on a busy machine."""
+    async with Engine.start(EngineConfig(n_threads=1)) as engine:
+        yield engine
+
+
+async def read_sample() -> Samples:
+    with SAMPLE.open("rb") as file:
+        async with aclosing(decode_file(file)) as pieces:
+            return np.concatenate([piece async for piece in pieces])
+
+
+async def listen(engine: Engine, chunks: list[bytes], start: commands.Start) -> list[events.Event]:
+    """The events of a session whose engine answers each window before more audio arrives.
+
+    So every interim is decoded, and its stable words are forced on what follows, as at the pace of speech.
+    """
+    session = Session("s_sample", engine.info, SessionConfig())
+    received: list[events.Event] = []
+    script: list[commands.Command] = [start, *map(commands.Audio, chunks), commands.Stop()]
+    for command in script:
+        effects = deque[Effect](session.receive(command))
+        while effects:
+            match effects.popleft():
+                case Send(event):
+                    received.append(event)
+                case Submit(job, window):
+                    async with engine.submit(window) as engine_events:
+                        async for engine_event in engine_events:
+                            effects.extend(session.engine_event(job, engine_event))
+    return received
+
+
+def sentences(received: list[events.Event]) -> list[str]:
+    return [event.text.strip() for event in received if isinstance(event, events.Segment)]
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.8])
+async def test_every_word_is_heard_live(engine: Engine, gain: float) -> None:
+    """With interims, in the chunks of `tutti demo`; punctuation too, and as well when the recording is less loud."""
+    pcm = (await read_sample() * gain * 32767).astype("<i2")
+    chunks = [pcm[at : at + CHUNK_SAMPLES].tobytes() for at in range(0, len(pcm), CHUNK_SAMPLES)]
+    received = await listen(engine, chunks, commands.Start(language="en"))
+    assert sentences(received) == SENTENCES
+    assert sum(isinstance(event, events.Interim) for event in received) > 30
+
+
+async def test_every_word_is_heard_in_a_file(engine: Engine) -> None:
+    """As `tutti transcribe` decodes it."""
+    samples = await read_sample()
+
+    async def audio() -> AsyncIterator[Samples]:
+        yield samples
+
+    received: list[events.Event] = []
+    await transcribe(engine, audio(), received.append, session_id="file", config=SessionConfig())
+    assert sentences(received) == SENTENCES

@@ -1,0 +1,143 @@
+"""The JavaScript package as a user gets it: packed, installed in an empty folder, and used as the READMEs say."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import wave
+from pathlib import Path
+
+import pytest
+
+from app.main import Server, bind, build_app
+from app.service.settings import Settings
+from engine.config import EngineConfig
+from engine.engine import Engine
+from tests.node import require_node
+from tests.recordings import TEXTS, read
+
+REPOSITORY = Path(__file__).parents[3]
+CLIENT = REPOSITORY / "clients" / "js"
+COMMAND_TIMEOUT_S = 300
+PAGES = ["README.md", "docs/quickstart.md", "clients/js/README.md"]
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run a command, and return what it prints. If it fails, the test fails with its output."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
+    return done.stdout
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"```js\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packed package."""
+    require_node()
+    if not (CLIENT / "node_modules").exists():
+        run(CLIENT, "npm", "ci", "--no-audit", "--no-fund")
+    # Packing writes into the folder of the client, so a copy of it is packed.
+    copy = tmp_path_factory.mktemp("repository") / "clients" / "js"
+    shutil.copytree(CLIENT, copy, ignore=shutil.ignore_patterns("node_modules", "dist", "LICENSE"))
+    (copy / "node_modules").symlink_to(CLIENT / "node_modules")
+    shutil.copy(REPOSITORY / "LICENSE", copy.parents[1])
+    folder = tmp_path_factory.mktemp("packed")
+    run(copy, "npm", "pack", "--silent", "--pack-destination", str(folder))
+    (packed,) = folder.iterdir()
+    return packed
+
+
+@pytest.fixture
+def project(tmp_path: Path, package: Path) -> Path:
+    """A folder in which the package is installed, and nothing else."""
+    (tmp_path / "package.json").write_text('{"private": true, "type": "module"}')
+    run(tmp_path, "npm", "install", "--offline", "--silent", "--no-audit", "--no-fund", str(package))
+    return tmp_path
+
+
+def test_the_package_has_what_users_need_and_nothing_else(package: Path) -> None:
+    """The license, the README, and of each module its code, types and source map; the map has the source."""
+    with tarfile.open(package) as archive:
+        files = {member.name.removeprefix("package/") for member in archive}
+        modules = {path.stem for path in (CLIENT / "src").iterdir()}
+        built = {f"dist/{module}{ending}" for module in modules for ending in (".js", ".js.map", ".d.ts")}
+        assert files == {"LICENSE", "README.md", "package.json", *built}
+
+        def text(name: str) -> str:
+            file = archive.extractfile(f"package/{name}")
+            assert file is not None
+            return file.read().decode()
+
+        assert text("LICENSE") == (REPOSITORY / "LICENSE").read_text()
+        assert json.loads(text("dist/session.js.map"))["sourcesContent"] == [(CLIENT / "src/session.ts").read_text()]
+        assert "npm install tutti-asr-client\n" in text("README.md")
+        about = json.loads(text("package.json"))
+        assert (
+            about["license"] == "Apache-2.0" and about["keywords"] and about["repository"]["directory"] == "clients/js"
+        )
+
+
+def test_node_imports_the_installed_package(project: Path) -> None:
+    """The public names are there, and importing needs nothing that only browsers have."""
+    script = 'import * as tutti from "tutti-asr-client"; console.log(Object.keys(tutti).join(" "))'
+    names = run(project, "node", "--input-type=module", "--eval", script).split()
+    assert {"connect", "transcribeFile", "openMicrophone", "Captions", "TuttiError"} <= set(names)
+
+
+@pytest.mark.parametrize("resolution", ["NodeNext", "Bundler"])
+def test_the_types_of_the_installed_package_fit_the_examples(project: Path, resolution: str) -> None:
+    """TypeScript finds them in Node's way and in bundlers' way, and finds no error in the examples."""
+    # What a page has around an example: the elements that it names.
+    elements = "startButton stopButton final live progress output"
+    (project / "page.d.ts").write_text(
+        "".join(f"declare const {name}: HTMLElement;\n" for name in elements.split())
+        + "declare const fileInput: HTMLInputElement & { files: FileList };\n"
+        + 'declare module "node:fs/promises" { function readFile(path: string): Promise<Uint8Array<ArrayBuffer>>; }\n'
+        + 'declare module "ws" { export default WebSocket; }\n'
+    )
+    for page in PAGES:
+        for number, example in enumerate(examples(page)):
+            (project / f"{page.replace('/', '_')}.{number}.js").write_text(example)
+    options = {
+        **{"strict": True, "noImplicitAny": False, "checkJs": True, "noEmit": True, "types": [], "target": "ES2022"},
+        **{"module": "ESNext" if resolution == "Bundler" else resolution, "moduleResolution": resolution},
+        "lib": ["ES2022", "DOM", "DOM.Iterable"],
+    }
+    (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["*.js", "page.d.ts"]}))
+    run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
+
+
+async def test_the_examples_for_node_transcribe_a_file(project: Path) -> None:
+    """Each prints the time and the text of each segment."""
+    with wave.open(str(project / "speech.wav"), "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16000)
+        writer.writeframes(read("hello").tobytes())
+    settings = Settings(port=0)
+    printed: list[str] = []
+    async with Engine.start(EngineConfig()) as engine:
+        server = Server(build_app(settings, engine), settings)
+        with bind(settings) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            for page in PAGES:
+                (example,) = (example for example in examples(page) if '"speech.wav"' in example)
+                (project / "example.js").write_text(re.sub(r"(127\.0\.0\.1|localhost):8000", address, example))
+                process = await asyncio.create_subprocess_exec(
+                    *("node", "example.js"), cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                )
+                output, _ = await process.communicate()
+                printed.append(output.decode())
+            server.stop()
+            await serving
+    assert printed == [printed[0]] * len(PAGES)
+    assert re.fullmatch(rf"0\.\d\d {re.escape(TEXTS['hello'])}\n", printed[0]), printed

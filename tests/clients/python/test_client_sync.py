@@ -1,0 +1,80 @@
+"""The client without asyncio, as an ordinary program uses it."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tutti.sync
+from tests.clients.python.client_fakes import Peer, serve_answer, serve_script
+from tests.clients.python.test_client_readme import converse
+
+
+async def in_thread(work: Callable[[], object]) -> None:
+    """Run a program that knows no event loop, beside the server."""
+    async with asyncio.timeout(30):
+        await asyncio.to_thread(work)
+    assert not [thread for thread in threading.enumerate() if thread.name == "tutti"]
+
+
+async def test_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.mp3").write_bytes(b"ID3")
+    reports: list[tutti.FileProgress] = []
+
+    def program() -> None:
+        events = list(tutti.sync.transcribe_file(server.url, tmp_path / "a.mp3", on_progress=reports.append))
+        assert [type(event).__name__ for event in events] == ["Segment", "Utterance", "Stopped"]
+        with pytest.raises(FileNotFoundError):
+            list(tutti.sync.transcribe_file(server.url, tmp_path / "b.mp3"))
+
+    async with serve_answer() as server:
+        await in_thread(program)
+    assert reports[-1].sent_bytes == reports[-1].total_bytes == 3
+
+
+async def test_a_live_session() -> None:
+    """Commands and events; `stopped` ends the iteration."""
+
+    def program() -> None:
+        with tutti.sync.connect(server.url, language="en") as session:
+            assert session.started.model == "fake"
+            session.send(bytes(3200))
+            session.keepalive()
+            flush = session.flush()
+            for event in session:
+                if event == tutti.Flushed(flush):
+                    session.stop()
+            assert session.stopped is not None
+
+    async with serve_script(converse) as server:
+        await in_thread(program)
+
+
+async def test_leaving_early_closes_the_connection() -> None:
+    """Out of the loop, and with an error."""
+
+    async def wait(peer: Peer) -> None:
+        await peer.begin()
+        await peer.send({"type": "lag", "behind_s": 2.5})
+        await peer.socket.wait_closed()
+
+    def program() -> None:
+        with tutti.sync.connect(server.url) as session:
+            for _ in session:
+                break
+        with pytest.raises(ZeroDivisionError), tutti.sync.connect(server.url):
+            raise ZeroDivisionError
+
+    async with serve_script(wait) as server:
+        await in_thread(program)
+    assert len(server.peers) == 2
+
+
+async def test_a_server_that_is_gone_is_an_error() -> None:
+    def program() -> None:
+        with pytest.raises(tutti.Unreachable), tutti.sync.connect("ws://127.0.0.1:1"):
+            pass
+
+    await in_thread(program)

@@ -1,0 +1,235 @@
+"""Files over HTTP: what is sent, the events of the answer, progress, and every way in which it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tutti
+from app.service.settings import Settings
+from tests.app.conftest import running
+from tests.clients.python.client_fakes import SPOKEN, serve_answer, sse
+from tests.fakes import FakeTranscriber, silence, speech
+from tutti.upload import upload_url
+
+SEGMENT = {"type": "transcript.text.segment", "utterance": 0, "id": 0, "start": 0.0, "end": 1.0, "text": "Hi."}
+
+
+@pytest.fixture(autouse=True)
+async def bounded() -> AsyncIterator[None]:
+    """No test takes longer than 30 s."""
+    async with asyncio.timeout(30):
+        yield
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    samples = np.concatenate((silence(0.3), speech([1, 2, 3]), silence(4.0), speech([5, 6]), silence(0.5)))
+    path = tmp_path / "speech.wav"
+    with wave.open(str(path), "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16000)
+        writer.writeframes((samples * 32768).astype("<i2").tobytes())
+    return path
+
+
+async def collect(url: str, path: Path | str, **options: Any) -> list[tutti.Event]:
+    return [event async for event in tutti.transcribe_file(url, path, **options)]
+
+
+async def test_a_file_becomes_the_events_of_a_session(wav: Path) -> None:
+    """With a whole server: segments with their words, each utterance after its segments, then `Stopped`."""
+    async with running(Settings(port=0, model="fake"), FakeTranscriber()) as server:
+        reports: list[tutti.FileProgress] = []
+        events = await collect(server.http, wav, words=True, language="en", on_progress=reports.append)
+    kinds = [type(event).__name__ for event in events]
+    assert kinds == ["Segment", "Utterance", "Segment", "Utterance", "Stopped"]
+    transcript = tutti.Transcript()
+    for event in events:
+        transcript.add(event)
+    first, _, second, _, stopped = events
+    assert isinstance(first, tutti.Segment) and isinstance(second, tutti.Segment) and isinstance(stopped, tutti.Stopped)
+    assert transcript.text() == f"{first.text} {second.text}"
+    assert first.words and first.start_s <= first.words[0].start_s < second.start_s
+    # A header of 44 bytes before the samples.
+    size = 44 + 2 * round(stopped.audio_s * 16000)
+    assert (reports[-1].sent_bytes, reports[-1].total_bytes) == (size, size)
+    assert reports[-1].final_until_s == reports[-1].audio_s == stopped.audio_s
+    assert [report.final_until_s for report in reports] == sorted(report.final_until_s for report in reports)
+
+
+async def test_every_option_is_a_field_of_the_form(tmp_path: Path) -> None:
+    """And the file goes as it is, whatever its format."""
+    (tmp_path / "talk.flac").write_bytes(b"fLaC and more")
+    async with serve_answer() as server:
+        await collect(
+            server.url,
+            tmp_path / "talk.flac",
+            language="de",
+            task="translate",
+            words=True,
+            prompt="names",
+            hotwords=["Ada", "Grace"],
+            silence_ms=400,
+            api_key="k1",
+            interim=False,
+        )
+    (request,) = server.requests
+    head, _, body = request.decode().partition("\r\n\r\n")
+    assert head.startswith("POST /v1/audio/translations HTTP/1.1")
+    assert "authorization: bearer k1" in head.lower()
+    parts = [part.partition("form-data; name=")[2] for part in body.split("\r\n--")[:-1]]
+    fields = [part.replace('"\r\n\r\n', "=").removeprefix('"') for part in parts]
+    assert fields[:-1] == [
+        "stream=true",
+        "response_format=verbose_json",
+        "language=de",
+        "prompt=names",
+        "keywords=Ada",
+        "keywords=Grace",
+        "timestamp_granularities[]=word",
+        "chunking_strategy[type]=server_vad",
+        "chunking_strategy[silence_duration_ms]=400",
+    ]
+    assert fields[-1].startswith('file"; filename="talk.flac"') and "fLaC and more" in fields[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"interim": True}, "interim"),
+        ({"endpointing": "manual"}, "endpointing"),
+        ({"max_utterance_s": 20.0}, "max_utterance_s"),
+        ({"resume": tutti.Resume(1.0)}, "resume"),
+        ({"started_timeout_s": 3.0}, "started_timeout_s"),
+        ({"speed": 1.0, "on_progress": print}, "on_progress"),
+        ({"proxy": "gopher://127.0.0.1"}, "proxy"),
+    ],
+)
+async def test_an_option_without_effect_is_refused(wav: Path, options: dict[str, Any], name: str) -> None:
+    with pytest.raises(tutti.BadOption, match=name):
+        await collect("ws://127.0.0.1:1", wav, **options)
+
+
+async def test_an_unknown_option_is_refused(wav: Path) -> None:
+    with pytest.raises(TypeError, match="langauge"):
+        await collect("ws://127.0.0.1:1", wav, langauge="en")
+
+
+async def test_speech_without_text_belongs_to_its_utterance(wav: Path) -> None:
+    """Utterances end with the first segment of the next."""
+    answer = sse(
+        SEGMENT,
+        SEGMENT | {"start": 2.0, "end": 3.0, "text": ""},
+        SEGMENT | {"utterance": 1, "id": 1, "start": 4.0, "end": 5.0, "text": "Bye."},
+        {"type": "transcript.text.done", "duration": 6.0, "speech_duration": 3.0, "words": 2},
+    )
+    async with serve_answer(answer) as server:
+        events = await collect(server.url, wav)
+    utterances = [event for event in events if isinstance(event, tutti.Utterance)]
+    assert [(each.text, each.uncovered) for each in utterances] == [("Hi.", ((2.0, 3.0),)), ("Bye.", ())]
+    assert [type(event).__name__ for event in events] == ["Segment", "Utterance", "Segment", "Utterance", "Stopped"]
+
+
+async def test_fields_that_the_server_ignored_are_a_warning(wav: Path) -> None:
+    async with serve_answer(head="200 OK\r\nX-Tutti-Ignored: keywords") as server:
+        events = await collect(server.url, wav, hotwords=["Ada"])
+    assert events[0] == tutti.ServerWarning("no_effect", "keywords: has no effect on this server")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "message"),
+    [
+        ({"head": "401 Unauthorized"}, tutti.Unauthorized, "the API key"),
+        ({"head": "503 Full\r\nRetry-After: 7"}, tutti.Overloaded, "try again in 7 s"),
+        ({"head": "429 Full\r\nRetry-After: 7"}, tutti.Overloaded, "try again in 7 s"),
+        ({"head": "404 Not Found"}, tutti.Refused, "HTTP 404"),
+        (
+            {"head": "400 Bad", "body": b'{"error": {"code": "invalid_file", "message": "file: expected audio"}}'},
+            tutti.AudioError,
+            "speech.wav: expected audio",
+        ),
+        ({"head": "400 Bad", "body": b'{"error": {"message": "language: no"}}'}, tutti.Refused, "language: no"),
+        ({"body": SPOKEN[:60], "is_cut": True}, tutti.ConnectionLost, "1006"),
+        ({"body": sse(SEGMENT)}, tutti.ConnectionLost, "final until 1 s"),
+        (
+            {"body": sse(SEGMENT, {"error": {"code": "engine_failed", "message": "our fault"}})},
+            tutti.SessionError,
+            "our fault (.engine_failed.)",
+        ),
+        ({"body": b"data: {\n\n"}, tutti.ProtocolError, "a JSON object"),
+        ({"body": sse(SEGMENT | {"start": "now"})}, tutti.ProtocolError, "segment.start_s"),
+        ({"head": "200 OK\r\nX-Tutti-Ignored: response_format"}, tutti.ProtocolError, "streams segments"),
+    ],
+)
+async def test_a_failure_is_an_error_of_this_package(
+    wav: Path, answer: dict[str, Any], expected: type[tutti.TuttiError], message: str
+) -> None:
+    async with serve_answer(**answer) as server:
+        with pytest.raises(expected, match=message):
+            await collect(server.url, wav)
+
+
+async def test_no_server_and_no_file(wav: Path, tmp_path: Path) -> None:
+    async with serve_answer() as server:
+        pass
+    with pytest.raises(tutti.Unreachable):
+        await collect(server.url, wav)
+    with pytest.raises(FileNotFoundError):
+        await collect(server.url, tmp_path / "missing.wav")
+    with pytest.raises(IsADirectoryError):
+        await collect(server.url, tmp_path)
+
+
+async def test_a_server_that_does_not_answer(wav: Path) -> None:
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(ignore, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
+            await collect(f"http://{host}:{port}", wav, stop_timeout_s=0.05)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("ws://h:1", "http://h:1/v1/audio/transcriptions"),
+        ("https://h", "https://h/v1/audio/transcriptions"),
+        ("wss://h/asr/v1/stream?a=b", "https://h/asr/v1/audio/transcriptions?a=b"),
+    ],
+)
+def test_the_address_for_files(url: str, expected: str) -> None:
+    assert upload_url(url, "transcribe") == expected
+
+
+def test_an_address_of_something_else_is_refused() -> None:
+    with pytest.raises(tutti.BadURL, match="/v1/stream"):
+        upload_url("ws://h/v1/listen", "transcribe")
+
+
+def test_wav_files_state_their_length(wav: Path) -> None:
+    """A file that was cut off is as long as what is left of it; so is one whose header has no size."""
+    with tutti.WavFile(wav) as whole:
+        duration_s = whole.duration_s
+    with wave.open(str(wav)) as reader:
+        assert duration_s == reader.getnframes() / 16000
+    data = wav.read_bytes()
+    wav.write_bytes(data[:-16000])
+    with tutti.WavFile(wav) as cut:
+        assert cut.duration_s == duration_s - 0.5
+    streamed = io.BytesIO(data)
+    streamed.seek(40)
+    streamed.write(b"\xff\xff\xff\xff")
+    wav.write_bytes(streamed.getvalue())
+    with tutti.WavFile(wav) as open_ended:
+        assert open_ended.duration_s == duration_s

@@ -1,0 +1,222 @@
+"""The kinds of model that users name: forms of one small checkpoint that can be loaded, and folders that cannot.
+
+    base = make_checkpoint(tmp_path / "base", KINDS_SHAPE)
+    for kind in KINDS:
+        folder = kind.make(base, tmp_path / kind.name)
+
+A folder's text is gibberish, because the weights are random.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from tests.engine.checkpoints import SHAPES
+
+KINDS_SHAPE = SHAPES[0]
+"""The shape of the checkpoint that the kinds are made of."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model."""
+
+    name: str
+    change: Callable[[Path], None]
+    """Makes a folder of this kind of a copy of the plain checkpoint."""
+    error: str | None = None
+    """Part of the error, as a regular expression; `None`: it can be loaded."""
+    files: tuple[str, ...] = ("model.safetensors",)
+    """The files that are fetched from the hub for its weights."""
+
+    def make(self, base: Path, folder: Path) -> Path:
+        """Make a folder of this kind of a plain checkpoint, and return it."""
+        shutil.copytree(base, folder)
+        self.change(folder)
+        return folder
+
+
+def _keep(_: Path) -> None:
+    pass
+
+
+def _leave_only(folder: Path, **files: object) -> None:
+    """Replace everything in a folder by these files. Underscores in names are for dots; values are JSON, or bytes."""
+    for file in folder.iterdir():
+        file.unlink()
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        (folder / name.replace("__", ".")).write_bytes(data)
+
+
+def _pop_weights(folder: Path) -> dict[str, torch.Tensor]:
+    file = folder / "model.safetensors"
+    # Copied, because the loaded tensors are mapped from the file.
+    weights = {name: tensor.clone() for name, tensor in load_file(file).items()}
+    file.unlink()
+    return weights
+
+
+def _shard(folder: Path) -> None:
+    weights = _pop_weights(folder)
+    names = list(weights)
+    parts = {"model-00001-of-00002.safetensors": names[:20], "model-00002-of-00002.safetensors": names[20:]}
+    for file, held in parts.items():
+        save_file({name: weights[name] for name in held}, folder / file)
+    index = {"metadata": {}, "weight_map": {name: file for file, held in parts.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def _pickle(folder: Path) -> None:
+    torch.save(_pop_weights(folder), folder / "pytorch_model.bin")
+
+
+def _pickle_old(folder: Path) -> None:
+    torch.save(_pop_weights(folder), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+
+class _Unexpected:
+    """What a pickled file may hold besides weights."""
+
+
+def _pickle_code(folder: Path) -> None:
+    torch.save(_pop_weights(folder) | {"extra": _Unexpected()}, folder / "pytorch_model.bin")
+
+
+def _halve(folder: Path, name: str) -> None:
+    weights = _pop_weights(folder)
+    save_file({key: tensor.half() for key, tensor in weights.items()}, folder / name)
+
+
+def _add_variants(folder: Path) -> None:
+    """As openai/whisper-large-v3: in half precision, beside it in full precision, in parts, and for other libraries."""
+    weights = _pop_weights(folder)
+    save_file({name: tensor.half() for name, tensor in weights.items()}, folder / "model.safetensors")
+    save_file(weights, folder / "model.fp32-00001-of-00001.safetensors")
+    index = {"weight_map": dict.fromkeys(weights, "model.fp32-00001-of-00001.safetensors")}
+    (folder / "model.safetensors.index.fp32.json").write_text(json.dumps(index))
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "flax_model.msgpack").write_bytes(bytes(20_000))
+
+
+def _use_slow_tokenizer(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    backend = Tokenizer.from_file(str(file))
+    model = json.loads(backend.to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]))
+    added = {token.content: number for number, token in backend.get_added_tokens_decoder().items()}
+    (folder / "added_tokens.json").write_text(json.dumps(added))
+    file.unlink()
+
+
+def _list_added_tokens_in_config(folder: Path) -> None:
+    _use_slow_tokenizer(folder)
+    added = json.loads((folder / "added_tokens.json").read_text())
+    listed = {str(number): {"content": name, "special": True} for name, number in added.items()}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    (folder / "added_tokens.json").unlink()
+
+
+def _distil(folder: Path) -> None:
+    """One decoder layer, as the distilled models have two of 32."""
+    weights = _pop_weights(folder)
+    kept = {name: tensor for name, tensor in weights.items() if not name.startswith("model.decoder.layers.1.")}
+    save_file(kept, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"decoder_layers": 1}))
+
+
+def _truncate(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _truncate_pickle(folder: Path) -> None:
+    _pickle(folder)
+    file = folder / "pytorch_model.bin"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _leave_git_pointer(folder: Path) -> None:
+    (folder / "model.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3087130976\n"
+    )
+
+
+def _lora(folder: Path) -> None:
+    _leave_only(folder, adapter_config__json={"peft_type": "LORA"}, adapter_model__safetensors=bytes(20_000))
+
+
+def _bert(folder: Path) -> None:
+    _leave_only(
+        folder,
+        config__json={"model_type": "bert", "hidden_size": 64},
+        tokenizer__json={},
+        model__safetensors=bytes(20_000),
+    )
+
+
+def _ctranslate2(folder: Path) -> None:
+    _leave_only(
+        folder,
+        config__json={"alignment_heads": []},
+        model__bin=bytes(20_000),
+        vocabulary__json=["a"],
+        tokenizer__json={},
+    )
+
+
+def _ggml(folder: Path) -> None:
+    _leave_only(folder, **{"ggml-base__bin": bytes(20_000)})
+
+
+def _flax(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "flax_model.msgpack")
+
+
+KINDS = (
+    Kind("plain", _keep),
+    Kind("sharded", _shard, files=("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")),
+    Kind("pytorch", _pickle, files=("pytorch_model.bin",)),
+    Kind("old-pytorch", _pickle_old, files=("pytorch_model.bin",)),
+    Kind("half-precision", lambda folder: _halve(folder, "model.safetensors")),
+    Kind("fp16-variant", lambda folder: _halve(folder, "model.fp16.safetensors"), files=("model.fp16.safetensors",)),
+    Kind("with-variants", _add_variants),
+    Kind("slow-tokenizer", _use_slow_tokenizer),
+    Kind("slow-tokenizer-with-config", _list_added_tokens_in_config),
+    Kind("distilled", _distil),
+    Kind("lora", _lora, error=r"got a LoRA adapter, .* merge it", files=()),
+    Kind("bert", _bert, error="expected model_type whisper in config.json, got 'bert'", files=()),
+    Kind("ctranslate2", _ctranslate2, error=r"got a CTranslate2 model, the format of faster-whisper; name", files=()),
+    Kind("ggml", _ggml, error=r"got a GGML model, the format of whisper.cpp; name the checkpoint", files=()),
+    Kind("flax", _flax, error=r"got weights for Flax, TensorFlow, ONNX or MLX only", files=()),
+    Kind(
+        "no-tokenizer",
+        lambda folder: (folder / "tokenizer.json").unlink(),
+        error=r"tokenizer: expected tokenizer\.json, or vocab\.json, .*; copy them from the model",
+        files=(),
+    ),
+    Kind("truncated", _truncate, error=r"model\.safetensors: expected readable weights, .*delete it, and fetch it"),
+    Kind(
+        "truncated-pytorch",
+        _truncate_pickle,
+        error=r"pytorch_model\.bin: expected .*broken",
+        files=("pytorch_model.bin",),
+    ),
+    Kind(
+        "pytorch-with-code",
+        _pickle_code,
+        error=r"pytorch_model\.bin: expected weights only, got a file that .* may run code",
+        files=("pytorch_model.bin",),
+    ),
+    Kind("git-pointer", _leave_git_pointer, error=r"got a pointer of Git LFS; run `git lfs pull`"),
+)  # fmt: skip
+"""Every kind, with what is expected of it."""
