@@ -77,14 +77,18 @@ def choices(setting: Field[Any]) -> tuple[str, ...]:
 def cli() -> None:
     """Live transcription of many voices at once: a streaming service with one batched Whisper model.
 
-    Start with `tutti demo`, then `tutti serve`.
+    Start with `tutti demo`, then `tutti serve`, or `tutti transcribe FILE`.
     """
 
 
 @cli.command()
 @settings_options()
 def serve(**values: Any) -> None:
-    """Run the service: live sessions, file transcription, and a page with live captions."""
+    """Run the server.
+
+    It serves live sessions, file transcription and a page with live captions, until Ctrl-C. Every option is also an
+    environment variable.
+    """
     settings = _settings(values)
     from app.cli import processes
     from app.cli.running import fetch_model, run
@@ -114,6 +118,7 @@ class _FormatChoice(click.Choice[str]):
 @click.option(
     "-o",
     "--output",
+    metavar="PATH",
     help="Write to this file. If it is a folder, or ends with /: a file for each recording in it, such as talk.srt. "
     "Existing files are replaced. Default: the standard output.",
 )
@@ -173,7 +178,7 @@ def transcribe(
     tutti transcribe talk.mp4 --format srt -o talk.srt
     tutti transcribe recordings/ --format vtt --beside
     tutti transcribe call.wav --channels --format json --words
-    """  # noqa: D301 -- click reads the control character as "do not wrap"
+    """  # noqa: D301  # click asks for a real backspace before lines that it must not join
     layout = Layout(format=format, has_words=words, has_channels=channels)
     if words and format not in WITH_WORDS:
         raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
@@ -218,7 +223,10 @@ def transcribe(
 def demo(
     context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes] | None, **values: Any
 ) -> None:
-    """Show live captions: start a server and stream a recording to it at the pace of speech. Ctrl-C ends it."""
+    """Show live captions of a recording.
+
+    The command starts a server and streams the recording to it at the pace of speech. Ctrl-C ends it.
+    """
     if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
     settings = _settings({**values, "port": 0, "log_level": "warning"})

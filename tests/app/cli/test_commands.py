@@ -34,6 +34,7 @@ def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     done = tutti(*command, "--help")
     assert done.returncode == 0
     assert "Usage: tutti" in done.stdout
+    assert "\\b" not in done.stdout
 
 
 def test_help_shows_each_example_on_a_line() -> None:

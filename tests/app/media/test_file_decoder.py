@@ -1,8 +1,10 @@
 """Files of any container: which are decoded, which are refused, and that no other file or address is opened."""
 
 import asyncio
+import gc
 import io
 import struct
+import threading
 from contextlib import aclosing
 
 import av
@@ -230,6 +232,34 @@ def test_a_piece_of_many_channels_is_not_larger() -> None:
     """The session works on one piece at a time, and nothing else runs meanwhile."""
     content = header(16_000, 32, n_bytes=2 * 32 * 16_000)
     assert max(map(len, decode_pieces(io.BytesIO(content), 32))) <= PIECE_SAMPLES + 32 * 1024
+
+
+class HeldFile(io.BytesIO):
+    """Its first `read` waits until the test has cancelled the decoding."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.is_read, self.may_go_on = threading.Event(), threading.Event()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.is_read.set()
+        self.may_go_on.wait(10)
+        return super().read(size)
+
+
+async def test_a_client_that_leaves_takes_the_error_of_its_file_along(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread finds out that the file is no audio when nothing waits for it; the log has no error."""
+    file = HeldFile(b"no audio" * 100)
+    task = asyncio.create_task(anext(decode_file(file)))
+    await asyncio.to_thread(file.is_read.wait)
+    task.cancel()
+    await asyncio.sleep(0)
+    file.may_go_on.set()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    del task
+    gc.collect()
+    assert caplog.records == []
 
 
 def film(container: str, codec: str, audio_s: int, picture_s: int) -> bytes:
