@@ -187,8 +187,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     def send_receive_event_to_app(self) -> None:
-        """Pass on a message. Text that is not UTF-8 ends the connection, without uvicorn's line in the log."""
-        if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+        """Pass on a message. Text that is not UTF-8 ends the connection, without uvicorn's line in the log.
+
+        What comes after our close frame is ignored.
+        """
+        if not self.close_sent and self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
             self.conn.send_close(1007)
             self.handle_parser_exception()
         else:
