@@ -5,10 +5,12 @@ import logging
 import socket
 import struct
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 from app.service.service import Service
 from app.service.settings import Settings
@@ -73,6 +75,13 @@ class LiveServer:
             return bytes(answer)
 
 
+def _described(context: dict[str, Any]) -> str:
+    """What asyncio says of an error that no one has caught, with its traceback."""
+    error = context.get("exception")
+    trace = traceback.format_exception(error) if isinstance(error, BaseException) else []
+    return "".join([f"{context['message']}\n", *trace])
+
+
 @contextmanager
 def live_server() -> Iterator[LiveServer]:
     """Run a server around a fake engine. Everyone may use it, so that what follows a key is reached too."""
@@ -82,7 +91,7 @@ def live_server() -> Iterator[LiveServer]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        loop.set_exception_handler(lambda _, context: errors.lines.append(str(context)))
+        loop.set_exception_handler(lambda _, context: errors.lines.append(_described(context)))
         async with running(Settings(port=0, drain_timeout_s=1.0), FakeTranscriber()) as server:
             started.append(server)
             is_started.set()
@@ -184,5 +193,5 @@ def check_answer(server: LiveServer, data: bytes, frames: bytes = b"", until: by
     assert answer.status != HTTPStatus.INTERNAL_SERVER_ERROR, answer
     assert answer.close_code != CLOSE_INTERNAL_ERROR, answer
     errors, server.errors.lines = server.errors.lines, []
-    assert errors == []
+    assert errors == [], errors
     return answer
