@@ -48,7 +48,7 @@ def _install(wheel: Path, environment: Path) -> None:
 
 def _record(folder: Path) -> None:
     """Make the recordings that the README's commands name, and others that have caused trouble."""
-    hello, train, call = (read(name).astype(np.float32) / 32_768 for name in ("hello", "train", "call"))
+    hello, train, call = (read(name).astype(np.float32) / np.float32(32_768) for name in ("hello", "train", "call"))
     # Silence between the sentences, so that each is an utterance.
     train = np.concatenate((np.zeros(SAMPLE_RATE, np.float32), train))
     (folder / "talk.mp3").write_bytes(encode("mp3", "libmp3lame", SAMPLE_RATE, np.concatenate((hello, train))))
