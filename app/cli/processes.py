@@ -24,6 +24,7 @@ from rich.console import Console
 
 from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
+from app.edge.descriptors import reserve_descriptors
 from app.errors import SettingsError
 from app.main import Server, bind, bind_each, build_app
 from app.service.settings import Settings
@@ -125,6 +126,7 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
 
 async def _serve_one_process(settings: Settings) -> None:
     tls = load_tls(settings)
+    reserve_descriptors(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
             ready = banner(settings, engine.info, listener.getsockname()[1])
@@ -205,6 +207,7 @@ async def _serve_gateway(
 ) -> None:
     """Called in each gateway process."""
     set_up_logging(settings)
+    reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
     app = build_app(settings, transcriber, shared=shared)
     await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])

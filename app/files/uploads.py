@@ -20,6 +20,8 @@ from app.service.settings import Settings
 
 MAX_FIELDS = 200
 """The most fields of a form. Keywords are repeated fields, so there may be many."""
+CHARSETS = (b"utf-8", b"utf8", b"us-ascii")
+"""The encodings of text fields that a form may name. Python knows others that make text which no answer can repeat."""
 DISCARD_S = 5.0
 """How long a refused client may continue to send, in seconds. Most clients send all before they read a response."""
 
@@ -68,6 +70,9 @@ class Upload:
         if not content_type.lower().startswith("multipart/form-data"):
             got = shorten(content_type) if content_type else "no content type"
             raise RequestError(400, f"body: expected multipart/form-data, got {got}")
+        _, options = parse_options_header(content_type)
+        if (charset := options.get(b"charset", b"utf-8").lower()) not in CHARSETS:
+            raise RequestError(400, f"body: expected text in UTF-8, got charset {shorten(charset.decode('latin-1'))}")
         parser = _Parser(
             self._request.headers, self._chunks(lambda: parser.is_complete), max_files=1, max_fields=MAX_FIELDS
         )

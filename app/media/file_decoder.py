@@ -59,9 +59,9 @@ async def decode_file(file: IO[bytes], channels: int | None = None) -> AsyncGene
                 return
             yield piece
     finally:
-        if decoding and not decoding.done():
-            # The thread cannot be cancelled, and is still inside the generator.
-            await asyncio.wait((decoding,))
+        if decoding:
+            # The thread cannot be cancelled, and may still be inside the generator. Its error has no receiver.
+            await asyncio.gather(decoding, return_exceptions=True)
         pieces.close()
 
 

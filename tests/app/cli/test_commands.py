@@ -37,6 +37,11 @@ def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     assert "\\b" not in done.stdout
 
 
+def test_help_shows_each_example_on_a_line() -> None:
+    lines = [line.strip() for line in tutti("transcribe", "--help").stdout.splitlines()]
+    assert "tutti transcribe talk.mp3" in lines
+
+
 def test_serve_help_names_every_setting_and_its_variable() -> None:
     text = tutti("serve", "--help").stdout
     assert "--max-sessions" in text and "TUTTI_MAX_SESSIONS" in text

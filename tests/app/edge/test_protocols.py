@@ -231,3 +231,37 @@ async def test_text_that_is_not_utf8_ends_the_connection_only(serve: Serve, capl
                 await socket.recv()
         assert socket.close_code == 1007
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
+
+
+async def test_uploads_that_break_off_are_no_error_of_the_server(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At any place of the body, with a reset or a close, of a known length or in chunks."""
+    caplog.set_level(logging.INFO)
+    server = await serve(max_uploads=100)
+    part = b'--x\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\nno audio at all'
+    form = b"content-type: multipart/form-data; boundary=x\r\n"
+    broken = [
+        head + body
+        for path in (b"/v1/listen", b"/v1/audio/transcriptions", b"/v1/realtime/client_secrets", b"/v1/auth/grant")
+        for head in (
+            b"POST " + path + b" HTTP/1.1\r\nhost: localhost\r\n" + form + b"content-length: 90\r\n\r\n",
+            b"POST "
+            + path
+            + b" HTTP/1.1\r\nhost: localhost\r\n"
+            + form
+            + b"expect: 100-continue\r\ncontent-length: 90\r\n\r\n",
+        )
+        for body in (b"", part[:30], part, (part + b"\r\n--x--")[:90].ljust(90))
+    ]
+    broken += [sent.replace(b"content-length: 90", b"transfer-encoding: chunked") for sent in broken]
+
+    async def break_off(sent: bytes, resets: bool) -> None:
+        async with raw(server, sent) as (_, writer):
+            await writer.drain()
+            if not resets:
+                writer.close()
+
+    await asyncio.gather(*(break_off(sent, resets) for sent in broken for resets in (False, True)))
+    await server.service.admission.all_finished.wait()
+    assert [each.getMessage() for each in caplog.records if each.levelno > logging.INFO] == []

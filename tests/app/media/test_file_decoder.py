@@ -1,8 +1,10 @@
 """Files of any container: which are decoded, which are refused, and that no other file or address is opened."""
 
 import asyncio
+import gc
 import io
 import struct
+import threading
 from contextlib import aclosing
 
 import av
@@ -165,6 +167,34 @@ async def test_leaving_early_waits_for_the_thread() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+class HeldFile(io.BytesIO):
+    """Its first `read` waits until the test has cancelled the decoding."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.is_read, self.may_go_on = threading.Event(), threading.Event()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.is_read.set()
+        self.may_go_on.wait(10)
+        return super().read(size)
+
+
+async def test_a_client_that_leaves_takes_the_error_of_its_file_along(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread finds out that the file is no audio when nothing waits for it; the log has no error."""
+    file = HeldFile(b"no audio" * 100)
+    task = asyncio.create_task(anext(decode_file(file)))
+    await asyncio.to_thread(file.is_read.wait)
+    task.cancel()
+    await asyncio.sleep(0)
+    file.may_go_on.set()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    del task
+    gc.collect()
+    assert caplog.records == []
 
 
 def film(container: str, codec: str, audio_s: int, picture_s: int) -> bytes:

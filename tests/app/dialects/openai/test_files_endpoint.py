@@ -494,6 +494,8 @@ async def test_what_is_no_form_is_refused(serve: Serve) -> None:
         ("multipart/form-data", b"--x"),
         ("multipart/form-data; boundary=x", b"no form at all"),
         ("multipart/form-data; boundary=x", broken),
+        ("multipart/form-data; boundary=x; charset=unicode_escape", b"--x--"),
+        ('multipart/form-data; boundary=x; charset="\\0"', b"--x--"),
     ]:
         async with httpx.AsyncClient() as client:
             url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
