@@ -108,6 +108,7 @@ class _FormatChoice(click.Choice[str]):
 @cli.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
+    "-f",
     "--format",
     type=_FormatChoice(FORMATS),
     default="txt",
@@ -184,7 +185,7 @@ def transcribe(
         raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
     if beside and output is not None:
         raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
-    settings = _settings(values)
+    settings = _settings({**values, "log_level": "warning"})
     from app.cli import processes
     from app.cli.recordings import Destination, find_recordings
     from app.cli.running import fetch_model, run
@@ -204,7 +205,7 @@ def transcribe(
 
     async def work() -> None:
         nonlocal n_failed
-        async with processes.start_engine(settings) as engine:
+        async with processes.loading_engine(settings) as engine:
             n_failed += await transcribe_all(engine, ready, job)
 
     if ready:
