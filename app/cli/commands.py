@@ -185,7 +185,7 @@ def transcribe(
         raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
     if beside and output is not None:
         raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
-    settings = _settings({**values, "log_level": "warning"})
+    settings = _settings(values)
     from app.cli import processes
     from app.cli.recordings import Destination, find_recordings
     from app.cli.running import fetch_model, run

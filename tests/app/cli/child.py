@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 # Without the settings of the test run itself.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 
