@@ -63,12 +63,14 @@ class Page:
         return self._devtools.errors
 
     async def command(self, method: str, **params: object) -> dict[str, Any]:
-        return await self._devtools.command(method, self._session_id, **params)
+        return await self._devtools.command(method, self._session_id, COMMAND_TIMEOUT_S, **params)
 
     async def evaluate(self, expression: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Any:
         """The value of a JavaScript expression; a promise is awaited."""
-        params = {"expression": expression, "awaitPromise": True, "returnByValue": True}
-        answer = await self._devtools.command("Runtime.evaluate", self._session_id, timeout_s, **params)
+        method, tab = "Runtime.evaluate", self._session_id
+        answer = await self._devtools.command(
+            method, tab, timeout_s, expression=expression, awaitPromise=True, returnByValue=True
+        )
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise PageError(details.get("exception", {}).get("description", details["text"]))
