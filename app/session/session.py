@@ -203,8 +203,15 @@ class Session:
             self._stop(State.ENDING)
         return self._port.pop_effects()
 
-    def drain(self) -> list[Effect]:
-        """The server shuts down: end the session, unless the client does already, and send it elsewhere."""
+    def drain(self, *, at_once: bool = False) -> list[Effect]:
+        """The server shuts down: end the session, unless the client does already, and send it elsewhere.
+
+        Args:
+            at_once: do not wait for final texts, whatever the client does.
+        """
+        if at_once:
+            message = "the server is going down at once; reconnect elsewhere"
+            return self.fail(SessionError("draining", message, CLOSE_DRAINING))
         if self._state is State.STOPPING:
             return []
         if self._resumes:
