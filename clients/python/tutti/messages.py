@@ -54,6 +54,10 @@ class Resume:
     """
     prompt: str = ""
     """The text before that time, as context for the model."""
+    audio_from_s: float | None = None
+    """The time of the first sample that is sent, if that is earlier: the server's speech detector adapts to the audio
+    before `from_s`, and no text is made of it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,12 @@ from collections import deque
 
 from tutti.messages import AudioFormat, Flush, Stop
 
+LEAD_IN_S = 10.0
+"""How much audio is kept before that which is not final, in seconds: the speech detector of a server adapts to it.
+
+Measured over 25 minutes of speech, resumed at each of 173 utterances: 52 beginnings were noticed more than 0.3 s late
+without any lead-in, 21 with 2 s, 12 with 10 s. A window has 0.3 s of audio before its speech.
+"""
 ROUNDING_S = 1e-6
 """Times of the server are rounded. A time that is this little before a sample, in seconds, means the sample."""
 
@@ -31,6 +37,7 @@ class Outgoing:
         self._format = format
         self._began_s = began_s
         self._capacity = self.n_bytes(capacity_s)
+        self._lead_in = self.n_bytes(LEAD_IN_S) if capacity_s else 0
         self._audio = bytearray()
         self._start = 0
         """The place of the first byte that is kept."""
@@ -119,10 +126,10 @@ class Outgoing:
                 return
 
     def forget_before(self, time_s: float) -> None:
-        """Audio before this time is final, and is not needed any more."""
+        """Audio before this time is final."""
         samples = math.floor((time_s - self._began_s + ROUNDING_S) * self._format.sample_rate)
         self._final = max(self._final, samples * self._frame_bytes)
-        self._drop_before(min(self._final, self._sent))
+        self._drop_before(min(self._final - self._lead_in, self._sent))
 
     def limit(self, is_connected: bool) -> None:
         """Drop the oldest audio beyond the capacity; with a connection, only what was sent."""
@@ -130,14 +137,17 @@ class Outgoing:
         if self.is_kept:
             self._drop_before(min(too_old, self._sent) if is_connected or self._is_replaying else too_old)
 
-    def rewind(self) -> tuple[float, float | None]:
+    def rewind(self, has_lead_in: bool = True) -> tuple[float, float | None]:
         """Prepare to send another connection everything that is not final. Until `end_replay`, none of it is dropped.
+
+        Args:
+            has_lead_in: also send audio before that.
 
         Returns:
             the time of the first sample that will be sent; and the same time if audio before it is lost that was not
             final, else None.
         """
-        self._drop_before(self._final)
+        self._drop_before(self._final - (self._lead_in if has_lead_in else 0))
         self._sent = self._start
         self._n_flushes_sent = 0
         self._stop = Stop() if self._has_end else None

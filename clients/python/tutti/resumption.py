@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tutti.connection import Connection, Progress
+from tutti.connection import CLOSE_CODE_ABNORMAL, Connection, Progress
 from tutti.continuity import Continuity
 from tutti.errors import ConnectionLost, Overloaded, Refused, SessionError, TimedOut, TuttiError, Unreachable
 from tutti.messages import (
@@ -38,6 +38,8 @@ MAX_WAIT_S = 30.0
 """The longest wait before any attempt, in seconds, unless the server asks for a longer one."""
 SETTLED_S = 10.0
 """A connection that is lost sooner than this, in seconds, and has made nothing final, continues the same outage."""
+LEAD_IN_FIELD = "resume.audio_from_s"
+"""A field of `start` that servers of version 0.1 ignore with a warning: they take the first sample for a later one."""
 MAX_UTTERANCE_S = 60.0
 """The server's default of `max_utterance_s` (docs/protocol.md)."""
 REPLAY_EXTRA_S = 30.0
@@ -109,6 +111,8 @@ class Reconnector:
         self._start = start
         self._timeout_s = timeout_s
         self._uniform = uniform
+        self.has_lead_in = True
+        """Audio before that which is not final is sent for the server's speech detector."""
         self._began_s: float | None = None
         """When the outage began, on the clock of the event loop; None if the connection works."""
         self._n_attempts = 0
@@ -146,10 +150,18 @@ class Reconnector:
         return Reconnecting(self._n_attempts, str(error), round(wait_s, 3))
 
     async def open(self, resume: Resume) -> tuple[Connection, Started]:
-        """Open a connection that resumes the session."""
-        opened = await self._opener(replace(self._start, resume=resume))
+        """Open a connection that resumes the session.
+
+        Raises:
+            ConnectionLost: the server is older than `audio_from_s`; `has_lead_in` is False from now on.
+        """
+        connection, started = await self._opener(replace(self._start, resume=resume))
+        if any(warning.message.startswith(LEAD_IN_FIELD) for warning in started.warnings):
+            self.has_lead_in = False
+            connection.abort()
+            raise ConnectionLost(CLOSE_CODE_ABNORMAL, f"the server does not know {LEAD_IN_FIELD}", 0.0)
         self._connected_s = _now_s()
-        return opened
+        return connection, started
 
 
 class ResumingConnection:
@@ -340,10 +352,11 @@ class ResumingConnection:
         while (attempt := self._reconnector.next_attempt(error)) is not None:
             self._deliver(attempt)
             await asyncio.sleep(attempt.retry_in_s)
-            audio_from_s, lost_until_s = self._outgoing.rewind()
+            audio_from_s, lost_until_s = self._outgoing.rewind(self._reconnector.has_lead_in)
             times_s = tuple(max(time_s, audio_from_s) for time_s in self._continuity.resume_from_s)
+            resume = Resume(times_s, audio_from_s=audio_from_s if audio_from_s < min(times_s) else None)
             try:
-                connection, started = await self._reconnector.open(Resume(times_s))
+                connection, started = await self._reconnector.open(resume)
             except TuttiError as failed:
                 error = failed
                 if not is_resumable(error):

@@ -111,8 +111,30 @@ async def test_a_lost_session_goes_on_by_itself() -> None:
     assert isinstance(stopped, tutti.Stopped) and stopped.words == 3
     first, second = server.peers
     # No text: the model is shown the text of the same utterance only. The client's own prompt is sent again.
-    assert second.messages[0] == first.messages[0] | {"resume": {"from_s": [1.6], "prompt": ""}}
-    assert b"".join(second.audio) == audio[2 * 25600 :]
+    resume = {"from_s": [1.6], "prompt": "", "audio_from_s": 0.0}
+    assert second.messages[0] == first.messages[0] | {"resume": resume}
+    assert b"".join(second.audio) == audio
+
+
+async def test_a_server_without_lead_in_gets_none() -> None:
+    """It would take the first sample for one of `from_s`. The warning about the unknown field tells."""
+
+    async def warn(peer: Peer) -> None:
+        await peer.receive_until("start")
+        warning = {"code": "unknown_key", "message": "resume.audio_from_s: unknown key; ignored"}
+        await peer.send(make_started() | {"warnings": [warning]})
+        await peer.socket.wait_closed()
+
+    async with (
+        serve_script(each(cut_after_utterance, warn, finish)) as server,
+        tutti.connect(server.url) as session,
+    ):
+        await session.send(bytes(96000))
+        await session.stop()
+        events = [event.type async for event in session]
+    assert events.count("reconnecting") == 2 and events.count("resumed") == 1
+    assert server.peer.messages[0]["resume"] == {"from_s": [1.6], "prompt": ""}
+    assert len(b"".join(server.peer.audio)) == 96000 - 51200
 
 
 async def test_audio_is_kept_while_there_is_no_connection() -> None:
@@ -344,21 +366,23 @@ def test_a_replay_stays_within_what_the_server_allows(outage_s: float) -> None:
 
 
 def test_everything_that_is_not_final_is_sent_again() -> None:
-    """In order: audio, flushes at their places, and the end."""
+    """In order: some audio before it, audio, flushes at their places, and the end."""
     outgoing = Outgoing(FORMAT, 10.0, 60.0)
-    outgoing.append(b"a" * 2000)
+    outgoing.append(b"a" * 22000)
     outgoing.flush(Flush("x"))
     outgoing.append(b"b" * 2000)
-    assert pop_all(outgoing) == ["a" * 2000, "x", "b" * 2000]
-    outgoing.forget_before(10.5)
+    assert pop_all(outgoing) == ["a" * 22000, "x", "b" * 2000]
+    outgoing.forget_before(20.5)
     outgoing.stop()
     assert pop_all(outgoing) == ["stop"]
     assert outgoing.rewind() == (10.5, None)
-    assert pop_all(outgoing) == ["a" * 1000, "x", "b" * 2000, "stop"]
+    assert pop_all(outgoing) == ["a" * 21000, "x", "b" * 2000, "stop"]
     outgoing.answer("x")
     outgoing.answer("unknown")
-    outgoing.forget_before(11.0)
+    outgoing.forget_before(21.0)
     assert outgoing.rewind() == (11.0, None)
+    assert pop_all(outgoing) == ["a" * 20000 + "b" * 2000, "stop"]
+    assert outgoing.rewind(has_lead_in=False) == (21.0, None)
     assert pop_all(outgoing) == ["b" * 2000, "stop"]
 
 
@@ -368,7 +392,7 @@ def test_a_time_means_a_whole_frame_whatever_its_rounding() -> None:
     outgoing.append(bytes(44100 * 4 * 3))
     pop_all(outgoing)
     outgoing.forget_before(1.001)
-    from_s, lost_until_s = outgoing.rewind()
+    from_s, lost_until_s = outgoing.rewind(has_lead_in=False)
     assert lost_until_s is None
     assert from_s == int(1.001 * 44100) / 44100
     assert sum(len(item) for item in pop_all(outgoing)) == 4 * (3 * 44100 - int(1.001 * 44100))
