@@ -84,6 +84,11 @@ class Start:
     """Whether every final word gets a start, an end and a confidence."""
     resume: Resume | None = None
     """`None` for a new session."""
+    resumes: bool = False
+    """Whether the client resumes when the server ends the session without fault of the client.
+
+    Such an end then leaves the open utterances open, because what was cut in the middle of a word would stay cut.
+    """
     notices: tuple[Notice, ...] = ()
     """What the dialect could not honour; the client receives it in `Started`."""
 

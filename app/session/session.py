@@ -14,6 +14,7 @@ from app.errors import (
     CLOSE_DRAINING,
     CLOSE_OUR_FAULT,
     CLOSE_OVERLOADED,
+    RESUMABLE_CLOSE_CODES,
     BadMessage,
     BadStart,
     SessionError,
@@ -67,6 +68,8 @@ class Session:
         self.limits = config.limits
         self.is_resumed = False
         """Whether the client continues a session that it lost."""
+        self._resumes = False
+        """Whether the client will continue this session if the server ends it."""
         self._model = model
         self._config = config
         self._state = State.NEW
@@ -211,6 +214,8 @@ class Session:
             return self.fail(SessionError("draining", message, CLOSE_DRAINING))
         if self._state is State.STOPPING:
             return []
+        if self._resumes:
+            return self.fail(SessionError("draining", "the server is going down; resume elsewhere", CLOSE_DRAINING))
         message = "the server is going down; what was heard is final; reconnect elsewhere"
         return self.end(SessionError("draining", message, CLOSE_DRAINING))
 
@@ -249,6 +254,7 @@ class Session:
         if start.task not in self._model.tasks:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         self.is_resumed = start.resume is not None
+        self._resumes = start.resumes
         n_channels = start.audio.n_transcribed
         from_s = start.resume.from_s if start.resume else (0.0,)
         if len(from_s) not in (1, n_channels):
@@ -315,8 +321,12 @@ class Session:
         self._port.close(CLOSE_DONE, "done")
 
     def _fail(self, error: SessionError) -> None:
-        """Report an error; a fatal one ends the session with the text that was sent or stable."""
-        if error.close_code is not None:
+        """Report an error; a fatal one ends the session with the text that was sent or stable.
+
+        It ends no utterance if the client goes on with them in another session.
+        """
+        goes_on = self._resumes and error.close_code in RESUMABLE_CLOSE_CODES
+        if error.close_code is not None and not goes_on:
             acknowledged = self.acknowledged()
             for channel in self._intake.channels if self._intake else ():
                 channel.abandon(acknowledged)

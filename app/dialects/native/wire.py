@@ -143,6 +143,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
         hotwords=tuple(hotword.strip() for hotword in hotwords),
         words=fields.pop("words", "true or false", is_boolean, default.words),
         resume=resume,
+        resumes=fields.pop("resumes", "true or false", is_boolean, default.resumes),
         notices=(*notices, *fields.unknown()),
     )
 

@@ -22,8 +22,10 @@ const HIGH_WATER_BYTES = 512 * 1024;
 const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
 /** A WebSocket has no event for an empty buffer, so `writable` checks it, but only while a caller waits. */
 const WRITABLE_CHECK_MS = 20;
-/** Default of `resumeBufferS`: an utterance of 60 s, and more than a minute of outage. */
-const RESUME_BUFFER_S = 150;
+/** Default of `resumeBufferS`: an utterance of the usual longest length, and minutes without a server. */
+const RESUME_BUFFER_S = 300;
+/** The least `resumeBufferS` but 0: less could not hold an utterance of the usual longest length. */
+const MIN_RESUME_BUFFER_S = 60;
 /** Default of `resumeTimeoutMs`. */
 const RESUME_TIMEOUT_MS = 300_000;
 /** The server lets a resumed session run further ahead: by its longest utterance, and by this (docs/protocol.md). */
@@ -33,11 +35,16 @@ const MAX_UTTERANCE_S = 60;
 /** Audio that may not be sent again at once is sent in pieces of at least this length. */
 const REPLAY_STEP_S = 1;
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
-const STABLE_MS = 30_000;
-/** Close codes after which a session can go on: the network, the server's failure, its going down, no room. */
-const RESUMABLE_CLOSE_CODES = [1001, 1006, 1011, 1012, 1013];
-/** Errors of the server with the same meanings. */
+const STABLE_MS = 10_000;
+/** Close codes after which a session can go on: the server or the network failed, not the client. */
+const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
+/** Errors of the server that come before such a close. */
 const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "draining", "overloaded"];
+/**
+ * The server's error after a long time without a message. Everything is final then, and the session goes on when there is
+ * something to send: browsers freeze pages that are hidden, which cannot send `keepalive` then.
+ */
+const IDLE = "idle";
 const BYTES_PER_SAMPLE = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
 /**
  * Opens a session. Resolves when the server has answered with `started`.
@@ -49,6 +56,11 @@ const BYTES_PER_SAMPLE = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
 export async function connect(url, options = {}) {
     const target = streamUrl(url);
     const protocols = subprotocols(options.apiKey);
+    const { resumeBufferS = RESUME_BUFFER_S } = options;
+    if (resumeBufferS !== 0 && !(resumeBufferS >= MIN_RESUME_BUFFER_S)) {
+        const message = `resumeBufferS: expected ${MIN_RESUME_BUFFER_S} or more, or 0, got ${String(resumeBufferS)}`;
+        throw new UsageError("bad_option", message);
+    }
     if (options.signal?.aborted === true) {
         throw new AbortedError(options.signal.reason);
     }
@@ -137,6 +149,8 @@ export class Session {
     #started;
     /** When this connection got `started`; Infinity before. */
     #startedAtMs = Infinity;
+    /** The session has no connection until there is something to send. */
+    #idleError;
     /** The error that ended the session; undefined while it runs, and after it has ended as it should. */
     #error;
     #nextFlushId = 0;
@@ -150,7 +164,7 @@ export class Session {
     constructor(server, options) {
         this.#server = server;
         this.#options = options;
-        this.#start = options.start ?? {};
+        this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
         const fromS = [this.#start.resume?.from_s ?? 0].flat();
         this.#continuity = new Continuity(fromS);
         this.#audioFromS = Math.min(...fromS);
@@ -334,6 +348,12 @@ export class Session {
     }
     /** Sends what may be sent now: audio and flushes in their order, then `stop`. */
     #sendWaiting() {
+        if (this.#idleError !== undefined) {
+            const error = this.#idleError;
+            this.#idleError = undefined;
+            this.#retry(error);
+            return;
+        }
         const connection = this.#connection;
         while (connection?.isOpen === true) {
             const item = this.#outgoing.next(this.#allowedBytes());
@@ -388,18 +408,27 @@ export class Session {
             this.#end(error);
             return;
         }
+        this.#pace = undefined;
+        this.#isStopSent = false;
+        this.#outgoing.detach();
         if (performance.now() - this.#startedAtMs >= STABLE_MS) {
             this.#backoff.reset();
         }
         this.#startedAtMs = Infinity;
+        if (end.kind === "failed" && end.event.code === IDLE) {
+            this.#idleError = error;
+        }
+        else {
+            this.#retry(error);
+        }
+    }
+    /** Plans the next attempt to connect. */
+    #retry(error) {
         const next = this.#backoff.next(performance.now());
         if (next === undefined) {
             this.#end(error);
             return;
         }
-        this.#pace = undefined;
-        this.#isStopSent = false;
-        this.#outgoing.detach();
         this.#deliver({
             type: "reconnecting",
             attempt: next.attempt,
@@ -418,7 +447,7 @@ export class Session {
             case "closed":
                 return RESUMABLE_CLOSE_CODES.includes(end.code);
             case "failed":
-                return RESUMABLE_ERRORS.includes(end.event.code);
+                return end.event.code === IDLE || RESUMABLE_ERRORS.includes(end.event.code);
             case "late":
                 return true;
             case "invalid":

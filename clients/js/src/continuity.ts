@@ -205,12 +205,12 @@ export class Continuity {
   }
 
   #stop(event: StoppedEvent): ServerEvent[] {
+    if (!this.#isResumed) {
+      return [event];
+    }
     const endS = this.#audioFromS + event.audio_s;
     const closed = this.#open.flatMap((utterance) => this.#close(utterance, endS));
-    if (!this.#isResumed) {
-      return [...closed, event];
-    }
-    const totals = { audio_s: endS - this.#beganS, speech_s: rounded(this.#speechS), words: this.#nWords };
+    const totals = { audio_s: rounded(endS - this.#beganS), speech_s: rounded(this.#speechS), words: this.#nWords };
     return [...closed, { ...event, ...totals }];
   }
 }

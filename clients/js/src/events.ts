@@ -36,6 +36,8 @@ export interface StartOptions {
   readonly hotwords?: readonly string[];
   /** Where to continue after a lost connection: the session's `resumeFromS`, and the text before it. */
   readonly resume?: { readonly from_s: number | readonly number[]; readonly prompt?: string } | null;
+  /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
+  readonly resumes?: boolean;
 }
 
 /** Identifies a flush; the event `flushed` has the same. */

@@ -83,6 +83,8 @@ class Start:
     prompt: str | None = None
     hotwords: tuple[str, ...] | None = None
     resume: Resume | None = None
+    resumes: bool | None = None
+    """Whether the client resumes the session in another one if the server ends it, so that no utterance need end."""
 
 
 @dataclass(frozen=True, slots=True)

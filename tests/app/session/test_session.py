@@ -172,7 +172,7 @@ def test_the_first_word_counts_from_where_it_began() -> None:
     talks=st.lists(talks(), min_size=1, max_size=3),
     share=st.floats(0.1, 0.9),
     silence_ms=st.sampled_from([200, 500]),
-    ends=st.sampled_from(["cut off", "drained", "flushed"]),
+    ends=st.sampled_from(["cut off", "drained", "drained, to be resumed", "flushed"]),
     lead_in_s=st.sampled_from([None, 0.0, 0.3, 2.0]),
 )
 @settings(max_examples=60)
@@ -183,8 +183,8 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(
 
     So does audio before it, which only the detector hears.
 
-    Segments that begin where the replay does, or later, come again, and are dropped. Only a client that is drained or
-    flushes in the middle of a word gets it in two pieces.
+    Segments that begin where the replay does, or later, come again, and are dropped. Only a client that flushes in the
+    middle of a word gets it in two pieces, and one that is drained and did not say that it resumes.
     """
     n_samples = max(len(samples) for _, samples in talks)
     audio = np.stack([np.pad(samples, (0, n_samples - len(samples))) for _, samples in talks], axis=1)
@@ -193,10 +193,11 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(
         START,
         audio=AudioFormat("pcm_f32le", channels=len(talks)),
         endpointing=commands.Endpointing(silence_ms=silence_ms),
+        resumes=ends == "drained, to be resumed",
     )
     first = Bench(start)
     first.feed(audio[:n_first].reshape(-1), n_channels=len(talks))
-    if ends == "drained":
+    if ends.startswith("drained"):
         first.perform(first.session.drain())
     elif ends == "flushed":
         first.give(commands.Flush(1))
@@ -216,7 +217,7 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(
         text = " ".join([*kept, *([second.text(channel)] if second.text(channel) else [])])
         pieces = text.split()
         is_inside_word = n_first < len(samples) and samples[n_first - 1] > 0 and samples[n_first] > 0
-        if ends != "cut off" and is_inside_word:
+        if ends in ("drained", "flushed") and is_inside_word:
             # The word that the client's own flush has cut comes as two pieces, or uncut; the other words are uncut.
             pieces = [piece for piece in pieces if piece[0] == "w"]
             assert len(pieces) >= len(words) - 1
@@ -781,6 +782,21 @@ def test_draining_makes_the_audio_so_far_final() -> None:
     assert bench.text() == said([1, 2, 3])
     assert bench.failure.code == "draining"
     assert [close.code for close in bench.closes] == [1012]
+
+
+@pytest.mark.parametrize("ends", ["drained", "engine failed"])
+def test_a_client_that_resumes_keeps_its_open_utterance(ends: str) -> None:
+    """The server ends the session at once and the utterance not at all: it would be cut in the middle of a word."""
+    bench = Bench(replace(START, interim=False, resumes=True))
+    bench.feed(np.concatenate((speech([1, 2, 3]), silence(0.6))), answer=False)
+    bench.feed(speech([4]), answer=False)
+    if ends == "drained":
+        bench.perform(bench.session.drain())
+    else:
+        bench.perform(bench.session.engine_error(bench.waiting.pop()[0], EngineFailed("gone")))
+    assert bench.of(events.SpeechStarted) and not bench.of(events.Utterance)
+    assert bench.failure.is_fatal
+    assert [close.code for close in bench.closes] == [1012 if ends == "drained" else 1011]
 
 
 def test_an_overloaded_engine_costs_an_interim_only() -> None:
