@@ -1,6 +1,8 @@
 # One image for both: on CPUs as it is, for NVIDIA GPUs with
 #   --build-arg TORCH_INDEX=https://pypi.org/simple --build-arg EXTRAS=cuda
-FROM python:3.12-slim-bookworm
+# docs/operations.md says how to name the base by its digest, so that every build starts from the same bytes.
+ARG BASE=python:3.12-slim-bookworm
+FROM $BASE
 
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONUNBUFFERED=1
 
@@ -22,8 +24,8 @@ RUN case ",$EXTRAS," in *,cuda,*) \
 
 # Dependencies before the code, so that an edit does not fetch them again. The package metadata names a README.
 COPY clients/python clients/python
-COPY pyproject.toml LICENSE ./
-RUN mkdir app cluster engine && touch README.md && pip install ".${EXTRAS:+[$EXTRAS]}"
+COPY pyproject.toml constraints.txt LICENSE ./
+RUN mkdir app cluster engine && touch README.md && pip install --constraint constraints.txt ".${EXTRAS:+[$EXTRAS]}"
 
 COPY app app
 COPY cluster cluster

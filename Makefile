@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test quick parity lint types docs lock bench clean
+.PHONY: help setup demo serve test quick parity lint types docs lock audit sbom bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -70,6 +70,26 @@ docs: setup ## Build the documentation as a site, and check its links.
 lock: setup ## Write the installed versions to constraints.txt.
 	$(VENV)/bin/python -m pip freeze --exclude-editable --disable-pip-version-check \
 		| grep -viE '^(torch|triton|nvidia|cuda|pip|setuptools)' >constraints.txt
+
+# Tools that ask the package index, in an environment of their own: they change no version of ours.
+AUDIT := build/audit
+AUDIT_TOOLS := pip-audit==2.10.1 cyclonedx-bom==7.5.0
+
+$(AUDIT)/.installed: Makefile
+	@$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(AUDIT_TOOLS)
+	@touch $@
+
+# Strict: a version that cannot be looked up is a failure, too.
+audit: $(AUDIT)/.installed ## Look for known vulnerabilities of the locked versions; needs a network.
+	@printf '%s\n' '$(TORCH)' | cat - '$(CONSTRAINTS)' >$(AUDIT)/requirements.txt
+	$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip --requirement $(AUDIT)/requirements.txt
+
+# SBOM_OF names the Python whose packages are listed.
+SBOM_OF ?= $(VENV)/bin/python
+sbom: setup $(AUDIT)/.installed ## Write the installed parts with versions and licences to build/sbom.json (CycloneDX).
+	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--output-file build/sbom.json '$(SBOM_OF)'
 
 # Tables and JSON go to build/bench/.
 bench: setup ## Run the short benchmarks: ten minutes on an idle machine.

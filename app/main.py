@@ -10,8 +10,10 @@ from types import FrameType
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from starlette.middleware.cors import CORSMiddleware
 
+from app.edge.guard import Guard
+from app.edge.protocols import HttpProtocol, WebSocketProtocol
 from app.errors import SettingsError
 from app.routes import not_found, routes
 from app.service.request_ids import RequestIds
@@ -62,7 +64,7 @@ def build_app(
 
     app = Starlette(
         routes=routes(),
-        middleware=[Middleware(RequestIds)],
+        middleware=_middleware(settings),
         exception_handlers={404: not_found, 405: not_found},
         lifespan=lifespan,
     )
@@ -70,6 +72,23 @@ def build_app(
         settings, transcriber, session_config or settings.session_config, shared or SharedState()
     )
     return app
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    """What every request passes through, from the outside to the inside."""
+    middleware = [Middleware(RequestIds), Middleware(Guard, settings=settings)]
+    if settings.origins:
+        # Lets pages of these origins read answers, and send a key with `fetch`.
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=sorted(settings.origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=["*"],
+            )
+        )
+    return middleware
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -103,19 +122,6 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
     )
 
 
-class _WebSocketProtocol(WebSocketsSansIOProtocol):
-    """Aborts the connection of a client that does not read.
-
-    A close frame would wait in the full send buffer for ever, and keep the buffer alive.
-    """
-
-    async def run_asgi(self) -> None:
-        """Run the application for one WebSocket, then abort the connection if no close frame was sent."""
-        await super().run_asgi()
-        if self.handshake_complete and not self.close_sent:
-            self.transport.abort()
-
-
 class Server(uvicorn.Server):
     """Uvicorn's server with a drain: the first stop signal lets sessions finish, a second one does not wait."""
 
@@ -129,7 +135,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                ws=_WebSocketProtocol,
+                ws=WebSocketProtocol,
                 ws_max_size=settings.max_message_kb * 1024 * MESSAGE_SLACK,
                 ws_ping_timeout=PING_TIMEOUT_S,
                 ws_per_message_deflate=False,
@@ -138,12 +144,15 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
-                ssl_context_factory=(lambda config, default: tls) if tls else None,
+                forwarded_allow_ips=list(settings.trusted_proxies.split(",")),
             )
         )
         self._service: Service = app.state.service
+        self._tls = tls
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
+        self._last_signal: int | None = None
+        """The signal that cut the drain short."""
         self._on_started = on_started
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -153,15 +162,34 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections, then call `on_started`."""
-        await super().startup(sockets)
+        await super().startup([])
+        for listener in sockets or ():
+            self.servers.append(await self._listen(listener))
         self._on_started()
 
+    async def _listen(self, listener: socket.socket) -> asyncio.Server:
+        service = self._service
+        head_timeout_s = service.settings.head_timeout_s if self._tls else None
+        return await asyncio.get_running_loop().create_server(
+            lambda: HttpProtocol(
+                self.config, self.server_state, self.lifespan.state, service.settings, service.strangers
+            ),
+            sock=listener,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=head_timeout_s,
+            ssl_shutdown_timeout=head_timeout_s,
+        )
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal; stop at once at the second one. Called by uvicorn."""
-        if self._drain is None and self._loop is not None:
+        """Drain at the first signal, and wait no longer at the second one. Called by uvicorn, at any moment."""
+        if self._loop is None or (self._drain is not None and self._drain.done()):
+            super().handle_exit(sig, frame)
+        elif self._drain is None:
             self._loop.call_soon_threadsafe(self.stop)
         else:
-            super().handle_exit(sig, frame)
+            self._last_signal = sig
+            self._loop.call_soon_threadsafe(self._service.admission.hurry)
 
     def stop(self) -> None:
         """Drain, then end `serve`. Must be called on the event loop."""
@@ -170,4 +198,7 @@ class Server(uvicorn.Server):
 
     async def _drain_and_exit(self) -> None:
         await self._service.admission.drain()
+        if self._last_signal is not None:
+            # The exit status shows that the drain was cut short.
+            super().handle_exit(self._last_signal, None)
         self.should_exit = True

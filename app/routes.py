@@ -24,9 +24,7 @@ from app.service.service import Service
 
 STATIC = Path(__file__).parent / "static"
 PAGE_HEADERS = {
-    "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'",
     "permissions-policy": "microphone=(self)",
-    "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
 

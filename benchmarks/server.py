@@ -53,7 +53,12 @@ def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
 
 @contextmanager
 def running_process(
-    command: Sequence[str], port: int, *, ready_path: str, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    port: int,
+    *,
+    ready_path: str,
+    environment: Mapping[str, str] | None = None,
+    probe_s: float = PROBE_S,
 ) -> Iterator[RunningServer]:
     """Start a server that will listen on `port`, wait until it is ready, and stop it at the end.
 
@@ -62,6 +67,7 @@ def running_process(
         port: the loopback port on which the server will listen.
         ready_path: a path that answers once the server is ready. Empty: it is ready when it accepts connections.
         environment: variables that are added to the environment of this process.
+        probe_s: seconds between two checks whether the server is ready.
 
     Raises:
         ClickException: the server did not start. The message holds its output.
@@ -70,7 +76,7 @@ def running_process(
         process = start_child(command, output, environment)
         try:
             server = RunningServer(f"http://127.0.0.1:{port}", process.pid)
-            if not _is_ready(server, process, port, ready_path):
+            if not _is_ready(server, process, port, ready_path, probe_s):
                 output.seek(0)
                 raise click.ClickException(f"{' '.join(command)} did not become ready:\n{output.read()[-4000:]}")
             yield server
@@ -89,7 +95,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _is_ready(server: RunningServer, process: "subprocess.Popen[bytes]", port: int, ready_path: str) -> bool:
+def _is_ready(
+    server: RunningServer, process: "subprocess.Popen[bytes]", port: int, ready_path: str, probe_s: float
+) -> bool:
     deadline = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
         try:
@@ -98,7 +106,7 @@ def _is_ready(server: RunningServer, process: "subprocess.Popen[bytes]", port: i
             else:
                 socket.create_connection(("127.0.0.1", port), timeout=PROBE_S).close()
         except (urllib.error.URLError, OSError):
-            time.sleep(PROBE_S)
+            time.sleep(probe_s)
         else:
             return True
     return False

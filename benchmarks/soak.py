@@ -196,6 +196,8 @@ class _SoakSession:
             endpointing=self._plan.endpointing,
             proxy=None,
             stop_timeout_s=STOP_TIMEOUT_S,
+            # A loss is a failure of the run.
+            resume_buffer_s=0,
         ) as session:
             pace = tutti.Pace(self._plan.pace, session.started.limits.max_ahead_s)
             async for event in session.stream(tutti.paced(self._chunks(), PCM_16K, pace)):

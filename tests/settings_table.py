@@ -3,6 +3,7 @@
 from dataclasses import fields
 from pathlib import Path
 
+from app.cli.commands import choices
 from app.service.settings import ENV_PREFIX, Settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
@@ -13,9 +14,9 @@ def table() -> str:
     """A row for each setting: its variable, its default, its values and the sentence that `--help` shows."""
     rows = []
     for setting in fields(Settings):
-        choices = ", ".join(f"`{choice}`" for choice in setting.metadata["choices"])
+        values = ", ".join(f"`{value}`" for value in choices(setting))
         default = f"`{setting.default}`" if setting.default != "" else ""
-        meaning = setting.metadata["help"] + (f" One of {choices}." if choices else "")
+        meaning = setting.metadata["help"] + (f" One of {values}." if values else "")
         rows.append(f"| `{ENV_PREFIX}{setting.name.upper()}` | {default} | {meaning} |\n")
     return HEAD + "".join(rows)
 

@@ -45,6 +45,8 @@ class Repository:
     """Whether the model does not seem to exist without its token. A gated model shows its list of files to everyone."""
     truncated: set[str] = field(default_factory=set)
     """Names of files that are sent without their second half."""
+    stalled: set[str] = field(default_factory=set)
+    """Names of large files whose second half is never sent, although the connection stays open."""
     reported_sizes: dict[str, int] = field(default_factory=dict)
     """Sizes in the list of files that differ from the true ones, in bytes."""
 
@@ -59,6 +61,9 @@ class StandInHub:
         """`(method, path)` of each request, in order."""
         self.fault: int | None = None
         """The status with which every request is answered; `None` while the hub is well."""
+        self.has_stalled = threading.Event()
+        """Set when half of a stalled file has been sent."""
+        self.is_closing = threading.Event()
 
     def add(self, name: str, folder: Path, *references: str) -> Repository:
         """Add a commit with the files of a folder, and let these branches and tags name it, or else the branch main."""
@@ -110,6 +115,7 @@ def stand_in_hub() -> Iterator[StandInHub]:
         try:
             yield hub
         finally:
+            hub.is_closing.set()
             server.shutdown()
             thread.join()
 
@@ -174,8 +180,14 @@ class _Handler(BaseHTTPRequestHandler):
             for files in repository.commits.values():
                 for name, content in files.items():
                     if _digest(content) == digest:
-                        sent = content[: len(content) // 2] if name in repository.truncated else content
-                        self._answer(HTTPStatus.OK, sent, {"ETag": f'"{digest}"'})
+                        half = content[: len(content) // 2]
+                        if name in repository.stalled:
+                            self._answer(HTTPStatus.OK, half, {"ETag": f'"{digest}"'}, length=len(content))
+                            hub.has_stalled.set()
+                            hub.is_closing.wait()
+                        else:
+                            sent = half if name in repository.truncated else content
+                            self._answer(HTTPStatus.OK, sent, {"ETag": f'"{digest}"'})
                         return
         self._answer(HTTPStatus.NOT_FOUND, b"")
 
@@ -200,11 +212,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _token(self) -> str:
         return (self.headers.get("Authorization") or "").removeprefix("Bearer ")
 
-    def _answer(self, status: HTTPStatus, content: bytes, headers: dict[str, str] | None = None) -> None:
+    def _answer(
+        self, status: HTTPStatus, content: bytes, headers: dict[str, str] | None = None, length: int | None = None
+    ) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Length", str(len(content) if length is None else length))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)

@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.delivery.webhook import DRAIN_TIMEOUT_S
+from app.edge.protocols import MAX_HEAD_BYTES
 from app.main import SHUTDOWN_TIMEOUT_S
 from app.routes import routes
 from app.service.metrics import Metrics
@@ -110,7 +111,11 @@ def test_settings_in_compose_are_settings(name: str) -> None:
     environment = our_environment(name, {"TUTTI_API_KEYS": "k1,k2"})
     check_environment(environment)
     values = {key.removeprefix(ENV_PREFIX).lower(): value for key, value in environment.items()}
-    known: dict[str, Any] = {each.name: values[each.name] for each in fields(Settings) if each.name in values}
+    known: dict[str, Any] = {
+        each.name: int(values[each.name]) if each.type is int else values[each.name]
+        for each in fields(Settings)
+        if each.name in values
+    }
     settings = Settings(**known)
     assert settings.host == "0.0.0.0"
     assert settings.keys == {"k1", "k2"}
@@ -137,7 +142,55 @@ def test_build_arguments_exist() -> None:
     assert f"\n{passed['EXTRAS']} = [" in (REPOSITORY / "pyproject.toml").read_text()
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_confined(name: str) -> None:
+    """It gets no rights of the host, and cannot use up its memory and processes."""
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["pids_limit"] <= 1024
+    assert re.fullmatch(r"\d+g", interpolate(service["mem_limit"], {}))
+    assert "privileged" not in service
+    assert "cap_add" not in service
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_only_the_cache_and_uploads_can_be_written(name: str) -> None:
+    """The root is read-only; the uploads that are accepted at the same time fit into the temporary folder."""
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    (folder,) = service["tmpfs"]
+    match = re.fullmatch(r"/tmp:size=(\d+)g,mode=1777", folder)
+    assert match
+    environment = our_environment(name, {"TUTTI_API_KEYS": "k"})
+    uploads_mb = int(environment["TUTTI_MAX_UPLOADS"]) * int(environment["TUTTI_MAX_UPLOAD_MB"])
+    assert uploads_mb <= 1000 * int(match[1])
+    caches = {value for line in arguments_of("ENV") for value in shlex.split(line) if "_CACHE_DIR=/" in value}
+    (cache,) = (volume.split(":")[1] for volume in service["volumes"])
+    assert all(value.split("=")[1].startswith(cache) for value in caches)
+
+
+def test_the_base_image_can_be_pinned_by_its_digest() -> None:
+    """One argument of the build names it, in the Dockerfile and in Compose."""
+    (base,) = (argument for argument in arguments_of("ARG") if argument.startswith("BASE="))
+    assert arguments_of("FROM") == ["$BASE"]
+    pinned = "python:3.12-slim-bookworm@sha256:" + 64 * "0"
+    for name in OURS:
+        argument = SERVICES[name]["build"]["args"]["BASE"]
+        assert interpolate(argument, {}) == base.removeprefix("BASE=")
+        assert interpolate(argument, {"BASE_IMAGE": pinned}) == pinned
+
+
 # Dockerfile.
+
+
+def test_the_image_has_the_versions_that_were_tested() -> None:
+    """The same file as `make setup` and `make audit` use."""
+    installs = [
+        arguments for arguments in arguments_of("RUN") if "$EXTRAS]" in arguments and "pip install" in arguments
+    ]
+    assert len(installs) == 1
+    assert "pip install --constraint constraints.txt" in installs[0]
 
 
 def test_the_image_copies_what_exists() -> None:
@@ -310,6 +363,11 @@ def test_the_proxy_does_not_buffer() -> None:
         assert value.endswith("h") and int(value[:-1]) * 3600 > Settings().idle_timeout_s
     (size,) = directives("client_max_body_size")
     assert size.endswith("m") and int(size[:-1]) << 20 > Settings().max_upload_mb * 1_000_000
+
+
+def test_the_proxy_accepts_heads_that_the_service_accepts() -> None:
+    """URLs with many keyterms are long."""
+    assert directives("large_client_header_buffers") == [f"4 {MAX_HEAD_BYTES // 1024}k"]
 
 
 def test_the_proxy_shows_no_metrics() -> None:

@@ -5,17 +5,21 @@ What a command runs is imported in its function, so that `--version`, `--help` a
 """
 
 import os
+import sys
 from collections.abc import Callable
-from dataclasses import fields
-from typing import IO, Any, TypeVar
+from dataclasses import Field, fields
+from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
 
 from app.cli.output_errors import explaining_output_errors
 from app.errors import SettingsError
+from app.files.formats import FORMATS, WITH_WORDS, Layout
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.version import VERSION
+from engine import api
+from engine.config import EngineConfig
 from engine.process_environment import limit_openmp_spinning
 
 ENGINE_SETTINGS = (
@@ -33,8 +37,10 @@ ENGINE_SETTINGS = (
 )
 """The settings of commands that run an engine but no public server."""
 
-OUTPUT_FORMATS = ("text", "segments", "json", "srt", "vtt")
-"""What `tutti transcribe` can print."""
+ENGINE_CHOICES = {
+    name: get_args(hint) for name, hint in get_type_hints(EngineConfig).items() if get_origin(hint) is Literal
+}
+"""The values of those settings of the engine that are one of a few words."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -48,7 +54,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
                 continue
             function = click.option(
                 "--" + setting.name.replace("_", "-"),
-                type=click.Choice(choices) if (choices := setting.metadata["choices"]) else setting.type,
+                type=click.Choice(values) if (values := choices(setting)) else setting.type,
                 is_flag=setting.type is bool,
                 default=setting.default,
                 envvar=ENV_PREFIX + setting.name.upper(),
@@ -61,31 +67,75 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
+def choices(setting: Field[Any]) -> tuple[str, ...]:
+    """The values of a setting that is one of a few words; empty for every other setting."""
+    return setting.metadata["choices"] or ENGINE_CHOICES.get(setting.name, ())
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(VERSION, prog_name="tutti")
 def cli() -> None:
     """Live transcription of many voices at once: a streaming service with one batched Whisper model.
 
-    Start with `tutti demo`, then `tutti serve`.
+    Start with `tutti demo`, then `tutti serve`, or `tutti transcribe FILE`.
     """
 
 
 @cli.command()
 @settings_options()
 def serve(**values: Any) -> None:
-    """Run the service: live sessions, file transcription, and a page with live captions."""
+    """Run the server.
+
+    It serves live sessions, file transcription and a page with live captions, until Ctrl-C. Every option is also an
+    environment variable.
+    """
     settings = _settings(values)
     from app.cli import processes
-    from app.cli.running import run
+    from app.cli.running import fetch_model, run
 
-    processes.fetch_model(settings)
+    fetch_model(settings.model)
     run(processes.serve(settings))
 
 
+class _FormatChoice(click.Choice[str]):
+    """The formats of transcripts. `text` is the older name of `txt`."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of the format."""
+        return super().convert("txt" if value == "text" else value, param, ctx)
+
+
 @cli.command()
-@click.argument("file", type=click.File("rb"))
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
-    "--format", "output", type=click.Choice(OUTPUT_FORMATS), default="text", show_default=True, help="What to print."
+    "--format",
+    type=_FormatChoice(FORMATS),
+    default="txt",
+    show_default=True,
+    help="What to write. txt: a line for each utterance. srt, vtt: subtitles. tsv: a table with times in "
+    "milliseconds. json: everything. segments: lines with times.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PATH",
+    help="Write to this file. If it is a folder, or ends with /: a file for each recording in it, such as talk.srt. "
+    "Existing files are replaced. Default: the standard output.",
+)
+@click.option("--beside", is_flag=True, help="Write a file beside each recording: talk.srt beside talk.mp3.")
+@click.option("--words", is_flag=True, help="List every word with its times, in the formats tsv and json.")
+@click.option(
+    "--channels",
+    is_flag=True,
+    help="Transcribe each channel on its own and name it with its text, such as the two sides of a call. Channels are "
+    "numbered from 0: channel 0 is the left one. Default: all channels are mixed into one.",
+)
+@click.option(
+    "--task",
+    type=click.Choice(get_args(api.Task)),
+    default="transcribe",
+    show_default=True,
+    help="transcribe: text in the language of the speech. translate: English text, with a model that can translate.",
 )
 @click.option("--language", help="A language code such as en. Default: the model detects the language.")
 @click.option("--prompt", default="", help="Text that comes before the speech, or names that it may contain.")
@@ -104,33 +154,64 @@ def serve(**values: Any) -> None:
 )
 @settings_options(*ENGINE_SETTINGS)
 def transcribe(
-    file: IO[bytes],
-    output: str,
+    inputs: tuple[str, ...],
+    format: str,
+    output: str | None,
+    beside: bool,
+    words: bool,
+    channels: bool,
+    task: api.Task,
     language: str | None,
     prompt: str,
     context: bool,
     temperature: float,
     **values: Any,
 ) -> None:
-    """Transcribe FILE without a server. FILE may have any format that FFmpeg decodes."""
+    """Transcribe recordings without a server.
+
+    An INPUT is an audio or video file in any format that FFmpeg decodes, - for the standard input, or a folder: all
+    audio and video files in it and in its folders. Several recordings are transcribed at the same time. One that
+    fails is reported, and the others go on; the exit status is then 1.
+
+    \b
+    tutti transcribe talk.mp3
+    tutti transcribe talk.mp4 --format srt -o talk.srt
+    tutti transcribe recordings/ --format vtt --beside
+    tutti transcribe call.wav --channels --format json --words
+    """  # noqa: D301  # click asks for a real backspace before lines that it must not join
+    layout = Layout(format=format, has_words=words, has_channels=channels)
+    if words and format not in WITH_WORDS:
+        raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
+    if beside and output is not None:
+        raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
     settings = _settings(values)
-    from app.cli import processes, terminal
-    from app.cli.running import run
+    from app.cli import processes
+    from app.cli.recordings import Destination, find_recordings
+    from app.cli.running import fetch_model, run
+    from app.cli.transcribe import Job, prepare, transcribe_all
     from app.files.transcription import TranscriptionOptions
 
-    processes.fetch_model(settings)
     options = TranscriptionOptions(
-        language=language,
-        prompt=prompt,
-        temperature=temperature,
-        carries_context=context,
+        language=language, task=task, prompt=prompt, temperature=temperature, carries_context=context
     )
+    job = Job(config=settings.session_config, options=options, layout=layout)
+    found, problems = find_recordings(inputs)
+    ready, unreadable = prepare(found, Destination(output, beside).paths(found, layout))
+    problems += unreadable
+    for problem in problems:
+        click.echo(f"Error: {problem}", err=True)
+    n_failed = len(problems)
 
     async def work() -> None:
+        nonlocal n_failed
         async with processes.start_engine(settings) as engine:
-            await terminal.print_transcript(engine, file, output, settings.session_config, options)
+            n_failed += await transcribe_all(engine, ready, job)
 
-    run(work())
+    if ready:
+        fetch_model(settings.model)
+        run(work())
+    if n_failed:
+        sys.exit(1)
 
 
 @cli.command()
@@ -142,18 +223,21 @@ def transcribe(
 def demo(
     context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes] | None, **values: Any
 ) -> None:
-    """Show live captions: start a server and stream a recording to it at the pace of speech. Ctrl-C ends it."""
+    """Show live captions of a recording.
+
+    The command starts a server and streams the recording to it at the pace of speech. Ctrl-C ends it.
+    """
     if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
     settings = _settings({**values, "port": 0, "log_level": "warning"})
     from app.cli import processes, terminal
     from app.cli.demo import SAMPLE, run_demo
-    from app.cli.running import run
+    from app.cli.running import fetch_model, run
 
     name = file.name if file else "the bundled recording"
     out = terminal.console()
     if not url:
-        processes.fetch_model(settings)
+        fetch_model(settings.model)
 
     async def work() -> None:
         with file or SAMPLE.open("rb") as recording:

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 import tutti
-from app.cli.terminal import clock, segment_line
 from app.errors import SessionError
+from app.files.formats import clock, segment_line
 from app.media.file_decoder import decode_file
 from engine.api import SAMPLE_RATE
 

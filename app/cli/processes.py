@@ -19,12 +19,12 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
-import click
 from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 
 from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
+from app.edge.descriptors import reserve_descriptors
 from app.errors import SettingsError
 from app.main import Server, bind, bind_each, build_app
 from app.service.settings import Settings
@@ -34,7 +34,7 @@ from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
 from engine.config import EngineConfig
-from engine.errors import EngineError, EngineFailed
+from engine.errors import EngineFailed
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -63,24 +63,6 @@ def set_up_logging(settings: Settings) -> None:
     )
     for package in OWN_PACKAGES:
         logging.getLogger(package).setLevel(level)
-
-
-def fetch_model(settings: Settings) -> None:
-    """Fetch the model of these settings if it is on the hub and not in the cache.
-
-    Called before the event loop runs: in the main thread, Ctrl-C ends a download at once, and nothing else is printed
-    between the lines of its progress bar.
-    """
-    from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
-
-    if not is_hub_name(settings.model):
-        return
-    try:
-        find_checkpoint(settings.model)
-    except EngineError as error:
-        raise click.ClickException(str(error)) from None
-    except KeyboardInterrupt:
-        sys.exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
 
 
 def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
@@ -144,6 +126,7 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
 
 async def _serve_one_process(settings: Settings) -> None:
     tls = load_tls(settings)
+    reserve_descriptors(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
             ready = banner(settings, engine.info, listener.getsockname()[1])
@@ -224,6 +207,7 @@ async def _serve_gateway(
 ) -> None:
     """Called in each gateway process."""
     set_up_logging(settings)
+    reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
     app = build_app(settings, transcriber, shared=shared)
     await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])

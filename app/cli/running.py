@@ -35,6 +35,31 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
+def fetch_model(model: str) -> None:
+    """Fetch a model if it is on the hub and not in the cache. Ctrl-C ends the download, and the process with it.
+
+    Called in the main thread before the event loop runs, because a download in another thread cannot be interrupted.
+    The interrupt is raised inside the download, which then removes its unfinished file.
+
+    Raises:
+        click.ClickException: the model cannot be fetched.
+    """
+    from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    if not is_hub_name(model):
+        return
+    try:
+        with cancelling(interrupt):
+            find_checkpoint(model)
+    except EngineError as error:
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        end_process()
+
+
 async def _interruptible(work: Coroutine[Any, Any, None]) -> None:
     """Await the work. Ctrl-C cancels it; when it has ended, the process ends without waiting for threads."""
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)

@@ -27,6 +27,8 @@ class Cue:
     start_ms: int
     end_ms: int
     text: str
+    speaker: str = ""
+    """Who speaks, if that is known: in SubRip before the text, in WebVTT a voice tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +39,59 @@ class _Word:
 
 
 def cues(segments: Iterable[events.Segment]) -> list[Cue]:
-    """Make the cues of a recording, in order. No cue is empty, and cues do not overlap.
+    """Make the cues of a recording, in order. No cue is empty, and cues do not overlap."""
+    cutter = CueCutter()
+    return [cue for segment in segments for cue in cutter.cut(segment)]
+
+
+@dataclass(slots=True)
+class CueCutter:
+    """Makes the cues of one channel, segment by segment.
 
     A segment becomes one cue. A segment that is too long to read is cut between words: after punctuation near its
     middle, or in the middle. Words without times get a share of the segment's time by their length.
     """
-    made: list[Cue] = []
-    until_ms = 0
-    for segment in segments:
+
+    speaker: str = ""
+    _until_ms: int = 0
+    """The end of the cue before; cues do not overlap."""
+
+    def cut(self, segment: events.Segment) -> list[Cue]:
+        """The cues of the next segment; none is empty."""
+        made: list[Cue] = []
         space = "" if segment.language in WITHOUT_SPACES else " "
         words = _words(segment, space)
         for part in _cut(words, space) if words else ():
-            start_ms = max(round(part[0].start_s * 1000), until_ms)
-            until_ms = max(round(part[-1].end_s * 1000), start_ms + 1)
-            made.append(Cue(start_ms, until_ms, space.join(word.text for word in part)))
-    return made
+            start_ms = max(round(part[0].start_s * 1000), self._until_ms)
+            self._until_ms = max(round(part[-1].end_s * 1000), start_ms + 1)
+            made.append(Cue(start_ms, self._until_ms, space.join(word.text for word in part), self.speaker))
+        return made
+
+
+VTT_HEAD = "WEBVTT\n\n"
+"""What a WebVTT file begins with."""
 
 
 def srt(made: Iterable[Cue]) -> str:
     """Cues as SubRip: numbered from 1, with commas before milliseconds. A `-->` in a text cannot be escaped."""
-    return "".join(
-        f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{cue.text.replace('-->', '->')}\n\n"
-        for number, cue in enumerate(made, 1)
-    )
+    return "".join(srt_cue(number, cue) for number, cue in enumerate(made, 1))
+
+
+def srt_cue(number: int, cue: Cue) -> str:
+    """One cue as SubRip."""
+    text = (f"{cue.speaker}: {cue.text}" if cue.speaker else cue.text).replace("-->", "->")
+    return f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n\n"
 
 
 def vtt(made: Iterable[Cue]) -> str:
     """Cues as WebVTT: with dots before milliseconds; `&`, `<` and `>` are escaped."""
-    shown = (f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{_escaped(cue.text)}\n\n" for cue in made)
-    return "WEBVTT\n\n" + "".join(shown)
+    return VTT_HEAD + "".join(map(vtt_cue, made))
+
+
+def vtt_cue(cue: Cue) -> str:
+    """One cue as WebVTT."""
+    voice = f"<v {_escaped(cue.speaker)}>" if cue.speaker else ""
+    return f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{voice}{_escaped(cue.text)}\n\n"
 
 
 def _words(segment: events.Segment, space: str) -> list[_Word]:

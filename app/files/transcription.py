@@ -120,7 +120,9 @@ async def transcribe(
         SessionError: the model does not support an option, or the engine failed.
         MediaError: `audio` raised it, because the recording cannot be decoded.
     """
-    outcome = _Outcome(on_event, _Progress(on_progress))
+    outcome = _Outcome(
+        on_event=on_event, progress=_Progress(on_progress), n_channels=options.audio_format.n_transcribed
+    )
     session = Session(session_id, transcriber.info, options.session_config(config))
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close)
@@ -165,12 +167,13 @@ class _Progress:
                 self._on_progress(until_s)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Outcome:
     """Passes the session's events on, and keeps how the session ended."""
 
-    _on_event: Callable[[events.Event], None]
+    on_event: Callable[[events.Event], None]
     progress: _Progress
+    n_channels: int
     failure: SessionError | MediaError | None = None
     """Why there is no complete transcript."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -179,10 +182,10 @@ class _Outcome:
         """Pass one event on, then report the progress that it brings."""
         if isinstance(event, events.Failure) and event.is_fatal:
             self.failure = SessionError(event.code, event.message)
-        self._on_event(event)
+        self.on_event(event)
         match event:
-            case events.Segment():
-                # No later segment begins before this end.
+            case events.Segment() if self.n_channels == 1:
+                # No later segment begins before this end. Another channel may be behind.
                 self.progress.advance(event.end_s)
             case events.Utterance():
                 self.progress.advance(event.final_until_s)

@@ -4,6 +4,7 @@ Limits of size and time apply while a body arrives, and work stops when its clie
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -19,6 +20,8 @@ from app.service.settings import Settings
 
 MAX_FIELDS = 200
 """The most fields of a form. Keywords are repeated fields, so there may be many."""
+CHARSETS = (b"utf-8", b"utf8", b"us-ascii")
+"""The encodings of text fields that a form may name. Python knows others that make text which no answer can repeat."""
 DISCARD_S = 5.0
 """How long a refused client may continue to send, in seconds. Most clients send all before they read a response."""
 
@@ -54,6 +57,7 @@ class Upload:
         self._settings = settings
         self._n_received = 0
         self._is_received = False
+        self._started = time.monotonic()
 
     async def form(self) -> FormData:
         """Receive a multipart form and spool its file to disk. The caller closes the form.
@@ -66,6 +70,9 @@ class Upload:
         if not content_type.lower().startswith("multipart/form-data"):
             got = shorten(content_type) if content_type else "no content type"
             raise RequestError(400, f"body: expected multipart/form-data, got {got}")
+        _, options = parse_options_header(content_type)
+        if (charset := options.get(b"charset", b"utf-8").lower()) not in CHARSETS:
+            raise RequestError(400, f"body: expected text in UTF-8, got charset {shorten(charset.decode('latin-1'))}")
         parser = _Parser(
             self._request.headers, self._chunks(lambda: parser.is_complete), max_files=1, max_fields=MAX_FIELDS
         )
@@ -125,16 +132,25 @@ class Upload:
 
     async def _receive(self) -> Message:
         idle_s = self._settings.idle_timeout_s
+        spare_s = self._spare_s()
         try:
-            async with asyncio.timeout(idle_s):
+            async with asyncio.timeout(min(idle_s, spare_s)):
                 message = await self._request.receive()
         except TimeoutError:
-            # `discard` need not wait for a client that has stopped sending.
+            # `discard` need not wait for a client that sends no more, or hardly anything.
             self._is_received = True
+            if spare_s < idle_s:
+                expected = f"at least {self._settings.min_upload_kb_per_s:g} kB/s"
+                raise RequestError(408, f"body: expected {expected}, it came more slowly", code="slow_upload") from None
             raise RequestError(408, f"body: nothing came for {idle_s:g} s", code="idle") from None
         self._count(message)
         self._check_size(self._n_received)
         return message
+
+    def _spare_s(self) -> float:
+        """For how long nothing need come, in seconds, until the upload is too slow as a whole."""
+        earned_s = self._n_received / (self._settings.min_upload_kb_per_s * 1000)
+        return max(self._settings.idle_timeout_s + earned_s - (time.monotonic() - self._started), 0.0)
 
     def _count(self, message: Message) -> None:
         self._n_received += len(message.get("body", b""))

@@ -1,16 +1,17 @@
 """Admits a WebSocket, accepts it and serves a session on it: the same steps for every dialect."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 
 from starlette.responses import Response
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketState
 
 from app.errors import LimitExceeded
 from app.live.connection import Connection
 from app.live.dialect import Dialect
 from app.live.reader import OnDisconnect
 from app.service.service import Service
+from app.service.strangers import admit
 from app.session.session import Session
 
 Refuse = Callable[[LimitExceeded], Response]
@@ -46,25 +47,34 @@ async def serve_session(
     headers: Mapping[str, str] | None = None,
     flush_after_s: float | None = None,
     on_disconnect: OnDisconnect | None = None,
+    first_messages: Sequence[str] = (),
 ) -> None:
-    """Admit a WebSocket, accept it, and serve a session on it until it ends.
+    """Admit a WebSocket, accept it unless it is accepted, and serve a session on it until it ends.
 
     The caller answers a client that is not admitted; `serve_or_refuse` does that with an HTTP response.
 
     Args:
         websocket, dialect, subprotocol, headers: see `serve_or_refuse`.
-        flush_after_s, on_disconnect: see `Connection`.
+        flush_after_s, on_disconnect, first_messages: see `Connection`.
 
     Raises:
-        LimitExceeded: the service has no room. The WebSocket has not been accepted.
+        LimitExceeded: the service has no room. The WebSocket has not been accepted here.
     """
     service: Service = websocket.app.state.service
     session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
     connection = Connection(
-        websocket, dialect, session, service, flush_after_s=flush_after_s, on_disconnect=on_disconnect
+        websocket,
+        dialect,
+        session,
+        service,
+        flush_after_s=flush_after_s,
+        on_disconnect=on_disconnect,
+        first_messages=first_messages,
     )
     with service.admission.session(connection):
-        await websocket.accept(
-            subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-        )
+        admit(websocket.scope)
+        if websocket.application_state is WebSocketState.CONNECTING:
+            await websocket.accept(
+                subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+            )
         await connection.serve()

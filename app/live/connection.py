@@ -6,7 +6,7 @@ All dialects share it; a dialect only translates. `time_limits.py` holds every w
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.websockets import WebSocket
 
@@ -45,6 +45,7 @@ class Connection:
         *,
         flush_after_s: float | None = None,
         on_disconnect: OnDisconnect | None = None,
+        first_messages: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a connection; `serve` runs it.
@@ -57,6 +58,7 @@ class Connection:
             flush_after_s: see `TimeLimits`.
             on_disconnect: makes the last items when the client leaves, where other receivers still wait for its text.
                 `None`: the session ends when its client leaves.
+            first_messages: messages of the client that were received already.
             clock: the time in seconds.
         """
         settings = service.settings
@@ -71,7 +73,7 @@ class Connection:
         self._service = service
         self._on_disconnect = on_disconnect
         self._clock = clock
-        self._socket = TimedSocket(websocket, self._limits)
+        self._socket = TimedSocket(websocket, self._limits, first_messages)
         self._latency = LatencyRecorder(service.metrics.latency, clock)
         self._log = _SessionLog(logger, {"session": session.id})
         self._writer = Writer(self._socket, dialect, service.metrics, self._latency, self._log)
@@ -100,6 +102,11 @@ class Connection:
         if self._driver:
             self._driver.perform(self._session.drain())
 
+    def abandon(self) -> None:
+        """Ask the client to reconnect to another server now, with the text that is final so far."""
+        if self._driver:
+            self._driver.perform(self._session.drain(at_once=True))
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._driver = SessionDriver(
@@ -111,6 +118,9 @@ class Connection:
                 self._limits.final_deadline_s,
                 self._service.admission.final_waits.add,
             )
+            if self._service.admission.is_draining:
+                # The drain began while the client was being accepted.
+                self.drain()
             reader = Reader(
                 self._socket,
                 self._dialect,

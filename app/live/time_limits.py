@@ -1,7 +1,8 @@
 """The wall-clock limits of one connection, and a WebSocket on which every wait obeys them."""
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -41,9 +42,17 @@ class TimeLimits:
 class TimedSocket:
     """One accepted WebSocket. Each method waits for a limited time only."""
 
-    def __init__(self, websocket: WebSocket, limits: TimeLimits) -> None:
+    def __init__(self, websocket: WebSocket, limits: TimeLimits, first_messages: Sequence[str] = ()) -> None:
+        """Wrap a WebSocket.
+
+        Args:
+            websocket: accepted before the first use.
+            limits: see `TimeLimits`.
+            first_messages: messages of the client that were received already; `receive` returns them first.
+        """
         self._websocket = websocket
         self._limits = limits
+        self._first_messages = deque(first_messages)
 
     @property
     def send_timeout_s(self) -> float:
@@ -61,6 +70,8 @@ class TimedSocket:
             LimitExceeded: the client sent no message in time.
             WebSocketDisconnect: the client has left.
         """
+        if self._first_messages:
+            return self._first_messages.popleft()
         try:
             async with asyncio.timeout(idle_timeout_s):
                 message = await self._receive_or_flush(on_flush_due)

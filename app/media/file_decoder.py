@@ -1,12 +1,15 @@
 """Decodes audio files of any container and codec to 16 kHz samples, in pieces, by PyAV (FFmpeg)."""
 
 import asyncio
+import re
 import wave
 from collections.abc import AsyncGenerator, Generator, Iterator
+from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 import av
 import numpy as np
+from av.stream import Disposition
 
 from app.errors import MediaError
 from app.media.pcm import Samples
@@ -21,6 +24,7 @@ FFmpeg's default waits until it can estimate the bit rate, and delayed a live WA
 """
 PROBE_US = 100_000
 """How much audio of a stream FFmpeg analyses to find its parameters, in microseconds; for the same reason."""
+_NO_AUDIO = "file: expected audio, got a container without an audio stream"
 # Tags may be in any encoding, and the service does not use them. PyAV up to version 18 decodes them by itself.
 _IGNORING_TAGS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) > 18 else {"metadata_errors": "ignore"}
 
@@ -55,24 +59,56 @@ async def decode_file(file: IO[bytes], channels: int | None = None) -> AsyncGene
                 return
             yield piece
     finally:
-        if decoding and not decoding.done():
-            # The thread cannot be cancelled, and is still inside the generator.
-            await asyncio.wait((decoding,))
+        if decoding:
+            # The thread cannot be cancelled, and may still be inside the generator. Its error has no receiver.
+            await asyncio.gather(decoding, return_exceptions=True)
         pieces.close()
 
 
-def duration_s(file: IO[bytes]) -> float | None:
-    """The length that the file states, in seconds; `None` if it states none or cannot be read.
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """What a file states about its first audio stream, before anything is decoded."""
 
-    Leaves the file at its beginning.
+    channels: int
+    duration_s: float | None
+    """The length of the whole file in seconds, its pictures included; `None` if it states none."""
+    audio_s: float | None
+    """The length of the audio in seconds; `None` if the file states none, or only one that may be of its pictures."""
+
+
+def probe(file: IO[bytes]) -> FileInfo:
+    """Read what the file states. Leaves the file, which must be seekable, at its beginning.
+
+    Raises:
+        MediaError: FFmpeg does not know the format, or the file has no audio stream.
     """
     try:
         with _open(file) as container:
-            return container.duration / av.time_base if container.duration else None
-    except av.FFmpegError:
-        return None
+            if not container.streams.audio:
+                raise MediaError(_NO_AUDIO)
+            stream = container.streams.audio[0]
+            duration_s = container.duration / av.time_base if container.duration else None
+            return FileInfo(stream.channels, duration_s, _audio_s(container, stream))
+    except av.FFmpegError as error:
+        raise MediaError(_not_decoded(_reason(error))) from error
     finally:
         file.seek(0)
+
+
+def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> float | None:
+    if tag := re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)", audio.metadata.get("DURATION", "")):
+        hours, minutes, seconds = tag.groups()
+        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    if not (audio.duration and audio.time_base):
+        return None
+    lengths_s = [
+        float(stream.duration * stream.time_base)
+        for stream in container.streams
+        if stream.duration and stream.time_base and not stream.disposition & Disposition.attached_pic
+    ]
+    # FFmpeg gives the length of the file to streams that state none.
+    is_own = len(lengths_s) == 1 or max(lengths_s) - min(lengths_s) > 1 / av.time_base
+    return float(audio.duration * audio.time_base) if is_own else None
 
 
 def n_channels(file: IO[bytes]) -> int:
@@ -170,17 +206,24 @@ def _frames(file: Source) -> Generator[av.AudioFrame, None, None]:
     try:
         with _open(file) as container:
             if not container.streams.audio:
-                raise MediaError("file: expected audio, got a container without an audio stream")
+                raise MediaError(_NO_AUDIO)
             for packet in container.demux(container.streams.audio[0]):
                 try:
                     frames = packet.decode()
                 except av.InvalidDataError as error:
-                    damage = error.strerror or str(error)
+                    damage = _reason(error)
                     continue
                 n_frames += len(frames)
                 yield from frames
     except av.FFmpegError as error:
-        damage = error.strerror or str(error)
+        damage = _reason(error)
     if not n_frames:
-        reason = damage or "it holds none"
-        raise MediaError(f"file: expected audio in a format that FFmpeg decodes ({reason})")
+        raise MediaError(_not_decoded(damage or "it holds none"))
+
+
+def _reason(error: av.FFmpegError) -> str:
+    return error.strerror or str(error)
+
+
+def _not_decoded(reason: str) -> str:
+    return f"file: expected audio in a format that FFmpeg decodes ({reason})"

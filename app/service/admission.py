@@ -5,7 +5,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 RECENT_S = 10.0
 """The period over which the queue waits of finals are averaged, in seconds."""
+ABANDON_S = 1.0
+"""How long abandoned sessions have to send their last events, in seconds."""
 MIN_WAITS = 3
 """The fewest waits that have a meaningful average."""
 MAX_WAITS = 256
@@ -29,6 +31,10 @@ class Drainable(Protocol):
 
     def drain(self) -> None:
         """Make all received audio final, then end. Returns at once."""
+        ...
+
+    def abandon(self) -> None:
+        """End with the text that is final so far. Returns at once."""
         ...
 
 
@@ -77,6 +83,7 @@ class Admission:
         self._counter = counter
         self._transcriber = transcriber
         self._n_uploads = 0
+        self._is_hurried = asyncio.Event()
 
     @contextmanager
     def session(self, connection: Drainable) -> Iterator[None]:
@@ -122,17 +129,28 @@ class Admission:
     async def drain(self) -> None:
         """Refuse everything new, end all sessions, and wait until they and the uploads have finished.
 
-        The wait is at most `drain_timeout_s`.
+        The wait is at most `drain_timeout_s`, or until `hurry`. Sessions that remain are abandoned: their clients learn
+        that the server is going down, and lose only text that was not final.
         """
         self.is_draining = True
         logger.info("draining %d sessions and %d uploads", len(self.sessions), self._n_uploads)
         for connection in list(self.sessions):
             connection.drain()
-        try:
-            async with asyncio.timeout(self._settings.drain_timeout_s):
-                await self.all_finished.wait()
-        except TimeoutError:
+        waits = [asyncio.ensure_future(event.wait()) for event in (self.all_finished, self._is_hurried)]
+        await asyncio.wait(waits, timeout=self._settings.drain_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if self.sessions:
             logger.warning("%d sessions did not finish in time", len(self.sessions))
+            for connection in list(self.sessions):
+                connection.abandon()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ABANDON_S):
+                    await self.all_finished.wait()
+
+    def hurry(self) -> None:
+        """Let `drain` wait no longer."""
+        self._is_hurried.set()
 
     def _check_draining(self) -> None:
         if self.is_draining:

@@ -23,7 +23,7 @@ LOOP_LAG_PERIOD_S = 0.5
 
 
 class LatencyMetrics:
-    """How long a client waits for text, counted from the arrival of its audio."""
+    """How long a client waits for text, counted from the arrival of its audio, and every task for the event loop."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.first_text_s = Histogram(
@@ -43,6 +43,12 @@ class LatencyMetrics:
             "Time from the arrival of an utterance's last speech sample to the sending of its final event, including "
             "the endpointing silence",
             buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.loop_lag_s = Histogram(
+            "tutti_loop_lag_seconds",
+            "How late the event loop wakes up a sleeping task",
+            buckets=LOOP_LAG_BUCKETS,
             registry=registry,
         )
 
@@ -68,6 +74,25 @@ class CoverageMetrics:
         self._uncovered_s_total.inc(sum(end_s - start_s for start_s, end_s in utterance.uncovered))
         self._redecodes_total.inc(utterance.n_redecodes)
         self._recovered_s_total.inc(utterance.recovered_s)
+
+
+class StrangerMetrics:
+    """Connections whose clients are not admitted."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.n_open = Gauge(
+            "tutti_strangers_open",
+            "Connections that are open now and not admitted yet",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.refused_total = _labelled_counter(
+            "tutti_strangers_refused",
+            "Connections that were refused or closed before they were admitted, by reason",
+            "reason",
+            ("slow", "crowded", "malformed", "foreign"),
+            registry,
+        )
 
 
 class Metrics:
@@ -97,6 +122,7 @@ class Metrics:
             ("overloaded", "draining", "no_engine", "unauthorized"),
             registry,
         )
+        self.strangers = StrangerMetrics(registry)
         self.closed_total = _labelled_counter(
             "tutti_closed",
             "Live sessions closed, by close code; 'client' if the client closed it",
@@ -117,12 +143,6 @@ class Metrics:
         self.events_total = Counter("tutti_events", "Events sent to clients, by type", ["type"], registry=registry)
         self.latency = LatencyMetrics(registry)
         self.coverage = CoverageMetrics(registry)
-        self.loop_lag_s = Histogram(
-            "tutti_loop_lag_seconds",
-            "How late the event loop wakes up a sleeping task",
-            buckets=LOOP_LAG_BUCKETS,
-            registry=registry,
-        )
         self._rendered.register(_EngineCollector(transcriber))
 
     def render(self) -> bytes:
@@ -134,7 +154,7 @@ class Metrics:
         while True:
             due = time.monotonic() + LOOP_LAG_PERIOD_S
             await asyncio.sleep(LOOP_LAG_PERIOD_S)
-            self.loop_lag_s.observe(max(time.monotonic() - due, 0.0))
+            self.latency.loop_lag_s.observe(max(time.monotonic() - due, 0.0))
 
 
 def _labelled_counter(

@@ -15,7 +15,8 @@ logger = logging.getLogger(__name__)
 
 HEADER = "x-request-id"
 _STATE_KEY = "request_id"
-_RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start")
+RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start")
+"""The ASGI messages that begin an answer."""
 
 
 def request_id(scope: MutableMapping[str, Any]) -> str:
@@ -42,9 +43,12 @@ class RequestIds:
 
         async def send_with_id(message: Message) -> None:
             nonlocal has_started
-            if message["type"] in _RESPONSE_STARTS:
+            if message["type"] in RESPONSE_STARTS:
                 has_started = True
                 MutableHeaders(scope=message).setdefault(HEADER, request_id(scope))
+                if scope["type"] == "websocket":
+                    # Without the path, which may hold a key.
+                    logger.info("[%s] a WebSocket is refused: %d", request_id(scope), message["status"])
             await send(message)
 
         try:

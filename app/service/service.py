@@ -1,14 +1,19 @@
 """What the routes of one running service share: its settings, engine, metrics, admission and deliveries."""
 
+from typing import TYPE_CHECKING
+
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
-from app.delivery.webhook import Webhook
 from app.service.admission import Admission
 from app.service.auth import Access
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
+from app.service.strangers import Strangers
 from app.session.session import SessionConfig
 from engine import api
+
+if TYPE_CHECKING:
+    from app.delivery.webhook import Webhook
 
 
 class Service:
@@ -24,14 +29,17 @@ class Service:
         self.metrics = Metrics(transcriber, shared.metrics_folder)
         self.access = Access(settings.keys, shared.key, lambda: self.metrics.refused_total.labels("unauthorized").inc())
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
+        self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
-        self.webhook = (
-            Webhook(
-                settings.webhook_url,
-                settings.webhook_secret,
-                lambda outcome: self.metrics.webhook_events_total.labels(outcome).inc(),
-            )
-            if settings.webhook_url
-            else None
-        )
+        self.webhook = self._make_webhook() if settings.webhook_url else None
         self.started = shared.started
+
+    def _make_webhook(self) -> "Webhook":
+        # Imported here because it brings an HTTP client, 5 MB, and few services have a webhook.
+        from app.delivery.webhook import Webhook
+
+        return Webhook(
+            self.settings.webhook_url,
+            self.settings.webhook_secret,
+            lambda outcome: self.metrics.webhook_events_total.labels(outcome).inc(),
+        )

@@ -4,19 +4,20 @@ import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from app.errors import SettingsError
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
-from engine.config import AudioContext, Device, Dtype, EncoderDtype, Kernels
 
 if TYPE_CHECKING:
     from app.session.session import SessionConfig
 
 ENV_PREFIX = "TUTTI_"
 """All environment variables of the service begin with this."""
+ANY = "*"
+"""Stands for every name, in a list of names."""
 MIN_INTERIM_INTERVAL_MS = 100
 LOG_LEVELS = ("debug", "info", "warning", "error")
 NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways")
@@ -28,6 +29,11 @@ POSITIVE = (
     "max_final_wait_s",
     "max_uploads",
     "max_upload_mb",
+    "min_upload_kb_per_s",
+    "max_strangers",
+    "max_strangers_per_address",
+    "head_timeout_s",
+    "stranger_timeout_s",
     "max_message_kb",
     "max_ahead_s",
     "idle_timeout_s",
@@ -39,7 +45,10 @@ POSITIVE = (
 
 
 def _setting(default: object, meaning: str, choices: Iterable[str] = ()) -> Any:
-    """A field with the sentence that `--help` and the operator's page show, and its values if they can be listed."""
+    """A field with the sentence that `--help` and the operator's page show, and its values if it is one of a few words.
+
+    The engine lists the values of its own settings: `EngineConfig`.
+    """
     return field(default=default, metadata={"help": meaning, "choices": tuple(choices)})
 
 
@@ -65,26 +74,23 @@ class Settings:
         "A name from `tutti models`, a folder with a Whisper checkpoint in the Hugging Face layout, or a name on the "
         "Hugging Face hub, owner/name or owner/name@revision.",
     )
-    device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.", get_args(Device))
-    dtype: str = _setting("auto", "Number format of the model. auto: the best one for the device.", get_args(Dtype))
+    device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.")
+    dtype: str = _setting("auto", "Number format of the model. auto: the best one for the device.")
     encoder_dtype: str = _setting(
         "auto",
         "Number format of the encoder's matrix products. fp8: 8 bits, faster and less exact, on GPUs that support it. "
         "auto: the same as dtype.",
-        get_args(EncoderDtype),
     )
     audio_context: str = _setting(
         "auto",
         "How much of each 30 s window is encoded. full: all of it. auto: only the part with audio, if the checkpoint "
         "was trained for that. interims: only the part with audio for interims, with any checkpoint; all of it for "
         "finals.",
-        get_args(AudioContext),
     )
     kernels: str = _setting(
         "auto",
         "Which kernels run the model. torch: PyTorch's. triton: our own, on NVIDIA GPUs in 16 bits. flashinfer: our "
         "own, with FlashInfer's attention. auto: the fastest.",
-        get_args(Kernels),
     )
     threads: int = _setting(0, "CPU threads of the engine. 0: one per core. Set it to leave cores for other programs.")
     slots: int = _setting(
@@ -125,6 +131,42 @@ class Settings:
         "need max_uploads x max_upload_mb of disk space in the temporary folder.",
     )
     max_upload_mb: int = _setting(512, "Size limit of a file for transcription, in megabytes.")
+    min_upload_kb_per_s: float = _setting(
+        2.0,
+        "An upload that is slower than this, in kilobytes per second, is refused. Pauses up to idle_timeout_s in all "
+        "are not counted.",
+    )
+    max_strangers: int = _setting(
+        512,
+        "The most connections that are not admitted yet, as they have shown no request or no key. For one more, the "
+        "one that has waited longest is closed.",
+    )
+    max_strangers_per_address: int = _setting(
+        128,
+        "The most such connections from one address; of IPv6, one /64 network. Those of trusted_proxies count in all "
+        "only.",
+    )
+    trusted_proxies: str = _setting(
+        "127.0.0.1,::1",
+        "Addresses and networks of reverse proxies, separated by commas. The server believes what they say about the "
+        "client's address and about https.",
+    )
+    allowed_hosts: str = _setting(
+        "",
+        "Names by which clients may address the server, separated by commas, beside IP addresses and localhost; * is "
+        "any. Empty: any, but at a loopback address without API keys no other.",
+    )
+    allowed_origins: str = _setting(
+        "",
+        "Origins whose pages may use the server, such as https://app.example.org, separated by commas, beside its own; "
+        "* is any. Empty: with API keys any page may open WebSockets, without keys no other.",
+    )
+    head_timeout_s: float = _setting(
+        10.0, "A connection is closed if the head of a request, or a TLS handshake, takes longer, in seconds."
+    )
+    stranger_timeout_s: float = _setting(
+        30.0, "A request is ended if its client has not been admitted or answered after this time, in seconds."
+    )
     interim_interval_ms: int = _setting(
         350,
         "The least audio between two interims of an utterance, in milliseconds. There is more audio between them if "
@@ -160,6 +202,8 @@ class Settings:
         _require(self.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}", self.log_level)
         self._check_tls()
         self._check_webhook()
+        self._check_proxies()
+        self._check_origins()
         self._check_access()
 
     def _check_numbers(self) -> None:
@@ -187,11 +231,25 @@ class Settings:
         if self.webhook_url:
             _require(_is_http_url(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
 
+    def _check_proxies(self) -> None:
+        for name in _listed(self.trusted_proxies):
+            try:
+                ipaddress.ip_network(name)
+            except ValueError as error:
+                raise SettingsError(f"trusted_proxies: expected addresses and networks, got {name!r}") from error
+
+    def _check_origins(self) -> None:
+        for name in self.origins - {ANY, "null"}:
+            expected = "addresses such as https://app.example.org, without a path"
+            _require(_is_origin(name), "allowed_origins", expected, name)
+        for name in self.host_names:
+            _require(not set(name) & set("/:"), "allowed_hosts", "names without scheme and port", name)
+
     def _check_access(self) -> None:
         """A service that other machines can reach needs keys, or an operator who allows everybody."""
         if self.api_keys and not self.keys:
             raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
-        if not (self.keys or self.allow_anyone or _is_loopback(self.host)):
+        if not (self.keys or self.allow_anyone or self.is_loopback):
             raise SettingsError(
                 f"host: other machines can reach {self.host}, and no API keys are set. Set TUTTI_API_KEYS (or "
                 "--api-keys), or add --allow-anyone to serve everybody"
@@ -200,7 +258,27 @@ class Settings:
     @property
     def keys(self) -> frozenset[str]:
         """The API keys; empty if clients need none."""
-        return frozenset(key.strip() for key in self.api_keys.split(",") if key.strip())
+        return frozenset(_listed(self.api_keys))
+
+    @property
+    def proxy_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """The networks of the trusted proxies."""
+        return tuple(map(ipaddress.ip_network, _listed(self.trusted_proxies)))
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """The names in `allowed_hosts`, in lower case."""
+        return frozenset(_listed(self.allowed_hosts.lower()))
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The origins in `allowed_origins`, in lower case."""
+        return frozenset(_listed(self.allowed_origins.lower()))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return _is_loopback(self.host)
 
     @property
     def is_encrypted(self) -> bool:
@@ -244,12 +322,25 @@ def _require(holds: bool, name: str, expected: str, got: object) -> None:
         raise SettingsError(f"{name}: expected {expected}, got {got!r}")
 
 
+def _listed(text: str) -> tuple[str, ...]:
+    """The values of a setting that are separated by commas."""
+    return tuple(value.strip() for value in text.split(",") if value.strip())
+
+
 def _is_http_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and f"{parts.scheme}://{parts.netloc}" == text and parts.username is None
+    except ValueError:
+        return False
 
 
 def _is_loopback(host: str) -> bool:

@@ -51,6 +51,12 @@ class Resume:
     """One time for all channels, or one for each: the last `Utterance.resume_from_s` that the client received."""
     prompt: str = ""
     """The text before that time."""
+    audio_from_s: float | None = None
+    """The time of the first sample that the client sends; `None` for the least of `from_s`.
+
+    Only the speech detector processes the audio before `from_s`: it adapts to the noise and to the voice, and would
+    find the beginning of speech late without it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

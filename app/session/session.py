@@ -203,8 +203,15 @@ class Session:
             self._stop(State.ENDING)
         return self._port.pop_effects()
 
-    def drain(self) -> list[Effect]:
-        """The server shuts down: end the session, unless the client does already, and send it elsewhere."""
+    def drain(self, *, at_once: bool = False) -> list[Effect]:
+        """The server shuts down: end the session, unless the client does already, and send it elsewhere.
+
+        Args:
+            at_once: do not wait for final texts, whatever the client does.
+        """
+        if at_once:
+            message = "the server is going down at once; reconnect elsewhere"
+            return self.fail(SessionError("draining", message, CLOSE_DRAINING))
         if self._state is State.STOPPING:
             return []
         if self._resumes:
@@ -254,7 +261,7 @@ class Session:
             raise BadStart("resume.from_s", f"a number, or a list of {n_channels}, one for each channel", list(from_s))
         if len(from_s) == 1:
             from_s *= n_channels
-        self._port.from_s = min(from_s)
+        self._port.from_s = _audio_from_s(start.resume, min(from_s))
         self._options = options = _channel_options(start, self._config)
         channels = [
             Channel(
@@ -327,6 +334,15 @@ class Session:
         if error.close_code is not None:
             self._state = State.CLOSED
             self._port.close(error.close_code, error.code)
+
+
+def _audio_from_s(resume: commands.Resume | None, from_s: float) -> float:
+    """The time of the first sample, which is not after `from_s`."""
+    if resume is None or resume.audio_from_s is None:
+        return from_s
+    if resume.audio_from_s > from_s:
+        raise BadStart("resume.audio_from_s", f"at most the least of resume.from_s, {from_s:g}", resume.audio_from_s)
+    return resume.audio_from_s
 
 
 def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOptions:

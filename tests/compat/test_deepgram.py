@@ -192,6 +192,9 @@ def server_is_full(server: Running) -> Iterator[None]:
         def drain(self) -> None:
             pass
 
+        def abandon(self) -> None:
+            pass
+
     with server.service.admission.session(Somebody()), server.service.admission.upload():
         yield
 

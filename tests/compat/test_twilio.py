@@ -35,8 +35,8 @@ class RecordedLine:
     def __init__(self, steps: list[Step]) -> None:
         self._steps = steps
 
-    def begin(self, call: Call, token: str | None) -> None:
-        self._steps.append({"call": [call.sid, call.stream_sid, list(call.tracks), call.parameters, token]})
+    def begin(self, call: Call) -> None:
+        self._steps.append({"call": [call.sid, call.stream_sid, list(call.tracks), call.parameters]})
 
     def publish(self, said: events.Event | events.Reply) -> None:
         texts = (said.text,) if isinstance(said, events.Reply) else wire.Native().write(said)

@@ -114,3 +114,6 @@ def test_the_package_waits_when_the_server_is_full(
 class _Somebody:
     def drain(self) -> None:
         pass
+
+    def abandon(self) -> None:
+        pass

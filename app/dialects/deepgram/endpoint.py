@@ -41,6 +41,7 @@ from app.service.auth import header_key
 from app.service.http_errors import RETRYABLE
 from app.service.request_ids import request_id
 from app.service.service import Service
+from app.service.strangers import admit
 from app.session import events
 from app.version import VERSION
 
@@ -121,6 +122,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         options = _options(request, is_live=False)
         _check_type(request)
         with service.admission.upload(), SpooledTemporaryFile(SPOOL_BYTES) as file:
+            admit(request.scope)
             sha256 = await _spool(upload, file)
             return await upload.until_disconnected(_transcribe(service, options, id_, file, sha256))
     except ClientDisconnect:

@@ -12,6 +12,7 @@ from app.live.accept import serve_or_refuse
 from app.service.auth import header_key, prefixed_key
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
+from app.service.strangers import admit
 from app.session import events
 
 KEY_PREFIX = "tutti.key."
@@ -47,6 +48,7 @@ async def subscribe_to_call(websocket: WebSocket) -> None:
         return
     try:
         with service.calls.subscribe(websocket.path_params["call_sid"]) as outbox:
+            admit(websocket.scope)
             await websocket.accept()
             await _serve_subscriber(websocket, outbox, service.settings.send_timeout_s)
     except LimitExceeded as error:

@@ -25,6 +25,7 @@ from app.service.auth import header_key
 from app.service.http_errors import error_body, error_response, invalid_key
 from app.service.request_ids import request_id
 from app.service.service import Service
+from app.service.strangers import admit
 from app.session import events
 from engine import api
 
@@ -53,6 +54,7 @@ class FileEndpoint:
         try:
             self._check(service, request)
             with service.admission.upload():
+                admit(scope)
                 form = await upload.form()
                 try:
                     await upload.until_disconnected(self._answer(service, form, scope, receive, send))

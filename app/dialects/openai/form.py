@@ -5,7 +5,8 @@ import math
 from collections.abc import Iterable
 from typing import TypeVar
 
-from app.errors import RequestError, shorten
+from app.dialects.json_text import read_object
+from app.errors import BadMessage, RequestError, shorten
 
 _Number = TypeVar("_Number", int, float)
 
@@ -90,8 +91,8 @@ class Form:
         if value is None or not value.lstrip().startswith("{"):
             return value
         try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError):
+            parsed = read_object(value)
+        except BadMessage:
             raise bad_value(name, "a JSON object", value) from None
         return Form(
             (f"{name}[{key}]", each if isinstance(each, str) else json.dumps(each)) for key, each in parsed.items()

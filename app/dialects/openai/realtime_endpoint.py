@@ -1,22 +1,25 @@
 """The endpoints of OpenAI's Realtime API: the socket, and client secrets for browsers."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from secrets import token_hex
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from app.dialects.checks import integer_from
+from app.dialects.http_answers import CLIENT_GONE
+from app.dialects.json_text import read_object
 from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
 from app.dialects.openai.realtime_fields import NO_EFFECT, BadField, Warnings
 from app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettings, named, updated
 from app.dialects.openai.realtime_session import RealtimeSession, described, described_flat
 from app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
-from app.errors import RequestError
+from app.errors import BadMessage, RequestError
+from app.files.uploads import Upload
 from app.live.accept import serve_or_refuse
 from app.service.auth import header_key, prefixed_key
 from app.service.client_secrets import ClientSecret
@@ -70,6 +73,8 @@ async def create_client_secret(request: Request) -> Response:
         body = await _body(request)
         seconds = _seconds(body.get("expires_after"), "expires_after")
         settings, secret = _sign(service, request, _object(body, "session"), seconds)
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_GONE)
     except RequestError as error:
         return error_response(error)
     session = described(settings, f"sess_{token_hex(8)}", service.transcriber.info)
@@ -85,6 +90,8 @@ async def create_transcription_session(request: Request) -> Response:
         seconds = _seconds(client_secret.get("expires_at", client_secret.get("expires_after")), "client_secret")
         fields.pop("client_secret", None)
         settings, secret = _sign(service, request, fields, seconds)
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_GONE)
     except RequestError as error:
         return error_response(error)
     session = described_flat(settings, f"sess_{token_hex(8)}", service.transcriber.info)
@@ -147,18 +154,19 @@ def _sign(
 
 async def _body(request: Request) -> dict[str, Any]:
     """The JSON object in the body of a request; an empty body is an empty object."""
+    service: Service = request.app.state.service
     content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > MAX_BODY_BYTES:
-            raise RequestError(413, f"body: expected at most {MAX_BODY_BYTES} bytes")
+    async with aclosing(Upload(request, service.settings).chunks()) as chunks:
+        async for chunk in chunks:
+            content += chunk
+            if len(content) > MAX_BODY_BYTES:
+                raise RequestError(413, f"body: expected at most {MAX_BODY_BYTES} bytes")
     try:
-        body = json.loads(content or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise RequestError(400, "body: expected a JSON object") from error
-    if not isinstance(body, dict):
-        raise RequestError(400, f"body: expected a JSON object, got {type(body).__name__}")
-    return body
+        return read_object(content.decode() or "{}")
+    except UnicodeDecodeError as error:
+        raise RequestError(400, "body: expected UTF-8") from error
+    except BadMessage as error:
+        raise RequestError(400, f"body: {error}") from error
 
 
 def _object(body: dict[str, Any], name: str) -> dict[str, Any]:

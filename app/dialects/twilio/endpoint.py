@@ -1,25 +1,33 @@
 """The socket that receives calls over Twilio's media streams. Subscribers and the webhook receive the events."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.delivery.call_subscribers import ActiveCall
-from app.delivery.webhook import Delivery
 from app.dialects.json_text import read_object, write_object
-from app.dialects.twilio.wire import Call, Twilio
+from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio, shown_key
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from app.live.accept import serve_session
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
 from app.session import events
 
+if TYPE_CHECKING:
+    from app.delivery.webhook import Delivery
+
 logger = logging.getLogger(__name__)
 
 WEBHOOK_EVENTS = (events.Segment, events.Utterance, events.Notice, events.Failure, events.Stopped, events.Reply)
 """The events that the webhook receives: those that no later event replaces."""
+
+N_INTRODUCTION = 2
+"""How many messages a stream sends up to `start`: `connected` comes before it."""
 
 WriteEvent = Callable[[events.Event | events.Reply], Iterable[str]]
 """Writes an event as JSON texts, in the protocol that the receivers of a call's events understand."""
@@ -38,31 +46,73 @@ class CallEndpoint:
         if key is not None and not service.access.admits(key):
             await websocket.send_denial_response(error_response(invalid_key()))
             return
-        line = _CallLine(service, key, self.write_event)
+        first_messages: list[str] = []
+        if not service.access.is_valid(key):
+            await websocket.accept()
+            try:
+                first_messages = await _introduction(websocket)
+            except SessionError as error:
+                await _refuse_call(websocket, error)
+                return
+            except WebSocketDisconnect:
+                return
+        line = _CallLine(service, self.write_event)
         dialect = Twilio(line)
         try:
-            await serve_session(websocket, dialect, None, on_disconnect=dialect.leave)
+            await serve_session(websocket, dialect, None, on_disconnect=dialect.leave, first_messages=first_messages)
         except LimitExceeded as error:
-            await websocket.send_denial_response(error_response(no_room(error)))
+            if first_messages:
+                await _refuse_call(websocket, error)
+            else:
+                await websocket.send_denial_response(error_response(no_room(error)))
         finally:
             line.end()
+
+
+async def _introduction(websocket: WebSocket) -> list[str]:
+    """The messages of a stream up to `start`, which has shown a valid key. Its client is a stranger meanwhile.
+
+    Raises:
+        SessionError: other messages came, none came in time, or the key is not valid.
+        WebSocketDisconnect: the client has left.
+    """
+    service: Service = websocket.app.state.service
+    messages: list[str] = []
+    key = None
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while key is None and len(messages) < N_INTRODUCTION:
+                message = await websocket.receive()
+                if message["type"] == "websocket.disconnect":
+                    raise WebSocketDisconnect
+                messages.append(message.get("text") or "")
+                key = shown_key(messages[-1])
+    except TimeoutError:
+        raise SessionError("idle", f"no start message for {START_TIMEOUT_S:g} s", CLOSE_POLICY) from None
+    if not service.access.admits(key):
+        expected = "a valid API key is needed: in the path, or as the parameter token"
+        raise SessionError("unauthorized", expected, CLOSE_POLICY)
+    return messages
+
+
+async def _refuse_call(websocket: WebSocket, error: SessionError) -> None:
+    """Close a stream that was accepted only to see its key. No client reads answers on it; the log has the reason."""
+    logger.info("a call is not taken: %s", error.message)
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await websocket.close(error.close_code or CLOSE_POLICY, error.code)
 
 
 class _CallLine:
     """Passes the events of one call to its subscribers and to the webhook."""
 
-    def __init__(self, service: Service, key: str | None, write_event: WriteEvent) -> None:
+    def __init__(self, service: Service, write_event: WriteEvent) -> None:
         self._service = service
-        self._key = key
         self._write_event = write_event
         self._call: Call | None = None
         self._active_call: ActiveCall | None = None
         self._delivery: Delivery | None = None
 
-    def begin(self, call: Call, token: str | None) -> None:
-        if not self._service.access.admits(token if self._key is None else self._key):
-            message = "a valid API key is needed: in the path, or as the parameter token"
-            raise SessionError("unauthorized", message, CLOSE_POLICY)
+    def begin(self, call: Call) -> None:
         introduction = _message("call_started", call, tracks=list(call.tracks), parameters=call.parameters)
         self._active_call = self._service.calls.begin(call.sid, introduction)
         self._call = call
@@ -74,7 +124,7 @@ class _CallLine:
         if self._active_call is None:
             # No client reads answers on this socket, so only the log can show the reason.
             if isinstance(event, events.Failure):
-                logger.warning("a call is not taken: %s", event.message)
+                logger.info("a call is not taken: %s", event.message)
             return
         self._active_call.publish(event)
         self._put_to_webhook(event)

@@ -50,8 +50,8 @@ class Call:
 class Line(Protocol):
     """Receives the events of one call. No method may block."""
 
-    def begin(self, call: Call, token: str | None) -> None:
-        """A call begins. Its stream showed this key, or none.
+    def begin(self, call: Call) -> None:
+        """A call begins.
 
         Raises:
             SessionError: the call is refused.
@@ -158,7 +158,7 @@ class Twilio:
         self._names = tuple(name for name in TRACKS if name in names)
         own = {name: value for name, value in parameters.items() if name not in (*OPTIONS, TOKEN)}
         call = Call(_sid(start, "callSid"), _sid(start, "streamSid"), self._names, own)
-        self._line.begin(call, parameters.get(TOKEN))
+        self._line.begin(call)
         media_format = start.get("mediaFormat")
         if not isinstance(media_format, dict) or not MEDIA_FORMAT.items() <= media_format.items():
             raise BadStart("mediaFormat", str(MEDIA_FORMAT), media_format)
@@ -196,6 +196,24 @@ class Twilio:
         if self._tracks is None:
             raise WrongState("not_started", f"{message['type']}: expected start first", CLOSE_POLICY)
         self._line.publish(events.Reply(write_object(message)))
+
+
+def shown_key(message: str | bytes) -> str | None:
+    """The key in the first messages of a stream: `None` in `connected`, empty in a `start` without a key.
+
+    Raises:
+        BadMessage: it is neither of these messages.
+    """
+    fields = read_object(message) if isinstance(message, str) and len(message) <= MAX_TEXT_CHARS else {}
+    match fields:
+        case {"event": "connected"}:
+            return None
+        case {"event": "start", "start": {"customParameters": {"token": str(token)}}}:
+            return token
+        case {"event": "start"}:
+            return ""
+        case _:
+            raise BadMessage("bad_message", "connected or start", message[:20])
 
 
 def _start_command(parameters: dict[str, str], n_channels: int) -> commands.Start:

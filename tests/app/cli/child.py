@@ -1,5 +1,6 @@
 """Commands as processes: started as a user starts them, interrupted by the signal that Ctrl-C sends."""
 
+import io
 import os
 import signal
 import subprocess
@@ -18,6 +19,12 @@ class Command:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+
+    def send(self, data: bytes) -> None:
+        """Write to the input, and leave it open."""
+        assert isinstance(self._process.stdin, io.TextIOWrapper)
+        self._process.stdin.buffer.write(data)
+        self._process.stdin.flush()
 
     def wait_for(self, text: str) -> str:
         """Read the output up to the first line that contains `text`. Returns that line."""

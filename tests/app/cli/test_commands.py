@@ -1,6 +1,7 @@
 """The command line in a process of its own, as a user runs it."""
 
-import json
+import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from app.cli.demo import SAMPLE
 from tests.app.cli.child import ENVIRONMENT
 
 AUDIO = Path(__file__).parents[2] / "audio"
+HELLO = str(AUDIO / "hello.flac")
+FULL_DISK = Path("/dev/full")
 
 
 def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -31,6 +34,12 @@ def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     done = tutti(*command, "--help")
     assert done.returncode == 0
     assert "Usage: tutti" in done.stdout
+    assert "\\b" not in done.stdout
+
+
+def test_help_shows_each_example_on_a_line() -> None:
+    lines = [line.strip() for line in tutti("transcribe", "--help").stdout.splitlines()]
+    assert "tutti transcribe talk.mp3" in lines
 
 
 def test_serve_help_names_every_setting_and_its_variable() -> None:
@@ -68,8 +77,16 @@ def test_models_are_listed() -> None:
         (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
         (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),
         (("transcribe", str(SAMPLE)), {"TUTTI_AUDIO_CONTEXT": "short"}, "TUTTI_AUDIO_CONTEXT"),
-        (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav"),
-        (("transcribe", __file__), {}, "file: expected audio"),
+        (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav: expected a file or a folder"),
+        (("transcribe", __file__), {}, "test_commands.py: expected audio in a format that FFmpeg decodes"),
+        (("transcribe", str(Path(__file__).parent)), {}, "expected a folder with audio or video files"),
+        (("transcribe", str(AUDIO), "--format", "srt"), {}, "--format srt: expected --beside or --output"),
+        (("transcribe", str(AUDIO), "-o", "all.txt"), {}, "--output: expected a folder for the transcripts of 4"),
+        (("transcribe", str(SAMPLE), "-o", str(SAMPLE)), {}, "--output: expected another file than the recording"),
+        (("transcribe", str(SAMPLE), "-o", "/no/such/", "--beside"), {}, "--beside: expected no --output"),
+        (("transcribe", "-", "--beside"), {}, "--beside: expected files"),
+        (("transcribe", str(SAMPLE), "--words"), {}, "--words: expected --format tsv or json"),
+        (("transcribe", str(SAMPLE), "--task", "translate"), {}, "task: expected"),
         (("transcribe", str(SAMPLE), "--language", "xx"), {}, "language: expected"),
         (("demo", "--url", "ws://127.0.0.1:9"), {}, "127.0.0.1:9"),
         (("demo", "--api-key", "k1"), {}, "--api-key: expected --url with it"),
@@ -94,20 +111,58 @@ def test_a_port_in_use_is_explained(gateways: str) -> None:
     assert "another --port" in done.stderr
 
 
-@pytest.mark.parametrize("flag", ["--no-context", "--context"])
-def test_a_file_is_transcribed_without_a_server(flag: str) -> None:
+@pytest.mark.parametrize("options", [("--no-context",), ("--context", "--format", "text")])
+def test_a_file_is_transcribed_without_a_server(options: tuple[str, ...]) -> None:
     """The output has the text only, so that it can be piped."""
-    done = tutti("transcribe", str(AUDIO / "hello.flac"), "--language", "en", flag)
+    done = tutti("transcribe", HELLO, "--language", "en", *options)
     assert done.stderr == ""
     assert done.stdout == "Hello everyone, and welcome to the morning meeting.\n"
 
 
-def test_json_output_has_times() -> None:
-    body = json.loads(tutti("transcribe", str(AUDIO / "call.flac"), "--format", "json", "--language", "en").stdout)
-    assert body["language"] == "en"
-    assert len(body["segments"]) >= 2
-    assert all(segment["start_s"] < segment["end_s"] for segment in body["segments"])
-    assert body["uncovered"] == []
+def test_recordings_have_their_transcripts_beside_them(tmp_path: Path) -> None:
+    """Those of folders in the folder, too. One that fails is reported, and the exit status tells it."""
+    shutil.copytree(AUDIO, tmp_path / "talks" / "more", ignore=shutil.ignore_patterns("[!ht]*"))
+    shutil.copy(HELLO, tmp_path / "hello.flac")
+    (tmp_path / "talks" / "broken.mp3").write_bytes(b"no audio")
+    names = [str(tmp_path / name) for name in ("hello.flac", "talks", "missing.mp3")]
+    done = tutti("transcribe", *names, "--beside", "--format", "srt", "--language", "en")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert [line.split(": ")[1] for line in done.stderr.splitlines()] == [names[2], f"{names[1]}/broken.mp3"]
+    written = sorted(tmp_path.rglob("*.srt"))
+    assert written == [tmp_path / name for name in ("hello.srt", "talks/more/hello.srt", "talks/more/train.srt")]
+    assert "welcome to the morning meeting." in written[0].read_text()
+    assert written[1].read_text() == written[0].read_text()
+
+
+@pytest.mark.parametrize("command", [("transcribe", HELLO), ("models",), ("--version",), ("serve", "--help")])
+def test_a_full_disk_is_explained(command: tuple[str, ...]) -> None:
+    with FULL_DISK.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", *command], stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
+    assert done.returncode == 1
+    assert done.stderr == "Error: cannot write the output: No space left on device\n"
+
+
+def test_an_output_on_a_full_disk_is_explained() -> None:
+    done = tutti("transcribe", HELLO, "-o", str(FULL_DISK))
+    assert done.returncode == 1
+    assert done.stderr == f"Error: {HELLO}: cannot write {FULL_DISK}: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", [("transcribe", HELLO, "--format", "segments"), ("models",), ("serve", "--help")])
+def test_a_reader_that_has_closed_its_pipe_ends_a_command_quietly(command: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", *command], stdout=writer, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
+    finally:
+        os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == 1
 
 
 def test_the_demo_shows_captions_and_figures() -> None:

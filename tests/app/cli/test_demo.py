@@ -9,8 +9,8 @@ from rich.console import Console
 
 import tutti
 from app.cli.demo import caption_line, run_demo
-from app.cli.terminal import segment_line
 from app.errors import SessionError
+from app.files.formats import segment_line
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.clients.python.client_fakes import Peer, make_interim, serve_script
 from tests.clients.python.test_client_readme import converse

@@ -1,6 +1,7 @@
 """The command line with models by name, in a process of its own, with a stand-in for the hub."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,18 @@ from tests.stand_in_hub import StandInHub, stand_in_hub
 CLIP = Path(__file__).parents[2] / "audio" / "hello.flac"
 
 
-def transcribe(hub: StandInHub, cache: Path, model: str) -> subprocess.CompletedProcess[str]:
-    """Run `tutti transcribe`. Python's warnings are off, as they are for users."""
+def start(hub: StandInHub, cache: Path, model: str) -> subprocess.Popen[str]:
+    """Start `tutti transcribe`."""
     command = [sys.executable, "-m", "app", "transcribe", "--model", model, str(CLIP)]
     environment = os.environ | hub.environment(cache) | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def transcribe(hub: StandInHub, cache: Path, model: str) -> tuple[int, str]:
+    """Run `tutti transcribe`. Returns its exit status, and what it wrote to the error stream."""
+    with start(hub, cache, model) as process:
+        _, errors = process.communicate(timeout=100)
+    return process.returncode, errors
 
 
 @pytest.fixture
@@ -30,9 +38,9 @@ def test_a_model_of_the_hub_is_fetched_with_one_line_in_the_log(base: Path, tmp_
     """Libraries log nothing: neither requests nor progress bars, where the error stream is no terminal."""
     with stand_in_hub() as hub:
         hub.add("someone/whisper", base, "v1")
-        done = transcribe(hub, tmp_path / "cache", "someone/whisper@v1")
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stderr.splitlines()
+        status, errors = transcribe(hub, tmp_path / "cache", "someone/whisper@v1")
+    assert status == 0, errors
+    (line,) = errors.splitlines()
     assert "INFO engine.checkpoint.hub: Fetching someone/whisper@v1 from the hub: model.safetensors, 2 MB" in line
 
 
@@ -40,10 +48,24 @@ def test_a_model_that_cannot_be_used_is_refused_in_one_line(base: Path, tmp_path
     bert = next(kind for kind in KINDS if kind.name == "bert")
     with stand_in_hub() as hub:
         hub.add("someone/bert", bert.make(base, tmp_path / "bert"))
-        done = transcribe(hub, tmp_path / "cache", "someone/bert")
-        assert done.returncode == 1
-        (line,) = done.stderr.splitlines()
+        status, errors = transcribe(hub, tmp_path / "cache", "someone/bert")
+        assert status == 1
+        (line,) = errors.splitlines()
         assert line.startswith("Error: ")
         assert "expected model_type whisper in config.json, got 'bert'" in line
-        missing = transcribe(hub, tmp_path / "cache", "someone/bert@v9")
-    assert missing.stderr.startswith("Error: someone/bert@v9: expected a branch, a tag or a commit of http://127")
+        _, errors = transcribe(hub, tmp_path / "cache", "someone/bert@v9")
+    assert errors.startswith("Error: someone/bert@v9: expected a branch, a tag or a commit of http://127")
+
+
+def test_ctrl_c_ends_a_download_and_leaves_nothing_unfinished(base: Path, tmp_path: Path) -> None:
+    """The process ends at once, without a traceback."""
+    with stand_in_hub() as hub:
+        hub.add("someone/whisper", base).stalled = {"model.safetensors"}
+        with start(hub, tmp_path / "cache", "someone/whisper") as process:
+            assert hub.has_stalled.wait(timeout=100)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=100)
+    assert process.returncode == 128 + signal.SIGINT
+    (line,) = errors.splitlines()
+    assert "Fetching someone/whisper" in line
+    assert not list((tmp_path / "cache").rglob("*.incomplete"))

@@ -1,10 +1,20 @@
 """What a command imports before it has work to do: a start is quick because it does not import the rest."""
 
+import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.app.cli.child import ENVIRONMENT
+
+UNUSED = {"httpx", "huggingface_hub", "matplotlib", "sympy", "transformers", "tutti"}
+"""Packages that a server needs for a webhook, for a model on the hub, or never."""
+MAX_IDLE_MIB = 420
+"""Far above the memory of an idle server with the embedded model, which docs/results/start.md names, and far below what
+it takes with the weights in memory twice, or with the memory of the warm-up."""
 SLOW = {"asyncio", "av", "httpx", "numpy", "prometheus_client", "rich", "soxr", "starlette", "torch", "uvicorn", "zmq"}
 """Packages that take a noticeable part of a start."""
 PROGRAM = """
@@ -33,3 +43,33 @@ def imported(arguments: list[str]) -> set[str]:
 )
 def test_an_answer_without_work_needs_none_of_the_slow_packages(arguments: list[str]) -> None:
     assert not imported(arguments) & SLOW
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure the memory in use")
+def test_an_idle_server_takes_little_memory(tmp_path: Path) -> None:
+    """It has imported nothing that it does not use."""
+    imports = tmp_path / "imports"
+    with (
+        imports.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "app", "serve", "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=ENVIRONMENT,
+        ) as server,
+    ):
+        try:
+            assert server.stdout
+            is_ready = any("captions" in line for line in server.stdout)
+            assert is_ready, imports.read_text()[-1000:]
+            status = Path(f"/proc/{server.pid}/status").read_text()
+            server.send_signal(signal.SIGTERM)
+            server.wait(30)
+        finally:
+            server.kill()
+    lines = re.findall(r"^import time:.*\|(.*)$", imports.read_text(), re.M)
+    modules = {line.strip().partition(".")[0] for line in lines}
+    assert {"app", "torch", "starlette"} <= modules and not modules & UNUSED
+    (resident_kib,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.M)
+    assert int(resident_kib) / 1024 < MAX_IDLE_MIB

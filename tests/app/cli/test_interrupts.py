@@ -1,12 +1,19 @@
 """Ctrl-C ends every command, at every stage, without a traceback."""
 
+import io
 import signal
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
+from app.media.file_decoder import decode_frames
+from engine.api import SAMPLE_RATE
 from tests.app.cli.child import running
+from tests.app.dialects.openai.test_files_endpoint import wav
 
+CALL = Path(__file__).parents[2] / "audio" / "call.flac"
 INTERRUPTED = EXIT_CODE_OF_SIGNAL + signal.SIGINT
 
 IMPORTS = """
@@ -54,6 +61,17 @@ run(work())
 def test_a_command_ends_with_the_status_of_ctrl_c(arguments: tuple[str, ...], stage: str) -> None:
     with running(*arguments) as command:
         command.wait_for(stage)
+        command.interrupt()
+        assert command.end() == (INTERRUPTED, "")
+
+
+def test_a_pipe_that_stays_empty_does_not_hold_a_command() -> None:
+    """The text of the first half is printed; then the command waits for more."""
+    call = np.concatenate([*decode_frames(io.BytesIO(CALL.read_bytes())), np.zeros(20 * SAMPLE_RATE, np.float32)])
+    content = wav(np.concatenate((call, call)))
+    with running("-m", "app", "transcribe", "-") as command:
+        command.send(content[: len(content) // 2])
+        command.wait_for("Could you please tell me how long that will take")
         command.interrupt()
         assert command.end() == (INTERRUPTED, "")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -374,6 +375,34 @@ async def test_draining_delivers_finals_and_sends_clients_elsewhere(serve: Serve
     assert [e["text"] for e in received if e["type"] == "utterance"] == [said([1, 2, 3, 4])]
     assert received[-1]["code"] == "draining"
     await server.task
+
+
+@pytest.mark.parametrize("has_stopped", [False, True])
+@pytest.mark.parametrize("drain_timeout_s", [0.1, 60.0])
+async def test_a_drain_that_is_cut_short_says_so(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, drain_timeout_s: float, has_stopped: bool
+) -> None:
+    """By its time limit, or by a second signal, which is also the exit status. Clients that stop get it as well."""
+    raised: list[int] = []
+    monkeypatch.setattr(signal, "raise_signal", raised.append)
+    server = await serve(FakeTranscriber(holds=True), drain_timeout_s=drain_timeout_s)
+    async with session(server.stream) as socket, session(server.stream) as late:
+        await socket.send(pcm(TURN))
+        if has_stopped:
+            await send(socket, {"type": "stop"})
+        while (await receive(socket))["type"] != "speech_started":
+            pass
+        await server.transcriber.opened.wait()
+        server.server.handle_exit(signal.SIGTERM, None)
+        if drain_timeout_s == 60.0:
+            # The drain has begun, as a session without audio has ended.
+            await receive_all(late)
+            server.server.handle_exit(signal.SIGTERM, None)
+        *_, utterance, error = await receive_all(socket)
+        assert socket.close_code == 1012
+    assert (utterance["type"], error["code"], error["fatal"]) == ("utterance", "draining", True)
+    await server.task
+    assert raised == ([signal.SIGTERM] if drain_timeout_s == 60.0 else [])
 
 
 async def test_a_failed_engine_ends_the_session_clearly(serve: Serve) -> None:

@@ -1,8 +1,10 @@
 """Files of any container: which are decoded, which are refused, and that no other file or address is opened."""
 
 import asyncio
+import gc
 import io
 import struct
+import threading
 from contextlib import aclosing
 
 import av
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.errors import MediaError
-from app.media.file_decoder import decode_file, decode_frames, duration_s
+from app.media.file_decoder import FileInfo, decode_file, decode_frames, probe
 from tests.app.dialects.openai.test_files_endpoint import wav
 
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
@@ -167,8 +169,73 @@ async def test_leaving_early_waits_for_the_thread() -> None:
             await task
 
 
-def test_duration_is_the_one_that_the_file_states() -> None:
+class HeldFile(io.BytesIO):
+    """Its first `read` waits until the test has cancelled the decoding."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.is_read, self.may_go_on = threading.Event(), threading.Event()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.is_read.set()
+        self.may_go_on.wait(10)
+        return super().read(size)
+
+
+async def test_a_client_that_leaves_takes_the_error_of_its_file_along(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread finds out that the file is no audio when nothing waits for it; the log has no error."""
+    file = HeldFile(b"no audio" * 100)
+    task = asyncio.create_task(anext(decode_file(file)))
+    await asyncio.to_thread(file.is_read.wait)
+    task.cancel()
+    await asyncio.sleep(0)
+    file.may_go_on.set()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    del task
+    gc.collect()
+    assert caplog.records == []
+
+
+def film(container: str, codec: str, audio_s: int, picture_s: int) -> bytes:
+    """A film with a black picture and a silent sound of these lengths."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as output:
+        picture, sound = output.add_stream("mpeg4", rate=1), output.add_stream(codec, rate=16_000)
+        assert isinstance(picture, av.VideoStream) and isinstance(sound, av.AudioStream)
+        picture.width, picture.height = 64, 64
+        sound.codec_context.layout = "mono"
+        for second in range(picture_s):
+            image = av.VideoFrame.from_ndarray(np.zeros((96, 64), np.uint8), "yuv420p")
+            image.pts = second
+            output.mux(picture.encode(image))
+        output.mux(picture.encode())
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 16_000 * audio_s), np.float32), "flt", "mono")
+        frame.sample_rate = 16_000
+        resampler = av.AudioResampler(sound.codec_context.format, "mono", 16_000, sound.codec_context.frame_size)
+        for each in [*resampler.resample(frame), *resampler.resample(None), None]:
+            output.mux(sound.encode(each))
+    return file.getvalue()
+
+
+def test_a_probe_gives_the_length_that_the_file_states() -> None:
     file = io.BytesIO(wav(TONE))
-    assert duration_s(file) == pytest.approx(25.0)
+    assert probe(file) == FileInfo(channels=1, duration_s=25.0, audio_s=25.0)
     assert file.tell() == 0
-    assert duration_s(io.BytesIO(b"hello")) is None
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "audio_s"),
+    [("mp4", "aac", 5.0), ("matroska", "aac", 5.0), ("mov", "pcm_s16le", 5.0), ("mpegts", "aac", None)],
+)
+def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audio_s: float | None) -> None:
+    """The length of the sound is known where the container states one for it."""
+    info = probe(io.BytesIO(film(container, codec, audio_s=5, picture_s=30)))
+    assert info.duration_s == pytest.approx(30.0, abs=0.1)
+    assert info.audio_s == (None if audio_s is None else pytest.approx(audio_s, abs=0.2))
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"hello", "that FFmpeg decodes"), (b"", "that FFmpeg decodes")])
+def test_a_probe_refuses_what_is_no_audio(content: bytes, message: str) -> None:
+    with pytest.raises(MediaError, match=message):
+        probe(io.BytesIO(content))

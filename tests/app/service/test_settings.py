@@ -76,6 +76,22 @@ def test_an_unknown_variable_stops_the_start() -> None:
         check_environment({"TUTTI_PROT": "1"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("trusted_proxies", "proxy.example.org"),
+        ("allowed_origins", "app.example.org"),
+        ("allowed_origins", "https://app.example.org/page"),
+        ("allowed_hosts", "https://app.example.org"),
+        ("allowed_hosts", "app.example.org:8000"),
+    ],
+)
+def test_lists_hold_what_they_can_be_compared_with(name: str, value: str) -> None:
+    """Any other value would never match, without a word."""
+    with pytest.raises(SettingsError, match=f"^{name}: expected "):
+        Settings(**{name: value})  # type: ignore[arg-type]  # names of texts only
+
+
 def test_the_operators_page_lists_the_settings_as_help_explains_them() -> None:
     """`python -m tests.settings_table` writes the table anew."""
     page = PAGE.read_text()

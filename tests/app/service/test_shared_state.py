@@ -21,6 +21,8 @@ from tests.fakes import FakeTranscriber
 class FakeConnection:
     def drain(self) -> None: ...
 
+    def abandon(self) -> None: ...
+
 
 def gateways(n: int, **values: Any) -> list[Service]:
     """The gateways of one service."""

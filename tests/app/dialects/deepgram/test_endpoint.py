@@ -544,7 +544,7 @@ async def test_an_upload_that_stalls_is_ended(serve: Serve) -> None:
     server = await serve(idle_timeout_s=0.1)
     async with asyncio.timeout(10):
         reader, writer = await asyncio.open_connection(*server.address.split(":"))
-        writer.write(b"POST /v1/listen HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nRIFF")
+        writer.write(b"POST /v1/listen HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\nRIFF")
         assert b"408" in await reader.readline()
         writer.close()
         await writer.wait_closed()

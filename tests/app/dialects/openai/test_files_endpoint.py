@@ -64,8 +64,8 @@ async def raw(
     async with asyncio.timeout(20):
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
-            head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n{headers}"
-            writer.write(f"{head}Content-Length: {n_bytes}\r\n\r\n".encode())
+            head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}"
+            writer.write(f"{head}\r\n{headers}Content-Length: {n_bytes}\r\n\r\n".encode())
             yield reader, writer
         finally:
             writer.close()
@@ -494,6 +494,8 @@ async def test_what_is_no_form_is_refused(serve: Serve) -> None:
         ("multipart/form-data", b"--x"),
         ("multipart/form-data; boundary=x", b"no form at all"),
         ("multipart/form-data; boundary=x", broken),
+        ("multipart/form-data; boundary=x; charset=unicode_escape", b"--x--"),
+        ('multipart/form-data; boundary=x; charset="\\0"', b"--x--"),
     ]:
         async with httpx.AsyncClient() as client:
             url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}

@@ -55,3 +55,10 @@ def test_an_error_says_what_was_expected_and_what_came() -> None:
 def test_an_object_that_cannot_be_read_is_an_error(value: str) -> None:
     with pytest.raises(RequestError, match="expected a JSON object"):
         Form([("o", value)]).nested("o")
+
+
+@pytest.mark.parametrize("value", ['{"type": "\\ud800"}', '{"\\ud800": 1}', "{", '{"n": NaN}'])
+def test_an_object_in_json_has_whole_characters(value: str) -> None:
+    """Half a surrogate pair could not be repeated in an answer."""
+    with pytest.raises(RequestError, match="o: expected a JSON object"):
+        Form([("o", value)]).nested("o")

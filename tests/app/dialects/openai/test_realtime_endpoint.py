@@ -257,6 +257,11 @@ async def test_an_expired_secret_is_none(serve: Serve) -> None:
             "session",
         ),
         (b"x" * (MAX_BODY_BYTES + 1), 413, None),
+        (b'{"session": {"audio": {"input": {"transcription": {"prompt": "\\ud800"}}}}}', 400, None),
+        (b'{"\\udfff": 1}', 400, None),
+        (b'{"expires_after": NaN}', 400, None),
+        (b'"\xff"', 400, None),
+        (b"[" * 50_000, 400, None),
     ],
 )
 async def test_bad_requests_for_secrets_are_explained(

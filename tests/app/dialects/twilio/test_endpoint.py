@@ -3,8 +3,9 @@
 import asyncio
 import base64
 import json
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,7 @@ async def test_a_key_is_in_the_path_or_a_parameter(serve: Serve, path: str, para
 
 async def test_without_a_key_there_is_no_call(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     """A wrong key in the path is refused before the upgrade, another one after `start`. The log has the reason."""
+    caplog.set_level(logging.INFO)
     server = await serve(api_keys="k")
     for path in ("v1/twilio/x", "v1/calls/CA1"):
         with pytest.raises(InvalidStatus) as refused:
@@ -137,6 +139,45 @@ async def test_without_a_key_there_is_no_call(serve: Serve, caplog: pytest.LogCa
         assert (socket.close_code, socket.close_reason) == (1008, "unauthorized")
     assert "a call is not taken: a valid API key is needed" in caplog.text
     assert server.metric("tutti_refused_total", reason="unauthorized") == 3
+
+
+async def test_a_stream_has_no_place_before_it_shows_a_key(serve: Serve) -> None:
+    """So any number of strangers leave room for a call with a key."""
+    server = await serve(api_keys="k", max_sessions=1)
+    async with AsyncExitStack() as strangers:
+        for _ in range(10):
+            await strangers.enter_async_context(connect(f"ws://{server.address}/v1/twilio"))
+        assert server.service.admission.all_finished.is_set()
+        assert len(server.service.strangers) == 10
+        async with subscriber(server.address, additional_headers={"Authorization": "Bearer k"}) as listener:
+            async with call(server.address, tracks=["inbound"]) as socket:
+                for message in messages(slowly([1, 2])):
+                    await socket.send(message)
+                await socket.send('{"event":"stop"}')
+                await hear_all(socket)
+            assert texts(await hear_all(listener), 0) == [said([1, 2])]
+    assert server.metric("tutti_sessions_total") == 1
+
+
+async def test_a_call_with_a_key_finds_no_room(serve: Serve) -> None:
+    """Its stream is closed: it was accepted already, to see the key."""
+    server = await serve(api_keys="k", max_sessions=1)
+    async with call(server.address, "/k"), call(server.address, customParameters={"token": "k"}) as second:
+        assert await hear_all(second) == []
+        assert (second.close_code, second.close_reason) == (1013, "overloaded")
+
+
+@pytest.mark.parametrize("sent", ['{"event":"connected"}', '{"event":"media"}', "x", b"\0"])
+async def test_a_stream_without_start_is_closed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: str | bytes
+) -> None:
+    """At once if it sends something else, and in its time if it sends nothing."""
+    monkeypatch.setattr("app.dialects.twilio.endpoint.START_TIMEOUT_S", 0.2)
+    server = await serve(api_keys="k")
+    async with connect(f"ws://{server.address}/v1/twilio") as socket:
+        await socket.send(sent)
+        assert await hear_all(socket) == []
+        assert (socket.close_code, socket.close_reason) in ((1008, "idle"), (1008, "bad_message"), (1008, "bad_json"))
 
 
 async def test_a_second_stream_of_a_call_is_refused(serve: Serve) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.twilio.track_sync import SILENCE
-from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio
+from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio, shown_key
 from app.errors import BadMessage, BadStart, SessionError, WrongState
 from app.media.pcm import AudioFormat
 from app.session import commands, events
@@ -22,14 +22,12 @@ FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
 
 @dataclass
 class FakeLine:
-    """Accepts every call with the right key."""
+    """Accepts every call."""
 
     calls: list[Call] = field(default_factory=list)
     said: list[events.Event | events.Reply] = field(default_factory=list)
 
-    def begin(self, call: Call, token: str | None) -> None:
-        if token != "k":
-            raise SessionError("unauthorized", "a key is needed", 1008)
+    def begin(self, call: Call) -> None:
         self.calls.append(call)
 
     def publish(self, said: events.Event | events.Reply) -> None:
@@ -79,6 +77,26 @@ def test_a_call_begins(dialect: Twilio, line: FakeLine) -> None:
     )
     assert line.calls == [Call("CA1", "MZ1", ("inbound", "outbound"), {"agent": "Ann"})]
     assert dialect.idle_timeout_s is None
+
+
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        ({"event": "connected", "protocol": "Call"}, None),
+        (begin(), "k"),
+        (begin(customParameters={}), ""),
+        (begin(customParameters={"token": 1}), ""),
+        ({"event": "start"}, ""),
+    ],
+)
+def test_the_key_of_a_call_is_in_its_start(message: dict[str, Any], key: str | None) -> None:
+    assert shown_key(json.dumps(message)) == key
+
+
+@pytest.mark.parametrize("message", ["", "[]", b"\0", '{"event":"media"}', "x" * 100_000])
+def test_other_first_messages_show_no_key(message: str | bytes) -> None:
+    with pytest.raises(BadMessage):
+        shown_key(message)
 
 
 @supported("twilio", "tracks")
@@ -189,7 +207,6 @@ def test_a_call_that_begins_wrong_is_refused(dialect: Twilio, fields: dict[str, 
         {"event": "connected", "protocol": "Fax"},
         {"event": "dance"},
         {"event": "dtmf", "dtmf": {}},
-        begin({"token": "x"}),
     ],
 )
 def test_before_the_call_nothing_is_forgiven(dialect: Twilio, message: object) -> None:

@@ -1,0 +1,179 @@
+"""The recordings that a command transcribes, and the files that it writes."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO
+
+import click
+
+from app.files.formats import Layout
+
+STDIN = "-"
+"""The name of the recording that comes from the standard input."""
+SUFFIXES = frozenset(
+    ".3gp .aac .ac3 .aif .aiff .amr .ape .au .avi .caf .flac .flv .m4a .m4b .m4v .mka .mkv .mov .mp2 .mp3 .mp4 .mpeg "
+    ".mpg .mts .oga .ogg .ogv .opus .ra .spx .w64 .wav .weba .webm .wma .wmv .wv".split()
+)
+"""The files of a folder that are taken for recordings. A file that is named itself may have any suffix."""
+MP4_MARK = slice(4, 8), b"ftyp"
+"""Where MP4 and its relatives name themselves, and how. Their index is often at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A file that holds audio, or the standard input."""
+
+    name: str
+    """What the user calls it."""
+    path: Path | None
+    """Where it is; `None` for the standard input."""
+    output_name: Path
+    """The name of the file that is written for it, without the suffix of the format, below the output folder."""
+
+    @contextmanager
+    def opened(self, *, is_searched: bool = False) -> Iterator[BinaryIO]:
+        """Open it at its beginning. A pipe cannot go back, and is copied to a temporary file where that is needed.
+
+        Args:
+            is_searched: whether it must be possible to go back in it.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        with open(sys.stdin.fileno() if self.path is None else self.path, "rb", closefd=self.path is not None) as file:
+            if file.seekable() or not (is_searched or file.peek(8)[MP4_MARK[0]] == MP4_MARK[1]):
+                yield file
+                return
+            with tempfile.TemporaryFile() as copy:
+                shutil.copyfileobj(file, copy)
+                copy.seek(0)
+                yield copy
+
+
+def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
+    """The recordings that these names mean: files, `-`, and folders with all that is below them.
+
+    Returns:
+        the recordings, and a sentence for each name that means none.
+    """
+    found: list[Recording] = []
+    problems: list[str] = []
+    for name in inputs:
+        path = Path(name)
+        if name == STDIN:
+            found.append(Recording(STDIN, None, Path("stdin")))
+        elif path.is_dir():
+            inside = _inside(path)
+            if not inside:
+                problems.append(f"{name}: expected a folder with audio or video files, found none in it")
+            found += [Recording(str(each), each, each.relative_to(path)) for each in inside]
+        elif path.exists():
+            found.append(Recording(name, path, Path(path.name)))
+        else:
+            problems.append(f"{name}: expected a file or a folder, found none of this name")
+    return found, problems
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The recordings below a folder, in the order of their names. Hidden files and folders are left out."""
+    found = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        names = (name for name in sorted(files) if not name.startswith("."))
+        found += [Path(parent) / name for name in names if Path(name).suffix.lower() in SUFFIXES]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where transcripts go."""
+
+    output: str | None = None
+    """A file, or a folder for a file of each recording; `None` for the standard output."""
+    is_beside: bool = False
+    """Whether a file is written beside each recording."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether `output` is a folder: one that exists, or a name that ends with a slash."""
+        return self.output is not None and (self.output.endswith("/") or Path(self.output).is_dir())
+
+    def paths(self, recordings: Sequence[Recording], layout: Layout) -> list[Path | None]:
+        """The file of each recording; `None` for the standard output.
+
+        Raises:
+            click.UsageError: there is no place for each of the transcripts, or one would overwrite a recording.
+        """
+        if self.output is None and not self.is_beside:
+            if len(recordings) > 1 and not layout.may_follow:
+                raise click.UsageError(
+                    f"--format {layout.format}: expected --beside or --output with a folder, as {len(recordings)} "
+                    "recordings make as many files"
+                )
+            return [None] * len(recordings)
+        if self.output is not None and not self.is_folder:
+            if len(recordings) > 1:
+                raise click.UsageError(
+                    f"--output: expected a folder for the transcripts of {len(recordings)} recordings, got "
+                    f"{self.output!r}; end its name with / to make one"
+                )
+            paths = [Path(self.output)]
+        else:
+            paths = self._beside_or_below(recordings, layout.suffix)
+        _refuse_overwriting(recordings, paths)
+        return list(paths)
+
+    def _beside_or_below(self, recordings: Sequence[Recording], suffix: str) -> list[Path]:
+        if self.is_beside and any(recording.path is None for recording in recordings):
+            raise click.UsageError("--beside: expected files, got - (the standard input), which lies in no folder")
+        bases = [
+            each.path if self.is_beside and each.path else Path(self.output or ".") / each.output_name
+            for each in recordings
+        ]
+        plain = [base.with_suffix(suffix) for base in bases]
+        # talk.mp3 and talk.mp4 get talk.mp3.srt and talk.mp4.srt.
+        counts = Counter(plain)
+        return [
+            base.with_name(base.name + suffix) if counts[path] > 1 else path
+            for base, path in zip(bases, plain, strict=True)
+        ]
+
+
+def _refuse_overwriting(recordings: Iterable[Recording], paths: Sequence[Path]) -> None:
+    twice = [str(path) for path, count in Counter(paths).items() if count > 1]
+    if twice:
+        raise click.UsageError(f"--output: expected a file for each recording, got two or more for {twice[0]}")
+    for recording in recordings:
+        for path in paths:
+            if recording.path and path.exists() and path.samefile(recording.path):
+                raise click.UsageError(f"--output: expected another file than the recording, got {path}")
+
+
+@contextmanager
+def opened_output(path: Path) -> Iterator[IO[str]]:
+    """Open a file for a transcript. It has its name only once it is complete; then it replaces an older one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        # A device or a pipe.
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            yield file
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

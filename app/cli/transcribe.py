@@ -1,0 +1,323 @@
+"""`tutti transcribe`: several recordings at a time share the batches of one engine."""
+
+import asyncio
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from app.cli.recordings import Recording, opened_output
+from app.cli.terminal import console
+from app.errors import MediaError, SessionError
+from app.files.formats import HEADED, SUBTITLES, Layout, TranscriptWriter, clock
+from app.files.transcription import TranscriptionOptions, transcribe
+from app.media.file_decoder import FileInfo, decode_file, probe
+from app.media.pcm import AudioFormat
+from app.session.engine_driver import MAX_BACKLOG
+from app.session.session import SessionConfig
+from engine import api
+
+MISSING_SHARE = 0.05
+"""A file is reported as cut off if more than this share of the length that it states for its audio is missing.
+
+Smaller differences are normal: containers round their length or estimate it.
+"""
+MAX_OPEN_WINDOWS = 64
+"""Recordings are begun until they may have this many windows in the engine, or as many as it has slots.
+
+More at a time would not fill larger batches, and their transcripts would be complete later.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is done with each recording."""
+
+    config: SessionConfig
+    """The operator's configuration of sessions."""
+    options: TranscriptionOptions
+    layout: Layout
+
+    @property
+    def file_options(self) -> TranscriptionOptions:
+        """How a recording is decoded. Subtitles are cut between words, and need their times."""
+        return replace(self.options, words=self.layout.has_words or self.layout.format in SUBTITLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A recording, what its file states, and where its transcript goes."""
+
+    recording: Recording
+    info: FileInfo | None
+    """`None` for a pipe, which cannot be read twice."""
+    output: Path | None
+    """`None` for the standard output."""
+
+    @property
+    def expected_s(self) -> float | None:
+        """The length of the recording in seconds, if its file states one."""
+        return (self.info.audio_s or self.info.duration_s) if self.info else None
+
+    def most_windows(self, carries_context: bool) -> int:
+        """How many of its windows may be in the engine at the same time."""
+        if carries_context:
+            return 1
+        return math.ceil(min(MAX_BACKLOG, (self.expected_s or math.inf) / api.WINDOW_S))
+
+
+def prepare(recordings: Sequence[Recording], outputs: Sequence[Path | None]) -> tuple[list[Input], list[str]]:
+    """Read what the files state, before a model is loaded for them.
+
+    Returns:
+        the recordings that can be transcribed, and a sentence for each of the others.
+    """
+    ready: list[Input] = []
+    unreadable: list[str] = []
+    for recording, output in zip(recordings, outputs, strict=True):
+        try:
+            ready.append(Input(recording, _stated(recording), output))
+        except MediaError as error:
+            unreadable.append(f"{recording.name}: {_without_field(error)}")
+        except OSError as error:
+            unreadable.append(f"{recording.name}: {error.strerror}")
+    return ready, unreadable
+
+
+def _stated(recording: Recording) -> FileInfo | None:
+    """What the file states; `None` for a pipe, which can be read once only."""
+    if recording.path is None or not recording.path.is_file():
+        return None
+    with recording.opened() as file:
+        return probe(file)
+
+
+def _without_field(error: MediaError) -> str:
+    """The message without the name of the HTTP form's field."""
+    return str(error).removeprefix("file: ")
+
+
+async def transcribe_all(transcriber: api.Transcriber, inputs: Sequence[Input], job: Job) -> int:
+    """Transcribe recordings, several at a time, and write each transcript as it becomes ready.
+
+    The error stream shows the progress if it is a terminal, and names each recording that fails.
+
+    Returns:
+        how many recordings failed.
+
+    Raises:
+        SessionError: the model does not support an option, or the engine has died.
+        OSError: the standard output cannot be written.
+    """
+    n_windows = min(MAX_OPEN_WINDOWS, transcriber.info.n_slots)
+    room = asyncio.Semaphore(n_windows)
+    with _Display.opened(inputs) as display:
+        outputs = _StandardOutput(inputs, job.layout)
+        work = _Work(transcriber=transcriber, job=job, display=display, outputs=outputs)
+
+        async def transcribe_one(number: int, taken: int) -> None:
+            try:
+                await work.transcribe(number, inputs[number])
+            finally:
+                for _ in range(taken):
+                    room.release()
+
+        async with asyncio.TaskGroup() as tasks:
+            for number, each in enumerate(inputs):
+                wanted = min(each.most_windows(job.options.carries_context), n_windows)
+                for _ in range(wanted):
+                    await room.acquire()
+                tasks.create_task(transcribe_one(number, wanted))
+    return work.n_failed
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """Transcribes one recording after another, or several at a time."""
+
+    transcriber: api.Transcriber
+    job: Job
+    display: "_Display"
+    outputs: "_StandardOutput"
+    n_failed: int = 0
+
+    async def transcribe(self, number: int, each: Input) -> None:
+        """Transcribe one recording. Its failure is reported and counted, unless it concerns all of them."""
+        try:
+            if each.output is None:
+                await self._transcribe(each, lambda text: self.outputs.write(number, text), number)
+            else:
+                with opened_output(each.output) as file:
+                    await self._transcribe(each, partial(_write, file), number)
+        except MediaError as error:
+            self._report(each, _without_field(error))
+        except SessionError as error:
+            if error.code == "bad_start" or not self.transcriber.is_alive:
+                raise
+            self._report(each, str(error))
+        except OSError as error:
+            if each.output is None:
+                raise
+            self._report(each, f"cannot write {each.output}: {error.strerror}")
+        finally:
+            self.display.advance(number, each.expected_s or 0.0)
+        self.outputs.close(number)
+
+    async def _transcribe(self, each: Input, write: Callable[[str], None], number: int) -> None:
+        with ExitStack() as stack:
+            file, info = await asyncio.to_thread(self._open, stack, each)
+            n_channels = info.channels if info and self.job.layout.has_channels else None
+            options = self.job.file_options
+            if n_channels is not None:
+                options = replace(options, audio_format=AudioFormat("pcm_f32le", channels=n_channels))
+            writer = TranscriptWriter(write, self.job.layout, each.recording.name)
+
+            def note_progress(until_s: float) -> None:
+                writer.advance(until_s)
+                self.display.advance(number, until_s)
+
+            try:
+                async with aclosing(decode_file(file, n_channels)) as audio:
+                    await transcribe(
+                        self.transcriber,
+                        audio,
+                        writer.add,
+                        session_id=each.recording.name,
+                        config=self.job.config,
+                        options=options,
+                        on_progress=note_progress,
+                    )
+            except MediaError as error:
+                hint = "" if file.seekable() else "; it comes from a pipe: save it to a file first, and try that"
+                raise MediaError(f"{error}{hint}") from error
+            writer.finish()
+        self.display.note_end(each.recording.name, info, writer.audio_s)
+
+    def _open(self, stack: ExitStack, each: Input) -> tuple[BinaryIO, FileInfo | None]:
+        """Open the recording. Runs in a thread, as a pipe may stay empty."""
+        try:
+            file = stack.enter_context(each.recording.opened(is_searched=self.job.layout.has_channels))
+        except OSError as error:
+            raise MediaError(f"cannot be read: {error.strerror}") from error
+        return file, each.info or (probe(file) if file.seekable() else None)
+
+    def _report(self, each: Input, message: str) -> None:
+        self.n_failed += 1
+        self.display.report(f"Error: {each.recording.name}: {message}")
+
+
+def _write(file: IO[str], text: str) -> None:
+    """Write text so that others can read it at once."""
+    file.write(text)
+    file.flush()
+
+
+class _StandardOutput:
+    """Writes transcripts to the standard output in the order of their recordings, the present one as it grows."""
+
+    def __init__(self, inputs: Sequence[Input], layout: Layout) -> None:
+        self._waiting: list[list[str]] = [[] for _ in inputs]
+        """The text of each recording that is not written yet."""
+        self._is_closed = [False] * len(inputs)
+        self._present = 0
+        """The number of the recording whose turn it is."""
+        if sum(each.output is None for each in inputs) > 1 and layout.format in HEADED:
+            for number, each in enumerate(inputs):
+                self._waiting[number] = [f"{chr(10) if number else ''}==> {each.recording.name} <==\n"]
+
+    def write(self, number: int, text: str) -> None:
+        """Write text of a recording, now or when it is its turn."""
+        self._waiting[number].append(text)
+        self._flush()
+
+    def close(self, number: int) -> None:
+        """Note that a recording has no more text."""
+        self._is_closed[number] = True
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._present < len(self._waiting):
+            text, self._waiting[self._present] = "".join(self._waiting[self._present]), []
+            if text:
+                sys.stdout.write(text)
+            if not self._is_closed[self._present]:
+                break
+            self._present += 1
+        # A terminal shows whole lines by itself, and a progress bar below them would break an incomplete one.
+        if not sys.stdout.isatty():
+            sys.stdout.flush()
+
+
+class _Display:
+    """One bar for all recordings, reports above it and a line of figures at the end, on the error stream."""
+
+    def __init__(self, inputs: Sequence[Input], err: Console, progress: Progress) -> None:
+        self._err = err
+        self._progress = progress
+        self._reached_s = [0.0] * len(inputs)
+        """How far each recording is transcribed, in seconds."""
+        self._n_ended = 0
+        self._audio_s = 0.0
+        expected_s = [each.expected_s for each in inputs]
+        total_s = sum(each for each in expected_s if each is not None) if None not in expected_s else None
+        self._bar = progress.add_task(self._title, total=total_s, reached=clock(0.0))
+
+    @classmethod
+    @contextmanager
+    def opened(cls, inputs: Sequence[Input]) -> Iterator["_Display"]:
+        """Show the progress while the context is open. A stream that is no terminal shows reports only."""
+        err = console(stderr=True, soft_wrap=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[reached]}"),
+            TimeRemainingColumn(),
+        )
+        started = time.perf_counter()
+        # Output that is piped to another program must not be printed above the bar.
+        redirect = sys.stdout.isatty()
+        with Progress(
+            *columns, console=err, transient=True, disable=not err.is_terminal, redirect_stdout=redirect
+        ) as progress:
+            display = cls(inputs, err, progress)
+            yield display
+        if err.is_terminal and display._n_ended:
+            took_s = time.perf_counter() - started
+            err.print(
+                f"[dim]{clock(display._audio_s)} of audio in {clock(took_s)}, "
+                f"{display._audio_s / took_s:.1f} x real time[/]"
+            )
+
+    @property
+    def _title(self) -> str:
+        n_inputs = len(self._reached_s)
+        return "Transcribing" if n_inputs == 1 else f"Transcribed {self._n_ended} of {n_inputs}"
+
+    def advance(self, number: int, until_s: float) -> None:
+        """Show that a recording is transcribed up to this time, in seconds."""
+        self._reached_s[number] = max(until_s, self._reached_s[number])
+        reached_s = sum(self._reached_s)
+        self._progress.update(self._bar, description=self._title, completed=reached_s, reached=clock(reached_s))
+
+    def note_end(self, name: str, info: FileInfo | None, audio_s: float) -> None:
+        """Note that a recording is complete; report it if much of the audio that its file states is missing."""
+        self._n_ended += 1
+        self._audio_s += audio_s
+        expected_s = info.audio_s if info else None
+        if expected_s and audio_s < expected_s * (1 - MISSING_SHARE):
+            self.report(
+                f"{name}: the audio ends at {clock(audio_s)}, but the file says that it lasts {clock(expected_s)}: "
+                "is it cut off?"
+            )
+
+    def report(self, message: str) -> None:
+        """Print a line on the error stream."""
+        self._err.print(message, markup=False)

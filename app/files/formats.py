@@ -1,0 +1,297 @@
+"""Transcripts as text for people and programs, written while the recording is transcribed."""
+
+import heapq
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Protocol
+
+from app.files.subtitles import VTT_HEAD, CueCutter, srt_cue, vtt_cue
+from app.files.transcript import Transcript, separator
+from app.session import events
+
+FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
+"""The names of the formats."""
+SUBTITLES = ("srt", "vtt")
+WITH_WORDS = ("tsv", "json")
+"""Formats that can list words with their times."""
+HEADED = ("txt", "segments")
+"""Formats of which several transcripts may follow each other, each below the name of its recording."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a transcript is written."""
+
+    format: str = "txt"
+    """One of `FORMATS`."""
+    has_words: bool = False
+    """Whether words are listed with their times; for `WITH_WORDS` only."""
+    has_channels: bool = False
+    """Whether each text is labelled with its channel."""
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of a file in this format."""
+        return ".txt" if self.format == "segments" else f".{self.format}"
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether the transcripts of several recordings may follow each other in one stream."""
+        return self.format in (*HEADED, "json")
+
+
+class _Format(Protocol):
+    """Turns the segments of a recording into text."""
+
+    @property
+    def head(self) -> str:
+        """What comes before the first segment."""
+        ...
+
+    def items(self, segment: events.Segment) -> Iterable[tuple[float, Any]]:
+        """The parts of a segment that are written in the order of their times, each with the time in seconds."""
+        ...
+
+    def text(self, item: Any) -> str:
+        """The text of the next part."""
+        ...
+
+    def utterance_ended(self, number: int) -> str:
+        """The text that ends an utterance, if it needs any."""
+        ...
+
+
+class TranscriptWriter:
+    """Writes one transcript, part by part, as soon as no earlier part can follow."""
+
+    def __init__(self, write: Callable[[str], None], layout: Layout, name: str) -> None:
+        """Write what comes before the first text.
+
+        Args:
+            write: called with each piece of the text.
+            layout: how the transcript is written.
+            name: the name of the recording.
+        """
+        self._write = write
+        self._layout = layout
+        self._name = name
+        self._format = _format(layout)
+        self._transcript = Transcript()
+        self._waiting: list[tuple[float, int, Any]] = []
+        """Parts that wait for earlier ones of other channels: a heap of their times, their numbers and themselves."""
+        self._n_parts = 0
+        self._put(self._format.head)
+
+    @property
+    def audio_s(self) -> float:
+        """The length of the recording in seconds, once it is complete."""
+        return self._transcript.audio_s
+
+    def add(self, event: events.Event) -> None:
+        """Take the next event of the recording."""
+        self._transcript.add(event)
+        if isinstance(event, events.Segment):
+            for at_s, item in self._format.items(event):
+                heapq.heappush(self._waiting, (at_s, self._n_parts, item))
+                self._n_parts += 1
+        if not self._layout.has_channels:
+            # The segments of one channel come in their order.
+            self.advance(math.inf)
+            if isinstance(event, events.Utterance):
+                self._put(self._format.utterance_ended(event.utterance))
+
+    def advance(self, until_s: float) -> None:
+        """Write what begins before this time, in seconds: no segment that begins before it will follow."""
+        while self._waiting and self._waiting[0][0] < until_s:
+            *_, item = heapq.heappop(self._waiting)
+            self._put(self._format.text(item))
+
+    def finish(self) -> None:
+        """Write the rest. Call it after the last event."""
+        self.advance(math.inf)
+        if self._layout.format == "json":
+            document = as_json(self._transcript, self._name, self._layout)
+            self._put(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+        else:
+            self._put(self._format.utterance_ended(-1))
+
+    def _put(self, text: str) -> None:
+        if text:
+            self._write(text)
+
+
+def as_json(transcript: Transcript, name: str, layout: Layout) -> dict[str, object]:
+    """A transcript as a JSON object. Times are in seconds; channels are numbered from 0, as in the protocols."""
+    segments = sorted(transcript.segments, key=lambda segment: segment.start_s)
+    utterances = ["".join(each.text for each in group) for _, group in groupby(segments, lambda each: each.utterance)]
+    return {
+        "file": name,
+        "text": separator(transcript.language).join(text.strip() for text in utterances),
+        "language": transcript.language,
+        "audio_s": transcript.audio_s,
+        "segments": [_segment_json(segment, layout) for segment in segments],
+        "uncovered": transcript.uncovered,
+    }
+
+
+def _segment_json(segment: events.Segment, layout: Layout) -> dict[str, object]:
+    shown: dict[str, object] = {"start_s": segment.start_s, "end_s": segment.end_s, "text": segment.text}
+    if layout.has_channels:
+        shown["channel"] = segment.channel
+    if layout.has_words:
+        shown["words"] = [
+            {"text": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
+            for word in segment.words
+        ]
+    return shown
+
+
+def _format(layout: Layout) -> _Format:
+    match layout.format:
+        case "txt":
+            return _Plain(layout.has_channels)
+        case "segments":
+            return _Lines(layout.has_channels)
+        case "tsv":
+            return _Table(layout)
+        case "json":
+            return _Nothing()
+        case _:
+            return _Subtitles(layout)
+
+
+@dataclass(slots=True)
+class _Plain:
+    """A line for each utterance, written segment by segment."""
+
+    has_channels: bool
+    head: str = ""
+    _utterance: int | None = None
+    """The utterance whose line is not ended."""
+
+    def items(self, segment: events.Segment) -> Iterable[tuple[float, events.Segment]]:
+        return ((segment.start_s, segment),)
+
+    def text(self, segment: events.Segment) -> str:
+        if segment.utterance == self._utterance:
+            return segment.text
+        ended = self._end()
+        self._utterance = segment.utterance
+        return f"{ended}{_label(segment.channel, self.has_channels)}{segment.text.lstrip()}"
+
+    def utterance_ended(self, number: int) -> str:
+        return self._end()
+
+    def _end(self) -> str:
+        is_open, self._utterance = self._utterance is not None, None
+        return "\n" if is_open else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A line with the times of each segment."""
+
+    has_channels: bool
+    head: str = ""
+
+    def items(self, segment: events.Segment) -> Iterable[tuple[float, events.Segment]]:
+        return ((segment.start_s, segment),)
+
+    def text(self, segment: events.Segment) -> str:
+        text = _label(segment.channel, self.has_channels) + segment.text.strip()
+        return segment_line(segment.start_s, segment.end_s, text) + "\n"
+
+    def utterance_ended(self, number: int) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    start_s: float
+    end_s: float
+    channel: int
+    text: str
+
+
+@dataclass(slots=True)
+class _Table:
+    """Tab-separated values with a heading: a row for each segment or word. Times are whole milliseconds."""
+
+    layout: Layout
+    head: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.head = "\t".join(self._cells("start", "end", "channel", "text")) + "\n"
+
+    def items(self, segment: events.Segment) -> Iterable[tuple[float, _Row]]:
+        parts = segment.words if self.layout.has_words else (segment,)
+        return [(each.start_s, _Row(each.start_s, each.end_s, segment.channel, each.text)) for each in parts]
+
+    def text(self, row: _Row) -> str:
+        start, end = (str(round(time_s * 1000)) for time_s in (row.start_s, row.end_s))
+        return "\t".join(self._cells(start, end, str(row.channel), " ".join(row.text.split()))) + "\n"
+
+    def utterance_ended(self, number: int) -> str:
+        return ""
+
+    def _cells(self, start: str, end: str, channel: str, text: str) -> Sequence[str]:
+        return (start, end, channel, text) if self.layout.has_channels else (start, end, text)
+
+
+@dataclass(slots=True)
+class _Subtitles:
+    """The cues of every channel."""
+
+    layout: Layout
+    head: str = field(init=False)
+    _cutters: dict[int, CueCutter] = field(default_factory=dict)
+    _n_cues: int = 0
+
+    def __post_init__(self) -> None:
+        self.head = VTT_HEAD if self.layout.format == "vtt" else ""
+
+    def items(self, segment: events.Segment) -> Iterable[tuple[float, Any]]:
+        speaker = f"channel {segment.channel}" if self.layout.has_channels else ""
+        cutter = self._cutters.setdefault(segment.channel, CueCutter(speaker))
+        return [(cue.start_ms / 1000, cue) for cue in cutter.cut(segment)]
+
+    def text(self, cue: Any) -> str:
+        self._n_cues += 1
+        return vtt_cue(cue) if self.layout.format == "vtt" else srt_cue(self._n_cues, cue)
+
+    def utterance_ended(self, number: int) -> str:
+        return ""
+
+
+class _Nothing:
+    """Nothing before the end: JSON is one document."""
+
+    head = ""
+
+    def items(self, segment: events.Segment) -> Iterable[tuple[float, object]]:
+        return ()
+
+    def text(self, item: object) -> str:
+        raise AssertionError("there is no part")
+
+    def utterance_ended(self, number: int) -> str:
+        return ""
+
+
+def _label(channel: int, is_shown: bool) -> str:
+    return f"channel {channel}: " if is_shown else ""
+
+
+def segment_line(start_s: float, end_s: float, text: str) -> str:
+    """One line with the times and the text of a segment."""
+    return f"{clock(start_s)} – {clock(end_s)}  {text.strip()}"
+
+
+def clock(seconds: float) -> str:
+    """A time as minutes and seconds, with hours if there are any."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02d}:{rest:05.2f}" if hours else f"{minutes:02d}:{rest:05.2f}"

@@ -1,0 +1,146 @@
+"""Strangers: connections that are not admitted yet, as no request or no valid key has come from them.
+
+They have no place of a session or an upload. Their number is bounded, in all and for each address, and so is their
+time.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.service.metrics import StrangerMetrics
+from app.service.settings import Settings
+
+STATE_KEY = "visitor"
+"""Where the `state` of a request's scope holds the `Visitor` of its connection."""
+IPV6_PREFIX = 64
+"""Addresses of IPv6 are counted by their network of this many bits, which is what one customer has."""
+
+
+class Strangers:
+    """All strangers of one process, the oldest first.
+
+    A newcomer is always let in. If there are too many then, the one that has been a stranger for longest is cut off: an
+    honest client is one for milliseconds, an idle one until its time is over.
+    """
+
+    def __init__(self, settings: Settings, metrics: StrangerMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._proxies = settings.proxy_networks
+        self._all: dict[Visitor, None] = {}
+        self._by_address: dict[str, dict[Visitor, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def arrive(self, address: str | None, cut: Callable[[str], None]) -> "Visitor":
+        """A new connection, counted as a stranger.
+
+        Args:
+            address: the other end of the connection; `None` if it has no address.
+            cut: ends the connection. Its argument is the reason: `slow` or `crowded`.
+        """
+        visitor = Visitor(self, self.group(address), cut)
+        self.add(visitor)
+        return visitor
+
+    def note_refusal(self, reason: str) -> None:
+        """Count a stranger that was refused or cut off. There is no line in the log: strangers could fill it."""
+        self._metrics.refused_total.labels(reason).inc()
+
+    def add(self, visitor: "Visitor") -> None:
+        """Count a connection as the newest stranger. Called by the visitor."""
+        self._all[visitor] = None
+        self._metrics.n_open.inc()
+        same_address = self._by_address.setdefault(visitor.group, {}) if visitor.group else {}
+        same_address[visitor] = None
+        if len(same_address) > self._settings.max_strangers_per_address:
+            next(iter(same_address)).cut("crowded")
+        elif len(self._all) > self._settings.max_strangers:
+            next(iter(self._all)).cut("crowded")
+
+    def remove(self, visitor: "Visitor") -> None:
+        """Count a connection as a stranger no longer. Called by the visitor."""
+        del self._all[visitor]
+        self._metrics.n_open.dec()
+        if visitor.group:
+            same_address = self._by_address[visitor.group]
+            del same_address[visitor]
+            if not same_address:
+                del self._by_address[visitor.group]
+
+    def group(self, address: str | None) -> str:
+        """The address under which a connection is counted; empty if it counts in all only, as a proxy's does."""
+        try:
+            number = ipaddress.ip_address(address or "")
+        except ValueError:
+            return ""
+        if any(number in network for network in self._proxies):
+            return ""
+        if number.version == 6:
+            number = ipaddress.ip_network((number, IPV6_PREFIX), strict=False).network_address
+        return str(number)
+
+
+class Visitor:
+    """One connection: a stranger, or admitted."""
+
+    def __init__(self, strangers: Strangers, group: str, cut: Callable[[str], None]) -> None:
+        self.group = group
+        """The address under which the connection is counted."""
+        self._strangers = strangers
+        self._cut = cut
+        self._is_stranger = True
+        self._has_left = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expect(self, seconds: float) -> None:
+        """Cut the stranger off after this time, unless it is admitted or this is called again before."""
+        self._cancel_timer()
+        if self._is_stranger:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.cut, "slow")
+
+    def come_from(self, address: str | None) -> None:
+        """Count the connection under the address of the client whose request a proxy has passed on."""
+        group = self._strangers.group(address)
+        if self._is_stranger and group != self.group:
+            self._strangers.remove(self)
+            self.group = group
+            self._strangers.add(self)
+
+    def admit(self) -> None:
+        """The client may be here: neither count it nor limit its time, until `dismiss`."""
+        self._cancel_timer()
+        if self._is_stranger:
+            self._is_stranger = False
+            self._strangers.remove(self)
+
+    def dismiss(self) -> None:
+        """What the client was admitted for is over: it is a stranger again."""
+        if not self._is_stranger and not self._has_left:
+            self._is_stranger = True
+            self._strangers.add(self)
+
+    def leave(self) -> None:
+        """The connection has ended."""
+        self._has_left = True
+        self.admit()
+
+    def cut(self, reason: str) -> None:
+        """End the connection of a stranger, and note why."""
+        self.leave()
+        self._strangers.note_refusal(reason)
+        self._cut(reason)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def admit(scope: Mapping[str, Any]) -> None:
+    """Admit the client of this request. Does nothing under another server than ours, which counts no strangers."""
+    if (visitor := scope.get("state", {}).get(STATE_KEY)) is not None:
+        visitor.admit()

@@ -1,0 +1,265 @@
+"""Measures the memory of a server over thousands of short sessions, aborted uploads and overload, and afterwards.
+
+    python -m benchmarks.memory --sessions 5000
+
+The table has a row for each tenth of the sessions, and for each stage after them. Memory that a stage took and that the
+server does not give back when it is idle is a fault. Arguments after `--` go to `tutti serve`. The command exits with 1
+when a session failed.
+"""
+
+import asyncio
+import itertools
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import numpy as np
+import uvloop
+
+import tutti
+from benchmarks import machine, report
+from benchmarks.files.endpoint import PATH, side_by_side
+from benchmarks.files.labelled_clips import to_wav
+from benchmarks.live.client import describe_error
+from benchmarks.live.encodings import PCM_16K, encode
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    audio_option,
+    json_option,
+    kind_option,
+    markdown_option,
+    match_option,
+    serve_arguments_argument,
+)
+from benchmarks.recordings import Recording, load_recordings
+from benchmarks.report import Table, number
+from benchmarks.server import RunningServer, running_server
+from engine.api import SAMPLE_RATE
+
+SCHEMA = 1
+CHUNK_BYTES = SAMPLE_RATE // 10 * 2
+"""Bytes of a message: 100 ms."""
+CLIP_S = 30.0
+"""Seconds of each recording of which clips are cut."""
+N_RECORDINGS = 8
+MIN_CLIP_S, MAX_CLIP_S = 2.0, 8.0
+"""The length of a short session, in seconds of audio."""
+N_ROWS = 10
+"""Rows of the short sessions."""
+OVERLOAD_PACE = 4.0
+"""The speed of the sessions of the overload, as a multiple of real time."""
+TIMEOUT_S = 300.0
+"""A session that takes longer has failed."""
+GENEROUS = (
+    *("--max-sessions", "1000", "--max-final-wait-s", "1000", "--max-uploads", "1000"),
+    *("--final-deadline-s", str(TIMEOUT_S)),
+)
+"""Settings of the server that refuse nothing, so that the overload is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What the server has to do."""
+
+    n_sessions: int
+    """Short sessions, one after another for each client."""
+    n_uploads: int
+    """Uploads whose clients leave, in the middle of the file or before the answer."""
+    n_overload: int
+    """Sessions at the same time, of `CLIP_S` each."""
+    n_clients: int
+    """Clients of the short sessions and of the uploads."""
+    idle_s: float
+    """How long nothing happens after each stage, in seconds."""
+
+
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.option("--sessions", default=2000, show_default=True, help="Short sessions, of 2 to 8 s.")
+@click.option("--uploads", default=300, show_default=True, help="Uploads that are aborted.")
+@click.option("--overload", default=64, show_default=True, help="Sessions at the same time, at four times real time.")
+@click.option("--clients", default=4, show_default=True, help="Clients of short sessions and of uploads.")
+@click.option("--idle", "idle_s", default=30.0, show_default=True, help="Seconds without any work after each stage.")
+@audio_option
+@kind_option
+@match_option
+@json_option("memory")
+@markdown_option
+@serve_arguments_argument
+def main(
+    sessions: int,
+    uploads: int,
+    overload: int,
+    clients: int,
+    idle_s: float,
+    folder: Path | None,
+    kind: str,
+    match: str,
+    path: Path,
+    markdown: bool,
+    serve_arguments: tuple[str, ...],
+) -> None:
+    """Measure the memory of a server under loads of several kinds, and when it is idle after them."""
+    if min(sessions, uploads, overload) < 0 or clients < 1:
+        raise click.UsageError("--sessions, --uploads and --overload: expected 0 or more; --clients: at least 1")
+    load = Load(n_sessions=sessions, n_uploads=uploads, n_overload=overload, n_clients=clients, idle_s=idle_s)
+    recordings = load_recordings(folder, kind, match, seconds=CLIP_S, n=N_RECORDINGS)
+    with running_server([*GENEROUS, *serve_arguments]) as server:
+        rows, failures = uvloop.run(measure(server, load, recordings))
+    result = {
+        "benchmark": "memory",
+        "schema": SCHEMA,
+        **machine.describe(),
+        "load": asdict(load),
+        "serve_arguments": list(serve_arguments),
+        "rows": rows,
+        "failures": failures,
+    }
+    report.show([table(result)], result, as_markdown=markdown, path=path)
+    if failures:
+        print(*failures[:5], sep="\n", file=sys.stderr)
+        sys.exit(1)
+
+
+async def measure(
+    server: RunningServer, load: Load, recordings: Sequence[Recording]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Run all stages. Returns a row for each, and the failures of sessions."""
+    stages = _Stages(server, load, recordings)
+    await stages.run()
+    return stages.rows, stages.failures
+
+
+class _Stages:
+    """The stages of one run, and the rows so far."""
+
+    def __init__(self, server: RunningServer, load: Load, recordings: Sequence[Recording]) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.failures: list[str] = []
+        self._server = server
+        self._load = load
+        self._audio = [encode(each.samples, PCM_16K) for each in recordings]
+        self._files = [to_wav((each.samples * 32767).astype(np.int16)) for each in recordings]
+        self._random = random.Random(1)
+
+    async def run(self) -> None:
+        """Run all stages."""
+        load = self._load
+        await self._idle("at start")
+        n_done = 0
+        for row in range(1, N_ROWS + 1) if load.n_sessions else ():
+            n_until = load.n_sessions * row // N_ROWS
+            await side_by_side(range(n_done, n_until), load.n_clients, self._short_session)
+            n_done = n_until
+            self._add_row(f"{n_done} short sessions")
+        if load.n_sessions:
+            await self._idle("idle")
+        if load.n_uploads:
+            await side_by_side(range(load.n_uploads), load.n_clients, self._aborted_upload)
+            self._add_row(f"{load.n_uploads} aborted uploads")
+            await self._idle("idle")
+        if load.n_overload:
+            await side_by_side(range(load.n_overload), load.n_overload, self._long_session)
+            self._add_row(f"{load.n_overload} sessions at once")
+            await self._idle("idle")
+
+    async def _short_session(self, index: int) -> None:
+        """Send a clip as fast as possible."""
+        audio = self._audio[index % len(self._audio)]
+        n_bytes = int(self._random.uniform(MIN_CLIP_S, MAX_CLIP_S) * SAMPLE_RATE) * 2
+        begin = self._random.randrange(0, max(1, len(audio) - n_bytes), 2)
+        await self._session(audio[begin : begin + n_bytes], tutti.Pace(1000.0, MAX_CLIP_S * 2))
+
+    async def _long_session(self, index: int) -> None:
+        await self._session(self._audio[index % len(self._audio)], tutti.Pace(OVERLOAD_PACE, CLIP_S * 2))
+
+    async def _session(self, audio: bytes, pace: tutti.Pace) -> None:
+        try:
+            async with (
+                asyncio.timeout(TIMEOUT_S),
+                tutti.connect(
+                    self._server.url,
+                    language="en",
+                    proxy=None,
+                    stop_timeout_s=TIMEOUT_S,
+                    # A loss is a failure of the run.
+                    resume_buffer_s=0,
+                ) as session,
+            ):
+                async for _ in session.stream(tutti.paced(_chunks(audio), PCM_16K, pace)):
+                    pass
+        except (tutti.TuttiError, TimeoutError, OSError) as error:
+            self.failures.append(describe_error(error))
+
+    async def _aborted_upload(self, index: int) -> None:
+        """Send a part of a file, or all of it, and leave before the answer."""
+        file = self._files[index % len(self._files)]
+        body = _multipart(file)
+        n_sent = len(body) if index % 2 else self._random.randrange(len(body))
+        address = urlsplit(self._server.url)
+        _, writer = await asyncio.open_connection(address.hostname, address.port)
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n"
+            f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n\r\n"
+        )
+        try:
+            writer.write(head.encode() + body[:n_sent])
+            await writer.drain()
+            # A moment for the server to begin: to read the rest of what came, to decode, to transcribe.
+            await asyncio.sleep(self._random.uniform(0, 0.3))
+        finally:
+            writer.transport.abort()
+
+    async def _idle(self, name: str) -> None:
+        await asyncio.sleep(self._load.idle_s)
+        self._add_row(name)
+
+    def _add_row(self, name: str) -> None:
+        usage = machine.Usage.of(self._server.pid) if self._server.pid else None
+        rss_mib = usage.rss_mib if usage else None
+        self.rows.append({"after": name, "at_s": time.monotonic(), "rss_mib": rss_mib})
+        print(f"{name}: {number(rss_mib, 0)} MiB", file=sys.stderr, flush=True)
+
+
+BOUNDARY = "tutti"
+
+
+def _multipart(file: bytes) -> bytes:
+    """The body of a request with a file."""
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="speech.wav"\r\n\r\n'
+    model = f'\r\n--{BOUNDARY}\r\nContent-Disposition: form-data; name="model"\r\n\r\ntutti\r\n--{BOUNDARY}--\r\n'
+    return head.encode() + file + model.encode()
+
+
+async def _chunks(audio: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(audio), CHUNK_BYTES):
+        yield audio[begin : begin + CHUNK_BYTES]
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The table: one row for each moment at which the memory was measured."""
+    rows = result["rows"]
+    first = rows[0]["rss_mib"]
+    changes = [0.0, *(after["at_s"] - before["at_s"] for before, after in itertools.pairwise(rows))]
+    return Table(
+        "Memory of a server",
+        ("after", "took, s", "RSS, MiB", "of the start"),
+        [
+            (
+                row["after"],
+                number(took_s, 0),
+                number(row["rss_mib"], 1),
+                number(row["rss_mib"] / first if first else None),
+            )
+            for row, took_s in zip(rows, changes, strict=True)
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

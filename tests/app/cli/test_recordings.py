@@ -1,0 +1,81 @@
+"""Which files a command transcribes, and which it writes."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from app.cli.recordings import Destination, Recording, find_recordings, opened_output
+from app.files.formats import Layout
+
+
+def names(folder: Path, *files: str) -> None:
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
+
+
+def test_a_folder_means_the_recordings_below_it(tmp_path: Path) -> None:
+    """In the order of their names; other files and hidden ones are left out."""
+    names(tmp_path, "b.mp3", "a.WAV", "notes.txt", ".c.mp3", "d/e.mkv", "d/.git/f.mp3", "a.mp4.part")
+    found, _ = find_recordings([str(tmp_path)])
+    assert [str(each.output_name) for each in found] == ["a.WAV", "b.mp3", "d/e.mkv"]
+    assert [each.path for each in found] == [tmp_path / each.output_name for each in found]
+
+
+def test_a_file_that_is_named_may_have_any_suffix(tmp_path: Path) -> None:
+    names(tmp_path, "talk", "x/talk.ts")
+    found, _ = find_recordings([f"{tmp_path}/talk", f"{tmp_path}/x/talk.ts", "-"])
+    assert [str(each.output_name) for each in found] == ["talk", "talk.ts", "stdin"]
+    assert found[2].path is None
+
+
+def test_names_without_a_recording_are_reported(tmp_path: Path) -> None:
+    found, problems = find_recordings([f"{tmp_path}/no.mp3", str(tmp_path)])
+    assert found == []
+    assert problems == [
+        f"{tmp_path}/no.mp3: expected a file or a folder, found none of this name",
+        f"{tmp_path}: expected a folder with audio or video files, found none in it",
+    ]
+
+
+def paths(found: list[Recording], **values: object) -> list[str]:
+    return [str(path) for path in Destination(**values).paths(found, Layout(format="srt"))]  # type: ignore[arg-type]
+
+
+def test_transcripts_keep_the_folders_of_their_recordings(tmp_path: Path) -> None:
+    """Below the output folder, or beside the recordings."""
+    names(tmp_path, "a.mp3", "d/a.mp3")
+    found, _ = find_recordings([str(tmp_path)])
+    assert paths(found, output="out/") == ["out/a.srt", "out/d/a.srt"]
+    assert paths(found, is_beside=True) == [f"{tmp_path}/a.srt", f"{tmp_path}/d/a.srt"]
+    assert paths(found, output=str(tmp_path)) == [f"{tmp_path}/a.srt", f"{tmp_path}/d/a.srt"]
+    assert paths(found[:1], output="out.txt") == ["out.txt"]
+    assert Destination().paths(found, Layout(format="json")) == [None, None]
+
+
+def test_recordings_of_one_name_keep_their_suffix(tmp_path: Path) -> None:
+    names(tmp_path, "talk.mp3", "talk.mp4", "walk.mp3")
+    found, _ = find_recordings([str(tmp_path)])
+    assert paths(found, output="out/") == ["out/talk.mp3.srt", "out/talk.mp4.srt", "out/walk.srt"]
+
+
+def test_two_recordings_are_not_written_to_one_file(tmp_path: Path) -> None:
+    names(tmp_path, "a/talk.mp3", "b/talk.mp3")
+    found, _ = find_recordings([f"{tmp_path}/a/talk.mp3", f"{tmp_path}/b/talk.mp3"])
+    with pytest.raises(click.UsageError, match=r"two or more for out/talk\.mp3\.srt"):
+        paths(found, output="out/")
+
+
+def test_a_file_is_complete_or_not_there(tmp_path: Path) -> None:
+    """An older one stays until the new one is complete."""
+    path = tmp_path / "new" / "a.srt"
+    with pytest.raises(ZeroDivisionError), opened_output(path) as file:
+        file.write("half")
+        raise ZeroDivisionError
+    assert list(path.parent.iterdir()) == []
+    path.write_text("old")
+    with opened_output(path) as file:
+        file.write("new")
+        assert path.read_text() == "old"
+    assert [(each.name, each.read_text()) for each in path.parent.iterdir()] == [("a.srt", "new")]

@@ -1,0 +1,290 @@
+"""`tutti transcribe` prints transcripts to the output as they become ready, and everything else to the error stream."""
+
+import asyncio
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.cli.recordings import Recording
+from app.cli.transcribe import Input, Job, prepare, transcribe_all
+from app.errors import SessionError
+from app.files.formats import Layout
+from app.files.transcription import TranscriptionOptions
+from app.media.pcm import Samples
+from app.session.session import SessionConfig
+from engine.errors import EngineFailed
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.files.test_transcription import BusyTranscriber, conversation
+from tests.app.media.test_file_decoder import encode, film
+from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
+
+WORDS, SAMPLES = conversation(4)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def job(format: str = "txt", options: TranscriptionOptions | None = None, **layout: bool) -> Job:
+    return Job(
+        config=SessionConfig(make_detector=LevelDetector),
+        options=options or TranscriptionOptions(),
+        layout=Layout(format=format, **layout),
+    )
+
+
+def recordings(folder: Path, *contents: bytes) -> list[Recording]:
+    """Files named a, b, c … with these contents."""
+    paths = [folder / name for name, _ in zip("abcdefghijklmnop", contents, strict=False)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return [Recording(path.name, path, Path(path.name)) for path in paths]
+
+
+def inputs(folder: Path, *contents: bytes, outputs: Iterable[Path] = ()) -> list[Input]:
+    found = recordings(folder, *contents)
+    ready, unreadable = prepare(found, list(outputs) or [None] * len(found))
+    assert unreadable == []
+    return ready
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """What was written into a folder, besides the recordings."""
+    return {path.name: path.read_text() for path in folder.iterdir() if len(path.name) > 1}
+
+
+async def run(transcriber: FakeTranscriber, ready: list[Input], each: Job) -> int:
+    async with asyncio.timeout(60):
+        return await transcribe_all(transcriber, ready, each)
+
+
+async def test_only_the_text_is_printed_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each utterance has a line."""
+    assert await run(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job()) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) >= 4
+    assert (" ".join(out.splitlines()), err) == (said(WORDS), "")
+
+
+async def test_a_terminal_shows_progress_and_speed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The bar reaches the end of the recording; text for a pipe is not printed above it."""
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    await run(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job("segments"))
+    shown = terminal.getvalue()
+    assert "Transcribing" in shown
+    *_, last = shown.splitlines()
+    assert "01:22.40 of audio in 00:0" in last and "x real time" in last
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 4
+    assert printed[0].startswith("00:00.00 – 00:19.5")
+    assert "w7" not in shown
+
+
+async def test_a_file_that_is_shorter_than_its_header_says_is_reported(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its text is printed as well."""
+    content = encode("mp3", "libmp3lame", 16_000, SAMPLES)
+    await run(BusyTranscriber(), inputs(tmp_path, content), job())
+    assert capsys.readouterr().err == ""
+    assert await run(BusyTranscriber(), inputs(tmp_path, content[: len(content) // 2]), job("json")) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["audio_s"] == pytest.approx(41.0, abs=1.0)
+    assert err.startswith("a: the audio ends at 00:4") and "lasts 01:22" in err
+
+
+@pytest.mark.parametrize(("container", "codec"), [("mp4", "aac"), ("matroska", "aac"), ("mpegts", "aac")])
+async def test_a_film_with_silent_credits_is_not_cut_off(
+    container: str, codec: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    content = film(container, codec, audio_s=5, picture_s=30)
+    assert await run(BusyTranscriber(), inputs(tmp_path, content), job()) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("output", "n_lines"), [("srt", 4), ("vtt", 3)])
+async def test_subtitles_are_printed_unchanged(
+    output: str, n_lines: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Each line belongs to a cue, and the cues have all words."""
+    await run(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job(output))
+    head, *made, end = capsys.readouterr().out.removeprefix("WEBVTT\n\n").split("\n\n")
+    assert [len(cue.splitlines()) + 1 for cue in (head, *made)] == [n_lines] * (len(made) + 1)
+    assert end == ""
+    assert " ".join(cue.splitlines()[-1] for cue in (head, *made)) == said(WORDS)
+
+
+@pytest.mark.parametrize("carries_context", [False, True])
+async def test_the_model_sees_the_text_before_only_with_context(carries_context: bool, tmp_path: Path) -> None:
+    transcriber = BusyTranscriber()
+    options = TranscriptionOptions(carries_context=carries_context)
+    await run(transcriber, inputs(tmp_path, wav(SAMPLES)), job(options=options))
+    assert any(transcriber.shown) == carries_context
+
+
+async def test_several_recordings_share_the_engine_and_keep_their_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each has its name above its text."""
+    transcriber = BusyTranscriber()
+    turns = [[number, number + 10, number + 20] for number in range(6)]
+    # The first one is by far the longest, so it ends last.
+    contents = [wav(SAMPLES), *(wav(speech(turn)) for turn in turns)]
+    assert await run(transcriber, inputs(tmp_path, *contents), job()) == 0
+    out, err = capsys.readouterr()
+    names = [line for line in out.splitlines() if line.startswith("==>")]
+    assert names == [f"==> {name} <==" for name in "abcdefg"]
+    assert " ".join(line for line in out.splitlines() if line and line not in names) == " ".join(
+        said(numbers) for numbers in [WORDS, *turns]
+    )
+    assert err == ""
+    assert transcriber.most_open > 1
+
+
+async def test_a_recording_that_fails_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is reported with its name; no file is left of it."""
+    ready = inputs(tmp_path, wav(speech([1])), wav(speech([2])), outputs=[tmp_path / "a.txt", tmp_path / "b.txt"])
+    (tmp_path / "a").write_bytes(b"no audio any more")
+    assert await run(BusyTranscriber(), ready, job()) == 1
+    assert texts(tmp_path) == {"b.txt": "w2\n"}
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("Error: a: expected audio in a format that FFmpeg decodes")
+
+
+async def test_an_option_that_the_model_does_not_support_is_one_error_for_all(tmp_path: Path) -> None:
+    options = TranscriptionOptions(language="xx")
+    with pytest.raises(ExceptionGroup) as raised:
+        await run(BusyTranscriber(), inputs(tmp_path, wav(speech([1])), wav(speech([2]))), job(options=options))
+    (error,) = raised.value.exceptions[:1]
+    assert isinstance(error, SessionError) and "language: expected" in str(error)
+
+
+async def test_an_engine_that_fails_with_one_recording_goes_on_with_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(FakeTranscriber(error=EngineFailed("gone")), inputs(tmp_path, wav(speech([1]))), job()) == 1
+    assert capsys.readouterr().err.startswith("Error: a: ")
+
+
+def two_sides() -> bytes:
+    """A call: the left side speaks, then both, then the right side."""
+    left = np.concatenate((speech([1, 2]), silence(2), speech([3, 4]), silence(6)))
+    right = np.concatenate((silence(2), speech([5, 6]), silence(3), speech([7, 8]), silence(3)))
+    n_samples = min(len(left), len(right))
+    return stereo(left[:n_samples], right[:n_samples])
+
+
+def stereo(left: Samples, right: Samples) -> bytes:
+    content = bytearray(wav(np.stack((left, right), axis=1).reshape(-1)))
+    # Two channels, and the bytes of a second and of a sample group.
+    content[22:24] = (2).to_bytes(2, "little")
+    content[28:32] = (64_000).to_bytes(4, "little")
+    content[32:34] = (4).to_bytes(2, "little")
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("format", "expected"),
+    [
+        ("txt", ["channel 0: w1 w2", "channel 1: w5 w6", "channel 0: w3 w4", "channel 1: w7 w8"]),
+        ("srt", ["channel 0: w1 w2", "channel 1: w5 w6", "channel 0: w3 w4", "channel 1: w7 w8"]),
+        ("vtt", ["<v channel 0>w1 w2", "<v channel 1>w5 w6", "<v channel 0>w3 w4", "<v channel 1>w7 w8"]),
+    ],
+)
+async def test_each_channel_has_its_own_text(
+    format: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the order of time, with the channel's number."""
+    assert await run(BusyTranscriber(), inputs(tmp_path, two_sides()), job(format, has_channels=True)) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if "w" in line.lower() and "WEBVTT" not in line] == expected
+
+
+async def test_json_has_channels_and_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await run(BusyTranscriber(), inputs(tmp_path, two_sides()), job("json", has_channels=True, has_words=True))
+    body: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert body["file"] == "a"
+    assert body["text"] == "w1 w2 w5 w6 w3 w4 w7 w8"
+    assert [segment["channel"] for segment in body["segments"]] == [0, 1, 0, 1]
+    starts = [word["start_s"] for segment in body["segments"] for word in segment["words"]]
+    assert len(starts) == 8
+    assert [word["text"] for word in body["segments"][0]["words"]] == ["w1", "w2"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "heading", "n_rows"),
+    [
+        ({}, "start\tend\ttext", 1),
+        ({"has_words": True}, "start\tend\ttext", 3),
+        ({"has_channels": True}, "start\tend\tchannel\ttext", 1),
+    ],
+)
+async def test_a_table_has_a_row_for_each_segment_or_word(
+    layout: dict[str, bool], heading: str, n_rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await run(BusyTranscriber(), inputs(tmp_path, wav(speech([1, 2, 3]))), job("tsv", None, **layout))
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first == heading
+    assert len(rows) == n_rows
+    assert rows[0].split("\t")[0].isdigit()
+
+
+async def test_text_comes_before_the_recording_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe that is not at its end has had its first text transcribed."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    recording = Recording("pipe", pipe, Path("pipe"))
+    is_printed = threading.Event()
+    content = wav(np.concatenate([SAMPLES] * 2))
+
+    def feed() -> None:
+        with pipe.open("wb") as file:
+            file.write(content[: len(content) // 2])
+            file.flush()
+            is_printed.wait()
+            file.write(content[len(content) // 2 :])
+
+    feeder = asyncio.create_task(asyncio.to_thread(feed))
+    task = asyncio.create_task(run(BusyTranscriber(), [Input(recording, None, None)], job()))
+    printed = ""
+    async with asyncio.timeout(60):
+        while "\n" not in printed:
+            await asyncio.sleep(0)
+            printed += capsys.readouterr().out
+    is_printed.set()
+    assert await task == 0
+    await feeder
+    assert " ".join((printed + capsys.readouterr().out).split()) == said(WORDS * 2)
+
+
+@pytest.mark.parametrize(("container", "codec"), [("mp4", "aac"), ("wav", "pcm_s16le"), ("mp3", "libmp3lame")])
+@pytest.mark.parametrize("has_channels", [False, True])
+async def test_a_pipe_is_transcribed(
+    container: str, codec: str, has_channels: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also a file with its index at the end, and one whose channels must be known before."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    recording = Recording("pipe", pipe, Path("pipe"))
+    feeder = asyncio.create_task(asyncio.to_thread(pipe.write_bytes, encode(container, codec, 16_000, SAMPLES)))
+    assert await run(BusyTranscriber(), [Input(recording, None, None)], job(has_channels=has_channels)) == 0
+    await feeder
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("channel 0: " if has_channels else "")
+    assert len(out.splitlines()) >= 4

@@ -1,0 +1,267 @@
+"""What strangers may do on a real server: how long, how many, how much; and what of it is seen in the log."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import quote
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+from tests.app.conftest import Running, Serve
+
+HEAD = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+UPGRADE = (
+    b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-version: 13\r\n%b\r\n"
+)
+UPLOAD = b"POST /v1/listen HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+@asynccontextmanager
+async def raw(
+    server: Running, first: bytes = b"", source: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection from this address that has sent these bytes."""
+    host, port = server.address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+    writer.write(first)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def status(reader: asyncio.StreamReader) -> int:
+    return int((await reader.readline()).split()[1])
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the server closes, with or without a reset."""
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Send the same bytes again and again."""
+    while True:
+        writer.write(data)
+        await asyncio.sleep(0.02)
+
+
+LATE = {
+    "silent": (b"", b"", b""),
+    "half a head": (HEAD, b"", b"HTTP/1.1 408 "),
+    "half a line": (HEAD[:9], b"", b"HTTP/1.1 408 "),
+    "half a second head": (HEAD + b"\r\n" + HEAD, b"", b"HTTP/1.1 200 "),
+    "dripped header": (HEAD + b"x: ", b"x", b""),
+    "dripped body": (HEAD + b"content-length: 100000\r\n\r\n", b"x", b""),
+    "body for no endpoint": (b"PUT / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000\r\n\r\n", b"x", b""),
+}
+"""Connections that never bring a whole request: what is sent first, then byte by byte, and how the answer begins.
+
+A client that still sends when it is closed may lose the answer.
+"""
+
+
+async def test_a_connection_without_a_whole_request_is_closed(serve: Serve) -> None:
+    """Bytes that come one by one give it no more time."""
+    server = await serve(head_timeout_s=0.3, api_keys="k")
+
+    async def answer(first: bytes, dripped: bytes) -> bytes:
+        async with raw(server, first) as (reader, writer), asyncio.TaskGroup() as tasks:
+            dripping = tasks.create_task(drip(writer, dripped))
+            content = await ended(reader)
+            dripping.cancel()
+        return content
+
+    answers = await asyncio.gather(*(answer(first, dripped) for first, dripped, _ in LATE.values()))
+    for name, content, (_, _, expected) in zip(LATE, answers, LATE.values(), strict=True):
+        assert content.startswith(expected), name
+    assert server.metric("tutti_strangers_refused_total", reason="slow") == len(LATE)
+    assert len(server.service.strangers) == 0
+
+
+async def test_a_request_without_a_key_has_little_time(serve: Serve) -> None:
+    """Its body is read before the key is looked at, so it must not come for ever."""
+    server = await serve(stranger_timeout_s=0.3, api_keys="k")
+    request = UPLOAD.replace(b"/v1/listen", b"/v1/realtime/client_secrets")
+    async with raw(server, request) as (reader, _):
+        assert await ended(reader) == b""
+    assert len(server.service.strangers) == 0
+
+
+async def test_an_upload_has_its_own_time(serve: Serve) -> None:
+    """It is admitted, so that only `idle_timeout_s` and the least rate count."""
+    server = await serve(stranger_timeout_s=0.1, head_timeout_s=0.1, idle_timeout_s=1.0)
+    async with raw(server, UPLOAD) as (reader, _):
+        assert await status(reader) == 408
+    assert server.metric("tutti_strangers_refused_total", reason="slow") == 0
+
+
+async def test_a_dripping_upload_gives_its_place_back(serve: Serve) -> None:
+    """It is never idle, but slower than the least rate."""
+    server = await serve(idle_timeout_s=0.5, head_timeout_s=0.3, max_uploads=1)
+    async with raw(server, UPLOAD) as (reader, writer), asyncio.TaskGroup() as tasks:
+        dripping = tasks.create_task(drip(writer, b"x"))
+        assert await status(reader) == 408
+        dripping.cancel()
+        assert b"at least 2 kB/s" in await ended(reader)
+    await server.service.admission.all_finished.wait()
+
+
+async def test_the_oldest_stranger_makes_room(serve: Serve) -> None:
+    """In all, and for each address; one that is admitted is not counted."""
+    server = await serve(max_strangers=3, max_strangers_per_address=2)
+    async with (
+        connect(f"ws://{server.address}/v1/stream"),
+        raw(server) as (first, _),
+        raw(server, source="127.0.0.2") as (second, _),
+        raw(server, source="127.0.0.2") as (third, _),
+        raw(server, source="127.0.0.2") as (fourth, _),
+    ):
+        assert await ended(second) == b""
+        async with raw(server, source="127.0.0.3", first=HEAD + b"\r\n") as (fifth, _):
+            assert await status(fifth) == 200
+            assert await ended(first) == b""
+            assert not third.at_eof() and not fourth.at_eof()
+    assert server.metric("tutti_strangers_refused_total", reason="crowded") == 2
+
+
+async def test_clients_of_a_proxy_are_counted_by_their_own_address(serve: Serve) -> None:
+    """It names them; the connections are all its own."""
+    server = await serve(max_strangers_per_address=1, api_keys="k")
+    head = UPGRADE % (b"/v1/twilio", b"x-forwarded-for: %b\r\n")
+    async with (
+        raw(server, head % b"10.0.0.1") as (first, _),
+        raw(server, head % b"10.0.0.2") as (second, _),
+    ):
+        assert [await status(first), await status(second)] == [101, 101]
+        async with raw(server, head % b"10.0.0.1") as (third, _):
+            assert await status(third) == 101
+            await ended(first)
+            assert not second.at_eof()
+
+
+def keyterms(n: int) -> str:
+    """A query of so many keyterms, all different and as long as they may be."""
+    terms = [f"{number:02d} " + "é" * ((MAX_HOTWORD_BYTES - 3) // 2) for number in range(n)]
+    return "&".join(f"keyterm={quote(term)}" for term in terms)
+
+
+async def test_there_is_room_for_all_keyterms(serve: Serve) -> None:
+    server = await serve()
+    address = f"ws://{server.address}/v1/listen?{keyterms(MAX_HOTWORDS)}"
+    async with connect(address) as socket:
+        assert socket.response and "x-tutti-adjusted" not in socket.response.headers
+
+
+UPGRADES = (
+    (b"/v1/stream?" + b"x" * 9000, b"", 101),
+    (b"/v1/stream", b"x-trace: " + b"x" * 9000 + b"\r\n", 101),
+    (b"/v1/stream", b"x: x\r\n" * 300, 101),
+    (b"/v1/stream?" + b"x" * 70_000, b"", 431),
+    (b"/v1/stream", b"x-trace: " + b"x" * 70_000 + b"\r\n", 431),
+    (b"/v1/stream", b"x: x\r\n" * 20_000, 431),
+    (b"/v1/stream", b"sec-websocket-protocol: " + b"x" * 9000 + b"\r\n", 431),
+    (b"/v1/stream", b"sec-websocket-version: 12\r\n", 400),
+)
+"""Paths, more headers, and the status of the answer."""
+
+
+async def test_an_upgrade_is_always_answered(serve: Serve) -> None:
+    """Long paths and headers are served up to a limit, above it they are refused at once."""
+    server = await serve()
+    for path, headers, expected in UPGRADES:
+        async with raw(server, UPGRADE % (path, headers)) as (reader, _):
+            assert await status(reader) == expected, (path[:20], headers[:20])
+
+
+NO_ERRORS = (
+    (b"nonsense\r\n\r\n", 400),
+    (HEAD + b"content-length: -1\r\n\r\n", 400),
+    (HEAD.replace(b"GET", b"PUT") + b"transfer-encoding: chunked\r\n\r\nnonsense\r\n", 400),
+    (UPGRADE.replace(b"GET", b"POST", 1) % (b"/v1/stream", b""), 405),
+    (UPGRADE.replace(b"AAAAAAAA==", b"A==") % (b"/v1/stream", b""), 400),
+    (UPGRADE % (b"/v1/stream", b""), 401),
+    (UPGRADE % (b"/v1/listen", b""), 401),
+    (UPGRADE % (b"/v1/twilio/almost-the-key", b""), 401),
+    (UPGRADE % (b"/nowhere", b""), 403),
+    (UPGRADE % (b"/v1/stream", b"") + b"\xff" * 50, 401),
+    (UPGRADE % (b"/v1/twilio", b"") + b"\xff" * 50, 101),
+    (UPGRADE % (b"/v1/twilio", b"") + b"\x81\x82\0\0\0\0\xff\xff", 101),
+)
+"""What strangers send, and the status of the answer."""
+
+
+async def test_what_strangers_send_is_no_error_of_the_server(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """It is answered, and makes at most one line of information in the log, which does not show the key."""
+    caplog.set_level(logging.INFO)
+    server = await serve(api_keys="k")
+    for sent, expected in NO_ERRORS:
+        caplog.clear()
+        async with raw(server, sent) as (reader, writer):
+            assert await status(reader) == expected, sent
+            writer.write_eof()
+            await ended(reader)
+        assert [each for each in caplog.records if each.levelno > logging.INFO] == []
+        lines = [each.message for each in caplog.records if each.name.startswith("app")]
+        assert len(lines) == (expected == 401), sent
+        assert "almost-the-key" not in "".join(lines)
+
+
+async def test_text_that_is_not_utf8_ends_the_connection_only(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """With the code that RFC 6455 names, and without an error in the log."""
+    server = await serve()
+    async with connect(f"ws://{server.address}/v1/stream") as socket:
+        with pytest.raises(ConnectionClosed):
+            await socket.send(b"\xff", text=True)
+            while True:
+                await socket.recv()
+        assert socket.close_code == 1007
+    assert [each for each in caplog.records if each.levelno > logging.INFO] == []
+
+
+async def test_uploads_that_break_off_are_no_error_of_the_server(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At any place of the body, with a reset or a close, of a known length or in chunks."""
+    caplog.set_level(logging.INFO)
+    server = await serve(max_uploads=100)
+    part = b'--x\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\nno audio at all'
+    form = b"content-type: multipart/form-data; boundary=x\r\n"
+    broken = [
+        head + body
+        for path in (b"/v1/listen", b"/v1/audio/transcriptions", b"/v1/realtime/client_secrets", b"/v1/auth/grant")
+        for head in (
+            b"POST " + path + b" HTTP/1.1\r\nhost: localhost\r\n" + form + b"content-length: 90\r\n\r\n",
+            b"POST "
+            + path
+            + b" HTTP/1.1\r\nhost: localhost\r\n"
+            + form
+            + b"expect: 100-continue\r\ncontent-length: 90\r\n\r\n",
+        )
+        for body in (b"", part[:30], part, (part + b"\r\n--x--")[:90].ljust(90))
+    ]
+    broken += [sent.replace(b"content-length: 90", b"transfer-encoding: chunked") for sent in broken]
+
+    async def break_off(sent: bytes, resets: bool) -> None:
+        async with raw(server, sent) as (_, writer):
+            await writer.drain()
+            if not resets:
+                writer.close()
+
+    await asyncio.gather(*(break_off(sent, resets) for sent in broken for resets in (False, True)))
+    await server.service.admission.all_finished.wait()
+    assert [each.getMessage() for each in caplog.records if each.levelno > logging.INFO] == []

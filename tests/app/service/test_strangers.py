@@ -1,0 +1,78 @@
+"""Which strangers are counted together, and when a connection counts."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.service.metrics import Metrics
+from app.service.settings import Settings
+from app.service.strangers import Strangers, admit
+from tests.fakes import FakeTranscriber
+
+SETTINGS = Settings(max_strangers=10, max_strangers_per_address=2, trusted_proxies="127.0.0.1, 10.0.0.0/8")
+
+
+def strangers(**values: int) -> Strangers:
+    return Strangers(replace(SETTINGS, **values), Metrics(FakeTranscriber()).strangers)  # type: ignore[arg-type]  # numbers only
+
+
+@pytest.mark.parametrize(
+    ("address", "group"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1:2:3:4", "2001:db8::"),
+        ("2001:db8::ffff:0:0:1", "2001:db8::"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::"),
+        ("127.0.0.1", ""),
+        ("10.1.2.3", ""),
+        ("unknown", ""),
+        (None, ""),
+    ],
+)
+def test_an_address_is_what_one_customer_has(address: str | None, group: str) -> None:
+    """Proxies, and what is no address, are counted in all only."""
+    assert strangers().group(address) == group
+
+
+def test_the_oldest_of_an_address_is_cut() -> None:
+    """One that comes back counts as new."""
+    cut: list[str] = []
+    all_ = strangers()
+    visitors = [
+        all_.arrive("192.0.2.1", lambda _: cut.append("a")),
+        all_.arrive("192.0.2.1", lambda _: cut.append("b")),
+    ]
+    visitors[0].admit()
+    visitors[0].dismiss()
+    visitors.append(all_.arrive("192.0.2.1", lambda _: cut.append("c")))
+    assert cut == ["b"]
+    for each in visitors:
+        each.leave()
+    assert len(all_) == 0
+
+
+def test_one_that_has_left_does_not_come_back() -> None:
+    """What its application still does after that changes no count."""
+    all_ = strangers()
+    visitor = all_.arrive("192.0.2.1", lambda _: None)
+    visitor.leave()
+    visitor.dismiss()
+    visitor.admit()
+    visitor.come_from("192.0.2.2")
+    visitor.leave()
+    assert len(all_) == 0
+
+
+def test_an_admitted_connection_is_never_cut() -> None:
+    cut: list[str] = []
+    all_ = strangers(max_strangers=1)
+    admitted = all_.arrive("192.0.2.1", cut.append)
+    admit({"state": {"visitor": admitted}})
+    all_.arrive("192.0.2.2", cut.append)
+    assert cut == []
+    all_.arrive("192.0.2.3", cut.append)
+    assert cut == ["crowded"]
+
+
+def test_a_request_of_another_server_is_served_as_well() -> None:
+    admit({})
