@@ -33,7 +33,7 @@ from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, EngineStats, Windo
 from engine.config import EngineConfig
 from engine.decoding.prompt import Prompt
 from engine.errors import CheckpointError
-from engine.process_environment import limit_openmp_spinning
+from engine.process_environment import prepare_environment
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -309,7 +309,7 @@ def main(
     path: Path,
 ) -> None:
     """Measure the throughput of the engine under load."""
-    limit_openmp_spinning()
+    prepare_environment()
     from engine.runner import load_runner
 
     work, concurrencies = Work(audio_s, tokens), [int(each) for each in concurrency.split(",")]

@@ -40,7 +40,7 @@ from benchmarks.server import RunningServer, running_server
 from benchmarks.server_counters import Counters
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
 from engine.config import EngineConfig
-from engine.process_environment import limit_openmp_spinning
+from engine.process_environment import prepare_environment
 
 SCHEMA = 1
 CLIP_S = 7.0
@@ -117,7 +117,7 @@ def main(
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Measure the engine, then the service around it, with the same requests."""
-    limit_openmp_spinning()
+    prepare_environment()
     config = EngineConfig(
         model=model,
         device=device,  # type: ignore[arg-type]  # checked by the config

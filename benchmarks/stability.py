@@ -41,7 +41,7 @@ from benchmarks.scoring import WordErrors, word_errors, word_summary
 from engine.api import SAMPLE_RATE, Transcriber
 from engine.checkpoint.checkpoint import find_checkpoint
 from engine.config import AudioContext, EngineConfig
-from engine.process_environment import limit_openmp_spinning
+from engine.process_environment import prepare_environment
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
 """Audio is fed in chunks of 100 ms."""
@@ -257,7 +257,7 @@ def main(
     markdown: bool,
 ) -> None:
     """Compare the policies of `--stability` on the same recordings."""
-    limit_openmp_spinning()
+    prepare_environment()
     recordings = load_recordings(folder, kind, match, seconds=seconds, n=n_recordings)
     recordings = [with_silence(each, TAIL_S) for each in recordings[:n_recordings]]
     policies: dict[str, MakePolicy] = {"agreement": Agreement}

@@ -20,7 +20,7 @@ from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.version import VERSION
 from engine import api
 from engine.config import EngineConfig
-from engine.process_environment import limit_openmp_spinning
+from engine.process_environment import prepare_environment
 
 ENGINE_SETTINGS = (
     "model",
@@ -108,6 +108,7 @@ class _FormatChoice(click.Choice[str]):
 @cli.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
+    "-f",
     "--format",
     type=_FormatChoice(FORMATS),
     default="txt",
@@ -204,7 +205,7 @@ def transcribe(
 
     async def work() -> None:
         nonlocal n_failed
-        async with processes.start_engine(settings) as engine:
+        async with processes.loading_engine(settings) as engine:
             n_failed += await transcribe_all(engine, ready, job)
 
     if ready:
@@ -273,6 +274,6 @@ def _settings(values: dict[str, Any]) -> Settings:
 
 def main() -> None:
     """Run the command line."""
-    limit_openmp_spinning()
+    prepare_environment()
     with explaining_output_errors():
         cli(prog_name="tutti")

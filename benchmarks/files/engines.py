@@ -24,7 +24,7 @@ from app.media.pcm import Samples
 from benchmarks.recordings import windows
 from engine import api
 from engine.checkpoint.checkpoint import read_checkpoint
-from engine.process_environment import limit_openmp_spinning
+from engine.process_environment import prepare_environment
 
 Transcribe = Callable[[list[Samples]], list[str]]
 """Returns the text of each recording."""
@@ -258,7 +258,7 @@ async def _in_pieces(samples: Samples) -> AsyncIterator[Samples]:
 
 def main() -> None:
     """Answer every input line with the figures of one pass. The first answer reports that the engine is ready."""
-    limit_openmp_spinning()
+    prepare_environment()
     job = Job(**json.loads(sys.argv[1]))
     # Standard output carries the answers alone: what libraries print goes to standard error.
     answers = os.fdopen(os.dup(1), "w", buffering=1)

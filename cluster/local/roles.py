@@ -32,7 +32,7 @@ from cluster.local.shared_audio import SharedAudioPool
 from cluster.local.shared_memory import buffer_of
 from engine.api import Transcriber
 from engine.errors import EngineError
-from engine.process_environment import limit_openmp_spinning
+from engine.process_environment import prepare_environment
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class EngineRole:
 
     async def __call__(self, pipe: ControlPipe) -> None:
         """Do the work of the process. An error that the operator can remove is sent to the supervisor."""
-        limit_openmp_spinning()
+        prepare_environment()
         try:
             async with self.start() as transcriber:
                 await self._serve(pipe, transcriber)

@@ -68,12 +68,15 @@ class RequestQueue:
                 del self._requests[request.id]
             return is_waiting
 
-    def next_batch(self, measure_load: Callable[[], Load], *, may_sleep: bool) -> list[Request]:
+    def next_batch(
+        self, measure_load: Callable[[], Load], *, may_sleep: bool, max_idle_s: float | None = None
+    ) -> list[Request]:
         """Return the requests to encode now, which leave the queue; none if the worker should go on without.
 
         Args:
             measure_load: returns what the device is doing at that moment.
             may_sleep: sleep as long as the batcher decides to wait.
+            max_idle_s: the longest sleep while there is no work at all, in seconds; `None` for no limit.
         """
         with self._changed:
             while True:
@@ -85,7 +88,9 @@ class RequestQueue:
                     case Wait(for_s):
                         if self.is_closed or not may_sleep:
                             return []
-                        self._changed.wait(for_s)
+                        is_idle = for_s is None
+                        if not self._changed.wait(max_idle_s if is_idle else for_s) and is_idle:
+                            return []
 
     def close(self) -> None:
         """Accept no more requests, and wake the worker."""

@@ -30,8 +30,12 @@ INTERIM_STALL_SHARES = {"cpu": None, "cuda": 0.2}
 
 A GPU encodes small batches as efficiently as large ones.
 """
+SEQUENCES_OF_FULL_STEP = {"cpu": 4, "cuda": 32}
+"""The number of sequences whose step takes about as long as that of one, by device. One final is charged its part."""
 PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
+IDLE_S = 2.0
+"""After this many seconds without a window, memory that is not in use is given back to the system."""
 FINISHED_PER_STEP = 8
 """The most finished windows whose last events are made before the queue is polled again."""
 MAX_FAILURES_IN_A_ROW = 3
@@ -69,6 +73,9 @@ class Worker:
         default_share = MIN_DECODE_SHARES[runner.device.type]
         min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
+        self._is_memory_returned = True
+        """Whether nothing was encoded since memory was last given back. Warming up ends with giving it back."""
+        self._n_full_step = SEQUENCES_OF_FULL_STEP[runner.device.type]
         self._suspects: deque[Request] = deque()
         """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
         self._n_failures = 0
@@ -113,6 +120,7 @@ class Worker:
             waiting_finals=self._queue.n_waiting(Priority.FINAL),
             waiting_interims=self._queue.n_waiting(Priority.INTERIM),
             running=len(self._sequences),
+            window_encode_s=self._encoder_time.window_s,
         )
 
     def run(self) -> None:
@@ -188,11 +196,20 @@ class Worker:
         batch = self._next_suspect() if self._has_suspects else self._next_batch()
         if batch:
             self._encode_and_prefill(batch)
+            self._is_memory_returned = False
         if self._sequences:
             self._decode()
         else:
             self._sequences.forget_steps()
+            if not (batch or self._emitter.n_finished):
+                self._rest()
         self._emitter.emit(FINISHED_PER_STEP)
+
+    def _rest(self) -> None:
+        """Give memory that is not in use back to the system, once after each load."""
+        if not self._is_memory_returned:
+            self._runner.return_free_memory()
+            self._is_memory_returned = True
 
     def _next_batch(self, begun_encode_s: float = 0.0, joins_until_s: float | None = None) -> list[Request]:
         """Return the requests to encode now; none if there is other work to do.
@@ -217,7 +234,8 @@ class Worker:
 
         # Finished windows are emitted before the worker sleeps for long.
         may_sleep = bool(self._sequences) or not self._emitter.n_finished
-        return self._queue.next_batch(measure_load, may_sleep=may_sleep)
+        max_idle_s = None if self._is_memory_returned else IDLE_S
+        return self._queue.next_batch(measure_load, may_sleep=may_sleep, max_idle_s=max_idle_s)
 
     def _encode_and_prefill(self, batch: list[Request]) -> None:
         """Encode a batch, and other batches that join it while the device encodes, then prefill all in one pass."""
@@ -236,7 +254,8 @@ class Worker:
         self._sequences.prefill(new_slots)
         calls_s = self._encoder_time.record(batches, time.monotonic() - start_s)
         for encoded, call_s in zip(batches, calls_s, strict=True):
-            self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s)
+            final_share = self._encoder_time.final_share(encoded)
+            self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s, final_share)
 
     def _encode(self, batch: list[Request]) -> list[int]:
         """Give a batch its slots, announce it and start its encoder call. Returns the slots."""
@@ -254,9 +273,10 @@ class Worker:
     def _decode(self) -> None:
         """Decode one token for every running sequence."""
         start_s = time.monotonic()
+        final_share = self._sequences.n_finals / max(len(self._sequences), self._n_full_step)
         if self._sequences.step():
             elapsed_s = time.monotonic() - start_s
-            self.stats.stepped(elapsed_s)
+            self.stats.stepped(elapsed_s, final_share)
             self._encoder_time.pay(elapsed_s)
 
     def _fail_open_requests(self, failure: Exception | None) -> None:

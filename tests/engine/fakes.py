@@ -100,6 +100,9 @@ class FakeRunner:
         self._windows.update(zip(slots, windows, strict=True))
         self._enter("encode")
 
+    def return_free_memory(self) -> None:
+        self._enter("return_free_memory")
+
     def is_encoding(self) -> bool:
         return self.still_encodes()
 

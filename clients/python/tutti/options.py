@@ -189,4 +189,5 @@ def start_message(options: ConnectOptions) -> Start:
         # A string is a sequence of strings too, but the caller means one word and not a list of letters.
         hotwords=((hotwords,) if isinstance(hotwords, str) else tuple(hotwords)) or None,
         resume=options.get("resume"),
+        resumes=resume_buffer_s(options) > 0 or None,
     )

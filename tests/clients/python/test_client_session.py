@@ -66,6 +66,7 @@ async def test_a_session_from_start_to_stopped() -> None:
         "task": "transcribe",
         "interim": True,
         "endpointing": {"silence_ms": 300},
+        "resumes": True,
     }
     assert server.requests[0].path == "/v1/stream"
     assert server.requests[0].headers["Authorization"] == "Bearer k1"
