@@ -28,7 +28,6 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
 from engine.scheduling import worker
-from engine.scheduling import worker
 from tests.engine.conftest import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
 
