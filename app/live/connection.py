@@ -108,37 +108,45 @@ class Connection:
             self._driver.perform(self._session.drain(at_once=True))
 
     async def _run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            self._driver = SessionDriver(
-                self._session,
-                self._service.transcriber,
-                tasks,
-                self._push,
-                self._writer.finish,
-                self._limits.final_deadline_s,
-                self._service.admission.note_final,
-            )
-            if self._service.admission.is_draining:
-                # The drain began while the client was being accepted.
-                self.drain()
-            reader = Reader(
-                self._socket,
-                self._dialect,
-                self._driver,
-                AudioReceiver(self._session, self._driver, self._on_audio, self._clock),
-                self._push,
-                idle_timeout_s=self._limits.idle_timeout_s,
-                on_disconnect=self._on_disconnect,
-            )
-            reading = tasks.create_task(reader.run())
-            writing = tasks.create_task(self._writer.run())
-            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
-            if self._writer.close is not None or reader.is_client_gone:
-                # All text is still delivered; each send has its own time limit.
-                await asyncio.wait((writing,))
-            reading.cancel()
-            writing.cancel()
-            self._driver.cancel_windows()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._serve_with(tasks)
+        finally:
+            # The driver calls this connection. Without this cycle the session's audio is freed at once, and not with
+            # the next full collection of garbage, which may be hundreds of sessions later.
+            self._driver = None
+
+    async def _serve_with(self, tasks: asyncio.TaskGroup) -> None:
+        self._driver = SessionDriver(
+            self._session,
+            self._service.transcriber,
+            tasks,
+            self._push,
+            self._writer.finish,
+            self._limits.final_deadline_s,
+            self._service.admission.note_final,
+        )
+        if self._service.admission.is_draining:
+            # The drain began while the client was being accepted.
+            self.drain()
+        reader = Reader(
+            self._socket,
+            self._dialect,
+            self._driver,
+            AudioReceiver(self._session, self._driver, self._on_audio, self._clock),
+            self._push,
+            idle_timeout_s=self._limits.idle_timeout_s,
+            on_disconnect=self._on_disconnect,
+        )
+        reading = tasks.create_task(reader.run())
+        writing = tasks.create_task(self._writer.run())
+        await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+        if self._writer.close is not None or reader.is_client_gone:
+            # All text is still delivered; each send has its own time limit.
+            await asyncio.wait((writing,))
+        reading.cancel()
+        writing.cancel()
+        self._driver.cancel_windows()
 
     def _push(self, event: events.Event | events.Reply) -> None:
         assert self._driver

@@ -144,8 +144,8 @@ export class Session {
     /** How fast this connection may send audio that was recorded before; undefined when all of that is sent. */
     #pace;
     #isStopSent = false;
-    /** The time of the first sample of this connection. */
-    #audioFromS;
+    /** What this connection gets of the audio of the one before. */
+    #replay;
     #started;
     /** When this connection got `started`; Infinity before. */
     #startedAtMs = Infinity;
@@ -167,8 +167,8 @@ export class Session {
         this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
         const fromS = [this.#start.resume?.from_s ?? 0].flat();
         this.#continuity = new Continuity(fromS);
-        this.#audioFromS = Math.min(...fromS);
-        this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, this.#audioFromS);
+        this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
+        this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
         this.#backoff = new Backoff(options.resumeTimeoutMs ?? RESUME_TIMEOUT_MS);
         this.opened = new Promise((resolve, reject) => {
             this.#opening = { resolve, reject };
@@ -319,10 +319,9 @@ export class Session {
     #onResumed(limits) {
         const maxUtteranceS = this.#start.endpointing?.max_utterance_s ?? MAX_UTTERANCE_S;
         this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, performance.now());
-        const lostFromS = this.#continuity.finalUntilS;
-        const lostUntilS = this.#audioFromS > lostFromS ? this.#audioFromS : undefined;
-        this.#deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [lostFromS, lostUntilS] });
-        this.#continuity.resume(this.#audioFromS, lostUntilS).forEach((event) => this.#deliver(event));
+        const { audioFromS, lostUntilS } = this.#replay;
+        this.#deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
+        this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.#deliver(event));
     }
     #onEvent(event) {
         if (event.type === "flushed") {
@@ -462,11 +461,15 @@ export class Session {
             return;
         }
         const { finalUntilS, resumeFromS } = this.#continuity;
-        this.#audioFromS = this.#outgoing.rewind(finalUntilS);
-        const fromS = resumeFromS.map((timeS) => Math.max(timeS, this.#audioFromS));
+        this.#replay = this.#outgoing.rewind(finalUntilS);
+        const { audioFromS } = this.#replay;
+        const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
         const [first] = fromS;
-        // A list needs a time for each channel.
-        const resume = { from_s: fromS.length === 1 && first !== undefined ? first : fromS };
+        const resume = {
+            // A list needs a time for each channel.
+            from_s: fromS.length === 1 && first !== undefined ? first : fromS,
+            ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
+        };
         this.#connect({ ...this.#start, resume });
     }
     /** The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */

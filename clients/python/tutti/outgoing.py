@@ -37,7 +37,6 @@ class Outgoing:
         self._format = format
         self._began_s = began_s
         self._capacity = self.n_bytes(capacity_s)
-        self._lead_in = self.n_bytes(LEAD_IN_S) if capacity_s else 0
         self._audio = bytearray()
         self._start = 0
         """The place of the first byte that is kept."""
@@ -76,6 +75,10 @@ class Outgoing:
         if self.is_kept:
             return waiting > self._capacity
         return waiting > 0 or self._n_flushes_sent < len(self._flushes) or self._stop is not None
+
+    @property
+    def _lead_in(self) -> int:
+        return self.n_bytes(LEAD_IN_S) if self.is_kept else 0
 
     @property
     def _frame_bytes(self) -> int:

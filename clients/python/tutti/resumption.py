@@ -352,6 +352,7 @@ class ResumingConnection:
         while (attempt := self._reconnector.next_attempt(error)) is not None:
             self._deliver(attempt)
             await asyncio.sleep(attempt.retry_in_s)
+            self._outgoing.limit(is_connected=False)
             audio_from_s, lost_until_s = self._outgoing.rewind(self._reconnector.has_lead_in)
             times_s = tuple(max(time_s, audio_from_s) for time_s in self._continuity.resume_from_s)
             resume = Resume(times_s, audio_from_s=audio_from_s if audio_from_s < min(times_s) else None)

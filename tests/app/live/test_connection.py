@@ -1,8 +1,10 @@
 """Live sessions over a real WebSocket: limits, invalid input, slow clients, and clients that disconnect."""
 
 import asyncio
+import gc
 import json
 import signal
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -17,6 +19,7 @@ from app.delivery.outbox import MAX_WAITING
 from app.live.connection import Connection
 from app.service.admission import MIN_WAITS
 from app.session.engine_driver import MAX_BACKLOG
+from app.session.session import Session
 from engine.errors import EngineFailed
 from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
@@ -81,6 +84,30 @@ async def test_a_session_from_start_to_stop(serve: Serve) -> None:
     assert server.metric("tutti_sessions_total") == 1
     assert server.metric("tutti_final_latency_seconds_count") == 1
     assert server.metric("tutti_first_text_seconds_count") == 1
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_session_is_freed_when_it_ends(serve: Serve, is_cut: bool) -> None:
+    """At once, with its audio: nothing waits for a full collection of garbage."""
+    server = await serve()
+    freed = asyncio.Event()
+    gc.disable()
+    try:
+        before = {id(each) for each in gc.get_objects() if type(each) is Session}
+        async with session(server.stream) as socket:
+            (served,) = (each for each in gc.get_objects() if type(each) is Session and id(each) not in before)
+            end = weakref.ref(served, lambda _: freed.set())
+            del served
+            await socket.send(pcm(TURN))
+            if is_cut:
+                socket.transport.abort()
+            else:
+                await send(socket, {"type": "stop"})
+                await receive_all(socket)
+        await freed.wait()
+        assert end() is None
+    finally:
+        gc.enable()
 
 
 async def test_speech_that_is_decoded_again_is_counted(serve: Serve) -> None:

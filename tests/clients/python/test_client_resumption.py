@@ -178,11 +178,15 @@ async def test_an_outage_longer_than_the_buffer_leaves_a_gap() -> None:
         is_cut.set()
 
     async def refuse(socket: ServerConnection, request: Request) -> Response | None:
-        if not is_cut.is_set() or may_connect.is_set():
+        if not is_cut.is_set():
             return None
-        return refuse_with(HTTPStatus.BAD_GATEWAY)(socket, request)
+        # The attempt that was under way when the last audio was sent is refused too.
+        if has_sent.is_set():
+            n_refused.append(1)
+        return refuse_with(HTTPStatus.BAD_GATEWAY)(socket, request) if len(n_refused) < 2 else None
 
-    may_connect = asyncio.Event()
+    has_sent = asyncio.Event()
+    n_refused: list[int] = []
     async with (
         serve_script(each(cut, finish), process_request=refuse) as server,
         tutti.connect(server.url, encoding="mulaw", sample_rate=8000, resume_buffer_s=60) as session,
@@ -194,7 +198,7 @@ async def test_an_outage_longer_than_the_buffer_leaves_a_gap() -> None:
             if isinstance(event, tutti.Reconnecting) and event.attempt == 2:
                 for _ in range(99):
                     await session.send(bytes(8000))
-                may_connect.set()
+                has_sent.set()
                 await session.stop()
     resumed = next(event for event in events if isinstance(event, tutti.Resumed))
     assert resumed == tutti.Resumed((0.0, 40.0))
