@@ -23,6 +23,8 @@ CLOSE_DRAINING = 1012
 """The server is stopping; the client should reconnect to another one."""
 CLOSE_OVERLOADED = 1013
 """The service has no room; the client should try again later."""
+RESUMABLE_CLOSE_CODES = (CLOSE_OUR_FAULT, CLOSE_DRAINING, CLOSE_OVERLOADED)
+"""The ends of a session after which its client may go on in another one."""
 CLOSE_CODES = (CLOSE_DONE, CLOSE_POLICY, CLOSE_TOO_BIG, CLOSE_OUR_FAULT, CLOSE_DRAINING, CLOSE_OVERLOADED)
 
 RETRY_AFTER_S = 5

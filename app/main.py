@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, closing, nullcontext
 from types import FrameType
 
 import uvicorn
@@ -15,6 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from app.edge.guard import Guard
 from app.edge.protocols import HttpProtocol, WebSocketProtocol
 from app.errors import SettingsError
+from app.media.decoders import Decoders
 from app.routes import not_found, routes
 from app.service.request_ids import RequestIds
 from app.service.service import Service
@@ -44,6 +45,7 @@ def build_app(
     transcriber: api.Transcriber,
     session_config: SessionConfig | None = None,
     shared: SharedState | None = None,
+    decoders: Decoders | None = None,
 ) -> Starlette:
     """Build the application for an engine that is running.
 
@@ -52,13 +54,16 @@ def build_app(
         transcriber: the engine.
         session_config: the configuration of sessions; by default the one of the settings.
         shared: the state that all gateways share; by default there is one gateway.
+        decoders: decode uploaded files, and are closed by the caller; by default the application has its own.
     """
+    own_decoders = Decoders()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         measuring = asyncio.create_task(app.state.service.metrics.measure_loop_lag())
-        async with webhook.running() if (webhook := app.state.service.webhook) else nullcontext():
-            yield
+        with closing(own_decoders):
+            async with webhook.running() if (webhook := app.state.service.webhook) else nullcontext():
+                yield
         measuring.cancel()
         await asyncio.gather(measuring, return_exceptions=True)
 
@@ -69,7 +74,11 @@ def build_app(
         lifespan=lifespan,
     )
     app.state.service = Service(
-        settings, transcriber, session_config or settings.session_config, shared or SharedState()
+        settings,
+        transcriber,
+        session_config or settings.session_config,
+        shared or SharedState(),
+        decoders or own_decoders,
     )
     return app
 

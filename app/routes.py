@@ -18,6 +18,7 @@ from app.dialects.twilio.endpoint import CallEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
 from app.errors import RETRY_AFTER_S, RequestError
 from app.languages import NAMES
+from app.openapi import openapi
 from app.service import metrics
 from app.service.http_errors import error_response
 from app.service.service import Service
@@ -54,6 +55,7 @@ def routes() -> list[BaseRoute]:
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", show_metrics),
+        Route("/openapi.json", openapi),
     ]
 
 

@@ -32,7 +32,7 @@ from benchmarks.options import (
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
 from benchmarks.report import NO_VALUE, Table, number, percent
 from benchmarks.scoring import WordErrors, count_errors, edit_distance, words
-from benchmarks.server import running_server
+from benchmarks.server import ADMIT_ALL, running_server
 from engine.checkpoint.checkpoint import find_checkpoint
 
 SCHEMA = 1
@@ -139,7 +139,7 @@ def main(
         if any(TRANSCRIBERS[name].is_service for name in present):
             own = ["--model", checkpoint, "--threads", str(threads), "--max-ahead-s", str(MAX_AHEAD_S)]
             # Twice the number: the server frees a session a moment after its client has started the next one.
-            own += ["--max-sessions", str(2 * sessions), "--max-uploads", str(2 * sessions)]
+            own += ["--max-sessions", str(2 * sessions), "--max-uploads", str(2 * sessions), *ADMIT_ALL]
             url = stack.enter_context(running_server([*own, *serve_arguments])).url
         setup = Setup(
             url=url,

@@ -42,7 +42,7 @@ from benchmarks.options import (
 from benchmarks.recordings import as_call, load_bundled
 from benchmarks.report import NO_VALUE, Table, number, spread
 from benchmarks.scoring import summary
-from benchmarks.server import RunningServer, running_server
+from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
 
 SCHEMA = 1
@@ -157,6 +157,7 @@ def main(
             server = RunningServer(url.rstrip("/"), None)
         else:
             own = ["--max-sessions", str(max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
+            own += ADMIT_ALL
             server = stack.enter_context(running_server([*own, *serve_arguments]))
         warm_up(server, "en")
         for n in levels:

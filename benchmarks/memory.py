@@ -182,7 +182,14 @@ class _Stages:
         try:
             async with (
                 asyncio.timeout(TIMEOUT_S),
-                tutti.connect(self._server.url, language="en", proxy=None, stop_timeout_s=TIMEOUT_S) as session,
+                tutti.connect(
+                    self._server.url,
+                    language="en",
+                    proxy=None,
+                    stop_timeout_s=TIMEOUT_S,
+                    # A loss is a failure of the run.
+                    resume_buffer_s=0,
+                ) as session,
             ):
                 async for _ in session.stream(tutti.paced(_chunks(audio), PCM_16K, pace)):
                     pass

@@ -38,6 +38,10 @@ class RunningServer:
             return str(response.read().decode())
 
 
+ADMIT_ALL = ("--max-final-wait-s", "1000")
+"""Arguments with which a server accepts sessions although finals wait, so that a benchmark measures how long."""
+
+
 @contextmanager
 def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
     """Run `tutti serve` on a free loopback port. It is ready when the block is entered and stopped when it is left.

@@ -37,7 +37,7 @@ from benchmarks.options import (
 )
 from benchmarks.recordings import load_bundled, load_folder, with_silence
 from benchmarks.report import Table, number
-from benchmarks.server import RunningServer, running_server
+from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
 from engine.api import SAMPLE_RATE
 
@@ -151,7 +151,7 @@ def main(
             # At the end the session is almost as far ahead of the clock as it is long. Clients use only a part of the
             # limit and send at the pace of speech beyond it, so the limit is twice the length.
             ahead = ["--max-ahead-s", str(2 * plan.audio_s + GRACE_S)]
-            server = stack.enter_context(running_server([*ahead, *serve_arguments]))
+            server = stack.enter_context(running_server([*ADMIT_ALL, *ahead, *serve_arguments]))
         warm_up(server, language or None)
         result |= uvloop.run(soak(server, plan, _print_row))
     report.show([table(result)], result, as_markdown=markdown, path=path)
@@ -196,6 +196,8 @@ class _SoakSession:
             endpointing=self._plan.endpointing,
             proxy=None,
             stop_timeout_s=STOP_TIMEOUT_S,
+            # A loss is a failure of the run.
+            resume_buffer_s=0,
         ) as session:
             pace = tutti.Pace(self._plan.pace, session.started.limits.max_ahead_s)
             async for event in session.stream(tutti.paced(self._chunks(), PCM_16K, pace)):

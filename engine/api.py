@@ -280,6 +280,10 @@ class EngineStats:
     """Seconds per encoder call."""
     step_s: Histogram
     """Seconds per decode step."""
+    final_busy_s: float
+    """Seconds of encoder calls and decode steps that finals took. A final is charged its part of a call or a step."""
+    window_encode_s: float
+    """Seconds of encoder time per full window, as measured lately."""
     windows_done: int
     windows_superseded: int
     windows_cancelled: int

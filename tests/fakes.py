@@ -241,6 +241,8 @@ class FakeTranscriber:
             interim_queue_s=e,
             encode_s=e,
             step_s=e,
+            final_busy_s=0.0,
+            window_encode_s=0.001,
             windows_done=len(self.windows),
             windows_superseded=0,
             windows_cancelled=0,

@@ -44,7 +44,8 @@ class Supervisor:
         self.is_stopping = True
 
     def connect(self, **options: Any) -> AbstractAsyncContextManager[tutti.Session]:
-        return tutti.connect(f"wss://{self.address}", ssl=self.tls, language="en", **options)
+        # Without resuming, so that the tests see each loss.
+        return tutti.connect(f"wss://{self.address}", ssl=self.tls, language="en", resume_buffer_s=0, **options)
 
     def http(self) -> httpx.AsyncClient:
         """A client with connections of its own, which may reach any gateway."""

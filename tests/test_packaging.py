@@ -10,30 +10,13 @@ from zipfile import ZipFile
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
-BUILD_TIMEOUT_S = 120
-PARTS = ("app", "cluster", "engine", "clients/python", "pyproject.toml", "README.md", "LICENSE")
+from tests.wheels import BUILD_TIMEOUT_S, build_wheels
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The wheels of the server and of the client, by distribution name, made from copies of their sources."""
-    folder = tmp_path_factory.mktemp("wheels")
-    source = folder / "source"
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", *PARTS], cwd=REPOSITORY, capture_output=True, check=True
-    ).stdout.decode()
-    for name in filter(None, tracked.split("\0")):
-        if (REPOSITORY / name).exists():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((REPOSITORY / name).read_bytes())
-    for project in (source, source / "clients" / "python"):
-        subprocess.run(
-            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, project],
-            check=True,
-            timeout=BUILD_TIMEOUT_S,
-        )
-    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
+    """The wheels of the server and of the client, by distribution name."""
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 def install(wheel: Path, target: Path) -> None:

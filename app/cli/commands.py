@@ -108,6 +108,7 @@ class _FormatChoice(click.Choice[str]):
 @cli.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
+    "-f",
     "--format",
     type=_FormatChoice(FORMATS),
     default="txt",
@@ -204,7 +205,7 @@ def transcribe(
 
     async def work() -> None:
         nonlocal n_failed
-        async with processes.start_engine(settings) as engine:
+        async with processes.loading_engine(settings) as engine:
             n_failed += await transcribe_all(engine, ready, job)
 
     if ready:

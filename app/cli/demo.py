@@ -73,7 +73,10 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str, api_k
     latency, captions = _Latency(), tutti.Transcript()
     console.print(f"\nStreaming {name} at the pace of speech:\n")
     try:
-        async with tutti.connect(url, sample_rate=SAMPLE_RATE, language="en", api_key=api_key) as session:
+        # A lost session is not resumed: who watches the demo sees at once that its server is gone.
+        async with tutti.connect(
+            url, sample_rate=SAMPLE_RATE, language="en", api_key=api_key, resume_buffer_s=0
+        ) as session:
             with Live(console=console, transient=True, refresh_per_second=12) as live:
                 async with asyncio.TaskGroup() as tasks:
                     sender = tasks.create_task(_send(session, file, latency))

@@ -98,6 +98,15 @@ class _PartOfCommand(Server):
         yield
 
 
+@asynccontextmanager
+async def loading_engine(settings: Settings) -> AsyncIterator["Engine"]:
+    """The engine of these settings, in a thread of this process. A terminal shows that its model is being loaded."""
+    async with AsyncExitStack() as stack:
+        with console(stderr=True).status("Loading the model …"):
+            engine = await stack.enter_async_context(start_engine(settings))
+        yield engine
+
+
 async def serve(settings: Settings) -> None:
     """Run the service until it is stopped by a signal."""
     if settings.gateways:
@@ -111,8 +120,7 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
     """Run a server in this process while the context is open. Yields its WebSocket address."""
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(bind(settings))
-        with out.status("Loading the model …"):
-            engine = await stack.enter_async_context(start_engine(settings))
+        engine = await stack.enter_async_context(loading_engine(settings))
         port = listener.getsockname()[1]
         out.print(banner(settings, engine.info, port))
         server = _PartOfCommand(build_app(settings, engine), settings)

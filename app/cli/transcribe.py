@@ -230,8 +230,9 @@ class _StandardOutput:
         self._present = 0
         """The number of the recording whose turn it is."""
         if sum(each.output is None for each in inputs) > 1 and layout.format in HEADED:
-            for number, each in enumerate(inputs):
-                self._waiting[number] = [f"{chr(10) if number else ''}==> {each.recording.name} <==\n"]
+            self._waiting = [["\n", f"==> {each.recording.name} <==\n"] for each in inputs]
+            # No empty line before the first one.
+            self._waiting[0] = self._waiting[0][1:]
 
     def write(self, number: int, text: str) -> None:
         """Write text of a recording, now or when it is its turn."""

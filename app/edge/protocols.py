@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.http11 import MAX_LINE_LENGTH
 from websockets.http11 import Request as UpgradeRequest
+from websockets.protocol import State
 
 from app.edge.answer_headers import ANSWER_HEADERS
 from app.service.settings import Settings
@@ -187,12 +188,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     def send_receive_event_to_app(self) -> None:
-        """Pass on a message. Text that is not UTF-8 ends the connection, without uvicorn's line in the log."""
-        if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+        """Pass on a message. Text that is not UTF-8 ends the connection, without uvicorn's line in the log.
+
+        It is ignored if a close frame of either side has ended the connection already.
+        """
+        if self.curr_msg_data_type != "text" or _is_utf8(b"".join(self.frames)):
+            super().send_receive_event_to_app()
+        elif self.conn.state is State.OPEN:
             self.conn.send_close(1007)
             self.handle_parser_exception()
-        else:
-            super().send_receive_event_to_app()
 
     async def send(self, message: Any) -> None:
         """Send what the application answers. After a refusal nothing is missing, which uvicorn does not note."""

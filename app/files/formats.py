@@ -292,6 +292,6 @@ def segment_line(start_s: float, end_s: float, text: str) -> str:
 
 def clock(seconds: float) -> str:
     """A time as minutes and seconds, with hours if there are any."""
-    minutes, rest = divmod(seconds, 60)
+    minutes, rest = divmod(round(seconds, 2), 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{hours}:{minutes:02d}:{rest:05.2f}" if hours else f"{minutes:02d}:{rest:05.2f}"

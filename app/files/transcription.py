@@ -119,6 +119,7 @@ async def transcribe(
     Raises:
         SessionError: the model does not support an option, or the engine failed.
         MediaError: `audio` raised it, because the recording cannot be decoded.
+        OSError: `audio` raised it, because the recording cannot be read.
     """
     outcome = _Outcome(
         on_event=on_event, progress=_Progress(on_progress), n_channels=options.audio_format.n_transcribed
@@ -130,7 +131,7 @@ async def transcribe(
         try:
             await _feed(driver, audio, outcome.progress)
             await outcome.closed.wait()
-        except MediaError as error:
+        except (MediaError, OSError) as error:
             # Raised below: the task group would wrap it in an exception group.
             outcome.failure = error
         finally:
@@ -174,7 +175,7 @@ class _Outcome:
     on_event: Callable[[events.Event], None]
     progress: _Progress
     n_channels: int
-    failure: SessionError | MediaError | None = None
+    failure: SessionError | MediaError | OSError | None = None
     """Why there is no complete transcript."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -4,9 +4,10 @@ Limits of size and time apply while a body arrives, and work stops when its clie
 """
 
 import asyncio
+import errno
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from python_multipart.multipart import parse_options_header
@@ -15,7 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from app.errors import RequestError, shorten
+from app.errors import RETRY_AFTER_S, RequestError, shorten
 from app.service.settings import Settings
 
 MAX_FIELDS = 200
@@ -26,6 +27,26 @@ DISCARD_S = 5.0
 """How long a refused client may continue to send, in seconds. Most clients send all before they read a response."""
 
 _Answer = TypeVar("_Answer")
+
+
+@contextmanager
+def refusing_without_resources() -> Iterator[None]:
+    """Turn the operating system's lack of something into a refusal of the request.
+
+    Raises:
+        RequestError: 507, the disk is full; 503, there are too many open files, or there is no memory.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            message = "file: the server has no room for it on its disk; try again later"
+            raise RequestError(507, message, "file", "disk_full") from error
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            reason = (error.strerror or str(error)).lower()
+            message = f"file: the server has no room for it ({reason}); try again in {RETRY_AFTER_S} s"
+            raise RequestError(503, message, "file", "overloaded") from error
+        raise
 
 
 class _Parser(MultiPartParser):
@@ -63,7 +84,8 @@ class Upload:
         """Receive a multipart form and spool its file to disk. The caller closes the form.
 
         Raises:
-            RequestError: the body is not a multipart form, is too large, or did not arrive in time.
+            RequestError: the body is not a multipart form, is too large, did not arrive in time, or the server has no
+                room for it.
             ClientDisconnect: the client disconnected.
         """
         content_type = self._request.headers.get("content-type", "")
@@ -77,7 +99,8 @@ class Upload:
             self._request.headers, self._chunks(lambda: parser.is_complete), max_files=1, max_fields=MAX_FIELDS
         )
         try:
-            return await parser.parse()
+            with refusing_without_resources():
+                return await parser.parse()
         except MultiPartException as error:
             raise RequestError(400, f"body: expected a multipart form ({error.message})") from error
 

@@ -124,7 +124,7 @@ class Connection:
             self._push,
             self._writer.finish,
             self._limits.final_deadline_s,
-            self._service.admission.final_waits.add,
+            self._service.admission.note_final,
         )
         if self._service.admission.is_draining:
             # The drain began while the client was being accepted.

@@ -16,7 +16,15 @@ from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 
 PIECE_SAMPLES = 10 * SAMPLE_RATE
-"""The length of a piece in samples (10 s), so that a piece is worth handing over between threads."""
+"""Samples of all channels in a piece (10 s of one channel), so that a piece is worth handing over between threads."""
+MIN_RATE, MAX_RATE = 4_000, 384_000
+"""The sample rates that are decoded, in Hz. A resampler of a rate far outside takes gigabytes of memory."""
+MAX_CHANNELS = 32
+"""The most channels of a file that is decoded."""
+MAX_PLACES = 8
+"""FFmpeg supposes places of loudspeakers for up to this many channels whose places a file does not name."""
+MAX_FILE_H = 24
+"""The longest file that is decoded, in hours. A few kilobytes may expand to more."""
 PROBE_BYTES = 4096
 """How many bytes of a stream FFmpeg reads to recognise its format.
 
@@ -38,18 +46,19 @@ class Source(Protocol):
 
 
 async def decode_file(file: IO[bytes], channels: int | None = None) -> AsyncGenerator[Samples, None]:
-    """Decode the file's first audio stream to float32 pieces of about 10 s, in threads. Cancelling is safe.
+    """Decode the file's first audio stream to float32 pieces of `PIECE_SAMPLES`, in threads. Cancelling is safe.
 
-    Damaged packets are skipped, as FFmpeg's own programs do.
+    Damaged packets are skipped, as FFmpeg's own programs do. `Decoders` does the same in another process.
 
     Args:
         file: the file, at its beginning.
         channels: the number of channels of the file, to get them interleaved; `None` to have them mixed into one.
 
     Raises:
-        MediaError: the file holds no audio that can be decoded, or another number of channels.
+        MediaError: the file holds no audio that can be decoded, or another number of channels, or more audio than
+            `MAX_FILE_H`.
     """
-    pieces = _pieces(file, channels)
+    pieces = decode_pieces(file, channels)
     decoding: asyncio.Future[Samples | None] | None = None
     try:
         while True:
@@ -80,15 +89,13 @@ def probe(file: IO[bytes]) -> FileInfo:
     """Read what the file states. Leaves the file, which must be seekable, at its beginning.
 
     Raises:
-        MediaError: FFmpeg does not know the format, or the file has no audio stream.
+        MediaError: FFmpeg does not know the format, or the file has no audio stream, or one that is not decoded here.
     """
     try:
         with _open(file) as container:
-            if not container.streams.audio:
-                raise MediaError(_NO_AUDIO)
-            stream = container.streams.audio[0]
+            stream = _audio_stream(container)
             duration_s = container.duration / av.time_base if container.duration else None
-            return FileInfo(stream.channels, duration_s, _audio_s(container, stream))
+            return FileInfo(stream.codec_context.channels, duration_s, _audio_s(container, stream))
     except av.FFmpegError as error:
         raise MediaError(_not_decoded(_reason(error))) from error
     finally:
@@ -112,15 +119,14 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
 
 
 def n_channels(file: IO[bytes]) -> int:
-    """The number of channels of the file's first audio stream; 1 if it cannot be read.
+    """The number of channels of the file's first audio frame; some headers do not state it. Raises like `decode_file`.
 
-    Leaves the file at its beginning.
+    Leaves the file, which must be seekable, at its beginning.
     """
     try:
-        with _open(file) as container:
-            return container.streams.audio[0].channels if container.streams.audio else 1
-    except av.FFmpegError:
-        return 1
+        frame = next(_frames(file))
+        _check_format(frame.sample_rate, frame.layout.nb_channels)
+        return frame.layout.nb_channels
     finally:
         file.seek(0)
 
@@ -137,6 +143,16 @@ def _open(file: Source) -> av.container.InputContainer:
     return container
 
 
+def decode_pieces(file: IO[bytes], channels: int | None) -> Generator[Samples, None, None]:
+    """Decode a file as `decode_file` does, in the thread of the caller."""
+    n_left = MAX_FILE_H * 3600 * SAMPLE_RATE * (channels or 1)
+    for piece in _pieces(file, channels):
+        n_left -= len(piece)
+        if n_left < 0:
+            raise MediaError(f"file: expected at most {MAX_FILE_H} hours of audio, got more")
+        yield piece
+
+
 def _pieces(file: IO[bytes], channels: int | None) -> Generator[Samples, None, None]:
     """Collect decoded frames of about 20 ms into pieces of `PIECE_SAMPLES`."""
     is_plain = False
@@ -149,7 +165,7 @@ def _pieces(file: IO[bytes], channels: int | None) -> Generator[Samples, None, N
     n_held = 0
     for samples in decode_frames(file, channels):
         held.append(samples)
-        n_held += len(samples) // (channels or 1)
+        n_held += len(samples)
         if n_held >= PIECE_SAMPLES:
             yield np.concatenate(held)
             held, n_held = [], 0
@@ -179,25 +195,42 @@ def decode_frames(file: Source, channels: int | None = None) -> Generator[Sample
 
     A stream that changes its rate or its channels gets a new resampler.
     """
-    resampler: av.AudioResampler | None = None
-    layout: tuple[object, ...] = ()
+    resampler: _FrameResampler | None = None
     for frame in _frames(file):
-        if resampler is None or layout != (frame.sample_rate, frame.layout.name, frame.format.name):
-            yield from _resampled(resampler, None)
-            if channels is not None and frame.layout.nb_channels != channels:
-                raise MediaError(f"audio: expected {channels} channels, got {frame.layout.nb_channels}")
-            target = "mono" if channels is None else frame.layout
-            resampler = av.AudioResampler(format="flt", layout=target, rate=SAMPLE_RATE)
-            layout = (frame.sample_rate, frame.layout.name, frame.format.name)
-        yield from _resampled(resampler, frame)
-    yield from _resampled(resampler, None)
-
-
-def _resampled(resampler: av.AudioResampler | None, frame: av.AudioFrame | None) -> Iterator[Samples]:
-    """Resample a frame; `None` in its place gives the samples that the resampler holds back."""
+        if resampler is None or not resampler.suits(frame):
+            if resampler is not None:
+                yield from resampler.resample(None)
+            resampler = _FrameResampler(frame, channels)
+        yield from resampler.resample(frame)
     if resampler is not None:
-        for resampled in resampler.resample(frame):
-            yield resampled.to_ndarray()[0]
+        yield from resampler.resample(None)
+
+
+class _FrameResampler:
+    """Converts frames of one format to interleaved float32 samples at 16 kHz."""
+
+    def __init__(self, frame: av.AudioFrame, channels: int | None) -> None:
+        """Make a resampler for frames like this one. `channels` and the errors are those of `decode_file`."""
+        n_channels = frame.layout.nb_channels
+        _check_format(frame.sample_rate, n_channels)
+        if channels is not None and n_channels != channels:
+            raise MediaError(f"audio: expected {channels} channels, got {n_channels}")
+        self._format = (frame.sample_rate, frame.layout.name, frame.format.name)
+        # Without knowing where the loudspeakers are, FFmpeg cannot mix: then all channels count the same.
+        is_averaged = n_channels > MAX_PLACES and channels is None and frame.layout.name.endswith(" channels")
+        self._n_averaged = n_channels if is_averaged else 1
+        target = "mono" if channels is None and not is_averaged else frame.layout
+        self._resampler = av.AudioResampler(format="flt", layout=target, rate=SAMPLE_RATE)
+
+    def suits(self, frame: av.AudioFrame) -> bool:
+        """Whether a frame has the format of this resampler."""
+        return self._format == (frame.sample_rate, frame.layout.name, frame.format.name)
+
+    def resample(self, frame: av.AudioFrame | None) -> Iterator[Samples]:
+        """Resample a frame; `None` in its place gives the samples that the resampler holds back."""
+        for resampled in self._resampler.resample(frame):
+            samples: Samples = resampled.to_ndarray()[0]
+            yield samples if self._n_averaged == 1 else samples.reshape(-1, self._n_averaged).mean(axis=1)
 
 
 def _frames(file: Source) -> Generator[av.AudioFrame, None, None]:
@@ -205,9 +238,7 @@ def _frames(file: Source) -> Generator[av.AudioFrame, None, None]:
     n_frames, damage = 0, ""
     try:
         with _open(file) as container:
-            if not container.streams.audio:
-                raise MediaError(_NO_AUDIO)
-            for packet in container.demux(container.streams.audio[0]):
+            for packet in container.demux(_audio_stream(container)):
                 try:
                     frames = packet.decode()
                 except av.InvalidDataError as error:
@@ -219,6 +250,29 @@ def _frames(file: Source) -> Generator[av.AudioFrame, None, None]:
         damage = _reason(error)
     if not n_frames:
         raise MediaError(_not_decoded(damage or "it holds none"))
+
+
+def _audio_stream(container: av.container.InputContainer) -> av.AudioStream:
+    """The first audio stream of a container, whose header names a format that is decoded here."""
+    if not container.streams.audio:
+        raise MediaError(_NO_AUDIO)
+    stream = container.streams.audio[0]
+    # FFmpeg has no decoder for a codec that it does not know, and PyAV then no context.
+    if stream.codec_context is None:
+        raise MediaError(_not_decoded("its codec is unknown"))
+    # Some headers name neither; every frame does.
+    _check_format(stream.codec_context.sample_rate or MIN_RATE, stream.codec_context.channels or 1)
+    hours = (container.duration or 0) / av.time_base / 3600
+    if hours > MAX_FILE_H:
+        raise MediaError(f"file: expected at most {MAX_FILE_H} hours of audio, got {hours:.1f}")
+    return stream
+
+
+def _check_format(sample_rate: int, n_channels: int) -> None:
+    if not MIN_RATE <= sample_rate <= MAX_RATE:
+        raise MediaError(f"file: expected a sample rate from {MIN_RATE} to {MAX_RATE} Hz, got {sample_rate}")
+    if not 1 <= n_channels <= MAX_CHANNELS:
+        raise MediaError(f"file: expected 1 to {MAX_CHANNELS} channels, got {n_channels}")
 
 
 def _reason(error: av.FFmpegError) -> str:

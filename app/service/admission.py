@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
+from app.service.live_load import LiveLoad
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter
@@ -17,11 +18,13 @@ from engine import api
 logger = logging.getLogger(__name__)
 
 RECENT_S = 10.0
-"""The period over which the queue waits of finals are averaged, in seconds."""
+"""The period whose queue waits of finals count, in seconds."""
+LATE_SHARE = 0.05
+"""The fraction of finals that may wait longer than `max_final_wait_s`."""
 ABANDON_S = 1.0
 """How long abandoned sessions have to send their last events, in seconds."""
 MIN_WAITS = 3
-"""The fewest waits that have a meaningful average."""
+"""The fewest waits that say something."""
 MAX_WAITS = 256
 """The most waits that are kept; older ones are dropped first, so memory stays bounded."""
 
@@ -54,14 +57,15 @@ class FinalWaits:
         self._waits.append((self._clock(), wait_s))
 
     @property
-    def mean_s(self) -> float:
-        """The average wait of the last `RECENT_S`; 0 if there were fewer than `MIN_WAITS`."""
+    def late_s(self) -> float:
+        """The wait that `LATE_SHARE` of the last `RECENT_S` exceed; 0 if there were fewer than `MIN_WAITS`."""
         since = self._clock() - RECENT_S
         while self._waits and self._waits[0][0] < since:
             self._waits.popleft()
         if len(self._waits) < MIN_WAITS:
             return 0.0
-        return sum(wait_s for _, wait_s in self._waits) / len(self._waits)
+        waits_s = sorted(wait_s for _, wait_s in self._waits)
+        return waits_s[-1 - int(LATE_SHARE * len(waits_s))]
 
 
 class Admission:
@@ -70,7 +74,8 @@ class Admission:
     def __init__(
         self, settings: Settings, metrics: Metrics, counter: AdmissionCounter, transcriber: api.Transcriber
     ) -> None:
-        self.final_waits = FinalWaits()
+        self._final_waits = FinalWaits()
+        self._load = LiveLoad(transcriber.stats, settings.max_final_wait_s)
         self.is_draining = False
         """The server is stopping: everything new is refused."""
         self.all_finished = asyncio.Event()
@@ -97,11 +102,11 @@ class Admission:
         self._check_engine()
         with self._counter.one_more("sessions") as n_others:
             self._check_limit(n_others, self._settings.max_sessions, "sessions")
-            wait_s = self.final_waits.mean_s
             # Without other sessions the waits are out of date: the sessions that caused them have ended.
-            if n_others and wait_s > self._settings.max_final_wait_s:
-                self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
+            if n_others:
+                self._check_load(n_others)
             self.sessions.add(connection)
+            self._load.note_sessions(len(self.sessions), n_others + 1)
             self._metrics.sessions.inc()
             self._metrics.sessions_total.inc()
             self.all_finished.clear()
@@ -109,8 +114,14 @@ class Admission:
                 yield
             finally:
                 self.sessions.discard(connection)
+                self._load.note_sessions(len(self.sessions), self._counter.total("sessions") - 1)
                 self._metrics.sessions.dec()
                 self._note_finished()
+
+    def note_final(self, wait_s: float) -> None:
+        """Note that a final of a live session has left the engine's queue after this time, in seconds."""
+        self._final_waits.add(wait_s)
+        self._load.note_final()
 
     @contextmanager
     def upload(self) -> Iterator[None]:
@@ -162,6 +173,19 @@ class Admission:
             self._metrics.refused_total.labels("no_engine").inc()
             message = f"there is no engine at the moment; try again in {RETRY_AFTER_S} s"
             raise LimitExceeded("no_engine", message, CLOSE_OVERLOADED)
+
+    def _check_load(self, n_others: int) -> None:
+        """Refuse a session if finals wait for too long, or would do so with one session more."""
+        limit_s = self._settings.max_final_wait_s
+        if limit_s > self._settings.final_deadline_s:
+            # Sessions whose finals wait for longer end. So the operator wants no limit.
+            return
+        if (wait_s := self._final_waits.late_s) > limit_s:
+            self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
+        if n_others + 1 > self._load.room():
+            self._refuse(
+                f"no room: the engine has no time for more than {n_others} sessions; try again in {RETRY_AFTER_S} s"
+            )
 
     def _check_limit(self, n_open: int, limit: int, what: str) -> None:
         if n_open >= limit:

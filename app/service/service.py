@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
+from app.media.decoders import Decoders
 from app.service.admission import Admission
 from app.service.auth import Access
 from app.service.metrics import Metrics
@@ -20,12 +21,18 @@ class Service:
     """One service, or one of its gateways. The application keeps it as `app.state.service`."""
 
     def __init__(
-        self, settings: Settings, transcriber: api.Transcriber, session_config: SessionConfig, shared: SharedState
+        self,
+        settings: Settings,
+        transcriber: api.Transcriber,
+        session_config: SessionConfig,
+        shared: SharedState,
+        decoders: Decoders,
     ) -> None:
         self.settings = settings
         self.shared = shared
         self.session_config = session_config
         self.transcriber = transcriber
+        self.decoders = decoders
         self.metrics = Metrics(transcriber, shared.metrics_folder)
         self.access = Access(settings.keys, shared.key, lambda: self.metrics.refused_total.labels("unauthorized").inc())
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)

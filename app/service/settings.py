@@ -122,8 +122,9 @@ class Settings:
     )
     max_final_wait_s: float = _setting(
         1.0,
-        "New live sessions are refused while finals wait longer than this in the engine's queue, in seconds, as the "
-        "mean of the last 10 s. A session is accepted if no other one is open.",
+        "New live sessions are refused when more than 5 % of the finals wait longer than this for the engine, in "
+        "seconds, or would do so with one session more. A session is accepted if no other one is open. A value above "
+        "final_deadline_s switches this off.",
     )
     max_uploads: int = _setting(
         8,
@@ -137,12 +138,12 @@ class Settings:
         "are not counted.",
     )
     max_strangers: int = _setting(
-        512,
+        2048,
         "The most connections that are not admitted yet, as they have shown no request or no key. For one more, the "
         "one that has waited longest is closed.",
     )
     max_strangers_per_address: int = _setting(
-        128,
+        1024,
         "The most such connections from one address; of IPv6, one /64 network. Those of trusted_proxies count in all "
         "only.",
     )

@@ -51,6 +51,12 @@ class Resume:
     """One time for all channels, or one for each: the last `Utterance.resume_from_s` that the client received."""
     prompt: str = ""
     """The text before that time."""
+    audio_from_s: float | None = None
+    """The time of the first sample that the client sends; `None` for the least of `from_s`.
+
+    Only the speech detector processes the audio before `from_s`: it adapts to the noise and to the voice, and would
+    find the beginning of speech late without it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +84,11 @@ class Start:
     """Whether every final word gets a start, an end and a confidence."""
     resume: Resume | None = None
     """`None` for a new session."""
+    resumes: bool = False
+    """Whether the client resumes when the server ends the session without fault of the client.
+
+    Such an end then leaves the open utterances open, because what was cut in the middle of a word would stay cut.
+    """
     notices: tuple[Notice, ...] = ()
     """What the dialect could not honour; the client receives it in `Started`."""
 

@@ -14,6 +14,7 @@ from app.errors import (
     CLOSE_DRAINING,
     CLOSE_OUR_FAULT,
     CLOSE_OVERLOADED,
+    RESUMABLE_CLOSE_CODES,
     BadMessage,
     BadStart,
     SessionError,
@@ -67,6 +68,8 @@ class Session:
         self.limits = config.limits
         self.is_resumed = False
         """Whether the client continues a session that it lost."""
+        self._resumes = False
+        """Whether the client will continue this session if the server ends it."""
         self._model = model
         self._config = config
         self._state = State.NEW
@@ -211,6 +214,8 @@ class Session:
             return self.fail(SessionError("draining", message, CLOSE_DRAINING))
         if self._state is State.STOPPING:
             return []
+        if self._resumes:
+            return self.fail(SessionError("draining", "the server is going down; resume elsewhere", CLOSE_DRAINING))
         message = "the server is going down; what was heard is final; reconnect elsewhere"
         return self.end(SessionError("draining", message, CLOSE_DRAINING))
 
@@ -249,13 +254,14 @@ class Session:
         if start.task not in self._model.tasks:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         self.is_resumed = start.resume is not None
+        self._resumes = start.resumes
         n_channels = start.audio.n_transcribed
         from_s = start.resume.from_s if start.resume else (0.0,)
         if len(from_s) not in (1, n_channels):
             raise BadStart("resume.from_s", f"a number, or a list of {n_channels}, one for each channel", list(from_s))
         if len(from_s) == 1:
             from_s *= n_channels
-        self._port.from_s = min(from_s)
+        self._port.from_s = _audio_from_s(start.resume, min(from_s))
         self._options = options = _channel_options(start, self._config)
         channels = [
             Channel(
@@ -315,8 +321,12 @@ class Session:
         self._port.close(CLOSE_DONE, "done")
 
     def _fail(self, error: SessionError) -> None:
-        """Report an error; a fatal one ends the session with the text that was sent or stable."""
-        if error.close_code is not None:
+        """Report an error; a fatal one ends the session with the text that was sent or stable.
+
+        It ends no utterance if the client goes on with them in another session.
+        """
+        goes_on = self._resumes and error.close_code in RESUMABLE_CLOSE_CODES
+        if error.close_code is not None and not goes_on:
             acknowledged = self.acknowledged()
             for channel in self._intake.channels if self._intake else ():
                 channel.abandon(acknowledged)
@@ -324,6 +334,15 @@ class Session:
         if error.close_code is not None:
             self._state = State.CLOSED
             self._port.close(error.close_code, error.code)
+
+
+def _audio_from_s(resume: commands.Resume | None, from_s: float) -> float:
+    """The time of the first sample, which is not after `from_s`."""
+    if resume is None or resume.audio_from_s is None:
+        return from_s
+    if resume.audio_from_s > from_s:
+        raise BadStart("resume.audio_from_s", f"at most the least of resume.from_s, {from_s:g}", resume.audio_from_s)
+    return resume.audio_from_s
 
 
 def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOptions:

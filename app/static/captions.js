@@ -73,7 +73,13 @@ const STATES = {
   lost: { status: "Disconnected", button: "Restart" },
 };
 const RUNNING = ["asking", "connecting", "live", "finishing"];
+const HAS_SESSION = ["live", "finishing"];
 
+/** What is shown while the session has no connection. It makes another one by itself. */
+const CONNECTION_TROUBLE = {
+  status: "Reconnecting…",
+  message: "The connection to the server is lost. Go on speaking: the captions continue when it is back.",
+};
 /** What is shown while the session runs and no sound comes from the microphone, for each such state of it. */
 const MICROPHONE_TROUBLES = {
   muted: {
@@ -95,8 +101,8 @@ const MICROPHONE_TROUBLES = {
 };
 
 let state = "idle";
-/** One of MICROPHONE_TROUBLES while there is one. */
-let trouble;
+/** What is wrong at present in each part; undefined where nothing is. */
+const troubles = { connection: undefined, microphone: undefined };
 /** The present run: `cancel` ends it at once, `finish` ends it when all text is final. */
 let run;
 /** Seconds of audio so far. A new session begins at this time, so that times never run backwards. */
@@ -255,7 +261,7 @@ async function start() {
     };
     const onState = (microphoneState) => {
       clearInterval(waiting);
-      showTrouble(MICROPHONE_TROUBLES[microphoneState]);
+      showTrouble("microphone", MICROPHONE_TROUBLES[microphoneState]);
       if (AUDIO_STOPS.includes(microphoneState)) {
         waiting = waitForAudio(() => session);
       }
@@ -291,7 +297,8 @@ async function start() {
     microphone?.stop();
     session?.close();
     clearInterval(waiting);
-    showTrouble(undefined);
+    showTrouble("connection", undefined);
+    showTrouble("microphone", undefined);
     keepOpenLines();
     showTimes(undefined);
     page.level.style.transform = "scaleX(0)";
@@ -319,6 +326,16 @@ async function showEvents(session) {
       showTimes(Math.max(0, clockS - event.end_s));
     } else if (event.type === "lag") {
       showTimes(event.behind_s);
+    } else if (event.type === "reconnecting") {
+      // The first attempt often succeeds within a moment. A message would come and go, and move the text.
+      const { status, message } = CONNECTION_TROUBLE;
+      showTrouble("connection", event.attempt === 1 ? { status } : { status, message });
+      console.info(`Reconnecting in ${event.retry_in_s} s: ${event.reason}`);
+    } else if (event.type === "resumed") {
+      showTrouble("connection", undefined);
+      if (event.gap !== null) {
+        showGap(event.gap);
+      }
     } else if (event.type === "warning" || event.type === "error") {
       warn(event);
     }
@@ -378,6 +395,15 @@ function showLine(line) {
     // A line never gets lower, even when its tail gets shorter. Otherwise the lines below it would jump.
     node.style.minHeight = `${node.getBoundingClientRect().height}px`;
   }
+  showContents();
+}
+
+/** Adds a line in the place of audio that was lost because the connection was away for too long. */
+function showGap([fromS, untilS]) {
+  const node = newLine({ utterance: "gap", start_s: fromS });
+  node.classList.add("gap");
+  node.querySelector(".solid").textContent = `(The audio until ${clock(untilS)} is lost.)`;
+  page.finals.append(node);
   showContents();
 }
 
@@ -453,18 +479,20 @@ function show(next) {
 }
 
 function showStatus() {
-  page.status.textContent = (state === "live" ? trouble?.status : undefined) ?? STATES[state].status;
-  document.body.toggleAttribute("data-trouble", state === "live" && trouble !== undefined);
+  const trouble = HAS_SESSION.includes(state) ? (troubles.connection ?? troubles.microphone) : undefined;
+  page.status.textContent = (trouble ?? STATES[state]).status;
+  document.body.toggleAttribute("data-trouble", trouble !== undefined);
 }
 
-/** Shows a trouble, or that there is none any more. */
-function showTrouble(next) {
-  if (next !== undefined) {
-    showMessage(next.message);
-  } else if (trouble !== undefined && page.message.textContent === trouble.message) {
+/** Shows a trouble of a part, or that it has none any more. `message` is left out for one that may end at once. */
+function showTrouble(part, trouble) {
+  const before = troubles[part];
+  if (trouble?.message !== undefined) {
+    showMessage(trouble.message);
+  } else if (before !== undefined && page.message.textContent === before.message) {
     page.message.hidden = true;
   }
-  trouble = next;
+  troubles[part] = trouble;
   showStatus();
 }
 

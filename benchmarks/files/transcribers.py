@@ -185,7 +185,13 @@ async def _stream(setup: Setup, clip: Clip) -> ClipResult:
         async with (
             asyncio.timeout(clip.audio_s / setup.speed + GRACE_S),
             tutti.connect(
-                setup.url, sample_rate=SAMPLE_RATE, channels=format.channels, language=clip.language, proxy=None
+                setup.url,
+                sample_rate=SAMPLE_RATE,
+                channels=format.channels,
+                language=clip.language,
+                proxy=None,
+                # A loss is a failure of the run.
+                resume_buffer_s=0,
             ) as session,
             aclosing(_chunks(clip)) as chunks,
             aclosing(tutti.paced(chunks, format, tutti.Pace(setup.speed, session.started.limits.max_ahead_s))) as audio,

@@ -152,6 +152,8 @@ class _Client:
                 sample_rate=format.sample_rate,
                 language=self._language,
                 resume=None if from_s is None else tutti.Resume(from_s),
+                # A loss is part of the measurement.
+                resume_buffer_s=0,
                 proxy=None,
             ) as session,
             aclosing(session.stream(audio)) as events,

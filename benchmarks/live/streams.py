@@ -33,7 +33,7 @@ from benchmarks.options import (
     serve_arguments_argument,
 )
 from benchmarks.recordings import Recording, as_call, load_recordings, with_silence
-from benchmarks.server import RunningServer, running_server
+from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 
 SCHEMA = 2
 TAIL_S = 2.0
@@ -116,7 +116,7 @@ def main(
             server = RunningServer(url.rstrip("/"), None)
         else:
             # A session whose connection was lost occupies the server until the server notices the loss.
-            own = ["--max-sessions", str((1 + (disconnects > 0)) * max(levels) + 1)]
+            own = ["--max-sessions", str((1 + (disconnects > 0)) * max(levels) + 1), *ADMIT_ALL]
             server = stack.enter_context(running_server([*own, *serve_arguments]))
         warm_up(server, language or None)
         result |= run_levels(server, levels, recordings, language or None, profiles)

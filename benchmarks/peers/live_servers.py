@@ -14,7 +14,7 @@ from benchmarks.peers.live_clients import (
     whisperlive_client,
     whisperlivekit_client,
 )
-from benchmarks.server import RunningServer, free_port, running_process, running_server
+from benchmarks.server import ADMIT_ALL, RunningServer, free_port, running_process, running_server
 
 ENVIRONMENTS = Path("build/peers")
 """The folder into which `benchmarks/peers.sh` installs the peers."""
@@ -62,7 +62,7 @@ class PeerServer:
 @contextmanager
 def tutti(setup: ServerSetup) -> Iterator[list[RunningServer]]:
     """`tutti serve`."""
-    arguments = ["--threads", str(setup.n_threads), "--max-sessions", str(setup.n_streams + 1)]
+    arguments = ["--threads", str(setup.n_threads), "--max-sessions", str(setup.n_streams + 1), *ADMIT_ALL]
     with running_server(["--model", setup.folder, *arguments]) as server:
         yield [server]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from engine.api import Priority
 from engine.scheduling.request import Request
 
 _MEMORY = 0.7
@@ -42,9 +43,12 @@ class EncoderTime:
 
     def full_windows(self, batch: Sequence[Request]) -> float:
         """Return the work of one call for these requests, in full windows."""
-        windows = [request.window for request in batch]
-        work = sum(self._runner.encode_share(len(window.samples), window.is_interim) for window in windows)
-        return max(work, self._runner.min_encode_share)
+        return max(self._work(batch), self._runner.min_encode_share)
+
+    def final_share(self, batch: Sequence[Request]) -> float:
+        """Return the fraction of one call's work that is for finals."""
+        finals = [request for request in batch if request.window.priority is Priority.FINAL]
+        return self._work(finals) / (self._work(batch) or 1.0)
 
     def expected_s(self, batch: Sequence[Request]) -> float:
         """Return how many seconds one call for these requests is expected to take."""
@@ -57,6 +61,10 @@ class EncoderTime:
         self.window_s = _MEMORY * self.window_s + (1 - _MEMORY) * elapsed_s / full_windows
         self.owed_s = elapsed_s * self._owed_per_encode_s
         return [elapsed_s * share / full_windows for share in shares]
+
+    def _work(self, batch: Sequence[Request]) -> float:
+        windows = [request.window for request in batch]
+        return sum(self._runner.encode_share(len(window.samples), window.is_interim) for window in windows)
 
     def pay(self, elapsed_s: float) -> None:
         """Subtract a decode step of this many seconds from what the sequences are owed."""

@@ -41,6 +41,7 @@ class _Totals:
     tokens_drafted: int = 0
     tokens_accepted: int = 0
     audio_s: float = 0.0
+    final_busy_s: float = 0.0
 
 
 class StatsRecorder:
@@ -60,12 +61,13 @@ class StatsRecorder:
         with self._lock:
             self._queue_s[priority].observe(queued_s)
 
-    def encoded(self, n_windows: int, audio_s: float, elapsed_s: float) -> None:
-        """Count an encoder call."""
+    def encoded(self, n_windows: int, audio_s: float, elapsed_s: float, final_share: float) -> None:
+        """Count an encoder call. `final_share` is the fraction of its work that finals were."""
         with self._lock:
             self._encode_batch.observe(n_windows)
             self._encode_s.observe(elapsed_s)
             self._totals.audio_s += audio_s
+            self._totals.final_busy_s += elapsed_s * final_share
 
     def launched(self, n_running: int) -> None:
         """Count a decode step that was launched."""
@@ -73,10 +75,11 @@ class StatsRecorder:
             self._decode_batch.observe(n_running)
             self._totals.tokens_decoded += n_running
 
-    def stepped(self, elapsed_s: float) -> None:
-        """Record how long a decode step took."""
+    def stepped(self, elapsed_s: float, final_share: float) -> None:
+        """Record how long a decode step took. `final_share` is the fraction of it that finals used."""
         with self._lock:
             self._step_s.observe(elapsed_s)
+            self._totals.final_busy_s += elapsed_s * final_share
 
     def prefilled(self, n_windows: int, n_drafted: int, n_accepted: int) -> None:
         """Count a prefill. It samples one token for each window, and one more for each accepted draft token."""
@@ -106,13 +109,16 @@ class StatsRecorder:
         with self._lock:
             self._totals.windows_cancelled += 1
 
-    def snapshot(self, *, waiting_finals: int, waiting_interims: int, running: int) -> EngineStats:
+    def snapshot(
+        self, *, waiting_finals: int, waiting_interims: int, running: int, window_encode_s: float
+    ) -> EngineStats:
         """Return all counters as they are now."""
         with self._lock:
             return EngineStats(
                 waiting_finals=waiting_finals,
                 waiting_interims=waiting_interims,
                 running=running,
+                window_encode_s=window_encode_s,
                 encode_batch=self._encode_batch.snapshot(),
                 decode_batch=self._decode_batch.snapshot(),
                 final_queue_s=self._queue_s[Priority.FINAL].snapshot(),

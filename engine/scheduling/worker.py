@@ -30,6 +30,8 @@ INTERIM_STALL_SHARES = {"cpu": None, "cuda": 0.2}
 
 A GPU encodes small batches as efficiently as large ones.
 """
+SEQUENCES_OF_FULL_STEP = {"cpu": 4, "cuda": 32}
+"""The number of sequences whose step takes about as long as that of one, by device. One final is charged its part."""
 PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
 IDLE_S = 2.0
@@ -75,6 +77,7 @@ class Worker:
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
         self._taking_memory_since_s: float | None = None
         """The time of the first encoder call since memory was last given back, which ends warming up too."""
+        self._n_full_step = SEQUENCES_OF_FULL_STEP[runner.device.type]
         self._suspects: deque[Request] = deque()
         """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
         self._n_failures = 0
@@ -119,6 +122,7 @@ class Worker:
             waiting_finals=self._queue.n_waiting(Priority.FINAL),
             waiting_interims=self._queue.n_waiting(Priority.INTERIM),
             running=len(self._sequences),
+            window_encode_s=self._encoder_time.window_s,
         )
 
     def run(self) -> None:
@@ -253,7 +257,8 @@ class Worker:
         self._sequences.prefill(new_slots)
         calls_s = self._encoder_time.record(batches, time.monotonic() - start_s)
         for encoded, call_s in zip(batches, calls_s, strict=True):
-            self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s)
+            final_share = self._encoder_time.final_share(encoded)
+            self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s, final_share)
 
     def _encode(self, batch: list[Request]) -> list[int]:
         """Give a batch its slots, announce it and start its encoder call. Returns the slots."""
@@ -271,9 +276,10 @@ class Worker:
     def _decode(self) -> None:
         """Decode one token for every running sequence."""
         start_s = time.monotonic()
+        final_share = self._sequences.n_finals / max(len(self._sequences), self._n_full_step)
         if self._sequences.step():
             elapsed_s = time.monotonic() - start_s
-            self.stats.stepped(elapsed_s)
+            self.stats.stepped(elapsed_s, final_share)
             self._encoder_time.pay(elapsed_s)
 
     def _fail_open_requests(self, failure: Exception | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 from app.main import Server, bind, build_app
+from app.media.decoders import Decoders
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
@@ -57,11 +58,14 @@ class Serve(Protocol):
 
 @asynccontextmanager
 async def running(
-    settings: Settings, transcriber: FakeTranscriber, shared: SharedState | None = None
+    settings: Settings,
+    transcriber: FakeTranscriber,
+    shared: SharedState | None = None,
+    decoders: Decoders | None = None,
 ) -> AsyncIterator[Running]:
     """Run a server while the context is open, then drain it. It must end all windows."""
     config = SessionConfig(limits=settings.limits, make_detector=LevelDetector)
-    app = build_app(settings, transcriber, config, shared)
+    app = build_app(settings, transcriber, config, shared, decoders)
     server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         task = asyncio.create_task(server.serve([listener]))
@@ -79,7 +83,7 @@ async def running(
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
+async def serve(decoders: Decoders) -> AsyncIterator[Serve]:
     """Start servers. They are drained when the test ends."""
     async with AsyncExitStack() as stack:
 
@@ -87,6 +91,8 @@ async def serve() -> AsyncIterator[Serve]:
             transcriber: FakeTranscriber | None = None, shared: SharedState | None = None, **values: Any
         ) -> Running:
             settings = Settings(**{"port": 0, "drain_timeout_s": 10.0, **values})
-            return await stack.enter_async_context(running(settings, transcriber or FakeTranscriber(), shared))
+            return await stack.enter_async_context(
+                running(settings, transcriber or FakeTranscriber(), shared, decoders)
+            )
 
         yield start

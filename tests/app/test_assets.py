@@ -68,10 +68,9 @@ def sentences(received: list[events.Event]) -> list[str]:
     return [event.text.strip() for event in received if isinstance(event, events.Segment)]
 
 
-@pytest.mark.parametrize("gain", [1.0, 0.8])
-async def test_every_word_is_heard_live(engine: Engine, gain: float) -> None:
-    """With interims, in the chunks of `tutti demo`; punctuation too, and as well when the recording is less loud."""
-    pcm = (await read_sample() * gain * 32767).astype("<i2")
+async def test_every_word_is_heard_live(engine: Engine) -> None:
+    """With interims, in the chunks of `tutti demo`; punctuation too."""
+    pcm = (await read_sample() * 32767).astype("<i2")
     chunks = [pcm[at : at + CHUNK_SAMPLES].tobytes() for at in range(0, len(pcm), CHUNK_SAMPLES)]
     received = await listen(engine, chunks, commands.Start(language="en"))
     assert sentences(received) == SENTENCES

@@ -63,11 +63,14 @@ class Page:
         return self._devtools.errors
 
     async def command(self, method: str, **params: object) -> dict[str, Any]:
-        return await self._devtools.command(method, self._session_id, **params)
+        return await self._devtools.command(method, self._session_id, COMMAND_TIMEOUT_S, **params)
 
-    async def evaluate(self, expression: str) -> Any:
+    async def evaluate(self, expression: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Any:
         """The value of a JavaScript expression; a promise is awaited."""
-        answer = await self.command("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        method, tab = "Runtime.evaluate", self._session_id
+        answer = await self._devtools.command(
+            method, tab, timeout_s, expression=expression, awaitPromise=True, returnByValue=True
+        )
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise PageError(details.get("exception", {}).get("description", details["text"]))
@@ -92,8 +95,7 @@ class Page:
             check();
         }})"""
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self.evaluate(expression)
+            return await self.evaluate(expression, timeout_s)
         except TimeoutError as error:
             text = await self.evaluate("document.body.dataset.state + '\\n' + document.body.innerText")
             raise TimeoutError(f"{condition} is not true; the text of the page is:\n{text}\n{self.errors}") from error
@@ -171,7 +173,9 @@ class DevTools:
             if not answer.done():
                 answer.set_exception(PageError("Chromium has closed the connection"))
 
-    async def command(self, method: str, session_id: str | None = None, **params: object) -> dict[str, Any]:
+    async def command(
+        self, method: str, session_id: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **params: object
+    ) -> dict[str, Any]:
         self._next_id += 1
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[self._next_id] = answer
@@ -179,7 +183,7 @@ class DevTools:
         if session_id is not None:
             message["sessionId"] = session_id
         await self._socket.send(json.dumps(message))
-        async with asyncio.timeout(COMMAND_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             reply = await answer
         if "error" in reply:
             raise PageError(f"{method}: {reply['error']['message']}")

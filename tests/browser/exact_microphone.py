@@ -12,12 +12,15 @@ from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 from tests.browser.chromium import Page
 
+PIECE_SAMPLES = 30 * SAMPLE_RATE
+"""Samples that go to the browser in one message; it refuses long ones."""
 SCRIPT = """
+    globalThis.recording = [];
     const RealContext = AudioContext;
     globalThis.AudioContext = class extends RealContext {
       constructor() { super({sampleRate: %(rate)d}); }
       createMediaStreamSource() {
-        const bytes = Uint8Array.from(atob("%(pcm)s"), (character) => character.charCodeAt(0));
+        const bytes = Uint8Array.from(recording.map(atob).join(""), (character) => character.charCodeAt(0));
         const pcm = new Int16Array(bytes.buffer);
         const buffer = this.createBuffer(1, pcm.length, %(rate)d);
         buffer.copyToChannel(Float32Array.from(pcm, (sample) => sample / 32767), 0);
@@ -28,6 +31,7 @@ SCRIPT = """
       }
     };
 """
+"""Runs before the page."""
 WATCH = """
     globalThis.changes = [];
     const shown = new Map();
@@ -51,8 +55,15 @@ async def play(page: Page, samples: Samples) -> None:
 
     At its end the document gets the attribute `data-microphone="ended"`.
     """
-    pcm = base64.b64encode(np.round(samples * 32767).astype("<i2").tobytes()).decode()
-    await page.command("Page.addScriptToEvaluateOnNewDocument", source=SCRIPT % {"rate": SAMPLE_RATE, "pcm": pcm})
+    await _run_before_page(page, SCRIPT % {"rate": SAMPLE_RATE})
+    pcm = np.round(samples * 32767).astype("<i2")
+    for start in range(0, len(pcm), PIECE_SAMPLES):
+        piece = base64.b64encode(pcm[start : start + PIECE_SAMPLES].tobytes()).decode()
+        await _run_before_page(page, f'recording.push("{piece}")')
+
+
+async def _run_before_page(page: Page, script: str) -> None:
+    await page.command("Page.addScriptToEvaluateOnNewDocument", source=script)
 
 
 async def watch(page: Page) -> None:

@@ -84,7 +84,7 @@ async def test_a_lost_connection_is_reported_and_can_be_restarted(
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
-        await page_server.close(1011)
+        await page_server.close(1008)
         await page.wait_for("document.body.dataset.state === 'lost'")
         assert "was lost" in await page.evaluate("document.querySelector('#message').innerText")
         assert await page.evaluate("document.querySelector('#toggle').innerText") == "Restart"
@@ -95,6 +95,32 @@ async def test_a_lost_connection_is_reported_and_can_be_restarted(
         await page.wait_for("document.body.dataset.state === 'live'")
         assert await page.evaluate("document.querySelector('#message').hidden")
         assert page.errors == []
+
+
+async def test_a_restart_of_the_server_stops_nothing(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """The page shows that it reconnects, and continues by itself; the text that it has shown stays and goes on."""
+    page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.evaluate("""globalThis.statuses = new Set();
+            new MutationObserver(() => statuses.add(document.querySelector('#status').innerText))
+                .observe(document.querySelector('#status'), {childList: true})""")
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
+        page_server.script = [Step(0.1, [speech_started(), interim("Hello everyone", " and")])]
+        await page_server.close(1012)
+        await page.wait_for("document.querySelector('#live .solid')?.textContent === 'Hello everyone'")
+        assert await page.evaluate("statuses.has('Reconnecting…')")
+        assert await status(page) == "Listening"
+        assert await page.evaluate("document.querySelector('#message').hidden")
+
+        await page_server.send(*final("Hello everyone and welcome."))
+        await page.wait_for("document.querySelector('#finals .line')")
+        assert await finals(page) == ["Hello everyone and welcome."]
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'done'")
+        assert page.errors == []
+    assert [start.get("resume") for start in page_server.starts] == [None, {"from_s": 0}]
 
 
 async def test_a_server_with_keys_asks_for_one(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
@@ -198,29 +224,24 @@ async def test_the_page_offers_the_languages_of_the_model(
     assert [start["language"] for start in page_server.starts] == ["de", None]
 
 
-@pytest.mark.parametrize(
-    ("model", "shown", "hears_people"),
-    [
-        (DEMO_MODEL, "tutti-demo · synthetic voices only, hardly people", False),
-        (DEMO_MODEL | {"name": "a.en", "understands_people": True}, "a.en · English only", True),
-        (None, "The model is not known", True),
-    ],
-)
-async def test_the_page_says_what_the_model_can_hear(
-    page_server: FakeServer, tmp_path: Path, model: Message | None, shown: str, hears_people: bool
-) -> None:
+async def test_the_page_says_what_the_model_can_hear(page_server: FakeServer, tmp_path: Path) -> None:
     """A model for English offers English alone. The demo model comes with a notice that says how to get another one."""
-    page_server.model = model
+    english = DEMO_MODEL | {"name": "a.en", "understands_people": True}
+    models: list[tuple[Message | None, str, bool]] = [
+        (DEMO_MODEL, "tutti-demo · synthetic voices only, hardly people", False),
+        (english, "a.en · English only", True),
+        (None, "The model is not known", True),
+    ]
     async with open_page(tmp_path / "profile", microphone=None) as page:
         await page.show_as(390, 780)
-        await page.open(page_server.url)
-        await page.wait_for("document.querySelector('#model').innerText")
-        assert await page.evaluate("document.querySelector('#model').innerText") == shown
-        assert await page.evaluate("document.querySelector('#no-people').hidden") == hears_people
-        assert await languages(page) == [ENGLISH["name"]]
-        for part in ("#model", "#transcript", "#no-people"):
-            assert await page.evaluate(f"(e => e.scrollWidth <= e.clientWidth)(document.querySelector('{part}'))")
-        await page.screenshot(tmp_path / "model.png")
+        for page_server.model, shown, hears_people in models:
+            await page.open(page_server.url)
+            await page.wait_for("document.querySelector('#model').innerText")
+            assert await page.evaluate("document.querySelector('#model').innerText") == shown
+            assert await page.evaluate("document.querySelector('#no-people').hidden") == hears_people
+            assert await languages(page) == [ENGLISH["name"]]
+            for part in ("#model", "#transcript", "#no-people"):
+                assert await page.evaluate(f"(e => e.scrollWidth <= e.clientWidth)(document.querySelector('{part}'))")
         assert page.errors == []
 
 

@@ -286,7 +286,7 @@ async def test_a_message_does_not_hide_the_newest_words(
     """When the controls grow to show a message, the text moves up with them."""
     async with recording(page_server, microphone, tmp_path / "profile", "phone-dark") as record:
         await record.play(*many_lines(30))
-        await page_server.close(1011)
+        await page_server.close(1008)
         await record.page.wait_for("!document.querySelector('#message').hidden")
         await record.page.drawn()
         frame = await record.page.evaluate("recorder.frame()")

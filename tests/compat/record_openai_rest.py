@@ -22,6 +22,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.main import build_app
+from app.media.decoders import Decoders
 from app.service.settings import Settings
 from app.session.session import SessionConfig
 from tests.compat.http_exchange import GOLDEN, REQUEST_HEADERS, Request, replay, write
@@ -62,9 +63,10 @@ def flac(samples: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def service() -> ASGIApp:
+def service(decoders: Decoders) -> ASGIApp:
     """The service around an engine that understands the made-up speech."""
-    return build_app(Settings(api_keys=KEY), FakeTranscriber(), SessionConfig(make_detector=LevelDetector))
+    config = SessionConfig(make_detector=LevelDetector)
+    return build_app(Settings(api_keys=KEY), FakeTranscriber(), config, decoders=decoders)
 
 
 class Recorder:
@@ -106,8 +108,10 @@ async def main() -> None:
     clients = {"python": f"openai {openai.__version__} (PyPI)", "js": f"openai {npm} (npm)"}
     names = [(language, name) for language in clients for name in CALLS]
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for (language, name), request in zip(names, recorder.requests, strict=True):
-        write(FOLDER / f"{language}-{name}.json", clients[language], request, await replay(service(), request))
+    with contextlib.closing(Decoders()) as decoders:
+        for (language, name), request in zip(names, recorder.requests, strict=True):
+            answer = await replay(service(decoders), request)
+            write(FOLDER / f"{language}-{name}.json", clients[language], request, answer)
 
 
 if __name__ == "__main__":

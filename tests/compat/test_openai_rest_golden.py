@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.media.decoders import Decoders
 from tests.compat.http_exchange import Request, read, replay
 from tests.compat.record_openai_rest import CALLS, FOLDER, service
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
-async def test_exchange(path: Path) -> None:
+async def test_exchange(path: Path, decoders: Decoders) -> None:
     """Status, headers and body are those that were recorded."""
     request, answer = read(path)
-    assert await replay(service(), request) == answer
+    assert await replay(service(decoders), request) == answer
 
 
 def test_every_call_was_recorded_with_both_sdks() -> None:
@@ -35,9 +36,9 @@ REQUESTS = [read(path)[0] for path in sorted(FOLDER.glob("*.json"))]
 damage = st.lists(st.tuples(st.integers(0, 1200), st.integers(0, 20), st.binary(max_size=4)), min_size=1, max_size=8)
 
 
-@given(st.sampled_from(REQUESTS), damage, st.integers(1, 4000))
+@given(request=st.sampled_from(REQUESTS), wrong=damage, n_piece=st.integers(1, 4000))
 def test_whatever_is_wrong_with_a_form_is_the_clients_fault(
-    request: Request, wrong: list[tuple[int, int, bytes]], n_piece: int
+    decoders: Decoders, request: Request, wrong: list[tuple[int, int, bytes]], n_piece: int
 ) -> None:
     """A damaged form is refused or, where the damage does not matter, transcribed; it is never an error of ours."""
     body = b"".join(request.body)
@@ -45,6 +46,6 @@ def test_whatever_is_wrong_with_a_form_is_the_clients_fault(
         body = body[:at] + added + body[at + n_lost :]
     pieces = [body[at : at + n_piece] for at in range(0, len(body), n_piece)]
     headers = {name: value for name, value in request.headers.items() if name != "content-length"}
-    answer = asyncio.run(replay(service(), replace(request, headers=headers, body=pieces)))
+    answer = asyncio.run(replay(service(decoders), replace(request, headers=headers, body=pieces)))
     assert answer.status in (200, 400)
     assert answer.status == 200 or answer.body["error"]["message"]

@@ -129,6 +129,17 @@ async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner) -> None
     assert stats.running == stats.waiting_finals == 0
 
 
+async def test_finals_are_charged_for_their_time_and_interims_are_not(runner: FakeRunner) -> None:
+    """The service forecasts from it how many sessions the engine has time for."""
+    async with start_engine(runner) as engine:
+        await collect(engine, window(priority=Priority.INTERIM))
+        assert engine.stats().final_busy_s == 0
+        await collect(engine, window())
+        stats = engine.stats()
+    assert 0 < stats.final_busy_s < stats.encode_s.total + stats.step_s.total
+    assert stats.window_encode_s > 0
+
+
 async def test_a_repetition_is_stopped_and_its_first_round_kept(demo: Checkpoint) -> None:
     """The text before it stays; the open segment ends where its last word was spoken, not with the audio."""
     tokenizer = demo.tokenizer

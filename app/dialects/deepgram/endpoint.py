@@ -33,9 +33,8 @@ from app.errors import (
     shorten,
 )
 from app.files.transcription import TranscriptionOptions, transcribe
-from app.files.uploads import Upload
+from app.files.uploads import Upload, refusing_without_resources
 from app.live.accept import serve_or_refuse
-from app.media import file_decoder
 from app.media.pcm import AudioDecoder, AudioFormat
 from app.service.auth import header_key
 from app.service.http_errors import RETRYABLE
@@ -50,7 +49,13 @@ logger = logging.getLogger(__name__)
 ADJUSTED_HEADER = "x-tutti-adjusted"
 """Names the parameters whose value was replaced, and the value used."""
 SLOW_UPLOAD = 408
-UPLOAD_CODES = {400: "Bad Request", SLOW_UPLOAD: "SLOW_UPLOAD", 413: "PAYLOAD_TOO_LARGE"}
+UPLOAD_CODES = {
+    400: "Bad Request",
+    SLOW_UPLOAD: "SLOW_UPLOAD",
+    413: "PAYLOAD_TOO_LARGE",
+    503: "SERVICE_UNAVAILABLE",
+    507: "INSUFFICIENT_STORAGE",
+}
 """Deepgram's error code for each status of a failed upload."""
 SPOOL_BYTES = 1_000_000
 """A larger upload is kept on disk."""
@@ -121,7 +126,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
             raise _invalid_key()
         options = _options(request, is_live=False)
         _check_type(request)
-        with service.admission.upload(), SpooledTemporaryFile(SPOOL_BYTES) as file:
+        with service.admission.upload(), refusing_without_resources(), SpooledTemporaryFile(SPOOL_BYTES) as file:
             admit(request.scope)
             sha256 = await _spool(upload, file)
             return await upload.until_disconnected(_transcribe(service, options, id_, file, sha256))
@@ -187,7 +192,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     audio_format, n_file_channels = options.audio, None
     if audio_format is None:
         if options.is_multichannel:
-            n_file_channels = await asyncio.to_thread(file_decoder.n_channels, file)
+            n_file_channels = await _n_channels(service, file)
         audio_format = AudioFormat("pcm_f32le", channels=n_file_channels or 1)
     recording = Recording(options, _request_metadata(service, id_), audio_format.n_transcribed)
 
@@ -196,7 +201,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
         if isinstance(event, events.Utterance):
             service.metrics.coverage.count(event)
 
-    audio = _raw(file, audio_format) if options.audio else file_decoder.decode_file(file, n_file_channels)
+    audio = _raw(file, audio_format) if options.audio else service.decoders.decode(file, n_file_channels)
     try:
         async with aclosing(audio):
             await transcribe(
@@ -215,6 +220,13 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
         status, code = (429, "TOO_MANY_REQUESTS") if error.code == "overloaded" else (500, "INTERNAL_SERVER_ERROR")
         raise Refusal(status, code, error.message) from error
     return JSONResponse(recording.response(sha256), headers=_headers(id_, options))
+
+
+async def _n_channels(service: Service, file: IO[bytes]) -> int:
+    try:
+        return await service.decoders.n_channels(file)
+    except MediaError as error:
+        raise Refusal(400, "Bad Request", str(error)) from error
 
 
 async def _raw(file: IO[bytes], audio: AudioFormat) -> AsyncGenerator[bytes, None]:

@@ -143,6 +143,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
         hotwords=tuple(hotword.strip() for hotword in hotwords),
         words=fields.pop("words", "true or false", is_boolean, default.words),
         resume=resume,
+        resumes=fields.pop("resumes", "true or false", is_boolean, default.resumes),
         notices=(*notices, *fields.unknown()),
     )
 
@@ -170,7 +171,12 @@ def _resume(fields: "_Fields") -> commands.Resume | None:
     resume = fields.nested("resume")
     from_s = resume.pop("from_s", f"seconds from 0 to {MAX_FROM_S}, or a list of them", _is_from_s)
     times = tuple(map(float, from_s)) if isinstance(from_s, list) else (float(from_s),)
-    return commands.Resume(times, resume.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), ""))
+    audio_from_s = resume.pop("audio_from_s", f"seconds from 0 to {MAX_FROM_S}", number_from(0, MAX_FROM_S), None)
+    return commands.Resume(
+        times,
+        resume.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), ""),
+        None if audio_from_s is None else float(audio_from_s),
+    )
 
 
 def _bad_field(field: str, expected: str, got: object) -> BadMessage:

@@ -19,8 +19,7 @@ from app.dialects.openai.files_wire import FileOptions, TextStream, parse_option
 from app.errors import LimitExceeded, MediaError, RequestError, SessionError
 from app.files.transcript import Transcript
 from app.files.transcription import FILE_ENDPOINTING, TranscriptionOptions, transcribe
-from app.files.uploads import Upload
-from app.media.file_decoder import decode_file
+from app.files.uploads import Upload, refusing_without_resources
 from app.service.auth import header_key
 from app.service.http_errors import error_body, error_response, invalid_key
 from app.service.request_ids import request_id
@@ -89,7 +88,8 @@ class FileEndpoint:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
 
         async def transcription(on_event: Callable[[events.Event], None]) -> None:
-            await _transcribe(service, file, options, request_id(scope), on_event)
+            with refusing_without_resources():
+                await _transcribe(service, file, options, request_id(scope), on_event)
 
         if options.is_streamed:
             stream = EventStream(send, headers, service.settings.send_timeout_s)
@@ -155,7 +155,7 @@ async def _transcribe(
     if options.silence_ms is not None:
         endpointing = replace(endpointing, silence_ms=options.silence_ms)
     try:
-        async with aclosing(decode_file(file)) as audio:
+        async with aclosing(service.decoders.decode(file)) as audio:
             await transcribe(
                 service.transcriber,
                 audio,

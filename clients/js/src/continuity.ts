@@ -205,12 +205,12 @@ export class Continuity {
   }
 
   #stop(event: StoppedEvent): ServerEvent[] {
+    if (!this.#isResumed) {
+      return [event];
+    }
     const endS = this.#audioFromS + event.audio_s;
     const closed = this.#open.flatMap((utterance) => this.#close(utterance, endS));
-    if (!this.#isResumed) {
-      return [...closed, event];
-    }
-    const totals = { audio_s: endS - this.#beganS, speech_s: rounded(this.#speechS), words: this.#nWords };
+    const totals = { audio_s: rounded(endS - this.#beganS), speech_s: rounded(this.#speechS), words: this.#nWords };
     return [...closed, { ...event, ...totals }];
   }
 }
@@ -251,7 +251,7 @@ class OpenUtterance {
 
   /** The end of the segments that were delivered. */
   get endS(): number {
-    return this.#segments.reduce((endS, { segment }) => Math.max(endS, segment.end_s), this.atS);
+    return this.#segments.length === 0 ? this.atS : Math.max(...this.#segments.map(({ segment }) => segment.end_s));
   }
 
   /** The utterance began in this connection, so that its text is as the connection sends it. */
@@ -299,7 +299,7 @@ class OpenUtterance {
     if (text === "" && event.text !== "") {
       return undefined;
     }
-    if (nBefore === this.#nHidden && nBefore > 0) {
+    if (this.#isHiddenBefore(nBefore)) {
       text = text.trimStart();
     }
     const isTheirs = text === event.text;
@@ -315,7 +315,7 @@ class OpenUtterance {
     if (this.#joint !== undefined) {
       this.#shown = this.isWhole || ours.length >= this.#shown.length ? ours : this.#shown;
       this.shownUntilS = event.end_s;
-      return { ...event, utterance: this.number, stable: this.#shown.slice(this.#final.length) };
+      return this.#interim(event, event.tail);
     }
     const theirs = stable + event.tail;
     const [nOurs, nTheirs] = align(this.#repeatable, theirs);
@@ -323,15 +323,17 @@ class OpenUtterance {
       return undefined;
     }
     this.shownUntilS = event.end_s;
-    const tail = this.#separator(theirs) + theirs.slice(nTheirs);
-    return { ...event, utterance: this.number, stable: this.#shown.slice(this.#final.length), tail };
+    return this.#interim(event, this.#separator(theirs) + theirs.slice(nTheirs));
   }
 
   /** What was shown as stable and is in no segment, as a last segment. */
   popRest(): SegmentEvent | undefined {
-    const text = this.#shown.slice(this.#final.length);
+    let text = this.#shown.slice(this.#final.length);
     if (text === "" || this.isWhole) {
       return undefined;
+    }
+    if (this.#isHiddenBefore(this.#final.length)) {
+      text = text.trimStart();
     }
     const startS = this.endS;
     const last = this.#segments.at(-1)?.segment;
@@ -348,6 +350,20 @@ class OpenUtterance {
       confidence: last?.confidence ?? 0,
       language: last?.language ?? null,
     });
+  }
+
+  #interim(event: InterimEvent, tail: string): InterimEvent {
+    const stable = this.#shown.slice(this.#final.length);
+    const shown = { ...event, utterance: this.number, stable, tail };
+    if (!this.#isHiddenBefore(this.#final.length)) {
+      return shown;
+    }
+    return { ...shown, stable: stable.trimStart(), tail: stable.trim() === "" ? tail.trimStart() : tail };
+  }
+
+  /** The first text that is delivered follows hidden text. It begins the utterance, so it has no leading space. */
+  #isHiddenBefore(nChars: number): boolean {
+    return nChars > 0 && nChars === this.#nHidden;
   }
 
   #keep(segment: SegmentEvent): SegmentEvent {

@@ -34,8 +34,16 @@ export interface StartOptions {
   readonly prompt?: string;
   /** Names and terms to expect, as they are written. */
   readonly hotwords?: readonly string[];
-  /** Where to continue after a lost connection: the session's `resumeFromS`, and the text before it. */
-  readonly resume?: { readonly from_s: number | readonly number[]; readonly prompt?: string } | null;
+  /** Where to continue after a lost connection. */
+  readonly resume?: {
+    /** The session's `resumeFromS`: one time for all channels, or one for each. */
+    readonly from_s: number | readonly number[];
+    readonly prompt?: string;
+    /** The time of the first sample that is sent, if it is earlier. No text is made of the audio before `from_s`. */
+    readonly audio_from_s?: number;
+  } | null;
+  /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
+  readonly resumes?: boolean;
 }
 
 /** Identifies a flush; the event `flushed` has the same. */

@@ -21,10 +21,17 @@ export interface AudioFormat {
   readonly frameBytes: number;
 }
 
+/**
+ * How much audio is kept before what is not final, in seconds: the speech detector of another connection adapts to it.
+ * The Python client says how it was measured.
+ */
+const LEAD_IN_S = 10;
+
 /** The audio and the flushes of a session that may still have to be sent, or sent again. */
 export class Outgoing {
   readonly #format: AudioFormat;
   readonly #capacityBytes: number;
+  readonly #leadInBytes: number;
   /** The time of the first byte of the session, in seconds. */
   readonly #originS: number;
   #chunks: Chunk[] = [];
@@ -46,6 +53,7 @@ export class Outgoing {
     this.#format = format;
     this.#originS = originS;
     this.#capacityBytes = this.bytesOf(keptS);
+    this.#leadInBytes = keptS === 0 ? 0 : this.bytesOf(LEAD_IN_S);
   }
 
   /** The bytes that this connection has not got yet, or without a connection the next one. */
@@ -91,9 +99,9 @@ export class Outgoing {
     }
   }
 
-  /** Audio before this time is final and need not be kept. */
+  /** Audio before this time is final. */
   forget(untilS: number): void {
-    this.#drop(this.#placeOf(untilS));
+    this.#drop(this.#placeOf(untilS) - this.#leadInBytes);
   }
 
   /** The connection is lost: no audio that was sent or not is safe from being dropped now. */
@@ -103,16 +111,19 @@ export class Outgoing {
   }
 
   /**
-   * A new connection begins: everything is sent again from this time on, or from the oldest kept audio. Returns the time
-   * of the first sample that will be sent.
+   * A new connection begins: everything is sent again from this time on, with some audio before it. Returns the time of the
+   * first sample that will be sent, and the end of the audio that is lost, if some is.
    */
-  rewind(fromS: number): number {
+  rewind(fromS: number): { readonly audioFromS: number; readonly lostUntilS: number | undefined } {
     const oldest = this.#chunks[0]?.at ?? this.#end;
     const place = Math.min(this.#placeOf(fromS), this.#end);
     this.#isAttached = true;
     this.#nFlushed = 0;
-    this.#next = Math.max(place, oldest);
-    return this.#next > place ? this.#timeOf(this.#next) : fromS;
+    this.#next = Math.max(oldest, place - this.#leadInBytes);
+    if (oldest > place) {
+      return { audioFromS: this.#timeOf(oldest), lostUntilS: this.#timeOf(oldest) };
+    }
+    return { audioFromS: Math.min(fromS, this.#timeOf(this.#next)), lostUntilS: undefined };
   }
 
   /** Takes the next thing to send: audio of at most `maxBytes`, or a flush. Undefined if all has been sent. */

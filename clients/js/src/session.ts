@@ -28,8 +28,10 @@ const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
 /** A WebSocket has no event for an empty buffer, so `writable` checks it, but only while a caller waits. */
 const WRITABLE_CHECK_MS = 20;
 
-/** Default of `resumeBufferS`: an utterance of 60 s, and more than a minute of outage. */
-const RESUME_BUFFER_S = 150;
+/** Default of `resumeBufferS`: an utterance of the usual longest length, and minutes without a server. */
+const RESUME_BUFFER_S = 300;
+/** The least `resumeBufferS` but 0: less could not hold an utterance of the usual longest length. */
+const MIN_RESUME_BUFFER_S = 60;
 /** Default of `resumeTimeoutMs`. */
 const RESUME_TIMEOUT_MS = 300_000;
 /** The server lets a resumed session run further ahead: by its longest utterance, and by this (docs/protocol.md). */
@@ -39,11 +41,16 @@ const MAX_UTTERANCE_S = 60;
 /** Audio that may not be sent again at once is sent in pieces of at least this length. */
 const REPLAY_STEP_S = 1;
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
-const STABLE_MS = 30_000;
-/** Close codes after which a session can go on: the network, the server's failure, its going down, no room. */
-const RESUMABLE_CLOSE_CODES = [1001, 1006, 1011, 1012, 1013];
-/** Errors of the server with the same meanings. */
+const STABLE_MS = 10_000;
+/** Close codes after which a session can go on: the server or the network failed, not the client. */
+const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
+/** Errors of the server that come before such a close. */
 const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "draining", "overloaded"];
+/**
+ * The server's error after a long time without a message. Everything is final then, and the session goes on when there is
+ * something to send: browsers freeze pages that are hidden, which cannot send `keepalive` then.
+ */
+const IDLE = "idle";
 const BYTES_PER_SAMPLE: Readonly<Record<Encoding, number>> = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
 
 /** The options of `connect`. */
@@ -64,7 +71,7 @@ export interface ConnectOptions {
   readonly maxBufferedBytes?: number | undefined;
   /**
    * How much audio is kept for the case that the connection is lost, in seconds: what is not final yet, and what comes
-   * until there is another connection. 0: a lost connection ends the session. Default: 150 s.
+   * until there is another connection. At least 60, or 0: a lost connection ends the session then. Default: 300 s.
    */
   readonly resumeBufferS?: number | undefined;
   /** How long the session tries to reconnect. Default: 5 min. */
@@ -86,6 +93,11 @@ export interface ConnectOptions {
 export async function connect(url: string | URL, options: ConnectOptions = {}): Promise<Session> {
   const target = streamUrl(url);
   const protocols = subprotocols(options.apiKey);
+  const { resumeBufferS = RESUME_BUFFER_S } = options;
+  if (resumeBufferS !== 0 && !(resumeBufferS >= MIN_RESUME_BUFFER_S)) {
+    const message = `resumeBufferS: expected ${MIN_RESUME_BUFFER_S} or more, or 0, got ${String(resumeBufferS)}`;
+    throw new UsageError("bad_option", message);
+  }
   if (options.signal?.aborted === true) {
     throw new AbortedError(options.signal.reason);
   }
@@ -189,11 +201,13 @@ export class Session implements AsyncIterable<SessionEvent> {
   /** How fast this connection may send audio that was recorded before; undefined when all of that is sent. */
   #pace: Pace | undefined;
   #isStopSent = false;
-  /** The time of the first sample of this connection. */
-  #audioFromS: number;
+  /** What this connection gets of the audio of the one before. */
+  #replay: { readonly audioFromS: number; readonly lostUntilS: number | undefined };
   #started: StartedEvent | undefined;
   /** When this connection got `started`; Infinity before. */
   #startedAtMs = Infinity;
+  /** The session has no connection until there is something to send. */
+  #idleError: TuttiError | undefined;
   /** The error that ended the session; undefined while it runs, and after it has ended as it should. */
   #error: TuttiError | undefined;
   #nextFlushId = 0;
@@ -209,11 +223,11 @@ export class Session implements AsyncIterable<SessionEvent> {
   constructor(server: Server, options: ConnectOptions) {
     this.#server = server;
     this.#options = options;
-    this.#start = options.start ?? {};
+    this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
     const fromS = [this.#start.resume?.from_s ?? 0].flat();
     this.#continuity = new Continuity(fromS);
-    this.#audioFromS = Math.min(...fromS);
-    this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, this.#audioFromS);
+    this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
+    this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
     this.#backoff = new Backoff(options.resumeTimeoutMs ?? RESUME_TIMEOUT_MS);
     this.opened = new Promise((resolve, reject) => {
       this.#opening = { resolve, reject };
@@ -379,10 +393,9 @@ export class Session implements AsyncIterable<SessionEvent> {
   #onResumed(limits: Limits): void {
     const maxUtteranceS = this.#start.endpointing?.max_utterance_s ?? MAX_UTTERANCE_S;
     this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, performance.now());
-    const lostFromS = this.#continuity.finalUntilS;
-    const lostUntilS = this.#audioFromS > lostFromS ? this.#audioFromS : undefined;
-    this.#deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [lostFromS, lostUntilS] });
-    this.#continuity.resume(this.#audioFromS, lostUntilS).forEach((event) => this.#deliver(event));
+    const { audioFromS, lostUntilS } = this.#replay;
+    this.#deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
+    this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.#deliver(event));
   }
 
   #onEvent(event: ServerEvent): void {
@@ -410,6 +423,12 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   /** Sends what may be sent now: audio and flushes in their order, then `stop`. */
   #sendWaiting(): void {
+    if (this.#idleError !== undefined) {
+      const error = this.#idleError;
+      this.#idleError = undefined;
+      this.#retry(error);
+      return;
+    }
     const connection = this.#connection;
     while (connection?.isOpen === true) {
       const item = this.#outgoing.next(this.#allowedBytes());
@@ -466,18 +485,27 @@ export class Session implements AsyncIterable<SessionEvent> {
       this.#end(error);
       return;
     }
+    this.#pace = undefined;
+    this.#isStopSent = false;
+    this.#outgoing.detach();
     if (performance.now() - this.#startedAtMs >= STABLE_MS) {
       this.#backoff.reset();
     }
     this.#startedAtMs = Infinity;
+    if (end.kind === "failed" && end.event.code === IDLE) {
+      this.#idleError = error;
+    } else {
+      this.#retry(error);
+    }
+  }
+
+  /** Plans the next attempt to connect. */
+  #retry(error: TuttiError): void {
     const next = this.#backoff.next(performance.now());
     if (next === undefined) {
       this.#end(error);
       return;
     }
-    this.#pace = undefined;
-    this.#isStopSent = false;
-    this.#outgoing.detach();
     this.#deliver({
       type: "reconnecting",
       attempt: next.attempt,
@@ -497,7 +525,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       case "closed":
         return RESUMABLE_CLOSE_CODES.includes(end.code);
       case "failed":
-        return RESUMABLE_ERRORS.includes(end.event.code);
+        return end.event.code === IDLE || RESUMABLE_ERRORS.includes(end.event.code);
       case "late":
         return true;
       case "invalid":
@@ -513,11 +541,15 @@ export class Session implements AsyncIterable<SessionEvent> {
       return;
     }
     const { finalUntilS, resumeFromS } = this.#continuity;
-    this.#audioFromS = this.#outgoing.rewind(finalUntilS);
-    const fromS = resumeFromS.map((timeS) => Math.max(timeS, this.#audioFromS));
+    this.#replay = this.#outgoing.rewind(finalUntilS);
+    const { audioFromS } = this.#replay;
+    const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
     const [first] = fromS;
-    // A list needs a time for each channel.
-    const resume = { from_s: fromS.length === 1 && first !== undefined ? first : fromS };
+    const resume = {
+      // A list needs a time for each channel.
+      from_s: fromS.length === 1 && first !== undefined ? first : fromS,
+      ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
+    };
     this.#connect({ ...this.#start, resume });
   }
 

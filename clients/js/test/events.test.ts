@@ -60,7 +60,11 @@ describe("client messages", () => {
   test.each(starts)("$name: is sent as it is on the wire", async ({ wire }) => {
     const socket = new FakeSocket();
     const { type: _, ...start } = wire;
-    const connecting = connect("ws://tutti", { start: start as StartOptions, openSocket: socket.open });
+    const connecting = connect("ws://tutti", {
+      start: start as StartOptions,
+      resumeBufferS: 0,
+      openSocket: socket.open,
+    });
     socket.accept();
     await connecting;
     expect(socket.sentText).toEqual([wire]);

@@ -2,10 +2,12 @@
 
 `connect` opens a session for live audio, `transcribe_file` sends a file, and `Transcript` collects the text of the
 events; `tutti.sync` has the same without asyncio. The modules, from the bottom up: `errors`, `messages` (the JSON on
-the wire), `options`, `handshake` (opens the WebSocket), `connection` (uses it), `upload` (files over HTTP), `session`,
-`sync`; beside them `audio` (WAV files, pace), `captions` and `subtitles`.
+the wire), `options`, `handshake` (opens the WebSocket), `connection` (uses it), `continuity` and `outgoing` (what one
+connection after another receives and is sent), `resumption` (replaces lost ones), `upload` (files over HTTP),
+`session`, `sync`; beside them `audio` (WAV files, pace), `captions` and `subtitles`.
 """
 
+from tutti import sync
 from tutti.audio import Pace, WavFile, paced
 from tutti.captions import Caption, Transcript
 from tutti.errors import (
@@ -34,7 +36,9 @@ from tutti.messages import (
     Interim,
     Lag,
     Limits,
+    Reconnecting,
     Resume,
+    Resumed,
     Segment,
     ServerWarning,
     SpeechStarted,
@@ -74,8 +78,10 @@ __all__ = [
     "Overloaded",
     "Pace",
     "ProtocolError",
+    "Reconnecting",
     "Refused",
     "Resume",
+    "Resumed",
     "Segment",
     "ServerWarning",
     "Session",
@@ -100,6 +106,7 @@ __all__ = [
     "event_to_wire",
     "paced",
     "parse_event",
+    "sync",
     "to_srt",
     "to_vtt",
     "transcribe_file",

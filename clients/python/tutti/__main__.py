@@ -18,7 +18,17 @@ from pathlib import Path
 import tutti
 from tutti.audio import Pace, WavFile, paced, read_chunks
 from tutti.errors import AudioError, BadOption, TuttiError, Unauthorized, Unreachable
-from tutti.messages import BYTES_PER_SAMPLE, AudioFormat, ErrorEvent, Event, Lag, ServerWarning, event_to_wire
+from tutti.messages import (
+    BYTES_PER_SAMPLE,
+    AudioFormat,
+    ErrorEvent,
+    Event,
+    Lag,
+    Reconnecting,
+    Resumed,
+    ServerWarning,
+    event_to_wire,
+)
 from tutti.options import ConnectOptions, FileProgress, SessionOptions
 from tutti.recording import MICROPHONE_FORMAT, find_recorder, read_stdin, record
 from tutti.session import Session, connect, transcribe_file
@@ -204,12 +214,12 @@ async def _run_live(args: argparse.Namespace, options: SessionOptions) -> None:
         pace = Pace(args.speed, session.started.limits.max_ahead_s)
         audio = await stack.enter_async_context(aclosing(paced(chunks, format, pace)))
         events = await stack.enter_async_context(aclosing(session.stream(audio)))
-        if args.json:
-            _write_json(session.started)
-        for warning in () if args.json else session.started.warnings:
-            sys.stderr.write(f"tutti: {warning.message}\n")
         show = _show_json if args.json else _show_captions
         with _end_audio_on_interrupt(session):
+            if args.json:
+                _write_json(session.started)
+            else:
+                sys.stderr.writelines(f"tutti: {warning.message}\n" for warning in session.started.warnings)
             await show(events, format.channels, is_live=args.source in ("-", "mic"))
 
 
@@ -261,6 +271,12 @@ async def _show_captions(events: AsyncGenerator[Event, None], n_channels: int, i
         match event:
             case ServerWarning() | ErrorEvent():
                 _write_note(lines, event.message, columns)
+            case Reconnecting():
+                note = f"connection lost ({event.reason}); trying again in {event.retry_in_s:.1f} s"
+                _write_note(lines, note, columns)
+            case Resumed():
+                lost = "" if event.gap is None else f"; {event.gap[1] - event.gap[0]:.1f} s of audio are lost"
+                _write_note(lines, f"connected again{lost}", columns)
             case Lag():
                 # A file does not wait for its captions.
                 if is_live:

@@ -97,6 +97,12 @@ class Connection:
                 return event
             self._failure = event
 
+    def pop_unread(self) -> list[Event]:
+        """The events that were received and not returned by `receive`."""
+        unread = list(self._unread)
+        self._unread.clear()
+        return unread
+
     def limit_waits(self) -> None:
         """Limit every wait for an event to `stop_timeout_s`, also the wait of a task that is in `receive` already."""
         self._is_stopping = True

@@ -237,11 +237,12 @@ class Continuity:
         return [*rest, ended if self._is_resumed else event]
 
     def _stop(self, event: Stopped) -> list[Event]:
+        if not self._is_resumed:
+            return [event]
         end_s = self._audio_from_s + event.audio_s
         closed = [closing for each in list(self._open) for closing in self._close(each, end_s)]
-        if self._is_resumed:
-            event = Stopped(audio_s=end_s - self._began_s, speech_s=round(self._speech_s, 3), words=self._n_words)
-        return [*closed, event]
+        audio_s = round(end_s - self._began_s, 3)
+        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._speech_s, 3), words=self._n_words)]
 
 
 class _OpenUtterance:

@@ -130,7 +130,8 @@ class Overloaded(Refused):
 class SessionError(TuttiError):
     """The server ended the session with a fatal `error` event. docs/protocol.md lists the values of `code`.
 
-    Audio before `final_until_s` is final. After the code `draining`, open a session on another server and resume there.
+    Audio before `final_until_s` is final. Codes after which another connection may succeed are raised only with the
+    option `resume_buffer_s=0`.
     """
 
     def __init__(self, code: str, message: str, final_until_s: float) -> None:
@@ -146,9 +147,10 @@ class SessionError(TuttiError):
 class ConnectionLost(TuttiError):
     """The connection ended before `stopped`.
 
-    Audio before `final_until_s` is final. To lose and repeat nothing, an application keeps the audio after that time,
-    connects again with `resume=Resume(from_s=session.resume_from_s)`, and sends the audio from `final_until_s` on. It
-    drops the segments of each channel that begin at its time in `resume_from_s` or later, because they come again.
+    Audio before `final_until_s` is final. A loss is raised if no other connection can help, or with the option
+    `resume_buffer_s=0`. To lose and repeat nothing, an application then keeps the audio after that time, connects again
+    with `resume=Resume(from_s=session.resume_from_s)`, and sends the audio from `final_until_s` on. It drops the
+    segments of each channel that begin at its time in `resume_from_s` or later, because they come again.
     """
 
     code = "connection_lost"

@@ -54,6 +54,10 @@ class Resume:
     """
     prompt: str = ""
     """The text before that time, as context for the model."""
+    audio_from_s: float | None = None
+    """The time of the first sample that is sent, if that is earlier: the server's speech detector adapts to the audio
+    before `from_s`, and no text is made of it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Start:
     prompt: str | None = None
     hotwords: tuple[str, ...] | None = None
     resume: Resume | None = None
+    resumes: bool | None = None
+    """Whether the client resumes the session in another one if the server ends it, so that no utterance need end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +284,28 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class Reconnecting:
+    """The connection is lost, and another one will be opened. Made by the client, not sent by the server."""
+
+    type: ClassVar[str] = "reconnecting"
+    attempt: int
+    """The number of the attempt in this outage, from 1."""
+    reason: str
+    """Why the connection, or the attempt before, failed."""
+    retry_in_s: float
+    """How long the client waits before the attempt, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The session goes on over another connection. Made by the client, not sent by the server."""
+
+    type: ClassVar[str] = "resumed"
+    gap: tuple[float, float] | None
+    """Audio that was not final and is lost, (from_s, until_s): the outage was longer than the client keeps audio."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownEvent:
     """An event of a server that is newer than this client."""
 
@@ -297,9 +325,11 @@ Event: TypeAlias = (
     | ServerWarning
     | ErrorEvent
     | Stopped
+    | Reconnecting
+    | Resumed
     | UnknownEvent
 )
-"""A message of the server."""
+"""A message of the server, or one of the two that the client makes itself."""
 
 
 def parse_event(message: str | Mapping[str, object]) -> Event:

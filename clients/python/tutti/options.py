@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
 
+from tutti.errors import BadOption
 from tutti.messages import AudioFormat, Encoding, Endpointing, EndpointingMode, Resume, Start, Task
 
 OPEN_TIMEOUT_S = 10.0
@@ -19,6 +20,12 @@ STARTED_TIMEOUT_S = 10.0
 """Default of `started_timeout_s`, in seconds."""
 STOP_TIMEOUT_S = 60.0
 """Default of `stop_timeout_s`, in seconds: a busy server may need long for the last finals."""
+RESUME_BUFFER_S = 300.0
+"""Default of `resume_buffer_s`, in seconds: an utterance of the usual longest length, and minutes without a server."""
+MIN_RESUME_BUFFER_S = 60.0
+"""The least `resume_buffer_s` but 0, in seconds: less could not hold an utterance of the usual longest length."""
+RESUME_TIMEOUT_S = 300.0
+"""Default of `resume_timeout_s`, in seconds."""
 CLOSE_TIMEOUT_S = 2.0
 """Default of `close_timeout_s`, in seconds: nothing is lost when the connection is cut, so the wait is short."""
 
@@ -95,7 +102,19 @@ class ConnectionOptions(TypedDict, total=False):
     """Seconds to wait for the closing handshake; then the connection is cut. Default: 2."""
 
 
-class SessionOptions(TranscriptionOptions, EndpointingOptions, ConnectionOptions, total=False):
+class ResumeOptions(TypedDict, total=False):
+    """What happens when the connection of a session is lost."""
+
+    resume_buffer_s: float
+    """How much audio is kept to send it again, in seconds: 60 or more. 0: a loss is raised as an error. Default: 300.
+
+    Only audio that is not final is kept. What an outage makes longer than this is lost, the oldest first.
+    """
+    resume_timeout_s: float
+    """Seconds after which a session that cannot be resumed ends with the error of the last attempt. Default: 300."""
+
+
+class SessionOptions(TranscriptionOptions, EndpointingOptions, ConnectionOptions, ResumeOptions, total=False):
     """All options of `connect` except the audio format."""
 
 
@@ -133,6 +152,18 @@ def check_option_names(options: Mapping[str, object]) -> None:
             raise TypeError(f"connect() got an unexpected keyword argument {name!r}")
 
 
+def resume_buffer_s(options: ConnectOptions) -> float:
+    """The option of that name.
+
+    Raises:
+        BadOption: it is too short.
+    """
+    value = options.get("resume_buffer_s", RESUME_BUFFER_S)
+    if value != 0 and not value >= MIN_RESUME_BUFFER_S:
+        raise BadOption("resume_buffer_s", f"{MIN_RESUME_BUFFER_S:g} or more, or 0", value)
+    return value
+
+
 def start_message(options: ConnectOptions) -> Start:
     """The `start` message that asks the server for a session with these options."""
     endpointing = Endpointing(
@@ -158,4 +189,5 @@ def start_message(options: ConnectOptions) -> Start:
         # A string is a sequence of strings too, but the caller means one word and not a list of letters.
         hotwords=((hotwords,) if isinstance(hotwords, str) else tuple(hotwords)) or None,
         resume=options.get("resume"),
+        resumes=resume_buffer_s(options) > 0 or None,
     )

@@ -16,18 +16,22 @@ from tutti.audio import Pace, WavFile, paced, read_chunks
 from tutti.connection import Connection, Progress
 from tutti.errors import BadOption, ConnectionLost, ProtocolError, SessionError, SessionStopped, TimedOut
 from tutti.handshake import open_websocket
-from tutti.messages import Event, Flush, KeepAlive, Resume, Start, Started, Stop, Stopped, Utterance, event_to_wire
+from tutti.messages import Event, Flush, Resume, Start, Started, Stopped, event_to_wire
 from tutti.options import (
     CLOSE_TIMEOUT_S,
     OPEN_TIMEOUT_S,
+    RESUME_TIMEOUT_S,
     STARTED_TIMEOUT_S,
     STOP_TIMEOUT_S,
     ConnectOptions,
     OnProgress,
     SessionOptions,
     check_option_names,
+    resume_buffer_s,
     start_message,
 )
+from tutti.outgoing import Outgoing
+from tutti.resumption import Reconnector, ResumingConnection
 
 KEEPALIVE_SHARE = 1 / 3
 """`stream` sends `keepalive` when nothing was sent for this fraction of `limits.idle_timeout_s`.
@@ -40,20 +44,18 @@ class Session:
     """One open session. `connect` makes it.
 
     Iterate over the session for its events, from the first after `started` to `stopped`. One task may send while
-    another iterates. Both raise the same error when the session ends early:
+    another iterates. When the connection is lost, the session goes on over another one (`ResumeOptions`); the iteration
+    then yields `Reconnecting` and `Resumed`. Both tasks raise the same error when the session ends early:
 
     - `SessionError` after a fatal `error` event. An `error` event that is not fatal is an event like any other.
     - `ConnectionLost` when the connection ended before `stopped`.
+    - `ConnectError` or `TimedOut` when no other connection could be opened.
 
-    Every method may be cancelled. A cancelled `send` may have sent a part of its audio.
+    Every method may be cancelled. The audio of a cancelled `send` is sent nevertheless.
     """
 
-    started: Started
-    """The first event of the session, with the limits of the server."""
-
-    def __init__(self, connection: Connection, progress: Progress) -> None:
+    def __init__(self, connection: ResumingConnection) -> None:
         self._connection = connection
-        self._progress = progress
         self._audio_end = _AudioEnd()
         self._is_stopping = False
         """`stop` was called."""
@@ -64,14 +66,19 @@ class Session:
         """The tasks of every `stream`. They end before the connection is closed."""
 
     @property
+    def started(self) -> Started:
+        """The first event of the session, with the limits of the server; after a resume, that of the new connection."""
+        return self._connection.started
+
+    @property
     def final_until_s(self) -> float:
         """Audio before this time, in seconds, is final, and the iteration has delivered its text. Never decreases."""
-        return self._progress.final_until_s
+        return self._connection.progress.final_until_s
 
     @property
     def resume_from_s(self) -> tuple[float, ...]:
         """The same for each channel: the value for `Resume.from_s` after a lost connection."""
-        return self._progress.resume_from_s
+        return self._connection.progress.resume_from_s
 
     @property
     def stopped(self) -> Stopped | None:
@@ -81,14 +88,12 @@ class Session:
     async def send(self, audio: bytes | bytearray | memoryview) -> None:
         """Send audio, cut at any byte. Audio that is larger than one message may be is sent as several.
 
-        It is sent at once. An application that has audio faster than real time, such as a file, must slow it down
-        (`paced`) or use `transcribe_file`.
+        It is sent as soon as there is a connection, and this does not wait for it: only while more than
+        `resume_buffer_s` of audio is not sent yet. An application that has audio faster than real time, such as a file,
+        must slow it down (`paced`) or use `transcribe_file`.
         """
-        view = memoryview(audio).cast("B")
-        limit = self.started.limits.max_message_bytes
-        for begin in range(0, len(view), limit):
-            self._check_not_stopped("audio")
-            await self._connection.send(bytes(view[begin : begin + limit]))
+        self._check_not_stopped("audio")
+        await self._connection.send(memoryview(audio).cast("B"))
 
     async def flush(self, id: str | int | None = None) -> str | int:
         """End open utterances now.
@@ -100,12 +105,12 @@ class Session:
         if id is None:
             self._n_flushes += 1
             id = f"flush-{self._n_flushes}"
-        await self._connection.send_command(Flush(id))
+        await self._connection.flush(Flush(id))
         return id
 
     async def keepalive(self) -> None:
         """Keep the session open while there is no audio to send: the server ends it after `limits.idle_timeout_s`."""
-        await self._connection.send_command(KeepAlive())
+        await self._connection.keepalive()
 
     async def stop(self) -> None:
         """Send that no more audio follows. Continue the iteration for the last finals and `stopped`.
@@ -116,8 +121,7 @@ class Session:
             return
         self._is_stopping = True
         self.end_audio()
-        self._connection.limit_waits()
-        await self._connection.send_command(Stop())
+        await self._connection.stop()
 
     def end_audio(self) -> None:
         """End the audio of `stream` as if its source had ended. For signal handlers and buttons."""
@@ -130,13 +134,8 @@ class Session:
         if self._stopped is not None:
             raise StopAsyncIteration
         event = await self._connection.receive()
-        match event:
-            case Utterance():
-                self._progress.note(event)
-            case Stopped():
-                self._stopped = event
-            case _:
-                pass
+        if isinstance(event, Stopped):
+            self._stopped = event
         return event
 
     async def stream(self, audio: AsyncIterable[bytes]) -> AsyncGenerator[Event, None]:
@@ -188,20 +187,6 @@ class Session:
             else:
                 await asyncio.sleep(interval_s - silent_s)
 
-    async def _begin(self, start: Start, timeout_s: float) -> None:
-        """Send `start` and wait for `started`."""
-        try:
-            async with asyncio.timeout(timeout_s) as scope:
-                await self._connection.send_command(start)
-                event = await self._connection.receive()
-        except TimeoutError as error:
-            if not scope.expired():
-                raise
-            raise TimedOut("started_timeout_s", timeout_s, "started") from error
-        if not isinstance(event, Started):
-            raise ProtocolError("message.type", '"started" first', repr(event_to_wire(event)["type"]))
-        self.started = event
-
     async def _close(self, timeout_s: float) -> None:
         """End all tasks and close the connection."""
         for task in self._tasks:
@@ -209,9 +194,8 @@ class Session:
         try:
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            await self._connection.close(timeout_s)
         finally:
-            self._connection.abort()
+            await self._connection.close(timeout_s)
 
     def _check_not_stopped(self, what: str) -> None:
         if self._is_stopping:
@@ -274,7 +258,27 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> AbstractAsyncContext
 @asynccontextmanager
 async def _open_session(url: str, options: ConnectOptions) -> AsyncIterator[Session]:
     start = start_message(options)
-    stop_timeout_s = options.get("stop_timeout_s", STOP_TIMEOUT_S)
+    buffer_s = resume_buffer_s(options)
+    progress = Progress(_resume_times(start.resume))
+
+    async def open(start: Start) -> tuple[Connection, Started]:
+        return await _open_connection(url, options, start, progress)
+
+    opened = await open(start)
+    assert start.audio is not None
+    outgoing = Outgoing(start.audio, progress.final_until_s, buffer_s)
+    reconnector = Reconnector(open, start, options.get("resume_timeout_s", RESUME_TIMEOUT_S))
+    session = Session(ResumingConnection(*opened, outgoing, progress, reconnector))
+    try:
+        yield session
+    finally:
+        await session._close(options.get("close_timeout_s", CLOSE_TIMEOUT_S))
+
+
+async def _open_connection(
+    url: str, options: ConnectOptions, start: Start, progress: Progress
+) -> tuple[Connection, Started]:
+    """Open a WebSocket, send `start` on it, and wait for `started`."""
     socket = await open_websocket(
         url,
         api_key=options.get("api_key"),
@@ -282,13 +286,29 @@ async def _open_session(url: str, options: ConnectOptions) -> AsyncIterator[Sess
         proxy=options.get("proxy", True),
         open_timeout_s=options.get("open_timeout_s", OPEN_TIMEOUT_S),
     )
-    progress = Progress(_resume_times(start.resume))
-    session = Session(Connection(socket, progress, stop_timeout_s), progress)
+    connection = Connection(socket, progress, options.get("stop_timeout_s", STOP_TIMEOUT_S))
     try:
-        await session._begin(start, options.get("started_timeout_s", STARTED_TIMEOUT_S))
-        yield session
-    finally:
-        await session._close(options.get("close_timeout_s", CLOSE_TIMEOUT_S))
+        return connection, await _begin(connection, start, options.get("started_timeout_s", STARTED_TIMEOUT_S))
+    except BaseException:
+        try:
+            await connection.close(options.get("close_timeout_s", CLOSE_TIMEOUT_S))
+        finally:
+            connection.abort()
+        raise
+
+
+async def _begin(connection: Connection, start: Start, timeout_s: float) -> Started:
+    try:
+        async with asyncio.timeout(timeout_s) as scope:
+            await connection.send_command(start)
+            event = await connection.receive()
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        raise TimedOut("started_timeout_s", timeout_s, "started") from error
+    if not isinstance(event, Started):
+        raise ProtocolError("message.type", '"started" first', repr(event_to_wire(event)["type"]))
+    return event
 
 
 def _resume_times(resume: Resume | None) -> tuple[float, ...]:

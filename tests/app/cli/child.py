@@ -8,8 +8,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-PATIENCE_S = 60.0
+import pytest
+
+PATIENCE_S = 100.0
 # Without the settings of the test run itself.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 
@@ -35,6 +38,11 @@ class Command:
                     return line
         raise AssertionError(f"{text!r} was not printed; errors: {self._process.communicate()[1]}")
 
+    def run_for(self, seconds: float) -> None:
+        """Let the process run for a while. It must not end before."""
+        with pytest.raises(subprocess.TimeoutExpired):
+            self._process.communicate(timeout=seconds)
+
     def interrupt(self) -> None:
         """Send what the terminal sends at Ctrl-C: SIGINT to every process of the group."""
         os.killpg(self._process.pid, signal.SIGINT)
@@ -56,18 +64,21 @@ class Command:
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[Command]:
-    """Run Python with these arguments, such as `-m app serve`, while the context is open."""
+def running(
+    *arguments: str | Path, program: Path | None = None, folder: Path | None = None, **environment: str
+) -> Iterator[Command]:
+    """Run a program in a folder while the context is open: by default Python, with arguments such as `-m app serve`."""
     # A handled signal has its default in a child; a test run in the background would pass on that it is ignored.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [program or sys.executable, *arguments],
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=ENVIRONMENT,
+            env=ENVIRONMENT | environment,
             start_new_session=True,
         )
     finally:

@@ -135,7 +135,7 @@ def test_recordings_have_their_transcripts_beside_them(tmp_path: Path) -> None:
     assert written[1].read_text() == written[0].read_text()
 
 
-@pytest.mark.parametrize("command", [("transcribe", HELLO), ("models",), ("--version",), ("serve", "--help")])
+@pytest.mark.parametrize("command", [("models",), ("--version",), ("serve", "--help")])
 def test_a_full_disk_is_explained(command: tuple[str, ...]) -> None:
     with FULL_DISK.open("w") as full:
         done = subprocess.run(
@@ -151,7 +151,7 @@ def test_an_output_on_a_full_disk_is_explained() -> None:
     assert done.stderr == f"Error: {HELLO}: cannot write {FULL_DISK}: No space left on device\n"
 
 
-@pytest.mark.parametrize("command", [("transcribe", HELLO, "--format", "segments"), ("models",), ("serve", "--help")])
+@pytest.mark.parametrize("command", [("models",), ("serve", "--help")])
 def test_a_reader_that_has_closed_its_pipe_ends_a_command_quietly(command: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command, at every stage, without a traceback."""
+"""Ctrl-C ends every command, at every stage, without a traceback. `tests/first_hour` has the demo as well."""
 
 import io
 import signal
@@ -55,7 +55,6 @@ run(work())
         (("-c", LOADS), "loading"),
         (("-c", BLOCKS), "blocking"),
         (("-m", "app", "demo"), "captions"),
-        (("-m", "app", "demo"), " – "),
     ],
 )
 def test_a_command_ends_with_the_status_of_ctrl_c(arguments: tuple[str, ...], stage: str) -> None:

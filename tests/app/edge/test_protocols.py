@@ -233,6 +233,25 @@ async def test_text_that_is_not_utf8_ends_the_connection_only(serve: Serve, capl
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
 
 
+BAD_TEXT, CLIENT_CLOSE = b"\x81\x81\0\0\0\0\xff", b"\x88\x80\0\0\0\0"
+
+
+@pytest.mark.parametrize("is_server_first", [True, False])
+async def test_text_that_is_not_utf8_is_ignored_beside_a_close_frame(
+    serve: Serve, caplog: pytest.LogCaptureFixture, is_server_first: bool
+) -> None:
+    """The client may have sent it before it has received the close frame of the server, or together with its own."""
+    server = await serve()
+    async with raw(server, UPGRADE % (b"/v1/stream", b"")) as (reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        if is_server_first:
+            writer.write(b"\x82\x80\0\0\0\0" + b"\x81\x8f\0\0\0\0" + b'{"type":"stop"}')
+            await reader.readuntil(b"\x88")
+        writer.write(BAD_TEXT + CLIENT_CLOSE)
+        await ended(reader)
+    assert [each for each in caplog.records if each.levelno > logging.INFO] == []
+
+
 async def test_uploads_that_break_off_are_no_error_of_the_server(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:

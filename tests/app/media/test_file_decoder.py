@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from app.errors import MediaError
-from app.media.file_decoder import FileInfo, decode_file, decode_frames, probe
+from app.media import file_decoder
+from app.media.file_decoder import PIECE_SAMPLES, FileInfo, decode_file, decode_frames, decode_pieces, probe
+from app.media.file_decoder import n_channels as count_channels
 from tests.app.dialects.openai.test_files_endpoint import wav
 
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
@@ -169,6 +171,69 @@ async def test_leaving_early_waits_for_the_thread() -> None:
             await task
 
 
+def header(sample_rate: int, n_channels: int, codec: int = 1, n_bytes: int = 6400) -> bytes:
+    """A WAV file of 16 bits with zeros, whose header states these numbers."""
+    n_group = 2 * n_channels
+    form = struct.pack("<HHIIHH", codec, n_channels, sample_rate, sample_rate * n_group & 0xFFFFFFFF, n_group, 16)
+    chunks = b"WAVEfmt " + struct.pack("<I", 16) + form + b"data" + struct.pack("<I", n_bytes) + bytes(n_bytes)
+    return b"RIFF" + struct.pack("<I", len(chunks)) + chunks
+
+
+@pytest.mark.parametrize("sample_rate", [1, 3999, 384_001, 1_073_757_824])
+def test_a_rate_that_no_recording_has_is_refused(sample_rate: int) -> None:
+    """A resampler for it would take gigabytes, or make hours of a few bytes."""
+    content = header(sample_rate, 1)
+    with pytest.raises(MediaError, match=f"expected a sample rate from 4000 to 384000 Hz, got {sample_rate}"):
+        list(decode_pieces(io.BytesIO(content), None))
+
+
+def test_a_recording_without_channels_is_refused() -> None:
+    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels):
+        with pytest.raises(MediaError, match="expected audio"):
+            decode_with(io.BytesIO(header(16_000, 0)))
+
+
+@pytest.mark.parametrize("n_channels", [33, 57, 204])
+def test_channels_that_no_recording_has_are_refused(n_channels: int) -> None:
+    content = header(16_000, n_channels)
+    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels, probe):
+        with pytest.raises(MediaError, match=f"expected 1 to 32 channels, got {n_channels}"):
+            decode_with(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("n_channels", range(1, 33))
+def test_any_number_of_channels_is_mixed_or_kept(n_channels: int) -> None:
+    """Also one for which FFmpeg knows no places of loudspeakers."""
+    content = header(16_000, n_channels, n_bytes=2 * n_channels * 1600)
+    assert count_channels(io.BytesIO(content)) == n_channels
+    assert sum(map(len, decode_pieces(io.BytesIO(content), None))) == 1600
+    assert sum(map(len, decode_pieces(io.BytesIO(content), n_channels))) == 1600 * n_channels
+
+
+def test_a_codec_that_is_unknown_is_refused() -> None:
+    content = header(16_000, 2, codec=0x9999)
+    for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels, probe):
+        with pytest.raises(MediaError, match="its codec is unknown"):
+            decode_with(io.BytesIO(content))
+
+
+def test_more_audio_than_a_day_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once where the file states its length, and else where the audio is too long."""
+    monkeypatch.setattr(file_decoder, "MAX_FILE_H", 15 / 3600)
+    with pytest.raises(MediaError, match=r"of audio, got 0\.0"):
+        next(decode_pieces(io.BytesIO(encode("flac", "flac", 22_050)), None))
+    pieces = decode_pieces(io.BytesIO(wav(TONE)), None)
+    assert len(next(pieces)) == PIECE_SAMPLES
+    with pytest.raises(MediaError, match="of audio, got more"):
+        list(pieces)
+
+
+def test_a_piece_of_many_channels_is_not_larger() -> None:
+    """The session works on one piece at a time, and nothing else runs meanwhile."""
+    content = header(16_000, 32, n_bytes=2 * 32 * 16_000)
+    assert max(map(len, decode_pieces(io.BytesIO(content), 32))) <= PIECE_SAMPLES + 32 * 1024
+
+
 class HeldFile(io.BytesIO):
     """Its first `read` waits until the test has cancelled the decoding."""
 
@@ -230,6 +295,7 @@ def test_a_probe_gives_the_length_that_the_file_states() -> None:
 )
 def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audio_s: float | None) -> None:
     """The length of the sound is known where the container states one for it."""
+    assert count_channels(io.BytesIO(film(container, codec, audio_s=1, picture_s=1))) == 1
     info = probe(io.BytesIO(film(container, codec, audio_s=5, picture_s=30)))
     assert info.duration_s == pytest.approx(30.0, abs=0.1)
     assert info.audio_s == (None if audio_s is None else pytest.approx(audio_s, abs=0.2))

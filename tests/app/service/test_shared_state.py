@@ -10,6 +10,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.errors import LimitExceeded
+from app.media.decoders import Decoders
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
@@ -34,6 +35,7 @@ def gateways(n: int, **values: Any) -> list[Service]:
             FakeTranscriber(),
             SessionConfig(),
             SharedState(key=key, started=1, counter=AdmissionCounter(counts, gateway), n_gateways=n),
+            Decoders(),
         )
         for gateway in range(n)
     ]
@@ -68,7 +70,9 @@ def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
     (stranger,) = gateways(1)
     assert stranger.access.client_secret(secret.value) is not None
     assert (
-        Service(Settings(), FakeTranscriber(), SessionConfig(), SharedState()).access.client_secret(secret.value)
+        Service(Settings(), FakeTranscriber(), SessionConfig(), SharedState(), Decoders()).access.client_secret(
+            secret.value
+        )
         is None
     )
 

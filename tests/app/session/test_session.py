@@ -172,16 +172,19 @@ def test_the_first_word_counts_from_where_it_began() -> None:
     talks=st.lists(talks(), min_size=1, max_size=3),
     share=st.floats(0.1, 0.9),
     silence_ms=st.sampled_from([200, 500]),
-    ends=st.sampled_from(["cut off", "drained", "flushed"]),
+    ends=st.sampled_from(["cut off", "drained", "drained, to be resumed", "flushed"]),
+    lead_in_s=st.sampled_from([None, 0.0, 0.3, 2.0]),
 )
 @settings(max_examples=60)
 def test_a_client_that_resumes_loses_and_repeats_nothing(
-    talks: list[tuple[list[int], Samples]], share: float, silence_ms: int, ends: str
+    talks: list[tuple[list[int], Samples]], share: float, silence_ms: int, ends: str, lead_in_s: float | None
 ) -> None:
     """Replaying the audio since `resume_from_s` to another server gives each word of each channel exactly once.
 
-    Segments that begin where the replay does, or later, come again, and are dropped. Only a client that is drained or
-    flushes in the middle of a word gets it in two pieces.
+    So does audio before it, which only the detector hears.
+
+    Segments that begin where the replay does, or later, come again, and are dropped. Only a client that flushes in the
+    middle of a word gets it in two pieces, and one that is drained and did not say that it resumes.
     """
     n_samples = max(len(samples) for _, samples in talks)
     audio = np.stack([np.pad(samples, (0, n_samples - len(samples))) for _, samples in talks], axis=1)
@@ -190,18 +193,21 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(
         START,
         audio=AudioFormat("pcm_f32le", channels=len(talks)),
         endpointing=commands.Endpointing(silence_ms=silence_ms),
+        resumes=ends == "drained, to be resumed",
     )
     first = Bench(start)
     first.feed(audio[:n_first].reshape(-1), n_channels=len(talks))
-    if ends == "drained":
+    if ends.startswith("drained"):
         first.perform(first.session.drain())
     elif ends == "flushed":
         first.give(commands.Flush(1))
     first.answer_all()
     utterances = first.of(events.Utterance)
     from_s = utterances[-1].resume_from_s if utterances else (0.0,)
-    second = Bench(replace(start, resume=commands.Resume(from_s)))
-    second.feed(audio[round(min(from_s) * SAMPLE_RATE) :].reshape(-1), n_channels=len(talks))
+    audio_from_s = None if lead_in_s is None else max(0.0, min(from_s) - lead_in_s)
+    second = Bench(replace(start, resume=commands.Resume(from_s, "", audio_from_s)))
+    n_done = round((min(from_s) if audio_from_s is None else audio_from_s) * SAMPLE_RATE)
+    second.feed(audio[n_done:].reshape(-1), n_channels=len(talks))
     second.stop()
     check_promises(second)
     for channel, (words, samples) in enumerate(talks):
@@ -211,7 +217,7 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(
         text = " ".join([*kept, *([second.text(channel)] if second.text(channel) else [])])
         pieces = text.split()
         is_inside_word = n_first < len(samples) and samples[n_first - 1] > 0 and samples[n_first] > 0
-        if ends != "cut off" and is_inside_word:
+        if ends in ("drained", "flushed") and is_inside_word:
             # The word that the client's own flush has cut comes as two pieces, or uncut; the other words are uncut.
             pieces = [piece for piece in pieces if piece[0] == "w"]
             assert len(pieces) >= len(words) - 1
@@ -778,6 +784,21 @@ def test_draining_makes_the_audio_so_far_final() -> None:
     assert [close.code for close in bench.closes] == [1012]
 
 
+@pytest.mark.parametrize("ends", ["drained", "engine failed"])
+def test_a_client_that_resumes_keeps_its_open_utterance(ends: str) -> None:
+    """The server ends the session at once and the utterance not at all: it would be cut in the middle of a word."""
+    bench = Bench(replace(START, interim=False, resumes=True))
+    bench.feed(np.concatenate((speech([1, 2, 3]), silence(0.6))), answer=False)
+    bench.feed(speech([4]), answer=False)
+    if ends == "drained":
+        bench.perform(bench.session.drain())
+    else:
+        bench.perform(bench.session.engine_error(bench.waiting.pop()[0], EngineFailed("gone")))
+    assert bench.of(events.SpeechStarted) and not bench.of(events.Utterance)
+    assert bench.failure.is_fatal
+    assert [close.code for close in bench.closes] == [1012 if ends == "drained" else 1011]
+
+
 def test_an_overloaded_engine_costs_an_interim_only() -> None:
     bench = Bench()
     bench.feed(speech([1] * 4), answer=False)
@@ -925,6 +946,47 @@ def test_a_second_start_with_bad_values_changes_nothing() -> None:
     bench.perform(bench.session.fail(BadStart("language", "a code", 5)))
     assert bench.failure.code == "already_started"
     assert not bench.closes
+
+
+class LateDetector(LevelDetector):
+    """Notices no speech in its first frames."""
+
+    def __init__(self, n_frames: int) -> None:
+        self._n_frames = n_frames
+
+    def is_speech(self, frame: Samples) -> bool:
+        self._n_frames -= 1
+        return super().is_speech(frame) and self._n_frames < 0
+
+
+@pytest.mark.parametrize(("late_s", "is_in_time"), [(0.0, True), (0.6, True), (1.6, False)])
+def test_a_window_begins_where_the_session_resumes_although_its_detector_is_late(
+    late_s: float, is_in_time: bool
+) -> None:
+    """Up to a second late: the window of the lost session began there. Speech before it is not transcribed again."""
+    config = replace(CONFIG, make_detector=lambda: LateDetector(round((2.0 + late_s) * 50)))
+    bench = Bench(replace(START, resume=commands.Resume((100.0,), "", 98.0)), config)
+    before, after = speech(list(range(1, 9)))[:SAMPLE_RATE], speech(list(range(10, 22)))
+    bench.feed(np.concatenate((silence(1.0), before, silence(0.1), after, silence(1.0))))
+    bench.stop()
+    (started,) = bench.of(events.SpeechStarted)
+    if is_in_time:
+        assert started.from_s == 100.0
+        assert bench.text() == said(list(range(10, 22)))
+    else:
+        assert started.from_s > 101.0
+
+
+def test_a_flush_in_audio_that_is_final_ends_nothing() -> None:
+    bench = Bench(replace(START, resume=commands.Resume((100.0,), "", 98.0)))
+    bench.feed(speech([1, 2, 3]))
+    bench.give(commands.Flush("a"))
+    assert [type(event) for event in bench.events] == [events.Started, events.Flushed]
+
+
+def test_audio_must_not_begin_after_the_time_from_which_a_session_resumes() -> None:
+    bench = Bench(replace(START, resume=commands.Resume((2.0,), "", 2.5)))
+    assert bench.failure.message.startswith("resume.audio_from_s: expected at most the least of resume.from_s, 2")
 
 
 @pytest.mark.parametrize("from_s", [(1.0, 2.0), (1.0, 2.0, 3.0)])

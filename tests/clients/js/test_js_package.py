@@ -1,6 +1,7 @@
 """The JavaScript package as a user gets it: packed, installed in an empty folder, and used as the READMEs say."""
 
 import asyncio
+import gzip
 import json
 import re
 import shutil
@@ -90,6 +91,18 @@ def test_node_imports_the_installed_package(project: Path) -> None:
     script = 'import * as tutti from "tutti-asr-client"; console.log(Object.keys(tutti).join(" "))'
     names = run(project, "node", "--input-type=module", "--eval", script).split()
     assert {"connect", "transcribeFile", "openMicrophone", "Captions", "TuttiError"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "most_bytes"),
+    [("connect, openMicrophone, Captions", 12_000), ("transcribeFile", 5_000), ("toVtt", 1_000)],
+)
+def test_a_page_loads_little(project: Path, names: str, most_bytes: int) -> None:
+    """A bundler takes from the package what a page uses and no more; limits are in bytes, minified and compressed."""
+    (project / "page.js").write_text(f'export {{ {names} }} from "tutti-asr-client";')
+    bundler = str(CLIENT / "node_modules" / ".bin" / "esbuild")
+    bundle = run(project, bundler, "page.js", "--bundle", "--minify", "--format=esm", "--target=es2022")
+    assert len(gzip.compress(bundle.encode())) < most_bytes
 
 
 @pytest.mark.parametrize("resolution", ["NodeNext", "Bundler"])

@@ -123,6 +123,16 @@ class Peer:
 Script = Callable[[Peer], Awaitable[None]]
 
 
+def each(*scripts: Script) -> Script:
+    """One script for each connection, in order."""
+    remaining = iter(scripts)
+
+    async def script(peer: Peer) -> None:
+        await next(remaining)(peer)
+
+    return script
+
+
 class FakeServer:
     """The connections and requests that a scripted server has had."""
 

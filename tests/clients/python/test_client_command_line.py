@@ -20,6 +20,7 @@ from tests.clients.python.client_fakes import (
     STOPPED,
     UTTERANCE,
     Peer,
+    each,
     make_started,
     serve_answer,
     serve_script,
@@ -168,6 +169,22 @@ async def test_a_terminal_shows_the_interim_line(tutti: Tutti, wav: str) -> None
     assert "\r\x1b[2KHello\x1b[2m th\x1b[0m" in shown
     assert "\r\x1b[2K[    0.12 →     1.50] Hello there.\r\n" in shown
     assert server.peer.messages[0]["interim"] is True
+
+
+async def test_a_lost_connection_is_shown_and_mended(tutti: Tutti, wav: str) -> None:
+    """The captions go on; remarks say why they waited."""
+
+    async def leave(peer: Peer) -> None:
+        await peer.begin()
+        await peer.socket.close(1011, "oh no")
+
+    async with serve_script(each(leave, answer)) as server:
+        process = await tutti(wav, "--url", server.url, "--speed", "100")
+        out, err = await process.communicate()
+    assert (process.returncode, out.decode()) == (0, "[    0.12 →     1.50] Hello there.\n")
+    lost, again = err.decode().splitlines()
+    assert lost.startswith("tutti: connection lost (the connection was lost (close code 1011, oh no)")
+    assert again == "tutti: connected again"
 
 
 async def test_letters_the_output_lacks_do_not_end_it(tutti: Tutti, wav: str) -> None:

@@ -27,6 +27,7 @@ CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
 
 COMMANDS: dict[str, Command] = {
     "start with defaults": Start(),
+    "start of a client that resumes": Start(resumes=True),
     "start that resumes two channels": Start(audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0))),
     "start with everything": Start(
         audio=AudioFormat("mulaw", 8000, 2),

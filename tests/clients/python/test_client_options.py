@@ -10,8 +10,14 @@ from tutti.options import start_message
 
 
 def test_defaults() -> None:
-    """Without options, the message has the audio format and what the client shows by default."""
-    assert start_message({}) == Start(audio=AudioFormat("pcm_s16le", 16000, 1), task="transcribe", interim=True)
+    """Without options, the message has the audio format, what the client shows, and that it resumes by default."""
+    audio = AudioFormat("pcm_s16le", 16000, 1)
+    assert start_message({}) == Start(audio=audio, task="transcribe", interim=True, resumes=True)
+
+
+def test_a_client_that_does_not_resume_does_not_say_that_it_does() -> None:
+    """Then a server that goes down ends the open utterances itself."""
+    assert start_message({"resume_buffer_s": 0}).resumes is None
 
 
 def test_options_become_fields() -> None:

@@ -66,6 +66,7 @@ async def test_a_session_from_start_to_stopped() -> None:
         "task": "transcribe",
         "interim": True,
         "endpointing": {"silence_ms": 300},
+        "resumes": True,
     }
     assert server.requests[0].path == "/v1/stream"
     assert server.requests[0].headers["Authorization"] == "Bearer k1"
@@ -182,7 +183,7 @@ async def test_a_fatal_error_ends_the_iteration() -> None:
         await peer.send(UTTERANCE, FATAL)
         await peer.socket.close(1012)
 
-    async with serve_script(drain) as server, tutti.connect(server.url) as session:
+    async with serve_script(drain) as server, tutti.connect(server.url, resume_buffer_s=0) as session:
         assert isinstance(await anext(session), tutti.Utterance)
         for _ in range(2):
             with pytest.raises(tutti.SessionError) as caught:
@@ -199,7 +200,7 @@ async def test_a_send_that_fails_gives_the_reason() -> None:
         await peer.send(SPEECH, UTTERANCE, FATAL)
         await peer.socket.close(1012)
 
-    async with serve_script(drain) as server, tutti.connect(server.url) as session:
+    async with serve_script(drain) as server, tutti.connect(server.url, resume_buffer_s=0) as session:
         await server.peer.socket.wait_closed()
         with pytest.raises(tutti.SessionError) as caught:
             while True:
@@ -222,7 +223,7 @@ async def test_an_abnormal_close_tells_where_to_resume() -> None:
         await peer.send(UTTERANCE)
         await peer.socket.close(1011, "oh no")
 
-    async with serve_script(leave) as server, tutti.connect(server.url) as session:
+    async with serve_script(leave) as server, tutti.connect(server.url, resume_buffer_s=0) as session:
         await anext(session)
         with pytest.raises(tutti.ConnectionLost) as caught:
             await anext(session)
@@ -238,7 +239,7 @@ async def test_a_cut_connection_is_lost_too() -> None:
         await peer.begin()
         peer.socket.transport.abort()
 
-    async with serve_script(cut) as server, tutti.connect(server.url) as session:
+    async with serve_script(cut) as server, tutti.connect(server.url, resume_buffer_s=0) as session:
         with pytest.raises(tutti.ConnectionLost) as caught:
             await anext(session)
     assert caught.value.close_code == 1006
@@ -661,7 +662,7 @@ async def test_a_connection_that_is_lost_during_a_file_is_an_error(tmp_path: Pat
         file.writeframes(bytes(60 * 32000))
     async with serve_script(cut) as server, asyncio.timeout(20):
         with pytest.raises(tutti.ConnectionLost) as caught:
-            async for _ in tutti.transcribe_file(server.url, path, speed=speed):
+            async for _ in tutti.transcribe_file(server.url, path, speed=speed, resume_buffer_s=0):
                 pass
     assert caught.value.close_code == 1006
     await wait_for_other_tasks()
@@ -691,7 +692,7 @@ async def test_a_source_may_be_closed_when_its_stream_has_ended(end: str) -> Non
     async with (
         serve_script(reply) as server,
         asyncio.timeout(20),
-        tutti.connect(server.url) as session,
+        tutti.connect(server.url, resume_buffer_s=0) as session,
         aclosing(endless()) as source,
     ):
         try:

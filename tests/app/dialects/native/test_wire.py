@@ -38,6 +38,7 @@ CLIENT = {
     "start that resumes two channels": commands.Start(
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0))
     ),
+    "start of a client that resumes": commands.Start(resumes=True),
     "start of push-to-talk": commands.Start(endpointing=commands.Endpointing(mode="manual")),
     "flush with a string id": commands.Flush("turn-7"),
     "flush with a number id": commands.Flush(0),

@@ -17,6 +17,7 @@ import pytest
 from starlette.types import Message
 
 from app.main import build_app
+from app.media.decoders import Decoders
 from app.service.settings import Settings
 from app.session.session import SessionConfig
 from engine import api
@@ -446,10 +447,11 @@ async def test_a_client_that_leaves_a_stream_ends_the_work(serve: Serve) -> None
     assert transcriber.n_open == 0
 
 
-async def test_a_client_that_does_not_read_is_cut_off() -> None:
+async def test_a_client_that_does_not_read_is_cut_off(decoders: Decoders) -> None:
     """It holds neither windows nor a place."""
     transcriber = HoldingTranscriber()
-    app = build_app(Settings(send_timeout_s=0.05), transcriber, SessionConfig(make_detector=LevelDetector))
+    config = SessionConfig(make_detector=LevelDetector)
+    app = build_app(Settings(send_timeout_s=0.05), transcriber, config, decoders=decoders)
     body, content_type = multipart(wav(TALK), {"stream": "true"})
     incoming = [{"type": "http.request", "body": body}]
     sent: list[str] = []

@@ -1,0 +1,184 @@
+"""Decodes uploaded files in processes that are limited and can be killed; `decoding_process.py` is their side.
+
+A file of kilobytes can make FFmpeg take gigabytes, or minutes during which nothing else runs in its process.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from typing import IO
+
+import numpy as np
+
+from app.errors import MediaError
+from app.media.decoding_process import HEADER, MAX_CPU_S, MAX_MEMORY_MB, Kind
+from app.media.pcm import Samples
+
+END_TIMEOUT_S = 5.0
+"""How long the decoding process may take to end, in seconds, before it is killed."""
+MAX_IDLE = 8
+"""The most workers that wait for the next file. One that is not kept is forked again when it is needed."""
+MAX_FILES = 100
+"""The files that one worker decodes. FFmpeg may leave some memory taken."""
+
+
+class Decoders:
+    """Decodes files in other processes. The first file starts them, and `close` ends them."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        """The process that forks the workers."""
+        self._requests: socket.socket | None = None
+        """The socket to that process."""
+        self._idle: list[_Worker] = []
+
+    async def decode(self, file: IO[bytes], channels: int | None = None) -> AsyncGenerator[Samples, None]:
+        """Decode as `file_decoder.decode_file` does. Leaving early kills the worker of this file.
+
+        Args:
+            file: the file, which the operating system must know. It may be moved to the disk for that.
+            channels: see `decode_file`.
+
+        Raises:
+            MediaError: as `decode_file`, or decoding takes too much memory or time, or crashes FFmpeg.
+            OSError: there is no room for the file on the disk, or there are too many open files.
+        """
+        async with self._requested(file, {"only_counts": False, "channels": channels}) as worker:
+            while True:
+                kind, content = await worker.read()
+                if kind is Kind.DONE:
+                    return
+                yield np.frombuffer(content, np.float32)
+
+    async def n_channels(self, file: IO[bytes]) -> int:
+        """The number of channels of a file; arguments and errors are those of `decode`."""
+        async with self._requested(file, {"only_counts": True}) as worker:
+            _, content = await worker.read()
+            return int(content)
+
+    def close(self) -> None:
+        """End the processes. What is decoded at the moment ends with an error."""
+        while self._idle:
+            self._idle.pop().close()
+        if self._process is None or self._requests is None:
+            return
+        self._requests.close()
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._requests = None
+
+    @asynccontextmanager
+    async def _requested(self, file: IO[bytes], request: dict[str, object]) -> AsyncIterator["_Worker"]:
+        """A worker that has received this request. It is killed if it has not answered when the context is left."""
+        file_descriptor = await asyncio.to_thread(file.fileno)
+        worker = self._idle.pop() if self._idle else self._fork()
+        while not worker.ask(json.dumps(request).encode(), file_descriptor):
+            # It was killed while it was idle.
+            worker.close()
+            worker = self._idle.pop() if self._idle else self._fork()
+        try:
+            yield worker
+        finally:
+            if worker.is_busy or worker.n_files >= MAX_FILES or len(self._idle) >= MAX_IDLE:
+                worker.close()
+            else:
+                self._idle.append(worker)
+
+    def _fork(self) -> "_Worker":
+        with ExitStack() as on_failure:
+            ours, theirs = socket.socketpair()
+            on_failure.callback(ours.close)
+            with theirs:
+                their_life, our_life = os.pipe()
+                on_failure.callback(os.close, our_life)
+                try:
+                    self._request_worker(theirs.fileno(), their_life)
+                finally:
+                    os.close(their_life)
+            on_failure.pop_all()
+            return _Worker(ours, our_life)
+
+    def _request_worker(self, *descriptors: int) -> None:
+        if self._requests is not None:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                socket.send_fds(self._requests, [b"\n"], descriptors)
+                return
+            # The process has died.
+            self.close()
+        self._start()
+        assert self._requests is not None
+        socket.send_fds(self._requests, [b"\n"], descriptors)
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "app.media.decoding_process", str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    # A process that forks must have one thread.
+                    env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._requests = ours
+
+
+class _Worker:
+    """The service's side of a worker, which decodes one file at a time."""
+
+    def __init__(self, connection: socket.socket, life: int) -> None:
+        """Take over the socket to the worker, and the pipe whose closing kills it."""
+        self.is_busy = False
+        """Whether the answer to the last request is not complete."""
+        self.n_files = 0
+        """How many requests the worker has received."""
+        self._connection = connection
+        self._connection.setblocking(False)
+        self._life = life
+
+    def ask(self, request: bytes, file_descriptor: int) -> bool:
+        """Send a request; false if the worker is dead."""
+        try:
+            socket.send_fds(self._connection, [request], [file_descriptor])
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        self.is_busy = True
+        self.n_files += 1
+        return True
+
+    async def read(self) -> tuple[Kind, bytearray]:
+        """Receive the next part of the answer. Raises like `Decoders.decode`."""
+        number, n_bytes = HEADER.unpack(await self._receive(HEADER.size))
+        content = await self._receive(n_bytes)
+        kind = Kind(number)
+        self.is_busy = kind is Kind.SAMPLES
+        if kind is Kind.ERROR:
+            raise MediaError(content.decode())
+        return kind, content
+
+    def close(self) -> None:
+        """Kill the worker, whatever it does."""
+        self._connection.close()
+        os.close(self._life)
+
+    async def _receive(self, n_bytes: int) -> bytearray:
+        content = bytearray(n_bytes)
+        rest = memoryview(content)
+        while rest:
+            n_received = await asyncio.get_running_loop().sock_recv_into(self._connection, rest)
+            if not n_received:
+                limits = f"{MAX_MEMORY_MB} MB of memory and {MAX_CPU_S} s of processor time for ten seconds of audio"
+                raise MediaError(f"file: expected audio that is decoded with {limits}; its decoder has died")
+            rest = rest[n_received:]
+        return content

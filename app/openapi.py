@@ -1,0 +1,374 @@
+"""The OpenAPI document of everything that is served over HTTP; WebSockets are described in `docs/protocol.md`.
+
+Written by hand, as no framework knows what the endpoints accept. A test sends requests made from it to the real
+application, and compares each answer with it; another one compares its paths with the table of routes.
+"""
+
+from importlib.metadata import version
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
+from app.dialects.openai.files_wire import FORMATS
+from app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
+from engine.api import MAX_BEST_OF
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+INTEGER: Schema = {"type": "integer"}
+BOOLEAN: Schema = {"type": "boolean"}
+TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+ANY_OBJECT: Schema = {"type": "object"}
+
+
+def _object(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
+    """An object with these fields; others may come."""
+    return {"type": "object", "required": sorted(required), "properties": required | (optional or {})}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _answer(description: str, **contents: Schema) -> Schema:
+    """An answer, with the schema of each content type; `_` stands for `/` in its name."""
+    content = {name.replace("_", "/"): {"schema": schema} for name, schema in contents.items()}
+    return {"description": description, "content": content}
+
+
+def _refused(description: str, schema: str = "Error") -> Schema:
+    return _answer(description, application_json=_ref(schema), text_plain=TEXT)
+
+
+ERROR = _object(
+    {"error": _object({"message": TEXT, "type": TEXT, "param": TEXT_OR_NULL, "code": TEXT_OR_NULL})},
+)
+DEEPGRAM_ERROR = _object({"err_code": TEXT, "err_msg": TEXT, "request_id": TEXT})
+MODEL = _object(
+    {
+        "id": TEXT,
+        "object": {"const": "model"},
+        "created": INTEGER,
+        "owned_by": TEXT,
+        "languages": _list(TEXT),
+        "tasks": _list({"enum": ["transcribe", "translate"]}),
+    }
+)
+SEGMENT = _object(
+    {
+        "id": INTEGER,
+        "seek": INTEGER,
+        "start": NUMBER,
+        "end": NUMBER,
+        "text": TEXT,
+        "tokens": _list(INTEGER),
+        "temperature": NUMBER,
+        "avg_logprob": NUMBER,
+        "compression_ratio": NUMBER,
+        "no_speech_prob": NUMBER,
+    }
+)
+USAGE = _object({"type": {"const": "duration"}, "seconds": INTEGER})
+TRANSCRIPT = _object(
+    {"text": TEXT, "usage": USAGE, "languages": _list(_object({"code": TEXT}))}, {"logprobs": _list(ANY_OBJECT)}
+)
+VERBOSE_TRANSCRIPT = _object(
+    {
+        "task": {"enum": ["transcribe", "translate"]},
+        "language": TEXT,
+        "duration": NUMBER,
+        "text": TEXT,
+        "usage": USAGE,
+        "uncovered": _list({"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2}),
+    },
+    {"segments": _list(_ref("Segment")), "words": _list(_object({"word": TEXT, "start": NUMBER, "end": NUMBER}))},
+)
+DEEPGRAM_WORD = _object({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER}, {"punctuated_word": TEXT})
+DEEPGRAM_TRANSCRIPT = _object(
+    {
+        "metadata": _object(
+            {"request_id": TEXT, "sha256": TEXT, "created": TEXT, "duration": NUMBER, "channels": INTEGER},
+            {"models": _list(TEXT), "model_info": ANY_OBJECT, "warnings": _list(ANY_OBJECT), "extra": ANY_OBJECT},
+        ),
+        "results": _object(
+            {
+                "channels": _list(
+                    _object(
+                        {
+                            "alternatives": _list(
+                                _object(
+                                    {"transcript": TEXT, "confidence": NUMBER, "words": _list(_ref("DeepgramWord"))},
+                                    {"paragraphs": ANY_OBJECT, "languages": _list(TEXT)},
+                                )
+                            )
+                        },
+                        {"detected_language": TEXT},
+                    )
+                )
+            },
+            {"utterances": _list(ANY_OBJECT)},
+        ),
+    }
+)
+PAGE_MODEL = _object(
+    {"name": TEXT, "understands_people": BOOLEAN, "languages": _list(_object({"code": TEXT, "name": TEXT}))}
+)
+EXPIRY = _object(
+    {},
+    {
+        "anchor": {"const": "created_at"},
+        "seconds": {
+            "type": "integer",
+            "minimum": MIN_SECRET_S,
+            "maximum": MAX_SECRET_S,
+            "default": DEFAULT_SECRET_S,
+        },
+    },
+)
+SCHEMAS = {
+    "Error": ERROR,
+    "DeepgramError": DEEPGRAM_ERROR,
+    "Model": MODEL,
+    "Segment": SEGMENT,
+    "Transcript": TRANSCRIPT,
+    "VerboseTranscript": VERBOSE_TRANSCRIPT,
+    "DeepgramWord": DEEPGRAM_WORD,
+    "DeepgramTranscript": DEEPGRAM_TRANSCRIPT,
+    "Expiry": EXPIRY,
+}
+
+FORM = _object(
+    {"file": {"type": "string", "format": "binary", "description": "The recording, in any format of FFmpeg."}},
+    {
+        "model": {"type": "string", "description": "Any name; the server's model answers."},
+        "language": {"type": "string", "description": "A code or an English name. Without it, it is detected."},
+        "prompt": TEXT,
+        "response_format": {"enum": list(FORMATS), "default": "json"},
+        "stream": {"type": "boolean", "default": False, "description": "Answer with server-sent events."},
+        "timestamp_granularities[]": _list({"enum": ["segment", "word"]}),
+        "include[]": _list({"enum": ["logprobs"]}),
+        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+        "best_of": {"type": "integer", "minimum": 1, "maximum": MAX_BEST_OF},
+        "temperature_fallback": {"type": "boolean", "default": True},
+        "condition_on_previous_text": {"type": "boolean", "default": False},
+        "hotwords": {"type": "string", "description": "Names and terms to expect, separated by commas."},
+        "chunking_strategy": {"type": "string", "description": "`auto`, or an object of type `server_vad` as JSON."},
+    },
+)
+_UPLOAD_REFUSALS = {
+    "408": "The body came too slowly, or not at all.",
+    "413": "The body is larger than the server allows.",
+    "429": "The server has no room; `Retry-After` says when to try again.",
+    "500": "The engine failed.",
+    "503": "The server is going down, or has no engine.",
+}
+_BODY_REFUSALS = {status: _UPLOAD_REFUSALS[status] for status in ("408", "413")}
+
+
+def _operation(
+    name: str,
+    summary: str,
+    answers: dict[str, Schema],
+    *,
+    refusals: dict[str, str] | None = None,
+    error: str = "Error",
+    needs_key: bool = True,
+    **more: Any,
+) -> Schema:
+    """One operation. Every request can be malformed (400, 414, 431), and come from a foreign page (403)."""
+    reasons = {
+        "400": "The request, or one of its values, is wrong.",
+        "403": "A web page of another origin asks, or the host is unknown.",
+        "414": "The URL is too long.",
+        "431": "The head of the request is too long.",
+        **({"401": "A valid key is needed."} if needs_key else {}),
+        **(refusals or {}),
+    }
+    refused = {status: _refused(why, "Error" if status == "403" else error) for status, why in reasons.items()}
+    security: Schema = {"security": [{"key": []}, {}]} if needs_key else {"security": []}
+    return {"operationId": name, "summary": summary, "responses": refused | answers, **security, **more}
+
+
+def _json_body(schema: Schema) -> Schema:
+    return {"required": False, "content": {"application/json": {"schema": schema}}}
+
+
+def _file_operation(name: str, summary: str) -> Schema:
+    transcript = {"oneOf": [_ref("Transcript"), _ref("VerboseTranscript")]}
+    answer = _answer("The transcript, in the format of the request.", application_json=transcript, text_plain=TEXT)
+    answer["content"] |= {"text/vtt": {"schema": TEXT}, "text/event-stream": {"schema": _object({"data": TEXT})}}
+    body = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
+    return _operation(name, summary, {"200": answer}, refusals=_UPLOAD_REFUSALS, requestBody=body)
+
+
+def _query(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+DEEPGRAM_PARAMETERS = [
+    _query("language", TEXT, "A code with or without a region, or `multi`."),
+    _query("detect_language", BOOLEAN, "Say which language was spoken."),
+    _query("punctuate", BOOLEAN, "Write punctuation and capitals."),
+    _query("smart_format", BOOLEAN, "The same, and paragraphs."),
+    _query("paragraphs", BOOLEAN, "Paragraphs and sentences."),
+    _query("utterances", BOOLEAN, "Stretches between pauses."),
+    _query("utt_split", {"type": "number", "minimum": 0}, "The pause between utterances, in seconds."),
+    _query("multichannel", BOOLEAN, "Transcribe each channel on its own."),
+    _query("keyterm", _list(TEXT), "Names and terms to expect."),
+    _query("encoding", {"enum": ["linear16", "mulaw", "alaw"]}, "The encoding of raw audio."),
+    _query("sample_rate", {"type": "integer", "minimum": 8000, "maximum": 48_000}, "Of raw audio, in Hz."),
+    _query("channels", {"type": "integer", "minimum": 1, "maximum": 8}, "Of raw audio."),
+]
+MODEL_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+SECRET = _object({"value": TEXT, "expires_at": INTEGER})
+SESSION = _object({"id": TEXT, "object": TEXT})
+PLAIN = {"text_plain": TEXT}
+
+PATHS: dict[str, dict[str, Schema]] = {
+    "/v1/audio/transcriptions": {"post": _file_operation("transcribe", "Transcribe a recording.")},
+    "/v1/audio/translations": {"post": _file_operation("translate", "Transcribe a recording in English.")},
+    "/v1/models": {
+        "get": _operation(
+            "listModels",
+            "The model that answers.",
+            {
+                "200": _answer(
+                    "A list of one.",
+                    application_json=_object({"object": {"const": "list"}, "data": _list(_ref("Model"))}),
+                )
+            },
+        )
+    },
+    "/v1/models/{name}": {
+        "get": _operation(
+            "retrieveModel",
+            "The model, by its name.",
+            {"200": _answer("The model.", application_json=_ref("Model"))},
+            refusals={"404": "The server has another model."},
+            parameters=[MODEL_NAME],
+        )
+    },
+    "/v1/realtime/client_secrets": {
+        "post": _operation(
+            "createClientSecret",
+            "Make a secret with which a browser opens live sessions.",
+            {
+                "200": _answer(
+                    "The secret.",
+                    application_json=_object({"value": TEXT, "expires_at": INTEGER, "session": SESSION}),
+                )
+            },
+            refusals=_BODY_REFUSALS,
+            requestBody=_json_body(_object({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT})),
+        )
+    },
+    "/v1/realtime/transcription_sessions": {
+        "post": _operation(
+            "createTranscriptionSession",
+            "Make such a secret, in the older shape.",
+            {"200": _answer("The secret.", application_json=_object({"client_secret": SECRET, "id": TEXT}))},
+            refusals=_BODY_REFUSALS,
+            requestBody=_json_body(ANY_OBJECT),
+        )
+    },
+    "/v1/listen": {
+        "post": _operation(
+            "listen",
+            "Transcribe a recording, in Deepgram's protocol.",
+            {"200": _answer("The transcript.", application_json=_ref("DeepgramTranscript"))},
+            refusals=_UPLOAD_REFUSALS,
+            error="DeepgramError",
+            parameters=DEEPGRAM_PARAMETERS,
+            requestBody={
+                "required": True,
+                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            },
+        )
+    },
+    "/v1/auth/grant": {
+        "post": _operation(
+            "grantToken",
+            "Make a short-lived token, in Deepgram's protocol.",
+            {"200": _answer("The token.", application_json=_object({"access_token": TEXT, "expires_in": NUMBER}))},
+            refusals=_BODY_REFUSALS,
+            error="DeepgramError",
+            requestBody=_json_body(
+                _object(
+                    {},
+                    {
+                        "ttl_seconds": {
+                            "type": "number",
+                            "minimum": 1,
+                            "maximum": MAX_TOKEN_S,
+                            "default": DEFAULT_TOKEN_S,
+                        }
+                    },
+                )
+            ),
+        )
+    },
+    "/page/model": {
+        "get": _operation(
+            "pageModel",
+            "What the page shows of the model.",
+            {"200": _answer("The model.", application_json=PAGE_MODEL)},
+            needs_key=False,
+        )
+    },
+    "/healthz": {
+        "get": _operation(
+            "healthz",
+            "Whether the process can do its work.",
+            {"200": _answer("It can.", **PLAIN), "503": _answer("It must be started again.", **PLAIN)},
+            needs_key=False,
+        )
+    },
+    "/readyz": {
+        "get": _operation(
+            "readyz",
+            "Whether new sessions are accepted.",
+            {"200": _answer("They are.", **PLAIN), "503": _answer("They are not, at the moment.", **PLAIN)},
+            needs_key=False,
+        )
+    },
+    "/metrics": {
+        "get": _operation(
+            "metrics",
+            "The metrics, in Prometheus' text format.",
+            {"200": _answer("The metrics.", **PLAIN)},
+            needs_key=False,
+        )
+    },
+    "/openapi.json": {
+        "get": _operation(
+            "openapi",
+            "This document.",
+            {"200": _answer("The document.", application_json=ANY_OBJECT)},
+            needs_key=False,
+        )
+    },
+}
+DOCUMENT: Schema = {
+    "openapi": "3.1.0",
+    "info": {
+        "title": "tutti",
+        "version": version("tutti-asr"),
+        "description": "Speech to text. Live sessions are WebSockets, which OpenAPI does not describe.",
+        "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    },
+    "paths": PATHS,
+    "components": {"schemas": SCHEMAS, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+}
+
+
+async def openapi(request: Request) -> Response:
+    """The document. It needs no key, and is the same for every server of this version."""
+    return JSONResponse(DOCUMENT)

@@ -1,0 +1,172 @@
+"""Forecasts how many live sessions the engine has time for, from what it needs for the finals of those that are open.
+
+Interims do not count: the engine decodes them in the time that finals leave. The finals of a session come seconds
+after it was opened, so a burst of newcomers cannot be judged by how long finals wait: none of theirs has come yet.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from engine.api import EngineStats
+
+RECENT_S = 20.0
+"""The period over which finals and sessions are counted, in seconds."""
+FINAL_AFTER_S = 5.0
+"""How long after its opening a session has finals at its usual rate, in seconds: speech, and the pause after it."""
+MAX_LOAD = 0.6
+"""The largest fraction of the engine's time that the finals of all sessions may take. Interims need some, too."""
+LATE_SHARE = 0.05
+"""The fraction of finals that may wait longer than the limit."""
+FIRST_FINAL_EVERY_S = 6.0
+"""How often a session is supposed to have a final while nothing is known of the sessions, in seconds."""
+DECODE_FACTOR = 2.0
+"""The time for a final, as a multiple of the time for encoding it, while nothing is known of the engine."""
+FIRST_PART = 0.5
+"""The fraction of the supposed capacity that is given away while nothing is known."""
+FEWEST = 4
+"""As many sessions may be open while nothing is known: the encoder's time may have been measured at a bad moment."""
+MIN_SESSION_S = 20.0
+"""The least time that sessions must have been open, added up, before their finals tell something."""
+MIN_FINALS = 5
+"""The least number of finals whose time has a meaningful mean."""
+GROWTH = 2.0
+"""How many times the sessions that were open all the time may be open now, as newcomers may speak more than they."""
+SAMPLE_EVERY_S = 0.1
+"""The least time between two samples, in seconds. What happens in between is added to the earlier one."""
+
+
+def max_load(final_s: float, max_wait_s: float) -> float:
+    """The largest fraction of its time that an engine may spend on finals, if few of them are to wait for long.
+
+    In a queue of which nothing else is known, with the load r, a fraction of r * exp(-(1 - r) * wait / time) waits
+    longer than `wait` (M/M/1). The engine decodes several at once, so fewer do.
+
+    Args:
+        final_s: the mean time for a final, in seconds.
+        max_wait_s: the wait that only `LATE_SHARE` of the finals may exceed, in seconds.
+    """
+    if final_s <= 0:
+        return MAX_LOAD
+    loads = (percent / 100 for percent in range(round(100 * MAX_LOAD), 1, -1))
+    return next((load for load in loads if load * math.exp((load - 1) * max_wait_s / final_s) <= LATE_SHARE), 0.01)
+
+
+class _Sample(NamedTuple):
+    """What is known at one time."""
+
+    at_s: float
+    n_own: int
+    """Open sessions of this gateway."""
+    n_all: int
+    """Open sessions of all gateways; the fewest of them, if they changed at this time."""
+    n_own_finals: int
+    """Finals of this gateway's sessions so far."""
+    final_busy_s: float
+    """See `EngineStats`."""
+    n_finals: int
+    """Finals that the engine has begun so far, those of files included."""
+
+
+class LiveLoad:
+    """Counts sessions and finals, and says how many sessions may be open."""
+
+    def __init__(
+        self, stats: Callable[[], EngineStats], max_wait_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin with an engine of which nothing is known but the speed of its encoder.
+
+        Args:
+            stats: returns the engine's counters as they are now.
+            max_wait_s: how long finals may wait for the engine, in seconds.
+            clock: the time in seconds.
+        """
+        self._stats = stats
+        self._max_wait_s = max_wait_s
+        self._clock = clock
+        self._samples: deque[_Sample] = deque()
+        self._n_own = self._n_all = self._n_own_finals = 0
+
+    def note_sessions(self, n_own: int, n_all: int) -> None:
+        """Note how many sessions are open now: those of this gateway, and those of all."""
+        self._n_own, self._n_all = n_own, n_all
+        self._sample()
+
+    def note_final(self) -> None:
+        """Note that the engine has begun a final of a session of this gateway."""
+        self._n_own_finals += 1
+        self._sample()
+
+    def room(self) -> float:
+        """How many sessions of all gateways may be open now."""
+        self._sample()
+        stats = self._stats()
+        supposed_s, finals_per_s = DECODE_FACTOR * stats.window_encode_s, self._finals_per_s(stats.waiting_finals)
+        first = max(FIRST_PART * self._capacity(supposed_s, 1 / FIRST_FINAL_EVERY_S), FEWEST)
+        final_s = self._final_s()
+        if finals_per_s is None or (final_s is None and stats.waiting_finals):
+            return first
+        grown = max(first, GROWTH * min(sample.n_all for sample in self._samples))
+        return min(grown, self._capacity(supposed_s if final_s is None else final_s, finals_per_s))
+
+    def _capacity(self, final_s: float, finals_per_s: float) -> float:
+        """The number of sessions for whose finals the engine has time."""
+        load = final_s * finals_per_s
+        return max_load(final_s, self._max_wait_s) / load if load else math.inf
+
+    def _sample(self) -> None:
+        stats, now_s = self._stats(), self._clock()
+        sample = _Sample(
+            now_s,
+            self._n_own,
+            self._n_all,
+            self._n_own_finals,
+            stats.final_busy_s,
+            sum(stats.final_queue_s.counts),
+        )
+        if self._samples and sample.n_finals < self._samples[-1].n_finals:
+            # Another engine, whose counters begin at 0.
+            self._samples.clear()
+        if self._samples and now_s - self._samples[-1].at_s < SAMPLE_EVERY_S:
+            last = self._samples[-1]
+            self._samples[-1] = sample._replace(at_s=last.at_s, n_all=min(last.n_all, sample.n_all))
+        else:
+            self._samples.append(sample)
+        # The last one before the period tells how it began.
+        while len(self._samples) > 1 and self._samples[1].at_s <= now_s - RECENT_S - FINAL_AFTER_S:
+            self._samples.popleft()
+
+    def _final_s(self) -> float | None:
+        """The mean time that the engine needs for a final, in seconds; None if too few are known."""
+        first, last = self._samples[0], self._samples[-1]
+        n_finals = last.n_finals - first.n_finals
+        return (last.final_busy_s - first.final_busy_s) / n_finals if n_finals >= MIN_FINALS else None
+
+    def _finals_per_s(self, n_waiting: int) -> float | None:
+        """The finals of one session in a second, rather too many than too few; None if too little is known.
+
+        Args:
+            n_waiting: finals that the engine has not begun.
+        """
+        now_s = self._samples[-1].at_s
+        begin_s = now_s - RECENT_S
+        first = next((sample for sample in reversed(self._samples) if sample.at_s <= begin_s), self._samples[0])
+        n_finals = self._samples[-1].n_own_finals - first.n_own_finals + n_waiting
+        # Their sessions were open some time before.
+        session_s = self._session_s(begin_s - FINAL_AFTER_S, now_s - FINAL_AFTER_S)
+        if session_s < MIN_SESSION_S:
+            return None
+        # With the standard deviation of such a count. Else newcomers, who try again and again, would all be accepted
+        # at the moments at which the count is low by chance.
+        return (n_finals + math.sqrt(n_finals)) / session_s
+
+    def _session_s(self, begin_s: float, end_s: float) -> float:
+        """How long sessions of this gateway were open between two times, added up."""
+        total_s = 0.0
+        samples = list(self._samples)
+        for sample, following in zip(samples, [*samples[1:], None], strict=True):
+            until_s = end_s if following is None else min(following.at_s, end_s)
+            total_s += sample.n_own * max(until_s - max(sample.at_s, begin_s), 0.0)
+        return total_s

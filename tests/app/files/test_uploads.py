@@ -1,0 +1,73 @@
+"""Uploads for which the server has no room, and files that would take too much of it."""
+
+import errno
+import logging
+import os
+import tempfile
+
+import httpx
+import pytest
+
+from tests.app.conftest import Running, Serve
+from tests.app.dialects.openai.test_files_endpoint import TALK, wav
+from tests.app.media.test_file_decoder import header
+from tests.fakes import silence
+
+ENDPOINTS = ("/v1/audio/transcriptions", "/v1/listen", "/v1/listen?multichannel=true")
+SMALL, LARGE = wav(TALK), wav(silence(60.0))
+"""Files below and above the size at which uploads are moved to the disk while they arrive."""
+
+
+async def post(server: Running, path: str, content: bytes) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        if path == ENDPOINTS[0]:
+            return await client.post(path, files={"file": ("talk.wav", content)})
+        return await client.post(path, content=content, headers={"content-type": "audio/wav"})
+
+
+@pytest.mark.parametrize(("number", "status"), [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EMFILE, 503)])
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("path", ENDPOINTS)
+async def test_an_upload_without_room_is_refused(
+    serve: Serve,
+    path: str,
+    content: bytes,
+    number: int,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The disk is full, or there are too many open files. The next upload is accepted when there is room."""
+
+    def rollover(self: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    server = await serve()
+    with monkeypatch.context() as patches:
+        patches.setattr(tempfile.SpooledTemporaryFile, "rollover", rollover)
+        refused = await post(server, path, content)
+    assert refused.status_code == status
+    assert "the server has no room" in refused.text
+    assert ("retry-after" in refused.headers) == (status == 503)
+    assert (await post(server, path, content)).status_code == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (header(1_073_757_824, 1), "sample rate from 4000 to 384000 Hz, got 1073757824"),
+        (header(1, 1), "sample rate from 4000 to 384000 Hz, got 1"),
+        (header(16_000, 57), "1 to 32 channels, got 57"),
+        (header(16_000, 2, codec=0x9999), "its codec is unknown"),
+    ],
+)
+async def test_a_header_that_asks_for_too_much_is_refused(
+    serve: Serve, path: str, content: bytes, expected: str
+) -> None:
+    """With what is expected; and the server goes on."""
+    server = await serve()
+    refused = await post(server, path, content)
+    assert refused.status_code == 400
+    assert expected in refused.text

@@ -1,0 +1,213 @@
+"""Files are decoded in other processes, which are limited and can be killed."""
+
+import asyncio
+import io
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from tempfile import SpooledTemporaryFile, TemporaryFile
+from typing import IO
+
+import numpy as np
+import pytest
+
+from app.errors import MediaError
+from app.media import decoders as decoders_module
+from app.media.decoders import Decoders
+from app.media.file_decoder import decode_pieces
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.media.test_file_decoder import TONE, encode
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+async def patience() -> AsyncIterator[None]:
+    """No test of this file hangs."""
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+
+
+@pytest.fixture
+def own() -> Iterator[Decoders]:
+    """Decoders of one test, which kills their processes."""
+    own = Decoders()
+    yield own
+    own.close()
+
+
+def spooled(content: bytes) -> IO[bytes]:
+    """A file as an upload makes it, at its end."""
+    file: IO[bytes] = SpooledTemporaryFile(len(content) + 1)  # noqa: SIM115 - the caller closes it
+    file.write(content)
+    return file
+
+
+async def decode(decoders: Decoders, content: bytes, channels: int | None = None) -> np.ndarray:
+    with spooled(content) as file:
+        async with aclosing(decoders.decode(file, channels)) as pieces:
+            return np.concatenate([piece async for piece in pieces])
+
+
+def workers(decoders: Decoders) -> list[int]:
+    """The processes that decode files, or wait for one."""
+    assert decoders._process
+    children = Path(f"/proc/{decoders._process.pid}/task/{decoders._process.pid}/children")
+    return [int(each) for each in children.read_text().split()]
+
+
+def has_ended(pid: int) -> bool:
+    """Wait until a process has ended."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], PATIENCE_S)[0])
+    finally:
+        os.close(process)
+
+
+@pytest.mark.parametrize(("container", "codec"), [("wav", "pcm_s16le"), ("mp3", "libmp3lame"), ("flac", "flac")])
+async def test_another_process_decodes_as_this_one_does(decoders: Decoders, container: str, codec: str) -> None:
+    content = encode(container, codec, 44_100)
+    expected = np.concatenate(list(decode_pieces(io.BytesIO(content), None)))
+    assert np.array_equal(await decode(decoders, content), expected)
+
+
+async def test_channels_are_counted_and_kept(decoders: Decoders) -> None:
+    content = bytearray(wav(TONE[:16_000]))
+    content[22:24], content[32:34] = b"\2\0", b"\4\0"
+    with spooled(bytes(content)) as file:
+        assert await decoders.n_channels(file) == 2
+    assert len(await decode(decoders, bytes(content), 2)) == 16_000
+    with pytest.raises(MediaError, match="expected 3 channels, got 2"):
+        await decode(decoders, bytes(content), 3)
+
+
+async def test_a_worker_decodes_one_file_after_another(own: Decoders) -> None:
+    """Also after a file that cannot be decoded."""
+    for _ in range(3):
+        assert len(await decode(own, wav(TONE))) == len(TONE)
+        with pytest.raises(MediaError, match="FFmpeg"):
+            await decode(own, b"no audio")
+    assert len(workers(own)) == 1
+
+
+async def test_files_are_decoded_side_by_side(own: Decoders) -> None:
+    """A slow reader does not hold up another file."""
+    content = encode("flac", "flac", 16_000, np.zeros(16_000 * 120, np.float32))
+    with spooled(content) as file:
+        async with aclosing(own.decode(file)) as slow:
+            first = await anext(slow)
+            assert len(await decode(own, wav(TONE))) == len(TONE)
+            assert len(first) + sum([len(piece) async for piece in slow]) == 16_000 * 120
+    assert len(workers(own)) == 2
+
+
+async def test_leaving_early_kills_the_worker(own: Decoders) -> None:
+    content = encode("flac", "flac", 16_000, np.zeros(16_000 * 600, np.float32))
+    with spooled(content) as file:
+        async with aclosing(own.decode(file)) as pieces:
+            await anext(pieces)
+            (worker,) = workers(own)
+    assert await asyncio.to_thread(has_ended, worker)
+    assert len(await decode(own, wav(TONE))) == len(TONE)
+
+
+async def test_a_worker_that_crashes_costs_only_its_file(own: Decoders) -> None:
+    content = encode("flac", "flac", 16_000, np.zeros(16_000 * 600, np.float32))
+    with spooled(content) as file, pytest.raises(MediaError, match="its decoder has died"):
+        async with aclosing(own.decode(file)) as pieces:
+            await anext(pieces)
+            os.kill(workers(own)[0], signal.SIGKILL)
+            async for _ in pieces:
+                pass
+    assert len(await decode(own, wav(TONE))) == len(TONE)
+
+
+async def test_processes_that_were_killed_while_idle_are_replaced(own: Decoders) -> None:
+    """The system may choose them where memory is short."""
+    await decode(own, wav(TONE))
+    (worker,), process = workers(own), own._process
+    os.kill(worker, signal.SIGKILL)
+    assert await asyncio.to_thread(has_ended, worker)
+    assert len(await decode(own, wav(TONE))) == len(TONE)
+    assert process
+    process.kill()
+    process.wait()
+    own._idle.pop().close()
+    assert len(await decode(own, wav(TONE))) == len(TONE)
+
+
+async def test_a_worker_is_replaced_after_many_files(own: Decoders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoders_module, "MAX_FILES", 2)
+    await decode(own, wav(TONE))
+    before = workers(own)
+    await decode(own, wav(TONE))
+    assert all([await asyncio.to_thread(has_ended, pid) for pid in before])
+    assert len(await decode(own, wav(TONE))) == len(TONE)
+
+
+SCRIPT = """
+import json, os, resource, socket, sys
+from app.errors import MediaError
+from app.media import decoding_process, file_decoder
+
+def pieces(file, channels):
+    {body}
+
+file_decoder.decode_pieces = pieces
+decoding_process.MAX_MEMORY_MB = 64
+decoding_process.MAX_CPU_S = 1
+ours, theirs = socket.socketpair()
+worker = decoding_process._fork(theirs.fileno(), [ours.fileno()])
+theirs.close()
+with open(__file__, "rb") as file:
+    socket.send_fds(ours, [json.dumps(dict(only_counts=False, channels=None)).encode()], [file.fileno()])
+header = ours.recv(decoding_process.HEADER.size, socket.MSG_WAITALL)
+n_bytes = decoding_process.HEADER.unpack(header)[1] if header else 0
+print(ours.recv(n_bytes, socket.MSG_WAITALL).decode())
+ours.close()
+print(os.waitpid(worker, 0)[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "status"),
+    [
+        ("import numpy; yield numpy.ones(1 << 30)", "file: expected one that is decoded in 64 MB of memory", 0),
+        ("\n    while True: pass", "", signal.SIGXCPU),
+        ("yield open('written', 'w').write('x' * 9)", "", 0),
+    ],
+)
+def test_a_worker_has_limits(tmp_path: Path, body: str, message: str, status: int) -> None:
+    """Of memory, of processor time, and of what it writes to the disk."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(body=body))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path)
+    lines = done.stdout.split("\n")
+    assert lines[0] == message
+    assert int(lines[1]) & 127 == status
+
+
+async def test_a_file_that_the_system_has_already_is_decoded_from_its_beginning(decoders: Decoders) -> None:
+    with TemporaryFile() as file:
+        file.write(wav(TONE))
+        async with aclosing(decoders.decode(file)) as pieces:
+            assert sum([len(piece) async for piece in pieces]) == len(TONE)
+
+
+async def test_nothing_is_left_after_close() -> None:
+    decoders = Decoders()
+    await decode(decoders, wav(TONE))
+    assert decoders._process
+    pids = [decoders._process.pid, *workers(decoders)]
+    decoders.close()
+    assert all([await asyncio.to_thread(has_ended, pid) for pid in pids])
+    decoders.close()

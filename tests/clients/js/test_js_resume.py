@@ -1,0 +1,91 @@
+"""The JavaScript client beside a real server, behind a proxy that drops its connections."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.main import Server, bind, build_app
+from app.service.settings import Settings
+from benchmarks.live.faulty_proxy import faulty_proxy
+from engine.config import EngineConfig
+from engine.engine import Engine
+from tests.node import require_node
+from tests.recordings import TEXTS, read, words
+
+MODULES = Path(__file__).parents[3] / "app" / "static" / "tutti"
+SPEED = 3
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+async def stream(url: str, audio: Path, on_event: OnEvent) -> list[dict[str, Any]]:
+    """Stream audio from Node.js, and return the events that the program receives."""
+    script = Path(__file__).with_name("stream.mjs")
+    process = await asyncio.create_subprocess_exec(
+        # Node.js before 22 has a WebSocket behind this option only.
+        *("node", "--experimental-websocket", "--no-warnings", script, MODULES, url, audio, str(SPEED)),
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    received = []
+    async for line in process.stdout:
+        received.append(json.loads(line))
+        on_event(received[-1])
+    assert await process.wait() == 0
+    return received
+
+
+async def test_a_session_survives_cuts_in_the_middle_of_speech(tmp_path: Path) -> None:
+    """No word is lost or repeated, and text that was shown as stable stays."""
+    require_node()
+    audio = tmp_path / "audio.pcm"
+    audio.write_bytes(read("hello").tobytes() + bytes(32_000) + read("train").tobytes())
+    settings = Settings(port=0, max_ahead_s=600.0, max_final_wait_s=1000.0)
+    async with Engine.start(EngineConfig()) as engine:
+        server = Server(build_app(settings, engine), settings)
+        with bind(settings) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            async with faulty_proxy(f"http://127.0.0.1:{listener.getsockname()[1]}") as proxy:
+                cuts: list[float] = []
+                n_resumed = 0
+
+                def cut(event: dict[str, Any]) -> None:
+                    nonlocal n_resumed
+                    n_resumed += event["type"] == "resumed"
+                    is_later = event["type"] == "interim" and event["end_s"] > max(cuts, default=0.0) + 1
+                    if is_later and n_resumed == len(cuts):
+                        cuts.append(event["end_s"])
+                        proxy.drop_connections()
+
+                received = await stream(proxy.url, audio, cut)
+            server.stop()
+            await serving
+    gaps = [event["gap"] for event in received if event["type"] == "resumed"]
+    assert cuts and gaps == [None] * len(cuts)
+    ended = [event for event in received if event["type"] == "utterance"]
+    assert words(" ".join(event["text"] for event in ended)) == words(f"{TEXTS['hello']} {TEXTS['train']}")
+    begun = [event["utterance"] for event in received if event["type"] == "speech_started"]
+    assert begun == list(range(len(begun))) == [event["utterance"] for event in ended]
+    check_that_text_only_grows(received)
+
+
+def check_that_text_only_grows(received: list[dict[str, Any]]) -> None:
+    final: dict[int, str] = {}
+    shown: dict[int, str] = {}
+    for event in received:
+        if event["type"] not in ("interim", "segment"):
+            continue
+        number = event["utterance"]
+        before = final.get(number, "")
+        if event["type"] == "segment":
+            final[number] = before + event["text"]
+        now = before + event["text" if event["type"] == "segment" else "stable"]
+        assert now.startswith(shown.get(number, "")) or shown[number].startswith(now), (shown[number], now)
+        shown[number] = max(now, shown.get(number, ""), key=len)

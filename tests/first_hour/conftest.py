@@ -1,0 +1,101 @@
+"""A stranger's folder: the server's wheel is installed in `.venv`, and recordings lie beside it."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.media.pcm import Samples
+from engine.api import SAMPLE_RATE
+from tests.app.cli.child import ENVIRONMENT, running
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.media.test_file_decoder import encode, film
+from tests.recordings import read
+from tests.wheels import BUILD_TIMEOUT_S, build_wheels
+
+LONG_S = 2 * 3600
+"""The length of `long.wav` in seconds."""
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder but for `.venv`, which has the server's wheel and the dependencies, and for recordings."""
+    folder = tmp_path_factory.mktemp("stranger")
+    wheels = build_wheels(tmp_path_factory.mktemp("wheels"))
+    _install(wheels["tutti_asr"], folder / ".venv")
+    _record(folder)
+    return folder
+
+
+def _install(wheel: Path, environment: Path) -> None:
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    arguments = ("--quiet", "--no-deps", "--no-index", "--no-compile", wheel)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, "install", *arguments], check=True, timeout=BUILD_TIMEOUT_S
+    )
+    # The dependencies, without what editable installations add: `.pth` files of a folder that is added are not read.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = environment / "lib" / version / "site-packages"
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+
+def _record(folder: Path) -> None:
+    """Make the recordings that the README's commands name, and others that have caused trouble."""
+    hello, train, call = (read(name).astype(np.float32) / np.float32(32_768) for name in ("hello", "train", "call"))
+    # Silence between the sentences, so that each is an utterance.
+    train = np.concatenate((np.zeros(SAMPLE_RATE, np.float32), train))
+    (folder / "talk.mp3").write_bytes(encode("mp3", "libmp3lame", SAMPLE_RATE, np.concatenate((hello, train))))
+    (folder / "speech.wav").write_bytes(wav(hello))
+    (folder / "film.mp4").write_bytes(film("mp4", "aac", audio_s=2, picture_s=20))
+    (folder / "notes.txt").write_text("no audio\n")
+    (folder / "talks" / "monday").mkdir(parents=True)
+    (folder / "talks" / "train.flac").write_bytes(encode("flac", "flac", SAMPLE_RATE, train))
+    (folder / "talks" / "monday" / "hello.webm").write_bytes(encode("webm", "libopus", 48_000, hello))
+    (folder / "call.wav").write_bytes(_two_sides(hello, train))
+    # Most of it is a hole in the file: silence that takes no space.
+    content, n_bytes = bytearray(wav(call)), LONG_S * SAMPLE_RATE * 2
+    content[4:8], content[40:44] = (36 + n_bytes).to_bytes(4, "little"), n_bytes.to_bytes(4, "little")
+    (folder / "long.wav").write_bytes(content)
+    os.truncate(folder / "long.wav", 44 + n_bytes)
+
+
+def _two_sides(left: Samples, right: Samples) -> bytes:
+    """A call in which the left side speaks first, and then the right one."""
+    sides = np.zeros((len(left) + len(right), 2), np.float32)
+    sides[: len(left), 0] = left
+    sides[len(left) :, 1] = right
+    content = bytearray(wav(sides.reshape(-1)))
+    # The number of channels, the bytes of a second and of a sample group.
+    content[22:24] = (2).to_bytes(2, "little")
+    content[28:32] = (4 * SAMPLE_RATE).to_bytes(4, "little")
+    content[32:34] = (4).to_bytes(2, "little")
+    return bytes(content)
+
+
+@pytest.fixture(scope="session")
+def address(folder: Path) -> Iterator[str]:
+    """The address of `tutti serve`, such as `127.0.0.1:8000`."""
+    with running("serve", "--port", "0", program=folder / ".venv/bin/tutti", folder=folder) as command:
+        page = command.wait_for("captions").split()[-1]
+        yield page.removeprefix("http://").rstrip("/")
+        command.interrupt()
+        assert command.end()[0] == 0
+
+
+def shell(folder: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line in the folder."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=ENVIRONMENT | environment,
+    )

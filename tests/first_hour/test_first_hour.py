@@ -1,0 +1,210 @@
+"""What a stranger does in the first hour, from the wheel and without the checkout. There is no traceback."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
+from app.version import VERSION
+from tests.app.cli.child import running
+from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE
+from tests.engine.checkpoints import make_checkpoint
+from tests.first_hour.conftest import shell
+from tests.recordings import TEXTS
+from tests.stand_in_hub import StandInHub, stand_in_hub
+
+REPOSITORY = Path(__file__).parents[2]
+INTERRUPTED = EXIT_CODE_OF_SIGNAL + signal.SIGINT
+TUTTI = ".venv/bin/tutti"
+HELLO, TRAIN = TEXTS["hello"], TEXTS["train"]
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_the_code_is_that_of_the_wheel(folder: Path) -> None:
+    """Nothing of the checkout is used."""
+    code = "import app, cluster, engine, tutti; print(*(each.__file__ for each in (app, cluster, engine, tutti)))"
+    paths = shell(folder, f".venv/bin/python -c '{code}'").stdout.split()
+    assert len(paths) == 4
+    assert [path for path in paths if not path.startswith(f"{folder}/.venv/lib/")] == []
+    assert shell(folder, ".venv/bin/tutti --version").stdout == f"tutti, version {VERSION}\n"
+
+
+def test_ctrl_c_ends_the_demo_at_any_time(folder: Path) -> None:
+    """After 1, 6 and 12 s: while the model is loaded, and while captions are shown. Nothing is left running."""
+    with ExitStack() as stack:
+        demos = [stack.enter_context(running("demo", program=folder / TUTTI, folder=folder)) for _ in range(3)]
+        for demo, seconds in zip(demos, (1, 5, 6), strict=True):
+            demo.run_for(seconds)
+            demo.interrupt()
+            assert demo.end() == (INTERRUPTED, "")
+
+
+def test_a_pipe_is_transcribed(folder: Path) -> None:
+    done = shell(folder, "cat talk.mp3 | .venv/bin/tutti transcribe - --language en")
+    assert (done.stdout, done.stderr, done.returncode) == (f"{HELLO}\n{TRAIN}\n", "", 0)
+
+
+def test_a_full_disk_and_a_closed_pipe_are_no_traceback(folder: Path) -> None:
+    done = shell(folder, ".venv/bin/tutti transcribe talk.mp3 >/dev/full")
+    assert (done.stderr, done.returncode) == ("Error: cannot write the output: No space left on device\n", 1)
+    done = shell(folder, ".venv/bin/tutti transcribe talk.mp3 --format segments | head -1")
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+
+
+def test_one_of_several_that_fails_does_not_stop_the_others(folder: Path) -> None:
+    """A film with silent credits is complete; what is no recording is reported."""
+    done = shell(folder, ".venv/bin/tutti transcribe film.mp4 notes.txt speech.wav missing.mp3 talks --language en")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "Error: missing.mp3: expected a file or a folder, found none of this name",
+        "Error: notes.txt: expected audio in a format that FFmpeg decodes (Invalid data found when processing input)",
+    ]
+    assert done.stdout == (
+        f"==> film.mp4 <==\n\n==> speech.wav <==\n{HELLO}\n\n"
+        f"==> talks/train.flac <==\n{TRAIN}\n\n==> talks/monday/hello.webm <==\n{HELLO}\n"
+    )
+
+
+def test_the_first_lines_of_a_long_file_come_long_before_its_end(folder: Path) -> None:
+    """The output is no terminal. Ctrl-C ends the rest."""
+    arguments = ("transcribe", "long.wav", "--format", "srt", "--language", "en")
+    with running(*arguments, program=folder / TUTTI, folder=folder) as command:
+        command.wait_for("Could you please tell me")
+        command.interrupt()
+        assert command.end() == (INTERRUPTED, "")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+    """A hub with every kind of model, and one under the name that the documentation uses."""
+    folder = tmp_path_factory.mktemp("models")
+    base = make_checkpoint(folder / "base", KINDS_SHAPE)
+    with stand_in_hub() as hub:
+        for kind in KINDS:
+            hub.add(f"someone/{kind.name}", kind.make(base, folder / kind.name))
+        hub.add("someone/revisions", folder / "plain", "v1")
+        hub.add("someone/gated", folder / "plain").token = "hf_secret"
+        hub.add("openai/whisper-small", folder / "plain")
+        yield hub
+
+
+TRY_EACH = """
+import sys
+import click
+from app.cli.commands import cli
+for name in sys.argv[1:]:
+    options = ["--model", name, "--language", "en", "--temperature", "0.5", "-o", "out/"]
+    try:
+        cli.main(["transcribe", "speech.wav", *options], standalone_mode=False)
+        print(f"{name}: transcribed")
+    except click.ClickException as error:
+        print(f"{name}: {' '.join(error.format_message().split())}")
+"""
+"""Runs the same command for each model in one process, because the import of torch takes most of a start."""
+OTHERS = {
+    "someone/revisions@v1": "transcribed",
+    "someone/revisions@v2": "v2",
+    "someone/gated": "HF_TOKEN",
+    "someone/missing": "HF_TOKEN",
+}
+"""Other names on the hub, and what is printed for them."""
+
+
+def test_every_kind_of_model_is_used_or_explained(folder: Path, hub: StandInHub, tmp_path: Path) -> None:
+    """Each by its name on the hub, with an empty cache."""
+    expected = {f"someone/{kind.name}": kind.error or "transcribed" for kind in KINDS} | OTHERS
+    done = subprocess.run(
+        [folder / ".venv/bin/python", "-c", TRY_EACH, *expected],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=os.environ | hub.environment(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    printed = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert printed.keys() == expected.keys()
+    assert [name for name, text in expected.items() if not re.search(text, printed[name])] == [], done.stdout
+    assert "Traceback" not in done.stderr
+
+
+class Expected(NamedTuple):
+    """What a command of the documentation does."""
+
+    output: tuple[str, ...] = ()
+    """Parts of its output."""
+    files: tuple[str, ...] = ()
+    """Files that it writes."""
+
+
+PAGES = ("README.md", "docs/quickstart.md")
+COMMANDS = {
+    ".venv/bin/tutti transcribe talk.mp3": Expected((HELLO, TRAIN)),
+    ".venv/bin/tutti transcribe talk.mp3 --format srt": Expected((" --> ", HELLO)),
+    ".venv/bin/tutti transcribe talks/ --format srt --beside": Expected(
+        files=("talks/train.srt", "talks/monday/hello.srt")
+    ),
+    ".venv/bin/tutti transcribe talks/ -o texts/": Expected(files=("texts/train.txt", "texts/monday/hello.txt")),
+    ".venv/bin/tutti transcribe call.wav --channels": Expected((f"channel 0: {HELLO}", f"channel 1: {TRAIN}")),
+    ".venv/bin/tutti models": Expected(("tutti-demo", "openai/whisper-small")),
+    ".venv/bin/tutti serve --help": Expected(("--max-sessions", "TUTTI_MAX_SESSIONS")),
+    ".venv/bin/python -m tutti speech.wav --realtime": Expected((HELLO,)),
+    "curl -F file=@talk.mp3 -F response_format=srt http://127.0.0.1:8000/v1/audio/transcriptions": Expected(
+        (" --> ", HELLO)
+    ),
+}
+"""The commands of the documentation that end by themselves."""
+SERVERS = (".venv/bin/tutti serve --model openai/whisper-small",)
+"""Those that run until Ctrl-C."""
+LEFT_OUT = (".venv/bin/python -m tutti mic --language en",)
+"""Those that need a microphone."""
+
+
+def test_every_command_of_the_documentation_is_known() -> None:
+    """A new one is added to the tables above, so that it is run."""
+    text = "".join((REPOSITORY / page).read_text() for page in PAGES)
+    found = {re.sub(r"\s+#.*", "", line) for line in re.findall(r"^    ((?:\.venv/bin/|curl ).*)$", text, re.MULTILINE)}
+    assert found == {*COMMANDS, *SERVERS, *LEFT_OUT}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_documentation_does_what_it_says(folder: Path, address: str, command: str) -> None:
+    """Only the address of the server is another one."""
+    expected = COMMANDS[command]
+    if " -m tutti " in command:
+        command += f" --url ws://{address}"
+    done = shell(folder, command.replace("127.0.0.1:8000", address))
+    assert done.returncode == 0, done.stderr
+    assert [part for part in expected.output if part not in done.stdout] == [], done.stdout
+    assert [file for file in expected.files if not (folder / file).stat().st_size] == []
+
+
+@pytest.mark.parametrize("command", SERVERS)
+def test_a_server_of_the_documentation_starts(folder: Path, hub: StandInHub, tmp_path: Path, command: str) -> None:
+    """Its model comes from the hub; Ctrl-C ends it."""
+    program, *arguments = command.split()
+    environment = hub.environment(tmp_path)
+    with running(*arguments, "--port", "0", program=folder / program, folder=folder, **environment) as server:
+        server.wait_for("model openai/whisper-small")
+        server.wait_for("metrics")
+        server.interrupt()
+        status, errors = server.end()
+    assert status == 0
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_example_transcribes_with_the_installed_client(folder: Path, address: str, page: str) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
+    (folder / "example.py").write_text(example.replace("127.0.0.1:8000", address))
+    done = shell(folder, ".venv/bin/python -W error example.py")
+    assert done.stderr == ""
+    assert [text for text in (HELLO, TRAIN) if text not in done.stdout] == [], done.stdout

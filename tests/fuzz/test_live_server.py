@@ -1,0 +1,67 @@
+"""Damaged messages, frames and requests on a live server, for some seconds."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.fuzz.frames import DAMAGED_REQUESTS, REQUESTS, STREAMS, check_request, check_stream
+from tests.fuzz.live_server import Frame, LiveServer, check_answer, live_server, upgrade
+from tests.fuzz.messages import CONVERSATIONS, EXAMPLES, PATHS, check_conversation
+from tests.fuzz.mutations import Edit
+
+SHARED = settings(suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    with live_server() as server:
+        yield server
+
+
+def test_without_damage_everything_is_served(server: LiveServer) -> None:
+    """So damage is what is tested, and not the refusal of everything."""
+    upgrades = [request for request in REQUESTS if b"upgrade: websocket" in request]
+    assert [check_answer(server, request).status for request in upgrades] == [101] * (len(PATHS) + 1)
+    others = [
+        check_answer(server, request, until=b"HTTP/1.1 ").status for request in REQUESTS if request not in upgrades
+    ]
+    assert others == [200, 200, 200, 400, 400, 200, 400]
+    for dialect in PATHS:
+        n_before = server.n_sessions
+        assert len(EXAMPLES[dialect]) > 3
+        check_conversation(server, (dialect, [], True))
+        assert server.n_sessions == n_before + 1, dialect
+
+
+def test_a_frame_is_encoded_as_the_protocol_says(server: LiveServer) -> None:
+    """As in the example of RFC 6455, section 5.7; the server understands it."""
+    assert Frame(payload=b"Hello", opcode=1, is_masked=False).encode() == b"\x81\x05Hello"
+    messages = (b'{"type":"start"}', b'{"type":"stop"}')
+    frames = b"".join(Frame(payload=message, opcode=1).encode() for message in messages)
+    answer = check_answer(server, upgrade(PATHS["native"]), frames, until=b"\x88")
+    assert answer.texts[0].startswith('{"type":"started"')
+    assert answer.close_code == 1000
+
+
+@settings(SHARED, max_examples=150)
+@given(example=CONVERSATIONS)
+def test_damaged_messages_are_accepted_or_explained(
+    server: LiveServer, example: tuple[str, list[str | bytes], bool]
+) -> None:
+    """In all dialects, before a session begins and in it."""
+    check_conversation(server, example)
+
+
+@settings(SHARED, max_examples=150)
+@given(example=STREAMS)
+def test_damaged_frames_end_their_connection_only(server: LiveServer, example: tuple[str, list[Frame]]) -> None:
+    """The server logs no error, and serves on."""
+    check_stream(server, example)
+
+
+@settings(SHARED, max_examples=200)
+@given(example=DAMAGED_REQUESTS)
+def test_damaged_requests_are_refused_or_served(server: LiveServer, example: tuple[bytes, list[Edit]]) -> None:
+    """The server logs no error, and serves on."""
+    check_request(server, example)

@@ -1,0 +1,38 @@
+"""The wheels of the distributions, made as a release makes them."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+BUILD_TIMEOUT_S = 120
+PARTS = ("app", "cluster", "engine", "clients/python", "pyproject.toml", "README.md", "LICENSE")
+SETUPTOOLS = 77
+"""The oldest major version that builds the wheels: `build-system` in `pyproject.toml`."""
+
+
+def build_wheels(folder: Path) -> dict[str, Path]:
+    """Make the wheels of the server and of the client from copies of their sources.
+
+    Returns:
+        the wheels in `folder`, by distribution name.
+    """
+    source = folder / "source"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", *PARTS], cwd=REPOSITORY, capture_output=True, check=True
+    ).stdout.decode()
+    for name in filter(None, tracked.split("\0")):
+        if (REPOSITORY / name).exists():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((REPOSITORY / name).read_bytes())
+    # With the setuptools that is installed, so that no package index is needed, unless it is too old.
+    has_setuptools = int(version("setuptools").partition(".")[0]) >= SETUPTOOLS
+    options = ("--no-build-isolation",) if has_setuptools else ()
+    for project in (source, source / "clients" / "python"):
+        subprocess.run(
+            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", folder, project],
+            check=True,
+            timeout=BUILD_TIMEOUT_S,
+        )
+    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
