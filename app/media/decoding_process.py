@@ -11,6 +11,7 @@ A message on the socket `FD` asks for a worker. It comes with two descriptors:
 2. the reading end of a pipe. The worker is killed when the other end is closed, and so when the service dies.
 """
 
+import importlib
 import json
 import os
 import resource
@@ -26,7 +27,6 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from app.errors import MediaError
-from app.media import file_decoder
 
 REQUEST_BYTES = 1000
 """The longest request, in bytes."""
@@ -118,6 +118,8 @@ def _work(files: socket.socket) -> None:
 
 
 def _decode(request: dict[str, Any], file: IO[bytes], answer: socket.socket) -> None:
+    from app.media import file_decoder
+
     _grant_cpu_time()
     try:
         if request["only_counts"]:
@@ -158,6 +160,8 @@ def main() -> NoReturn:
     """Serve the socket that the command line names."""
     # Ctrl-C reaches the service, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Before the workers are forked, so that they share it. The service imports this module too, and does not need it.
+    importlib.import_module("app.media.file_decoder")
     serve(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)
 

@@ -12,7 +12,6 @@ from enum import Enum, auto
 import numpy as np
 
 from app.errors import MediaError
-from app.media import file_decoder
 from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 
@@ -128,6 +127,9 @@ class ContainerDecoder:
 
     def _run(self) -> None:
         try:
+            # Here, because FFmpeg's libraries take memory that only a server with containers needs.
+            from app.media import file_decoder
+
             for samples in file_decoder.decode_frames(self, self._channels):
                 if not self._hand_over(samples):
                     break

@@ -666,3 +666,16 @@ async def test_memory_is_given_back_after_each_load(runner: FakeRunner, monkeypa
             late = asyncio.ensure_future(collect(engine, window()))
             pause.end()
             assert kinds(await late)[-1] is DoneEvent
+
+
+async def test_memory_is_given_back_during_a_long_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a window is still being decoded, and without a pause."""
+    monkeypatch.setattr(worker, "IDLE_S", 1000.0)
+    monkeypatch.setattr(worker, "RETURN_EVERY_S", 0.0)
+    async with start_engine(runner) as engine:
+        pause = runner.pause("return_free_memory")
+        running = asyncio.ensure_future(collect(engine, window()))
+        await pause.reached()
+        assert engine.stats().running == 1
+        pause.end()
+        assert kinds(await running)[-1] is DoneEvent
