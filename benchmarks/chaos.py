@@ -127,16 +127,16 @@ def main(
             "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
             "gateways": gateways,
             "serve_arguments": list(serve_arguments),
-            **asyncio.run(run(plan, [*arguments, *serve_arguments])),
+            **asyncio.run(run(plan, [*arguments, *serve_arguments], path.with_suffix(".log"))),
         }
     report.show(tables(result), result, as_markdown=markdown, path=path)
     if not result["holds"]:
         sys.exit(1)
 
 
-async def run(plan: Plan, arguments: Sequence[str]) -> dict[str, Any]:
+async def run(plan: Plan, arguments: Sequence[str], service_log: Path) -> dict[str, Any]:
     """Run the campaign against a new service, after two undisturbed runs. Returns the figures."""
-    async with disturbed_service(arguments) as service:
+    async with disturbed_service(arguments, service_log) as service:
         expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
         expected_files = await undisturbed_files(service.url, plan)
         log = await disturb(service, plan, _print_progress)

@@ -4,7 +4,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -102,9 +101,10 @@ class DisturbedService:
 
 
 @asynccontextmanager
-async def disturbed_service(arguments: Sequence[str]) -> AsyncIterator[DisturbedService]:
-    """Run a service until the block is left."""
-    with tempfile.TemporaryFile("w+") as output:
+async def disturbed_service(arguments: Sequence[str], log: Path) -> AsyncIterator[DisturbedService]:
+    """Run a service until the block is left. What it prints is written to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w+") as output:
         service = DisturbedService(arguments, output)
         await service.start()
         try:
