@@ -151,7 +151,7 @@ def noise(expected: dict[str, list[TimedWord]], again: dict[str, list[TimedWord]
 
 
 def upload_differences(log: CampaignLog, expected: dict[str, list[TimedWord]]) -> dict[str, Any]:
-    """What came of the uploads. One that a fault has ended fails, and its client is told; the others must be whole."""
+    """What came of the uploads. One that a fault has ended fails with an error; the others must be whole."""
     done = [each for each in log.uploads if each.failure is None]
     different = [each.recording for each in done if differences(expected[each.recording], each.words)]
     failures = Counter(each.failure for each in log.uploads if each.failure)

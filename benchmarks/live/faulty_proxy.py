@@ -34,18 +34,18 @@ class FaultyProxy:
         """Forward nothing any more on the present connections, and leave them open: both sides wait."""
         self.n_drops += 1
         for connection in self._connections:
-            connection.gate.clear()
+            connection.flowing.clear()
             connection.is_silenced = True
 
     async def hold(self, seconds: float) -> None:
         """Hold all bytes back for some seconds, and then deliver them at once."""
         held = [connection for connection in self._connections if not connection.is_silenced]
         for connection in held:
-            connection.gate.clear()
+            connection.flowing.clear()
         await asyncio.sleep(seconds)
         for connection in held:
             if not connection.is_silenced:
-                connection.gate.set()
+                connection.flowing.set()
 
     async def delay(self, delay_s: float, seconds: float) -> None:
         """Deliver the bytes of each read late by `delay_s`, for some seconds."""
@@ -89,11 +89,11 @@ class _ForwardedConnection:
 
     def __init__(self, *directions: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
         self._directions = directions
-        self.gate = asyncio.Event()
+        self.flowing = asyncio.Event()
         """Set while bytes are forwarded."""
-        self.gate.set()
+        self.flowing.set()
         self.is_silenced = False
-        """Whether the gate stays closed."""
+        """Whether bytes are never forwarded again."""
         self.delay_s = 0.0
         self.bytes_left: int | None = None
         """How many bytes are forwarded before the connection is dropped. `None`: it is not dropped."""
@@ -125,7 +125,7 @@ class _ForwardedConnection:
             while data := await reader.read(READ_BYTES):
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
-                await self.gate.wait()
+                await self.flowing.wait()
                 if self.bytes_left is not None:
                     data, self.bytes_left = data[: self.bytes_left], max(self.bytes_left - len(data), 0)
                 writer.write(data)
