@@ -27,8 +27,8 @@ from benchmarks.faults.campaign import (
     CampaignLog,
     LocatedDifference,
     Plan,
-    disturb,
     locate_differences,
+    run_campaign,
     undisturbed,
     undisturbed_files,
 )
@@ -139,7 +139,7 @@ async def run(plan: Plan, arguments: Sequence[str], service_log: Path) -> dict[s
     async with disturbed_service(arguments, service_log) as service:
         expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
         expected_files = await undisturbed_files(service.url, plan)
-        log = await disturb(service, plan, _print_progress)
+        log = await run_campaign(service, plan, _print_progress)
     found = locate_differences(log, expected, plan.speed)
     return summarise(log, found, noise(expected, again), upload_differences(log, expected_files))
 

@@ -118,7 +118,9 @@ async def undisturbed_files(url: str, plan: Plan) -> dict[str, list[TimedWord]]:
     return found
 
 
-async def disturb(service: DisturbedService, plan: Plan, on_progress: Callable[[CampaignLog], None]) -> CampaignLog:
+async def run_campaign(
+    service: DisturbedService, plan: Plan, on_progress: Callable[[CampaignLog], None]
+) -> CampaignLog:
     """Run sessions while faults happen, until there were enough faults and every session has ended."""
     log = CampaignLog()
     enough = asyncio.Event()
@@ -141,18 +143,18 @@ async def disturb(service: DisturbedService, plan: Plan, on_progress: Callable[[
     async with AsyncExitStack() as stack:
         proxies = [await stack.enter_async_context(faulty_proxy(service.url)) for _ in range(plan.n_sessions)]
         async with asyncio.TaskGroup() as tasks:
-            disturbing = [
-                tasks.create_task(_disturb_network(proxy, number, plan, log)) for number, proxy in enumerate(proxies)
+            breaking = [
+                tasks.create_task(_break_network(proxy, number, plan, log)) for number, proxy in enumerate(proxies)
             ]
-            disturbing.append(tasks.create_task(_disturb_processes(service, plan, log)))
+            breaking.append(tasks.create_task(_break_processes(service, plan, log)))
             work = [tasks.create_task(run_sessions(number, proxy)) for number, proxy in enumerate(proxies)]
             work += [tasks.create_task(run_uploads()) for _ in range(plan.n_uploads)]
-            await asyncio.wait(disturbing)
+            await asyncio.wait(breaking)
             enough.set()
     return log
 
 
-async def _disturb_network(proxy: FaultyProxy, number: int, plan: Plan, log: CampaignLog) -> None:
+async def _break_network(proxy: FaultyProxy, number: int, plan: Plan, log: CampaignLog) -> None:
     random = Random(f"{plan.seed} network {number}")
     names, weights = list(NETWORK_FAULTS), [weight for _, weight in NETWORK_FAULTS.values()]
     while log.n_cuts() < plan.n_cuts:
@@ -162,7 +164,7 @@ async def _disturb_network(proxy: FaultyProxy, number: int, plan: Plan, log: Cam
         await NETWORK_FAULTS[name][0](proxy, random)
 
 
-async def _disturb_processes(service: DisturbedService, plan: Plan, log: CampaignLog) -> None:
+async def _break_processes(service: DisturbedService, plan: Plan, log: CampaignLog) -> None:
     random = Random(f"{plan.seed} processes")
     names, weights = list(PROCESS_FAULTS), [weight for _, weight in PROCESS_FAULTS.values()]
     while log.n_process_faults() < plan.n_process_faults:
