@@ -1,6 +1,5 @@
 """What a stranger does in the first hour, from the wheel and without the checkout. There is no traceback."""
 
-import os
 import re
 import signal
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 
 from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.version import VERSION
-from tests.app.cli.child import running
+from tests.app.cli.child import ENVIRONMENT, running
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE
 from tests.engine.checkpoints import make_checkpoint
 from tests.first_hour.conftest import shell
@@ -127,7 +126,7 @@ def test_every_kind_of_model_is_used_or_explained(folder: Path, hub: StandInHub,
         capture_output=True,
         text=True,
         timeout=200,
-        env=os.environ | hub.environment(tmp_path),
+        env=ENVIRONMENT | hub.environment(tmp_path),
     )
     assert done.returncode == 0, done.stderr
     printed = dict(line.split(": ", 1) for line in done.stdout.splitlines())

@@ -1,6 +1,5 @@
 """The command line with models by name, in a process of its own, with a stand-in for the hub."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.cli.child import ENVIRONMENT
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE
 from tests.engine.checkpoints import make_checkpoint
 from tests.stand_in_hub import StandInHub, stand_in_hub
@@ -18,7 +18,7 @@ CLIP = Path(__file__).parents[2] / "audio" / "hello.flac"
 def start(hub: StandInHub, cache: Path, model: str) -> subprocess.Popen[str]:
     """Start `tutti transcribe`."""
     command = [sys.executable, "-m", "app", "transcribe", "--model", model, str(CLIP)]
-    environment = os.environ | hub.environment(cache) | {"OMP_NUM_THREADS": "1"}
+    environment = ENVIRONMENT | hub.environment(cache) | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
