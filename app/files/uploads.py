@@ -39,7 +39,7 @@ def refusing_without_resources() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             message = "file: the server has no room for it on its disk; try again later"
             raise RequestError(507, message, "file", "disk_full") from error
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):

@@ -25,7 +25,9 @@ async def post(server: Running, path: str, content: bytes) -> httpx.Response:
         return await client.post(path, content=content, headers={"content-type": "audio/wav"})
 
 
-@pytest.mark.parametrize(("number", "status"), [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EMFILE, 503)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EFBIG, 507), (errno.EMFILE, 503)]
+)
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_an_upload_without_room_is_refused(
