@@ -42,6 +42,9 @@ ENGINE_CHOICES = {
 }
 """The values of those settings of the engine that are one of a few words."""
 
+OLD_VARIABLES = {"trusted_proxies": ("FORWARDED_ALLOW_IPS",)}
+"""Variables of version 0.1 that settings have besides their own. The next version drops them."""
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -57,7 +60,7 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
                 type=click.Choice(values) if (values := choices(setting)) else setting.type,
                 is_flag=setting.type is bool,
                 default=setting.default,
-                envvar=ENV_PREFIX + setting.name.upper(),
+                envvar=[ENV_PREFIX + setting.name.upper(), *OLD_VARIABLES.get(setting.name, ())],
                 show_envvar=True,
                 show_default=setting.type is not bool and setting.default != "",
                 help=setting.metadata["help"],

@@ -75,6 +75,7 @@ def test_models_are_listed() -> None:
         (("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"), {}, "/no/such/folder"),
         (("serve", "--device", "cpu", "--dtype", "float16", "--port", "0", "--gateways", "1"), {}, "dtype: expected"),
         (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
+        (("serve",), {"FORWARDED_ALLOW_IPS": "proxy"}, "trusted_proxies: expected addresses and networks, got 'proxy'"),
         (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),
         (("transcribe", str(SAMPLE)), {"TUTTI_AUDIO_CONTEXT": "short"}, "TUTTI_AUDIO_CONTEXT"),
         (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav: expected a file or a folder"),
