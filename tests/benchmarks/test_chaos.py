@@ -1,6 +1,7 @@
 """The short form of the campaign of faults: a real service whose network and engine fail while people talk."""
 
 import asyncio
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +21,8 @@ PATIENCE_S = 200
 def test_no_word_is_lost_or_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are lost and the engine is killed in the middle of speech; every word comes once."""
     monkeypatch.setattr(campaign, "PROCESS_FAULTS", {"engine killed": PROCESS_FAULTS["engine killed"]})
+    for name in [each for each in os.environ if each.startswith("TUTTI_")]:
+        monkeypatch.delenv(name)
     recordings = load_bundled(8.0, 2)
     for each in recordings:
         write_wav(each, tmp_path / each.name)
