@@ -282,8 +282,8 @@ class EngineStats:
     """Seconds per decode step."""
     final_busy_s: float
     """Seconds of encoder calls and decode steps that finals took. A final is charged its part of a call or a step."""
-    window_encode_s: float
-    """Seconds of encoder time per full window, as measured lately."""
+    utterance_encode_s: float
+    """Seconds of encoder time for the final window of an utterance of usual length, as measured lately."""
     windows_done: int
     windows_superseded: int
     windows_cancelled: int

@@ -242,7 +242,7 @@ class FakeTranscriber:
             encode_s=e,
             step_s=e,
             final_busy_s=0.0,
-            window_encode_s=0.001,
+            utterance_encode_s=0.001,
             windows_done=len(self.windows),
             windows_superseded=0,
             windows_cancelled=0,

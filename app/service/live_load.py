@@ -103,7 +103,7 @@ class LiveLoad:
         """How many sessions of all gateways may be open now."""
         self._sample()
         stats = self._stats()
-        supposed_s, finals_per_s = DECODE_FACTOR * stats.window_encode_s, self._finals_per_s(stats.waiting_finals)
+        supposed_s, finals_per_s = DECODE_FACTOR * stats.utterance_encode_s, self._finals_per_s(stats.waiting_finals)
         first = max(FIRST_PART * self._capacity(supposed_s, 1 / FIRST_FINAL_EVERY_S), FEWEST)
         final_s = self._final_s()
         if finals_per_s is None or (final_s is None and stats.waiting_finals):

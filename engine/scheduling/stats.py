@@ -110,7 +110,7 @@ class StatsRecorder:
             self._totals.windows_cancelled += 1
 
     def snapshot(
-        self, *, waiting_finals: int, waiting_interims: int, running: int, window_encode_s: float
+        self, *, waiting_finals: int, waiting_interims: int, running: int, utterance_encode_s: float
     ) -> EngineStats:
         """Return all counters as they are now."""
         with self._lock:
@@ -118,7 +118,7 @@ class StatsRecorder:
                 waiting_finals=waiting_finals,
                 waiting_interims=waiting_interims,
                 running=running,
-                window_encode_s=window_encode_s,
+                utterance_encode_s=utterance_encode_s,
                 encode_batch=self._encode_batch.snapshot(),
                 decode_batch=self._decode_batch.snapshot(),
                 final_queue_s=self._queue_s[Priority.FINAL].snapshot(),

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from engine.api import EngineStats, Priority, StartedEvent, SupersededEvent
+from engine.api import SAMPLE_RATE, EngineStats, Priority, StartedEvent, SupersededEvent
 from engine.config import EngineConfig
 from engine.errors import EngineFailed
 from engine.runner import Runner
@@ -34,6 +34,8 @@ SEQUENCES_OF_FULL_STEP = {"cpu": 4, "cuda": 32}
 """The number of sequences whose step takes about as long as that of one, by device. One final is charged its part."""
 PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
+USUAL_UTTERANCE_SAMPLES = 6 * SAMPLE_RATE
+"""Samples of an utterance of usual length: a sentence or two."""
 IDLE_S = 2.0
 """After this many seconds without a window, memory that is not in use is given back to the system."""
 RETURN_EVERY_S = 60.0
@@ -122,7 +124,7 @@ class Worker:
             waiting_finals=self._queue.n_waiting(Priority.FINAL),
             waiting_interims=self._queue.n_waiting(Priority.INTERIM),
             running=len(self._sequences),
-            window_encode_s=self._encoder_time.window_s,
+            utterance_encode_s=self._encoder_time.window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
         )
 
     def run(self) -> None:

@@ -137,7 +137,7 @@ async def test_finals_are_charged_for_their_time_and_interims_are_not(runner: Fa
         await collect(engine, window())
         stats = engine.stats()
     assert 0 < stats.final_busy_s < stats.encode_s.total + stats.step_s.total
-    assert stats.window_encode_s > 0
+    assert stats.utterance_encode_s > 0
 
 
 async def test_a_repetition_is_stopped_and_its_first_round_kept(demo: Checkpoint) -> None:

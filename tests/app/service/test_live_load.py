@@ -18,11 +18,11 @@ MAX_WAIT_S = 1.0
 class Simulation:
     """Clients that come at once and try again every 5 s, and an engine that decodes one final after another."""
 
-    def __init__(self, final_s: float, window_encode_s: float, seed: int) -> None:
+    def __init__(self, final_s: float, utterance_encode_s: float, seed: int) -> None:
         self.now_s = 0.0
         self.n_open = 0
         self.waits_s: list[float] = []
-        self._final_s, self._window_encode_s = final_s, window_encode_s
+        self._final_s, self._utterance_encode_s = final_s, utterance_encode_s
         self._busy_s, self._free_at_s, self._n_waiting = 0.0, 0.0, 0
         self._random = random.Random(seed)
         self._order = itertools.count()
@@ -34,7 +34,7 @@ class Simulation:
             FakeTranscriber().stats(),
             final_busy_s=self._busy_s,
             final_queue_s=Histogram((1.0,), (len(self.waits_s), 0), sum(self.waits_s)),
-            window_encode_s=self._window_encode_s,
+            utterance_encode_s=self._utterance_encode_s,
             waiting_finals=self._n_waiting,
         )
 
@@ -74,12 +74,12 @@ class Simulation:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("final_s", "window_encode_s"), [(0.05, 0.1), (0.15, 0.1), (0.15, 0.05), (0.5, 0.3)])
+@pytest.mark.parametrize(("final_s", "utterance_encode_s"), [(0.05, 0.1), (0.15, 0.1), (0.15, 0.05), (0.5, 0.3)])
 def test_a_burst_of_clients_does_not_delay_the_finals_of_those_accepted(
-    final_s: float, window_encode_s: float, seed: int
+    final_s: float, utterance_encode_s: float, seed: int
 ) -> None:
     """90 clients come within 5 s. Most of the capacity is used, and few finals wait longer than the limit."""
-    simulation = Simulation(final_s, window_encode_s, seed)
+    simulation = Simulation(final_s, utterance_encode_s, seed)
     simulation.run(90, burst_s=5.0, until_s=180.0)
     waits_s = sorted(simulation.waits_s)
     assert waits_s[int(0.95 * len(waits_s))] < MAX_WAIT_S
