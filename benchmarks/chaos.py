@@ -54,7 +54,7 @@ SERVE_ARGUMENTS = ("--log-level", "warning", "--final-deadline-s", "120", "--max
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
-@click.option("--cuts", default=1000, show_default=True, help="How many connections are lost.")
+@click.option("--cuts", default=1000, show_default=True, help="How many times the network of a session is cut.")
 @click.option("--process-faults", default=200, show_default=True, help="How many faults of processes there are.")
 @click.option("--sessions", default=8, show_default=True, help="Live sessions at the same time.")
 @click.option("--uploads", default=1, show_default=True, help="Uploads at the same time.")
@@ -200,7 +200,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     others = [name for name in faults if name not in NETWORK_FAULTS and name not in PROCESS_FAULTS]
     names = [*NETWORK_FAULTS, *PROCESS_FAULTS, *others]
     happened = Table(
-        f"Faults: {result['n_cuts']} lost connections and {result['n_process_faults']} of processes",
+        f"Faults: {result['n_cuts']} cuts of a session's network, and {result['n_process_faults']} of processes",
         ("fault", "times"),
         [(name, str(faults[name])) for name in names if faults.get(name)],
     )

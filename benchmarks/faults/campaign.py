@@ -36,7 +36,7 @@ class Plan:
     """Speed of the audio, as a multiple of the pace of speech."""
     language: str | None
     n_cuts: int
-    """How many connections must be lost. New sessions begin until then."""
+    """How many cuts there must be. New sessions begin until then."""
     n_process_faults: int
     """How many faults of processes must happen."""
     cut_every_s: float
@@ -67,7 +67,7 @@ class CampaignLog:
     uploads: list[SessionLog] = field(default_factory=list)
 
     def n_cuts(self) -> int:
-        """How many connections were lost by faults of the network."""
+        """How many times the network of a session was cut, also while the session had no connection."""
         return sum(fault.name in CUTS for fault in self.faults)
 
     def n_process_faults(self) -> int:

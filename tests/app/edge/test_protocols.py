@@ -155,7 +155,7 @@ async def test_clients_of_a_proxy_are_counted_by_their_own_address(serve: Serve)
 
 
 def keyterms(n: int) -> str:
-    """A query of so many keyterms, all different and as long as they may be."""
+    """A query with the most keyterms, all different, each of the greatest length."""
     terms = [f"{number:02d} " + "é" * ((MAX_HOTWORD_BYTES - 3) // 2) for number in range(n)]
     return "&".join(f"keyterm={quote(term)}" for term in terms)
 
