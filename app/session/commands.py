@@ -10,10 +10,11 @@ from app.media.pcm import AudioFormat
 from app.session.events import FlushId, Notice
 from engine import api
 
-EndpointingMode = Literal["vad", "manual"]
+EndpointingMode = Literal["vad", "adaptive", "manual"]
 """How the end of an utterance is found.
 
 - `vad`: a speech detector finds its beginning and its end.
+- `adaptive`: as `vad`, but how long the silence must be depends on what was spoken before it.
 - `manual`: it begins with the first audio, and ends with a flush, with `Stop` or at its maximum length. It is decoded
   even if no speech is detected in it.
 """
@@ -31,7 +32,18 @@ class Endpointing:
 
     mode: EndpointingMode = "vad"
     silence_ms: int = 500
-    """The silence after speech that ends an utterance, in milliseconds."""
+    """The silence after speech that ends an utterance, in milliseconds; in mode `adaptive`, where the text is unknown."""
+    min_silence_ms: int = 160
+    """In mode `adaptive`: the silence that ends an utterance that is certainly complete, in milliseconds."""
+    max_silence_ms: int = 1500
+    """In mode `adaptive`: the silence that ends any utterance, in milliseconds."""
+    end_confidence: float = 0.5
+    """In mode `adaptive`: a turn ends early if the confidence that its speaker has finished is at least this, 0 to 1."""
+    eager_confidence: float | None = None
+    """A pause is reported by `EagerEnd` if the confidence that the speaker has finished is at least this, 0 to 1.
+
+    `None`: no pause is reported.
+    """
     min_utterance_s: float = 0.0
     """Silence does not end an utterance that is shorter than this many seconds: more may follow a single word."""
     max_utterance_s: float = 60.0

@@ -79,6 +79,36 @@ class Endpoint:
     """The flush that ended it; `None` if something else did."""
     is_discarded: bool = False
     """Whether the client discarded its audio."""
+    confidence: float | None = None
+    """The confidence that the speaker has finished, 0 to 1; `None` where no hypothesis of all the audio is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagerEnd:
+    """The speaker has probably finished, but the utterance may still go on.
+
+    Sent at a pause if the client asked for it by `Endpointing.eager_confidence`. Either `SpeechResumed` follows, or the
+    `Utterance` with the same text.
+    """
+
+    utterance: int
+    channel: int
+    at_s: float
+    """The time at which speech has ended."""
+    text: str
+    """All text of the utterance so far: that of its segments, and the hypothesis after them."""
+    confidence: float
+    """The confidence that the speaker has finished, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechResumed:
+    """The utterance goes on after its last `EagerEnd`, or its text is another one."""
+
+    utterance: int
+    channel: int
+    at_s: float
+    """The time up to which the audio was processed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,4 +246,18 @@ class Reply:
     """The message as it is sent."""
 
 
-Event = Started | SpeechStarted | Endpoint | Interim | Segment | Utterance | Flushed | Lag | Notice | Failure | Stopped
+Event = (
+    Started
+    | SpeechStarted
+    | EagerEnd
+    | SpeechResumed
+    | Endpoint
+    | Interim
+    | Segment
+    | Utterance
+    | Flushed
+    | Lag
+    | Notice
+    | Failure
+    | Stopped
+)

@@ -86,9 +86,9 @@ ControlMessage = (
 
 
 def messages(event: events.Event | events.Reply) -> tuple[str, ...]:
-    """An event as text messages: one, or none for an `Endpoint`. A reply is a text message already."""
+    """An event as text messages: one, or none for the ends of turns. A reply is a text message already."""
     match event:
-        case events.Endpoint():
+        case events.Endpoint() | events.EagerEnd() | events.SpeechResumed():
             return ()
         case events.Reply(text):
             return (text,)

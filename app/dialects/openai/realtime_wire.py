@@ -166,6 +166,8 @@ class OpenAIRealtime:
             case events.Failure():
                 if not event.is_fatal or event.code not in CLOSE_ONLY_CODES:
                     messages = (self._error(event.code, event.message),)
+            case events.EagerEnd() | events.SpeechResumed():
+                pass
             case events.Started() | events.Lag() | events.Notice() | events.Stopped():
                 pass
             case _:

@@ -94,6 +94,8 @@ class WhisperLive:
                 yield self._message(status="WARNING" if may_reconnect else "ERROR", message=event.message)
                 if event.is_fatal and may_reconnect:
                     yield self._message(message="DISCONNECT")
+            case events.EagerEnd() | events.SpeechResumed():
+                pass
             case events.SpeechStarted() | events.Endpoint() | events.Flushed() | events.Lag() | events.Stopped():
                 pass
             case _:
