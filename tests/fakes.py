@@ -235,11 +235,13 @@ class FakeTranscriber:
         e = EMPTY_HISTOGRAM
         return api.EngineStats(
             waiting_finals=0,
+            waiting_speculative=0,
             waiting_interims=0,
             running=self.n_open,
             encode_batch=e,
             decode_batch=e,
             final_queue_s=e,
+            speculative_queue_s=e,
             interim_queue_s=e,
             encode_s=e,
             step_s=e,

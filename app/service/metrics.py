@@ -182,6 +182,7 @@ class _EngineCollector(Collector):
         stats = self._transcriber.stats()
         waiting = GaugeMetricFamily("tutti_engine_waiting", "Windows in the engine's queue now", labels=["priority"])
         waiting.add_metric(["final"], stats.waiting_finals)
+        waiting.add_metric(["speculative"], stats.waiting_speculative)
         waiting.add_metric(["interim"], stats.waiting_interims)
         yield waiting
         yield GaugeMetricFamily("tutti_engine_running", "Sequences that are being decoded now", value=stats.running)
@@ -191,6 +192,7 @@ class _EngineCollector(Collector):
             "tutti_engine_queue_seconds", "Time that a window waits for its encoder call", labels=["priority"]
         )
         queue.add_metric(["final"], _buckets(stats.final_queue_s), stats.final_queue_s.total)
+        queue.add_metric(["speculative"], _buckets(stats.speculative_queue_s), stats.speculative_queue_s.total)
         queue.add_metric(["interim"], _buckets(stats.interim_queue_s), stats.interim_queue_s.total)
         yield queue
         yield _histogram("tutti_engine_encode_seconds", "Duration of one encoder call", stats.encode_s)
