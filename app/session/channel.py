@@ -19,6 +19,7 @@ from app.session.endpointing import (
     SpeechBegan,
     SpeechDetector,
     SpeechEnded,
+    UpcomingFrames,
 )
 from app.session.finals import Finals
 from app.session.interims import Interims
@@ -134,6 +135,15 @@ class Channel:
                 return
 
     # Audio.
+
+    def hold(self, samples: Samples) -> UpcomingFrames:
+        """Keep audio that the next `feed` processes. Returns the frames that the detector receives then."""
+        self._buffer.append(samples)
+        at = self._endpointer.position
+        n_frames = max(self._buffer.end - at, 0) // FRAME_SAMPLES
+        return self._endpointer.detector, self._buffer.view(
+            at, at + n_frames * FRAME_SAMPLES
+        ) if n_frames else NO_SAMPLES
 
     def feed(self, samples: Samples) -> None:
         """Process audio, frame by frame; an incomplete frame waits for more."""

@@ -4,6 +4,7 @@ Everything counts in frames of audio; there is no clock.
 """
 
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +35,12 @@ class SpeechDetector(Protocol):
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
         ...
+
+
+UpcomingFrames = tuple[SpeechDetector, Samples]
+"""The detector of a channel, and the frames that it receives next, in one array."""
+DetectAhead = Callable[[Sequence[UpcomingFrames]], Awaitable[None]]
+"""Prepares detectors for the frames that they receive next, many at the same time. It changes no decision."""
 
 
 class WebRtcDetector:
@@ -90,6 +97,11 @@ class Endpointer:
         """Position after the last frame of speech."""
         self.voiced_until = 0
         """Position after the last frame that the detector took for speech, smoothed or not."""
+
+    @property
+    def detector(self) -> SpeechDetector:
+        """Decides about the frames."""
+        return self._detector
 
     @property
     def pause_samples(self) -> int:
