@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from app.dialects.checks import number_from
-from app.dialects.deepgram.access import (
+from app.dialects.deepgram.common_endpoint import (
     SLOW_UPLOAD,
     Refusal,
     admit_live,

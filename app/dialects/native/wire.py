@@ -104,13 +104,15 @@ ControlMessage = (
 """The events that every client gets a message for."""
 
 
-def messages(event: events.Event | events.Reply) -> tuple[str, ...]:
-    """An event as text messages: one, or none for what a client must ask for. A reply is a text message already."""
+def messages(event: events.Event | events.Reply | events.LateReply) -> tuple[str, ...]:
+    """An event as text messages: one, or none for what a client must ask for. A dialect makes its replies itself."""
     match event:
         case events.Endpoint() | events.EagerEnd() | events.SpeechResumed():
             return ()
         case events.Reply(text):
             return (text,)
+        case events.LateReply(make):
+            return tuple(make())
         case _:
             return (encode(event),)
 
