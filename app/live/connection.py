@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.websockets import WebSocket
 
+from app.delivery.outbox import Outgoing
 from app.errors import CLOSE_OUR_FAULT, LimitExceeded
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
@@ -18,7 +19,6 @@ from app.live.reader import OnDisconnect, Reader
 from app.live.time_limits import TimedSocket, TimeLimits
 from app.live.writer import Writer
 from app.service.service import Service
-from app.session import events
 from app.session.effects import Close
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
@@ -148,7 +148,7 @@ class Connection:
         writing.cancel()
         self._driver.cancel_windows()
 
-    def _push(self, event: events.Event | events.Reply) -> None:
+    def _push(self, event: Outgoing) -> None:
         assert self._driver
         if isinstance(event, events.Endpoint):
             self._latency.utterance_ended(event.utterance)
