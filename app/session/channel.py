@@ -24,6 +24,7 @@ from app.session.finals import Finals
 from app.session.interims import Interims
 from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
+from app.session.speculation import Speculations
 from app.session.stabilizer import Stabilizer
 from app.session.window_cutting import find_cut
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
@@ -79,6 +80,7 @@ class Channel:
             self._interims = Interims(
                 options.interim_samples, options, session, self.finals, self._endpointer, self._buffer
             )
+        self._speculations = Speculations(options, session, self.finals, self._endpointer, self._buffer, self._interims)
         self._open: OpenWindow | None = None
         self._done_until = done_until
         self._last_cut = done_until
@@ -159,6 +161,7 @@ class Channel:
         self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
         if self._interims:
             self._interims.set_silence(options.silence_samples)
+        self._speculations.configure(options)
 
     def finish(self) -> None:
         """Process the last, incomplete frame, then flush, because the channel gets no more audio."""
@@ -214,7 +217,9 @@ class Channel:
                 self._cut_window(self._open, cut)
         if not self._open:
             self._forget_idle()
-        elif self._interims:
+            return
+        self._speculations.update(self._open)
+        if self._interims and not self._speculations.is_running:
             self._interims.submit_if_due(self._open)
 
     def _forget_idle(self) -> None:
@@ -267,18 +272,23 @@ class Channel:
         return window
 
     def _end_here(self, window: OpenWindow, kind: WindowKind, flush_id: events.FlushId | None = None) -> None:
-        """End the open utterance at the present position."""
+        """End the open utterance at the present position. Its text is decoded from the audio up to its last silence."""
         window.extend_speech(self._endpointer.speech_until)
-        self._end_utterance(window, self.position, kind, flush_id)
+        self._end_utterance(window, self.position, kind, flush_id, audio_end=self._speculations.audio_end(window))
 
     def _end_utterance(
-        self, window: OpenWindow, end: int, kind: WindowKind, flush_id: events.FlushId | None = None
+        self,
+        window: OpenWindow,
+        end: int,
+        kind: WindowKind,
+        flush_id: events.FlushId | None = None,
+        audio_end: int | None = None,
     ) -> None:
         """End the open utterance, whose last window ends at `end`."""
         if self._interims:
             self._interims.cancel()
         self._send_endpoint(window, end, flush_id, is_discarded=kind is WindowKind.DISCARDED)
-        self._close_window(window, end, kind, is_last=True)
+        self._close_window(window, end, kind, is_last=True, audio_end=audio_end)
 
     def _send_endpoint(
         self, window: OpenWindow, end: int, flush_id: events.FlushId | None = None, is_discarded: bool = False
@@ -315,14 +325,21 @@ class Channel:
         else:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
-    def _close_window(self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool) -> None:
-        """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text."""
-        is_discarded = kind is WindowKind.DISCARDED
-        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, end).copy()
+    def _close_window(
+        self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool, audio_end: int | None = None
+    ) -> None:
+        """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text.
+
+        Its text is decoded from the audio before `audio_end`, or from all of it.
+        """
+        is_discarded, audio_end = kind is WindowKind.DISCARDED, end if audio_end is None else audio_end
+        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, audio_end).copy()
         self._last_cut = end
         self._buffer.forget_before(end)
-        self.finals.add(window.end(end, samples, kind, is_last))
+        ended = window.end(end, samples, kind, is_last)
+        self._speculations.end_window(ended, audio_end)
         self._open = None
+        self.finals.add(ended)
 
     @property
     def _kind(self) -> WindowKind:

@@ -32,13 +32,16 @@ class Endpointing:
 
     mode: EndpointingMode = "vad"
     silence_ms: int = 500
-    """The silence after speech that ends an utterance, in milliseconds; in mode `adaptive`, where the text is unknown."""
+    """The silence after speech that ends an utterance, in milliseconds.
+
+    In mode `adaptive` it counts where the text before the silence is not known in time.
+    """
     min_silence_ms: int = 160
     """In mode `adaptive`: the silence that ends an utterance that is certainly complete, in milliseconds."""
     max_silence_ms: int = 1500
     """In mode `adaptive`: the silence that ends any utterance, in milliseconds."""
     end_confidence: float = 0.5
-    """In mode `adaptive`: a turn ends early if the confidence that its speaker has finished is at least this, 0 to 1."""
+    """In mode `adaptive`: how confident it must be that the speaker has finished for an early end, 0 to 1."""
     eager_confidence: float | None = None
     """A pause is reported by `EagerEnd` if the confidence that the speaker has finished is at least this, 0 to 1.
 

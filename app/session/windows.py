@@ -60,6 +60,10 @@ class PendingUtterance:
     """How many stretches of missed speech were decoded again."""
     recovered_samples: int = 0
     """Samples of speech that have text thanks to these re-decodes."""
+    n_speculative: int = 0
+    """How many speculative decodings its windows had."""
+    is_speculative: bool = False
+    """Whether the text of its last window is that of a speculative decoding."""
 
 
 class WindowKind(Enum):
@@ -150,7 +154,7 @@ class EndedWindow:
     is_last: bool
     """Whether its utterance ends with it."""
     decoding: Decoding | None = None
-    """`None` until the engine is asked for its text."""
+    """`None` until the engine is asked for its text. A speculative decoding may have begun before the window ended."""
     redecoding: Redecoding = field(default_factory=Redecoding)
     covered: list[Span] = field(default_factory=list)
     """Stretches that the segments sent so far cover, in order."""
