@@ -141,10 +141,11 @@ class Stabilizer:
             new_pieces, new_words = new_pieces[n_pieces:], new_words[n_stable:]
         self.draft = tuple(token for piece in new_pieces for token in piece.tokens)
         self.tail = "".join(piece.text for piece in new_words)
-        until_s = audio_s - (audio_end - self.stable_until) / SAMPLE_RATE
         n_stable_chars = len(self.stable)
-        self.words = grow(self.words, words, n_stable_chars, until_s)
+        self.words = grow(self.words, words, n_stable_chars, audio_s)
         since_s = self.words[-1].end_s if self.words else 0.0
+        window_start = audio_end - round(audio_s * SAMPLE_RATE)
+        self.stable_until = max(self.stable_until, window_start + round(since_s * SAMPLE_RATE))
         self.tail_words = words_between(words, n_stable_chars, n_stable_chars + len(self.tail), since_s)
 
 

@@ -72,6 +72,14 @@ def test_the_stabilizer_divides_words_as_it_divides_the_text() -> None:
     assert [word.text for word in stabilizer.tail_words] == [" to"]
 
 
+def test_the_stable_text_was_spoken_until_its_last_word_ends() -> None:
+    """A window is not cut before that: its final text has the word, with this time."""
+    stabilizer = Stabilizer(Agreement())
+    for end in (16_000, 32_000):
+        stabilizer.update(pieces("it is easy"), end, end / SAMPLE_RATE, timed("it is easy", step_s=0.7))
+    assert (stabilizer.stable, stabilizer.stable_until) == (" it is", round(1.4 * SAMPLE_RATE))
+
+
 def test_words_can_be_taken_from_the_middle_of_a_text() -> None:
     words = timed("it is easy to")
     assert words_from(words, len(" it is")) == words[2:]
