@@ -204,6 +204,8 @@ NO_ERRORS = (
     (HEAD.replace(b"GET", b"PUT") + b"transfer-encoding: chunked\r\n\r\nnonsense\r\n", 400),
     (UPGRADE.replace(b"GET", b"POST", 1) % (b"/v1/stream", b""), 405),
     (UPGRADE.replace(b"AAAAAAAA==", b"A==") % (b"/v1/stream", b""), 400),
+    (UPGRADE % (b"/v1/stream", b"x: \x01\r\n"), 400),
+    (UPGRADE.replace(b"key: AAA", b"key: \x01AA") % (b"/v1/stream", b""), 400),
     (UPGRADE % (b"/v1/stream", b""), 401),
     (UPGRADE % (b"/v1/listen", b""), 401),
     (UPGRADE % (b"/v1/twilio/almost-the-key", b""), 401),
