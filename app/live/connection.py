@@ -19,6 +19,7 @@ from app.live.reader import OnDisconnect, Reader
 from app.live.time_limits import TimedSocket, TimeLimits
 from app.live.writer import Writer
 from app.service.service import Service
+from app.session import events
 from app.session.effects import Close
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
