@@ -270,6 +270,8 @@ class Session:
             raise BadStart("language", _expected_language(self._model), start.language)
         if start.task not in self._model.tasks:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
+        if start.interim_words and not (start.interim and start.words):
+            raise BadStart("interim_words", "true only with interim and words", start.interim_words)
         self.is_resumed = start.resume is not None
         self._resumes = start.resumes
         begin = find_start(start.resume, start.audio.n_transcribed)
@@ -289,6 +291,8 @@ class Session:
         assert self._options
         if not _knows_language(self._model, change.language):
             raise BadMessage("bad_message", f"{_expected_language(self._model)} as language", change.language)
+        if change.interim_words and not (self._options.interim_samples and change.words):
+            raise BadMessage("bad_message", "interim_words only with interim and words", change.interim_words)
         n_channels = intake.audio_format.n_transcribed
         if change.audio.n_transcribed != n_channels:
             raise BadMessage("bad_message", f"{n_channels} channels, as before", change.audio.n_transcribed)
@@ -298,7 +302,13 @@ class Session:
             endpointing=change.endpointing,
             prompt=change.prompt,
             first_prompt="",
-            request=DecodeRequest(change.language, self._options.request.task, change.hotwords, change.words),
+            request=DecodeRequest(
+                language=change.language,
+                task=self._options.request.task,
+                hotwords=change.hotwords,
+                words=change.words,
+                interim_words=change.interim_words,
+            ),
         )
         for channel in intake.channels:
             channel.configure(self._options)
@@ -352,7 +362,13 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         interim_samples=interim_samples if start.interim else None,
         speculates=config.speculates,
         make_policy=config.make_policy,
-        request=DecodeRequest(start.language, start.task, start.hotwords, start.words),
+        request=DecodeRequest(
+            language=start.language,
+            task=start.task,
+            hotwords=start.hotwords,
+            words=start.words,
+            interim_words=start.interim_words,
+        ),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
 

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
+from tutti import stable_words
 from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Turn, Utterance, Word
 
 SAME_START_S = 1.0
@@ -323,8 +324,8 @@ class _OpenUtterance:
         """The texts of the segments that were delivered."""
         self._shown = hidden
         """`_final`, and the stable text that was delivered after it."""
-        self.shown_until_s = at_s
-        """The end of the newest interim that was delivered."""
+        self._interim: Interim | None = None
+        """The newest interim that was delivered, without the words that became final since."""
         self._segments: list[tuple[Segment, str]] = []
         """The segments that were delivered, each with `_final` after it."""
         self._kept = ""
@@ -333,6 +334,11 @@ class _OpenUtterance:
         """The texts of the segments that this connection has sent."""
         self._joint: tuple[str, int] | None = None if hidden else ("", 0)
         """Our text, and the length of theirs, after which both go on alike; None if theirs is not so far yet."""
+
+    @property
+    def shown_until_s(self) -> float:
+        """The end of the newest interim that was delivered."""
+        return self._interim.end_s if self._interim else self.at_s
 
     @property
     def end_s(self) -> float:
@@ -388,6 +394,9 @@ class _OpenUtterance:
         text = self._final[n_before:]
         if not text and event.text:
             return None
+        if self._interim:
+            words = stable_words.without_text(self._interim.stable_words, text)
+            self._interim = replace(self._interim, stable_words=words)
         if self._is_hidden_before(n_before):
             text = text.lstrip()
         start_s = event.start_s if text == event.text else min(max(event.start_s, self.end_s), event.end_s)
@@ -401,21 +410,23 @@ class _OpenUtterance:
         ours = self._ours(stable)
         if self._joint is not None:
             self._shown = ours if self.is_whole else max(ours, self._shown, key=len)
-            self.shown_until_s = event.end_s
-            return self._interim(event, event.tail)
+            return self._show(event, event.tail)
         theirs = stable + event.tail
         repeatable = self._shown[len(self._kept) :]
         n_ours, n_theirs = align(repeatable, theirs)
         if n_ours < len(repeatable) or n_theirs == len(theirs):
             return None
-        self.shown_until_s = event.end_s
-        return self._interim(event, self._separator(theirs) + theirs[n_theirs:])
+        return self._show(event, self._separator(theirs) + theirs[n_theirs:])
 
-    def _interim(self, event: Interim, tail: str) -> Interim:
+    def _show(self, event: Interim, tail: str) -> Interim:
         stable = self._shown[len(self._final) :]
         if self._is_hidden_before(len(self._final)):
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
-        return replace(event, utterance=self.number, stable=stable, tail=tail)
+        words = event.stable_words
+        if not self.is_whole:
+            words = stable_words.grow(self._interim.stable_words if self._interim else (), stable, words)
+        self._interim = replace(event, utterance=self.number, stable=stable, tail=tail, stable_words=words)
+        return self._interim
 
     def _is_hidden_before(self, n_chars: int) -> bool:
         """The first text that is delivered follows hidden text. It begins the utterance, so it has no leading space."""

@@ -54,6 +54,8 @@ class TranscriptionOptions(TypedDict, total=False):
     """Whether segments have the times of their words. Default: False."""
     turns: bool
     """Whether to send `Turn` events: a turn has probably ended, goes on after all, or has ended. Default: False."""
+    interim_words: bool
+    """Whether interims have the times of their stable words, too. Needs `words` and `interim`. Default: False."""
     prompt: str
     """Text that the speech may follow on from, or names that it may contain. Default: none.
 
@@ -206,6 +208,7 @@ def start_message(options: ConnectOptions) -> Start:
         # Not sent when False, the default: servers that have no word times answer the field with a warning.
         words=options.get("words") or None,
         turns=options.get("turns") or None,
+        interim_words=options.get("interim_words") or None,
         endpointing=None if endpointing == Endpointing() else endpointing,
         prompt=options.get("prompt") or None,
         # A string is a sequence of strings too, but the caller means one word and not a list of letters.

@@ -19,7 +19,7 @@ from app.session.windows import (
 )
 from engine.api import SAMPLE_RATE
 
-UTTERANCE = PendingUtterance(number=0, start=0, prompt="", request=DecodeRequest(None, "transcribe"))
+UTTERANCE = PendingUtterance(number=0, start=0, prompt="", request=DecodeRequest(language=None, task="transcribe"))
 
 
 def open_window(speech: list[Span]) -> OpenWindow:
@@ -34,7 +34,7 @@ def ended_window(kind: WindowKind, speech: list[Span], tokens: tuple[int, ...] =
         end=SAMPLE_RATE,
         samples=np.zeros(SAMPLE_RATE, dtype=np.float32),
         speech=speech,
-        stable=StableText("a b", tokens),
+        stable=StableText(text="a b", tokens=tokens),
         is_last=True,
     )
 

@@ -42,6 +42,7 @@ CLIENT = {
     "start that resumes two channels": commands.Start(
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), "", 1.0, (6.24, None))
     ),
+    "start with words in interims": commands.Start(words=True, interim_words=True),
     "start of a client that resumes": commands.Start(resumes=True),
     "start of a client that wants turns": commands.Start(
         endpointing=commands.Endpointing(
@@ -71,6 +72,16 @@ SERVER: dict[str, wire.ControlMessage] = {
     "speech started": events.SpeechStarted(utterance=0, channel=1, at_s=0.42),
     "interim": events.Interim(
         utterance=0, channel=0, start_s=0.12, end_s=2.3, stable="Thank you for", tail=" calling north"
+    ),
+    "interim with words": events.Interim(
+        utterance=0,
+        channel=0,
+        start_s=0.12,
+        end_s=2.3,
+        stable="Thank you",
+        tail=" for calling",
+        stable_words=(events.Word("Thank", 0.3, 0.52, 0.97), events.Word("you", 0.52, 0.7, 0.99)),
+        tail_words=(events.Word("for", 0.7, 0.9, 0.98), events.Word("calling", 0.9, 1.2, 0.9)),
     ),
     "interim with nothing stable yet": events.Interim(
         utterance=0, channel=0, start_s=0.12, end_s=0.8, stable="", tail="Thank"
