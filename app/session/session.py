@@ -368,10 +368,15 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
 
 def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:
     """What the client must know of options that have no effect here."""
-    if endpointing.mode != "adaptive" or config.speculates:
+    if config.speculates:
         return ()
-    message = "endpointing.mode: adaptive needs speculative finals, which are switched off here; vad holds instead"
-    return (events.Notice("no_effect", message),)
+    needs = "needs speculative finals, which are switched off here"
+    messages = []
+    if endpointing.mode == "adaptive":
+        messages.append(f"endpointing.mode: adaptive {needs}; vad holds instead")
+    if endpointing.eager_confidence is not None:
+        messages.append(f"endpointing.eager_confidence: {needs}; no pause is reported")
+    return tuple(events.Notice("no_effect", message) for message in messages)
 
 
 def _knows_language(model: api.ModelInfo, language: str | None) -> bool:

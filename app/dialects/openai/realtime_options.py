@@ -37,12 +37,12 @@ MAX_PADDING_MS = 1000
 """The most audio before detected speech that a turn may include, in milliseconds."""
 DEFAULT_THRESHOLD = 0.5
 """OpenAI's default for `threshold`, which causes no warning."""
-_MEDIUM = commands.Endpointing(mode="adaptive", silence_ms=800, max_silence_ms=4000, end_confidence=0.5)
+_MEDIUM = commands.Endpointing(mode="adaptive", silence_ms=500, max_silence_ms=4000, end_confidence=0.5)
 EAGERNESS = {
-    "low": replace(_MEDIUM, silence_ms=1500, max_silence_ms=8000, end_confidence=0.75),
+    "low": replace(_MEDIUM, silence_ms=800, max_silence_ms=8000, end_confidence=0.75),
     "medium": _MEDIUM,
     "auto": _MEDIUM,
-    "high": replace(_MEDIUM, silence_ms=400, max_silence_ms=2000, end_confidence=0.35),
+    "high": replace(_MEDIUM, silence_ms=300, max_silence_ms=2000, end_confidence=0.35),
 }
 """When a turn of `semantic_vad` ends. The longest silences are those that OpenAI documents."""
 MANUAL_MODELS = ("gpt-realtime-whisper", "gpt-live-transcribe")

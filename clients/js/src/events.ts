@@ -33,7 +33,7 @@ export interface StartOptions {
      * "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length.
      */
     readonly mode?: "vad" | "adaptive" | "manual";
-    /** The silence that ends an utterance; with "adaptive", where its text is not known yet. */
+    /** The silence that ends an utterance; with "adaptive", one as sure as `end_confidence`, or of unknown text. */
     readonly silence_ms?: number;
     /** With "adaptive": the silence that ends an utterance that is certainly complete. */
     readonly min_silence_ms?: number;
