@@ -60,6 +60,13 @@ class SessionDriver:
         """Give a command to the session, and perform what follows. Does not wait for anything."""
         self.perform(self.session.receive(command))
 
+    async def receive_audio(self, data: bytes) -> None:
+        """Give audio to the session. Waits while its detectors are prepared, together with those of other sessions."""
+        if self.session.detect_ahead:
+            upcoming, data = self.session.decode_ahead(data), b""
+            await self.session.detect_ahead(upcoming)
+        self.receive(commands.Audio(data))
+
     def perform(self, effects: list[Effect]) -> None:
         """Perform effects, in order. Does not wait for anything."""
         for effect in effects:

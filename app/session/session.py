@@ -24,7 +24,7 @@ from app.session.audio_intake import AudioIntake
 from app.session.channel import Channel
 from app.session.context import Context
 from app.session.effects import Effect
-from app.session.endpointing import SpeechDetector, WebRtcDetector
+from app.session.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
 from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
@@ -58,6 +58,8 @@ class SessionConfig:
     """The thresholds that decoded text must pass before the client receives it."""
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
     """Makes the speech detector of a channel."""
+    detect_ahead: DetectAhead | None = None
+    """Prepares these detectors; the session's shell calls it. `None` if they need no preparation."""
     make_policy: MakePolicy = Agreement
     """Makes the policy that decides which text of an open window is stable."""
 
@@ -137,7 +139,19 @@ class Session:
         """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
         return self._port.acknowledged()
 
+    @property
+    def detect_ahead(self) -> DetectAhead | None:
+        """Prepares the detectors for what `decode_ahead` returns; `None` if they need no preparation."""
+        return self._config.detect_ahead
+
     # What happens to it.
+
+    def decode_ahead(self, data: bytes) -> list[UpcomingFrames]:
+        """Decode audio that the next `Audio` processes, which may be without data, or the end of the session.
+
+        In between, the shell may prepare the detectors. A session that is not open takes no audio, and returns nothing.
+        """
+        return self._intake.decode_ahead(data) if self._intake and self._state is State.OPEN else []
 
     def receive(self, command: commands.Command) -> list[Effect]:
         """Carry out a command. Something wrong with it is answered with a `Failure`; a fatal one ends the session."""
@@ -278,7 +292,8 @@ class Session:
         self._port.channels += channels
         self._intake = AudioIntake(start.audio, channels, self._port)
         self._state = State.OPEN
-        self._port.send(events.Started(self.id, self._model.name, self.limits, start.notices))
+        notices = (*start.notices, *_notices(start.endpointing, self._config))
+        self._port.send(events.Started(self.id, self._model.name, self.limits, notices))
 
     def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:
         assert self._options
@@ -359,6 +374,14 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         request=DecodeRequest(start.language, start.task, start.hotwords, start.words),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
+
+
+def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:
+    """What the client must know of options that have no effect here."""
+    if endpointing.mode != "adaptive" or config.speculates:
+        return ()
+    message = "endpointing.mode: adaptive needs speculative finals, which are switched off here; vad holds instead"
+    return (events.Notice("no_effect", message),)
 
 
 def _knows_language(model: api.ModelInfo, language: str | None) -> bool:
