@@ -29,12 +29,17 @@ NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 class ScriptedDetector:
     """Repeats what a detector has decided of every frame: policies do not change that."""
 
+    memory_samples = 0
+
     def __init__(self, are_voiced: list[bool]) -> None:
         self._decisions: Iterator[bool] = iter(are_voiced)
 
     def is_speech(self, frame: Samples) -> bool:
         """See `SpeechDetector`."""
         return next(self._decisions)
+
+    def renew(self) -> None:
+        """See `SpeechDetector`; the decisions are fixed."""
 
 
 def find_voiced(samples: Samples) -> list[bool]:
