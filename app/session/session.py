@@ -59,7 +59,7 @@ class SessionConfig:
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
     """Makes the speech detector of a channel."""
     detect_ahead: DetectAhead | None = None
-    """Prepares these detectors; the session's shell calls it. `None` if they need no preparation."""
+    """Prepares these detectors for audio; the shells of sessions call it. `None` if they need no preparation."""
     make_policy: MakePolicy = Agreement
     """Makes the policy that decides which text of an open window is stable."""
 
@@ -122,10 +122,6 @@ class Session:
         """Bytes that make a second of the client's audio; 0 before the start."""
         return self._intake.bytes_per_s if self._intake else 0
 
-    def duration_s(self, data: bytes) -> float:
-        """How long these bytes of the client's audio last, in seconds; 0 before the start."""
-        return len(data) / self.bytes_per_s if self.bytes_per_s else 0.0
-
     @property
     def backlog(self) -> int:
         """Ended windows of all channels that wait for the engine; the shell stops reading when there are many.
@@ -138,11 +134,6 @@ class Session:
     def acknowledged(self) -> tuple[float, ...]:
         """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
         return self._port.acknowledged()
-
-    @property
-    def detect_ahead(self) -> DetectAhead | None:
-        """Prepares the detectors for what `decode_ahead` returns; `None` if they need no preparation."""
-        return self._config.detect_ahead
 
     # What happens to it.
 
