@@ -74,6 +74,7 @@ class Channel:
         self._session = session
         self._options = options
         endpointing = options.endpointing
+        detector.set_threshold(endpointing.threshold)
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s)
         self._buffer = SampleBuffer()
         self._interims: Interims | None = None
@@ -168,6 +169,7 @@ class Channel:
             self._last_cut = max(self._last_cut, self._buffer.start)
         self._options = options
         self._prompt = options.prompt
+        self._endpointer.detector.set_threshold(options.endpointing.threshold)
         self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
         if self._interims:
             self._interims.set_silence(options.silence_samples)

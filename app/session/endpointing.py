@@ -17,6 +17,10 @@ FRAME_MS = 20
 """The length of a frame in milliseconds. The WebRTC detector accepts 10, 20 and 30."""
 FRAME_SAMPLES = SAMPLE_RATE * FRAME_MS // 1000
 
+DEFAULT_THRESHOLD = 0.5
+"""How sure a detector must be of speech, 0 to 1, by default."""
+N_AGGRESSIVENESS = 4
+"""The number of modes of the WebRTC detector."""
 ONSET_WINDOW = 10
 """How many of the last frames decide whether speech has begun (200 ms)."""
 ONSET_VOICED = 6
@@ -36,6 +40,10 @@ class SpeechDetector(Protocol):
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
         ...
 
+    def set_threshold(self, threshold: float | None) -> None:
+        """Change how sure the detector must be of speech, 0 to 1; `None` restores the operator's value."""
+        ...
+
 
 UpcomingFrames = tuple[SpeechDetector, Samples]
 """The detector of a channel, and the frames that it receives next, in one array."""
@@ -46,18 +54,24 @@ DetectAhead = Callable[[Sequence[UpcomingFrames]], Awaitable[None]]
 class WebRtcDetector:
     """The Gaussian-mixture detector of the WebRTC project."""
 
-    def __init__(self, aggressiveness: int = 2) -> None:
-        """Make a detector.
+    def __init__(self, threshold: float = DEFAULT_THRESHOLD) -> None:
+        """Make a detector; `set_threshold` explains the threshold."""
+        self._default_threshold = threshold
+        self._vad = webrtcvad.Vad(aggressiveness(threshold))
 
-        Args:
-            aggressiveness: 0 to 3; a higher value takes fewer noises for speech.
-        """
-        self._vad = webrtcvad.Vad(aggressiveness)
+    def set_threshold(self, threshold: float | None) -> None:
+        """Change how sure the detector must be of speech, 0 to 1, in the four steps that it knows."""
+        self._vad.set_mode(aggressiveness(self._default_threshold if threshold is None else threshold))
 
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
         pcm = (frame * 32767).astype("<i2")
         return bool(self._vad.is_speech(pcm.tobytes(), SAMPLE_RATE))
+
+
+def aggressiveness(threshold: float) -> int:
+    """The WebRTC detector's mode, 0 to 3, for a threshold from 0 to 1: a higher mode takes fewer noises for speech."""
+    return min(int(threshold * N_AGGRESSIVENESS), N_AGGRESSIVENESS - 1)
 
 
 @dataclass(frozen=True, slots=True)
