@@ -148,6 +148,7 @@ def check_promises(bench: Bench) -> None:
     final_until = 0.0
     last_end: dict[int, float] = {}
     texts: dict[int, str] = {}
+    eager: dict[int, str] = {}
     for event in bench.events:
         match event:
             case events.SpeechStarted(utterance=number):
@@ -156,6 +157,12 @@ def check_promises(bench: Bench) -> None:
             case events.Endpoint(utterance=number):
                 assert number in shown and number not in endpoints
                 endpoints[number] = event
+            case events.EagerEnd(utterance=number):
+                assert number in shown and number not in endpoints and number not in eager
+                eager[number] = event.text
+            case events.SpeechResumed(utterance=number):
+                assert number not in ended
+                assert eager.pop(number, None) is not None, "there was no eager end"
             case events.Interim(utterance=number):
                 assert number not in ended and number not in endpoints
                 stable = texts[number] + event.stable
@@ -171,6 +178,7 @@ def check_promises(bench: Bench) -> None:
                 assert number not in ended
                 assert event.end_s <= endpoints[number].end_s
                 assert event.text == texts[number]
+                assert eager.pop(number, event.text.strip()) == event.text.strip(), "the eager end had another text"
                 assert not (endpoints[number].is_discarded and event.is_complete)
                 assert event.text.startswith(shown[number]), "the final does not begin with the stable text"
                 assert event.final_until_s >= final_until

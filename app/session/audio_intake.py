@@ -40,7 +40,7 @@ class AudioIntake:
         self._feed_channels(self._decoder.decode(data))
 
     def decode_ahead(self, data: bytes) -> list[UpcomingFrames]:
-        """Decode bytes that the next `feed` or `drain` processes. Returns what each detector receives then."""
+        """Decode bytes that the next `feed` or `drain` processes. Returns what the channels' detectors get then."""
         samples = self._decoder.decode(data)
         return [channel.hold(each) for channel, each in zip(self.channels, samples, strict=True)]
 

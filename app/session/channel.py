@@ -27,8 +27,10 @@ from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
 from app.session.speculation import Speculations
 from app.session.stabilizer import Stabilizer
+from app.session.turns import Turns
 from app.session.window_cutting import find_cut
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
+from engine import api
 from engine.api import SAMPLE_RATE
 
 MIN_MANUAL_SAMPLES = SAMPLE_RATE // 10
@@ -68,7 +70,6 @@ class Channel:
             options: those of the session.
             done_until: audio before this position is final already, in an earlier session. Only the detector hears it.
         """
-        self.number = number
         self.finals = Finals(number, session, options.finals)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
@@ -82,13 +83,21 @@ class Channel:
             self._interims = Interims(
                 options.interim_samples, options, session, self.finals, self._endpointer, self._buffer
             )
-        self._speculations = Speculations(options, session, self.finals, self._endpointer, self._buffer, self._interims)
+        self._speculations = Speculations(
+            options, session, self.finals, self._endpointer, self._buffer, self._interims, self._judge_pause
+        )
+        self._turns = Turns(number, options, session, self._endpointer)
         self._open: OpenWindow | None = None
         self._done_until = done_until
         self._last_cut = done_until
         """Position where the last window ended, or before which all audio was discarded."""
         self._prompt = options.first_prompt or options.prompt
         """The prompt of the next utterance."""
+
+    @property
+    def number(self) -> int:
+        """The number of the channel within the session."""
+        return self.finals.channel
 
     # How far it has come.
 
@@ -174,6 +183,7 @@ class Channel:
         if self._interims:
             self._interims.set_silence(options.silence_samples)
         self._speculations.configure(options)
+        self._turns.configure(options)
 
     def finish(self) -> None:
         """Process the last, incomplete frame, then flush, because the channel gets no more audio."""
@@ -230,6 +240,7 @@ class Channel:
         if not self._open:
             self._forget_idle()
             return
+        self._turns.update(self._open)
         self._speculations.update(self._open)
         if self._interims and not self._speculations.is_running:
             self._interims.submit_if_due(self._open)
@@ -241,6 +252,12 @@ class Channel:
         self._buffer.forget_before(
             min(self._done_until, self.position) if may_be_late else self.position - idle_samples
         )
+
+    def _judge_pause(self, done: api.DoneEvent, audio_end: int) -> None:
+        """The open window was decoded up to a pause, which may be long enough now to end the utterance."""
+        assert self._open
+        if self._turns.judge(self._open, done, audio_end):
+            self._end_here(self._open, self._kind)
 
     # Utterances.
 
@@ -312,6 +329,7 @@ class Channel:
                 end_s=self._session.seconds(end),
                 flush=flush_id,
                 is_discarded=is_discarded,
+                confidence=self._turns.confidence(self._speculations.audio_end(window)),
             )
         )
 

@@ -100,6 +100,8 @@ class Endpointer:
         """Make an endpointer; the arguments are those of `configure`, and the detector."""
         self._detector = detector
         self.configure(silence_ms, min_utterance_s)
+        self._pause_samples_required: int | None = None
+        """The silence that ends speech in the present pause, in samples; `None` for the usual silence."""
         self._began = 0
         self._recent: deque[bool] = deque(maxlen=ONSET_WINDOW)
         self.position = 0
@@ -130,10 +132,24 @@ class Endpointer:
         if not self.is_speaking:
             return self._begin() if sum(self._recent) >= ONSET_VOICED else None
         voiced = list(self._recent)[-SPEECH_WINDOW:]
-        if self._recent[-1] and sum(voiced) >= SPEECH_VOICED:
+        if is_voiced and sum(voiced) >= SPEECH_VOICED:
             self.speech_until = self.position
+            self._pause_samples_required = None
+        return self._end_if_silent()
+
+    def require_silence(self, silence_ms: int) -> SpeechEnded | None:
+        """Change the silence that ends speech in the present pause. Returns the end if there was enough silence.
+
+        Args:
+            silence_ms: the frames without speech that end it, in milliseconds; the next pause needs the usual silence.
+        """
+        self._pause_samples_required = silence_ms * SAMPLE_RATE // 1000
+        return self._end_if_silent() if self.is_speaking else None
+
+    def _end_if_silent(self) -> SpeechEnded | None:
+        required = self._silence_samples if self._pause_samples_required is None else self._pause_samples_required
         # A voiced frame may be the onset of the next word, which must not be cut off.
-        if self.pause_samples < self._silence_samples or self._recent[-1]:
+        if self.pause_samples < required or self._recent[-1]:
             return None
         if self.position - self._began < self._min_samples:
             return None
@@ -152,6 +168,7 @@ class Endpointer:
     def reset(self) -> None:
         """Take all audio so far for silence: only frames to come can begin speech."""
         self.is_speaking = False
+        self._pause_samples_required = None
         self._recent.clear()
 
     def flush(self) -> SpeechBegan | None:

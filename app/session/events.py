@@ -5,6 +5,7 @@ Utterances and segments are numbered from 0, over all channels of the session. C
 """
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from engine import api
@@ -248,6 +249,17 @@ class Reply:
 
     text: str
     """The message as it is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateReply:
+    """Messages of a dialect that depend on those before them, such as numbered ones.
+
+    As `Reply`, but the dialect makes the messages when everything before them in the queue has been sent.
+    """
+
+    make: Callable[[], Iterable[str]]
+    """Makes the messages; none if there is nothing to say any more."""
 
 
 Event = (

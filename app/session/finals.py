@@ -309,6 +309,10 @@ class Finals:
         utterance = last.utterance
         seconds = self._session.seconds
         end = max(last.speech[-1][1] if last.speech else utterance.start, utterance.text_until)
+        if utterance.eager_end and utterance.eager_end.text != utterance.text.strip():
+            # The text of the eager end was another one.
+            at_s = seconds(last.end)
+            self._session.send(events.SpeechResumed(utterance=utterance.number, channel=self.channel, at_s=at_s))
         self._session.send(
             events.Utterance(
                 utterance=utterance.number,

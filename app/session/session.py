@@ -283,7 +283,8 @@ class Session:
         self._port.channels += channels
         self._intake = AudioIntake(start.audio, channels, self._port)
         self._state = State.OPEN
-        self._port.send(events.Started(self.id, self._model.name, self.limits, start.notices))
+        notices = (*start.notices, *_notices(start.endpointing, self._config))
+        self._port.send(events.Started(self.id, self._model.name, self.limits, notices))
 
     def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:
         assert self._options
@@ -364,6 +365,14 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         request=DecodeRequest(start.language, start.task, start.hotwords, start.words),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
+
+
+def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:
+    """What the client must know of options that have no effect here."""
+    if endpointing.mode != "adaptive" or config.speculates:
+        return ()
+    message = "endpointing.mode: adaptive needs speculative finals, which are switched off here; vad holds instead"
+    return (events.Notice("no_effect", message),)
 
 
 def _knows_language(model: api.ModelInfo, language: str | None) -> bool:

@@ -31,6 +31,16 @@ class DecodeRequest:
     """Whether every final word gets a start and an end."""
 
 
+@dataclass(frozen=True, slots=True)
+class SentEagerEnd:
+    """A report that the speaker has probably finished."""
+
+    text: str
+    """All text of the utterance before it."""
+    speech_until: int
+    """Position after the speech before it."""
+
+
 @dataclass(slots=True, kw_only=True)
 class PendingUtterance:
     """An utterance that was announced and has not ended for the client yet."""
@@ -61,6 +71,8 @@ class PendingUtterance:
     """How many speculative decodings its windows had."""
     is_speculative: bool = False
     """Whether the text of its last window is that of a speculative decoding."""
+    eager_end: SentEagerEnd | None = None
+    """The eager end that was sent last; `None` if the speaker went on after it."""
 
 
 class WindowKind(Enum):

@@ -18,6 +18,8 @@
  * 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
  *    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
  *    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
+ * 4. **Turns.** An "eager_end" promises that its text is that of the utterance, unless "resumed" follows. So a loss of
+ *    the connection after it is followed by "resumed", and its text is what the utterance would be with that text.
  */
 import { align, followsWords, wordsOf } from "./align.js";
 /** Two utterances of a channel whose beginnings differ by less than this, in seconds, may be the same one. */
@@ -38,6 +40,8 @@ export class Continuity {
     #nextSegmentId = 0;
     /** The words of all segments that were delivered. */
     #nWords = 0;
+    /** For each utterance, the eager end that was delivered and not taken back. */
+    #eagerEnds = new Map();
     /** The length of all utterances that have ended, in seconds. */
     #speechS = 0;
     /** @param fromS where the session begins: one time for each channel, or one for all. */
@@ -54,7 +58,8 @@ export class Continuity {
         return Math.min(...this.#resumeFromS);
     }
     /**
-     * A new connection has begun; `receive` gets its events from now on. Returns the ends of utterances whose audio is lost.
+     * A new connection has begun; `receive` gets its events from now on. Returns what takes back the eager ends, and the
+     * ends of utterances whose audio is lost.
      *
      * @param audioFromS the time of the first sample that is sent.
      * @param lostUntilS if audio that was not final is lost, the time of its end.
@@ -64,15 +69,16 @@ export class Continuity {
         this.#audioFromS = audioFromS;
         this.#counterparts.clear();
         this.#unrepeated.clear();
+        const takenBack = this.#open.flatMap((utterance) => this.#takeBack(utterance));
         for (const utterance of this.#open) {
             utterance.waitForCounterpart(timeOf(this.#resumeFromS, utterance.channel));
         }
         if (lostUntilS === undefined) {
-            return [];
+            return takenBack;
         }
         this.#resumeFromS = this.#resumeFromS.map((timeS) => Math.max(timeS, lostUntilS));
         const lost = this.#open.filter((utterance) => utterance.atS < lostUntilS);
-        return lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true));
+        return [...takenBack, ...lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true))];
     }
     /** The events to deliver for an event of the present connection. */
     receive(event) {
@@ -85,6 +91,8 @@ export class Continuity {
             }
             case "segment":
                 return this.#deliver(this.#find(event, event.start_s).addSegment(event));
+            case "turn":
+                return [this.#turn(event)];
             case "utterance":
                 return this.#end(event);
             case "stopped":
@@ -122,6 +130,28 @@ export class Continuity {
         }
         this.#nWords += wordsOf(segment.text).length;
         return [{ ...segment, id: this.#nextSegmentId++ }];
+    }
+    #turn(event) {
+        const utterance = this.#find(event, event.at_s);
+        const text = event.text === null ? null : utterance.textWith(event.text);
+        const turn = { ...event, utterance: utterance.number, text };
+        if (turn.event === "eager_end") {
+            this.#eagerEnds.set(utterance.number, turn);
+        }
+        else if (turn.event === "resumed") {
+            this.#eagerEnds.delete(utterance.number);
+        }
+        return turn;
+    }
+    /** What follows an eager end whose text is not that of the utterance, which is `text`, or is not known. */
+    #takeBack(utterance, text) {
+        const turn = this.#eagerEnds.get(utterance.number);
+        this.#eagerEnds.delete(utterance.number);
+        if (turn === undefined || turn.text === text) {
+            return [];
+        }
+        const atS = Math.max(turn.at_s, utterance.shownUntilS);
+        return [{ ...turn, event: "resumed", at_s: atS, confidence: null, text: null }];
     }
     #end(event) {
         const utterance = this.#find(event, event.start_s);
@@ -161,6 +191,7 @@ export class Continuity {
         const rest = this.#deliver(utterance.popRest());
         this.#speechS += event.end_s - event.start_s;
         if (!this.#isResumed) {
+            this.#eagerEnds.delete(utterance.number);
             return [...rest, event];
         }
         const ended = {
@@ -172,7 +203,7 @@ export class Continuity {
             final_until_s: this.finalUntilS,
             resume_from_s: this.#resumeFromS,
         };
-        return [...rest, ended];
+        return [...rest, ...this.#takeBack(utterance, ended.text), ended];
     }
     #stop(event) {
         if (!this.#isResumed) {
@@ -246,6 +277,18 @@ class OpenUtterance {
         this.#kept = kept.reduce((longest, final) => (final.length > longest.length ? final : longest), "");
         this.#theirFinal = "";
         this.#joint = undefined;
+    }
+    /** The text of the utterance if the connection sent `theirs` as its text. */
+    textWith(theirs) {
+        if (this.isWhole) {
+            return theirs;
+        }
+        const { ours, nTheirs } = this.#joint ?? {
+            ours: this.#shown + this.#separator(theirs),
+            nTheirs: align(this.#repeatable, theirs)[1],
+        };
+        const text = theirs.length > nTheirs ? ours + theirs.slice(nTheirs) : this.#shown;
+        return this.#nHidden > 0 ? text.slice(this.#nHidden).trimStart() : text;
     }
     /** The segment to deliver, if there is one. */
     addSegment(event) {

@@ -52,6 +52,15 @@ export function parseEvent(value) {
                 final_until_s: event.number("final_until_s"),
                 resume_from_s: event.list("resume_from_s", parseNumber),
             };
+        case "turn":
+            return {
+                type: name,
+                event: event.oneOf("event", TURN_KINDS),
+                ...place(event),
+                at_s: event.number("at_s"),
+                confidence: event.numberOrNull("confidence"),
+                text: event.textOrNull("text"),
+            };
         case "flushed":
             return { type: name, id: event.flushId("id") };
         case "lag":
@@ -83,6 +92,7 @@ export function parseJson(data) {
         throw new ProtocolError("message", "JSON", data, error);
     }
 }
+const TURN_KINDS = ["eager_end", "resumed", "end"];
 const place = (event) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
 const span = (event) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
 const notice = (event) => ({ code: event.text("code"), message: event.text("message") });
@@ -133,11 +143,19 @@ class Fields {
         const isTextOrNull = (value) => value === null || typeof value === "string";
         return this.#checked(name, "a string or null", isTextOrNull);
     }
+    oneOf(name, texts) {
+        const isOneOf = (value) => texts.some((text) => text === value);
+        return this.#checked(name, `one of ${texts.join(", ")}`, isOneOf);
+    }
     boolean(name) {
         return this.#checked(name, "true or false", (value) => typeof value === "boolean");
     }
     number(name) {
         return this.#checked(name, "a number", isFiniteNumber);
+    }
+    numberOrNull(name) {
+        const isNumberOrNull = (value) => value === null || isFiniteNumber(value);
+        return this.#checked(name, "a number or null", isNumberOrNull);
     }
     count(name) {
         return this.#checked(name, "an integer from 0", isCount);

@@ -23,10 +23,24 @@ export interface StartOptions {
   readonly task?: "transcribe" | "translate";
   readonly interim?: boolean;
   readonly words?: boolean;
+  /** Whether to send `turn` events. */
+  readonly turns?: boolean;
   readonly endpointing?: {
-    /** "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length. */
-    readonly mode?: "vad" | "manual";
+    /**
+     * "vad": speech is detected. "adaptive": as "vad", but what was spoken decides how long the silence must be.
+     * "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length.
+     */
+    readonly mode?: "vad" | "adaptive" | "manual";
+    /** The silence that ends an utterance; with "adaptive", where its text is not known yet. */
     readonly silence_ms?: number;
+    /** With "adaptive": the silence that ends an utterance that is certainly complete. */
+    readonly min_silence_ms?: number;
+    /** With "adaptive": the silence that ends any utterance. */
+    readonly max_silence_ms?: number;
+    /** With "adaptive": how sure the server must be that the speaker has finished to end a turn early, 0 to 1. */
+    readonly end_confidence?: number;
+    /** With `turns`: how sure the server must be that the speaker has finished to send an "eager_end", 0 to 1. */
+    readonly eager_confidence?: number;
     readonly min_utterance_s?: number;
     readonly max_utterance_s?: number;
   };
@@ -145,6 +159,24 @@ export interface UtteranceEvent {
   readonly resume_from_s: readonly number[];
 }
 
+/**
+ * News about the end of a turn, which is an utterance. Only sent to clients that set `turns`. After an "eager_end" comes
+ * "resumed", or the `utterance` with the same text.
+ */
+export interface TurnEvent {
+  readonly type: "turn";
+  /** The turn has probably ended, goes on after all, or has ended. */
+  readonly event: "eager_end" | "resumed" | "end";
+  readonly utterance: number;
+  readonly channel: number;
+  /** Where the speech ended ("eager_end"), up to where it was processed ("resumed"), or where the turn ended ("end"). */
+  readonly at_s: number;
+  /** How sure the server is that the speaker has finished, from 0 to 1; null if it does not know. */
+  readonly confidence: number | null;
+  /** All text of the utterance so far, of an "eager_end"; null of the others. */
+  readonly text: string | null;
+}
+
 /** Everything that was sent before the flush with this id is final. */
 export interface FlushedEvent {
   readonly type: "flushed";
@@ -191,6 +223,7 @@ export type ServerEvent =
   | InterimEvent
   | SegmentEvent
   | UtteranceEvent
+  | TurnEvent
   | FlushedEvent
   | LagEvent
   | WarningEvent
@@ -266,6 +299,15 @@ export function parseEvent(value: unknown): ServerEvent {
         final_until_s: event.number("final_until_s"),
         resume_from_s: event.list("resume_from_s", parseNumber),
       };
+    case "turn":
+      return {
+        type: name,
+        event: event.oneOf("event", TURN_KINDS),
+        ...place(event),
+        at_s: event.number("at_s"),
+        confidence: event.numberOrNull("confidence"),
+        text: event.textOrNull("text"),
+      };
     case "flushed":
       return { type: name, id: event.flushId("id") };
     case "lag":
@@ -297,6 +339,8 @@ export function parseJson(data: unknown): unknown {
     throw new ProtocolError("message", "JSON", data, error);
   }
 }
+
+const TURN_KINDS = ["eager_end", "resumed", "end"] as const;
 
 const place = (event: Fields) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
 
@@ -360,12 +404,22 @@ class Fields {
     return this.#checked(name, "a string or null", isTextOrNull);
   }
 
+  oneOf<T extends string>(name: string, texts: readonly T[]): T {
+    const isOneOf = (value: unknown): value is T => texts.some((text) => text === value);
+    return this.#checked(name, `one of ${texts.join(", ")}`, isOneOf);
+  }
+
   boolean(name: string): boolean {
     return this.#checked(name, "true or false", (value) => typeof value === "boolean");
   }
 
   number(name: string): number {
     return this.#checked(name, "a number", isFiniteNumber);
+  }
+
+  numberOrNull(name: string): number | null {
+    const isNumberOrNull = (value: unknown): value is number | null => value === null || isFiniteNumber(value);
+    return this.#checked(name, "a number or null", isNumberOrNull);
   }
 
   count(name: string): number {

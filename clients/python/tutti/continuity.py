@@ -18,6 +18,8 @@ Its events have numbers of their own, and repeat text that the program using thi
 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
+4. **Turns.** An `eager_end` promises that its text is that of the utterance, unless `resumed` follows. So a loss of the
+   connection after it is followed by `resumed`, and its text is what the utterance would be with that text.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Utterance, Word
+from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Turn, Utterance, Word
 
 SAME_START_S = 1.0
 """Two utterances of one channel whose beginnings differ by less than this, in seconds, may be the same one."""
@@ -108,6 +110,8 @@ class Continuity:
         self._segment_ids = count()
         self._n_words = 0
         """Words of all segments that were delivered."""
+        self._eager_ends: dict[int, Turn] = {}
+        """For each utterance, the eager end that was delivered and not taken back."""
         self._speech_s = 0.0
         """The length of the utterances that ended in earlier connections, in seconds."""
 
@@ -124,36 +128,40 @@ class Continuity:
             lost_until_s: if audio that was not final is lost, the time of its end.
 
         Returns:
-            the ends of the utterances whose audio is lost.
+            what takes back the eager ends, and the ends of the utterances whose audio is lost.
         """
         self._is_resumed = True
         self._audio_from_s = audio_from_s
         self._counterparts = {}
         self._unrepeated = {}
+        taken_back = [event for utterance in self._open for event in self._take_back(utterance)]
         for utterance in self._open:
             utterance.wait_for_counterpart(self._resume_from(utterance.channel))
         if lost_until_s is None:
-            return []
+            return taken_back
         self.resume_from_s = tuple(max(time_s, lost_until_s) for time_s in self.resume_from_s)
         lost = [utterance for utterance in self._open if utterance.at_s < lost_until_s]
-        return [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
+        ends = [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
+        return [*taken_back, *ends]
 
     def receive(self, event: Event) -> list[Event]:
         """The events to deliver for an event of the present connection."""
+        delivered: list[Event] = [event]
         match event:
             case SpeechStarted():
-                return self._begin(event)
+                delivered = self._begin(event)
             case Interim():
                 interim = self._find(event).add_interim(event)
-                return [] if interim is None else [interim]
+                delivered = [] if interim is None else [interim]
             case Segment():
-                return self._deliver(self._find(event).add_segment(event))
+                delivered = self._deliver(self._find(event).add_segment(event))
+            case Turn():
+                delivered = [self._turn(event)]
             case Utterance():
-                return self._end(event)
+                delivered = self._end(event)
             case Stopped():
-                return self._stop(event)
-            case _:
-                return [event]
+                delivered = self._stop(event)
+        return delivered
 
     def _begin(self, event: SpeechStarted) -> list[Event]:
         waiting = [each for each in self._open if each.is_waiting and each.channel == event.channel]
@@ -174,15 +182,35 @@ class Continuity:
         self._counterparts[their_number] = utterance
         return utterance
 
-    def _find(self, event: Interim | Segment | Utterance) -> _OpenUtterance:
+    def _find(self, event: Interim | Segment | Turn | Utterance) -> _OpenUtterance:
         known = self._counterparts.get(event.utterance)
-        return known or self._announce(event.utterance, event.channel, event.start_s)
+        at_s = event.at_s if isinstance(event, Turn) else event.start_s
+        return known or self._announce(event.utterance, event.channel, at_s)
 
     def _deliver(self, segment: Segment | None) -> list[Event]:
         if segment is None:
             return []
         self._n_words += len(segment.text.split())
         return [replace(segment, id=next(self._segment_ids))]
+
+    def _turn(self, event: Turn) -> Turn:
+        utterance = self._find(event)
+        text = None if event.text is None else utterance.text_with(event.text)
+        turn = replace(event, utterance=utterance.number, text=text)
+        match turn.event:
+            case "eager_end":
+                self._eager_ends[utterance.number] = turn
+            case "resumed":
+                self._eager_ends.pop(utterance.number, None)
+        return turn
+
+    def _take_back(self, utterance: _OpenUtterance, text: str | None = None) -> list[Event]:
+        """What follows an eager end whose text is not that of the utterance, which is `text`, or is not known."""
+        turn = self._eager_ends.pop(utterance.number, None)
+        if turn is None or turn.text == text:
+            return []
+        at_s = max(turn.at_s, utterance.shown_until_s)
+        return [replace(turn, event="resumed", at_s=at_s, confidence=None, text=None)]
 
     def _end(self, event: Utterance) -> list[Event]:
         utterance = self._find(event)
@@ -234,7 +262,10 @@ class Continuity:
             final_until_s=self.final_until_s,
             resume_from_s=self.resume_from_s,
         )
-        return [*rest, ended if self._is_resumed else event]
+        if not self._is_resumed:
+            self._eager_ends.pop(utterance.number, None)
+            return [*rest, event]
+        return [*rest, *self._take_back(utterance, ended.text), ended]
 
     def _stop(self, event: Stopped) -> list[Event]:
         if not self._is_resumed:
@@ -312,6 +343,15 @@ class _OpenUtterance:
         self._kept = max((final for segment, final in self._segments if segment.start_s < from_s), key=len, default="")
         self._their_final = ""
         self._joint = None
+
+    def text_with(self, theirs: str) -> str:
+        """The text of the utterance if the connection sent `theirs` as its text."""
+        if self.is_whole:
+            return theirs
+        repeatable = self._shown[len(self._kept) :]
+        ours, n_theirs = self._joint or (self._shown + self._separator(theirs), align(repeatable, theirs)[1])
+        text = ours + theirs[n_theirs:] if len(theirs) > n_theirs else self._shown
+        return text[self._n_hidden :].lstrip() if self._n_hidden else text
 
     def add_segment(self, event: Segment) -> Segment | None:
         """The segment to deliver, if there is one."""

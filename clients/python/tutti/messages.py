@@ -19,8 +19,10 @@ Encoding: TypeAlias = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 """How samples become bytes: signed 16-bit or 32-bit float, both little-endian, or 8 bits of G.711."""
 Task: TypeAlias = Literal["transcribe", "translate"]
 """Write the language that is spoken, or translate it into English."""
-EndpointingMode: TypeAlias = Literal["vad", "manual"]
-"""Whether detected speech or the client begins and ends utterances."""
+EndpointingMode: TypeAlias = Literal["vad", "adaptive", "manual"]
+"""Whether detected speech, detected speech and its text, or the client begins and ends utterances."""
+TurnKind: TypeAlias = Literal["eager_end", "resumed", "end"]
+"""What happened to a turn: it has probably ended, it goes on after all, or it has ended."""
 
 BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
 
@@ -60,12 +62,16 @@ class Resume:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpointing:
     """When an utterance ends; see `tutti.options.EndpointingOptions`. None: the server's default."""
 
     mode: EndpointingMode | None = None
     silence_ms: int | None = None
+    min_silence_ms: int | None = None
+    max_silence_ms: int | None = None
+    end_confidence: float | None = None
+    eager_confidence: float | None = None
     min_utterance_s: float | None = None
     max_utterance_s: float | None = None
 
@@ -79,6 +85,7 @@ class Start:
     task: Task | None = None
     interim: bool | None = None
     words: bool | None = None
+    turns: bool | None = None
     endpointing: Endpointing | None = None
     prompt: str | None = None
     hotwords: tuple[str, ...] | None = None
@@ -243,6 +250,28 @@ class Utterance:
     """The same for each channel: the value for `Resume.from_s` after a lost connection."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """News about the end of a turn, which is an utterance. Only sent if the option `turns` was set.
+
+    After an `eager_end` comes `resumed`, or the `Utterance` with the same text.
+    """
+
+    type: ClassVar[str] = "turn"
+    event: TurnKind
+    utterance: int
+    channel: int
+    at_s: float
+    """Where the speech ended (`eager_end`), up to where it was processed (`resumed`), or where the turn ended (`end`).
+
+    In seconds.
+    """
+    confidence: float | None
+    """How sure the server is that the speaker has finished, from 0 to 1; None if it does not know."""
+    text: str | None
+    """All text of the utterance so far, of an `eager_end`; None of the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flushed:
     """Everything that was sent before the flush with this id is final."""
@@ -320,6 +349,7 @@ Event: TypeAlias = (
     | Interim
     | Segment
     | Utterance
+    | Turn
     | Flushed
     | Lag
     | ServerWarning
@@ -410,6 +440,18 @@ class _Fields:
 
     def number(self, name: str) -> float:
         return _to_number(f"{self._path}.{name}", self._get(name, "a number"))
+
+    def number_or_null(self, name: str) -> float | None:
+        value = self._get(name, "a number or null")
+        return None if value is None else _to_number(f"{self._path}.{name}", value)
+
+    def turn_kind(self, name: str) -> TurnKind:
+        expected = "eager_end, resumed or end"
+        match self._get(name, expected):
+            case "eager_end" | "resumed" | "end" as kind:
+                return kind
+            case _:
+                return self._wrong(name, expected)
 
     def text_or_integer(self, name: str) -> str | int:
         value = self._get(name, "a string or an integer")
@@ -506,6 +548,17 @@ def _parse_utterance(data: _Fields) -> Utterance:
     )
 
 
+def _parse_turn(data: _Fields) -> Turn:
+    return Turn(
+        event=data.turn_kind("event"),
+        utterance=data.integer("utterance"),
+        channel=data.integer("channel"),
+        at_s=data.number("at_s"),
+        confidence=data.number_or_null("confidence"),
+        text=data.text_or_null("text"),
+    )
+
+
 def _parse_flushed(data: _Fields) -> Flushed:
     return Flushed(id=data.text_or_integer("id"))
 
@@ -532,6 +585,7 @@ _PARSERS: Mapping[str, Callable[[_Fields], Event]] = {
     Interim.type: _parse_interim,
     Segment.type: _parse_segment,
     Utterance.type: _parse_utterance,
+    Turn.type: _parse_turn,
     Flushed.type: _parse_flushed,
     Lag.type: _parse_lag,
     ServerWarning.type: _parse_warning,

@@ -36,7 +36,7 @@ MAX_UNREPORTED = 2 * MIN_UNCOVERED_SAMPLES
 COMMA = 80
 STEP_S = 0.02
 LAST_STEP = 1500
-MODES: list[commands.EndpointingMode] = ["vad", "manual"]
+MODES: list[commands.EndpointingMode] = ["vad", "adaptive", "manual"]
 MOODS = ["random", "random", "empty", "loop", "doubted", "silent", "overload", "stall"]
 
 
@@ -182,7 +182,13 @@ def reconfigured(start: commands.Start, chance: random.Random) -> commands.Confi
     """Other endpointing, language and words, with the same audio."""
     mode = chance.choice(MODES)
     silence_ms, padding_ms = chance.choice([100, 500]), chance.choice([0, 900])
-    endpointing = commands.Endpointing(mode=mode, silence_ms=silence_ms, max_utterance_s=10, padding_ms=padding_ms)
+    endpointing = commands.Endpointing(
+        mode=mode,
+        silence_ms=silence_ms,
+        max_utterance_s=10,
+        padding_ms=padding_ms,
+        eager_confidence=chance.choice([None, 0.1]),
+    )
     language = chance.choice([None, "de"])
     return commands.Configure(
         audio=start.audio,
@@ -269,7 +275,8 @@ SCENARIOS = st.builds(
     n_channels=st.sampled_from([1, 1, 2]),
     endpointing=st.builds(
         commands.Endpointing,
-        mode=st.sampled_from(["vad", "vad", "manual"]),
+        mode=st.sampled_from(["vad", "adaptive", "manual"]),
+        eager_confidence=st.sampled_from([None, 0.1, 0.8]),
         silence_ms=st.sampled_from([100, 300, 500]),
         min_utterance_s=st.sampled_from([0.0, 0.0, 1.5]),
         max_utterance_s=st.just(10),
