@@ -36,6 +36,9 @@ class ScriptedDetector:
         """See `SpeechDetector`."""
         return next(self._decisions)
 
+    def set_threshold(self, threshold: float | None) -> None:
+        """See `SpeechDetector`; the decisions are made."""
+
 
 def find_voiced(samples: Samples) -> list[bool]:
     """What the default detector decides of every frame."""
