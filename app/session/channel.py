@@ -4,7 +4,7 @@ It counts samples and does no I/O. Windows that have ended go to `app/session/fi
 `app/session/interims.py` shows its text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import assert_never
 
@@ -12,7 +12,9 @@ import numpy as np
 
 from app.media.pcm import SampleBuffer, Samples
 from app.session import events
+from app.session.continuation import ChannelStart
 from app.session.coverage import Span
+from app.session.detector_life import DetectorLife
 from app.session.endpointing import (
     FRAME_SAMPLES,
     Endpointer,
@@ -23,7 +25,7 @@ from app.session.endpointing import (
 )
 from app.session.finals import Finals
 from app.session.interims import Interims
-from app.session.jobs import SessionPort
+from app.session.jobs import Acknowledged, SessionPort
 from app.session.options import ChannelOptions
 from app.session.speculation import Speculations
 from app.session.stabilizer import Stabilizer
@@ -59,7 +61,12 @@ class Channel:
     """
 
     def __init__(
-        self, number: int, session: SessionPort, detector: SpeechDetector, options: ChannelOptions, done_until: int
+        self,
+        number: int,
+        session: SessionPort,
+        detector: SpeechDetector,
+        options: ChannelOptions,
+        start: ChannelStart,
     ) -> None:
         """Make a channel.
 
@@ -68,7 +75,7 @@ class Channel:
             session: where jobs and events go.
             detector: decides which frames are speech; this channel's own.
             options: those of the session.
-            done_until: audio before this position is final already, in an earlier session. Only the detector hears it.
+            start: where it begins. Only the detector receives audio before `start.done_until`.
         """
         self.finals = Finals(number, session, options.finals)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
@@ -76,7 +83,10 @@ class Channel:
         self._options = options
         endpointing = options.endpointing
         detector.set_threshold(endpointing.threshold)
-        self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s)
+        first = start.detector_from or 0
+        origin = round(session.from_s * SAMPLE_RATE)
+        self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
+        self._detector_life = DetectorLife(detector, first, origin, is_exact=start.detector_from is not None)
         self._buffer = SampleBuffer()
         self._interims: Interims | None = None
         if options.interim_samples:
@@ -88,8 +98,8 @@ class Channel:
         )
         self._turns = Turns(number, options, session, self._endpointer)
         self._open: OpenWindow | None = None
-        self._done_until = done_until
-        self._last_cut = done_until
+        self._done_until = start.done_until
+        self._last_cut = start.done_until
         """Position where the last window ended, or before which all audio was discarded."""
         self._prompt = options.first_prompt or options.prompt
         """The prompt of the next utterance."""
@@ -103,8 +113,8 @@ class Channel:
 
     @property
     def position(self) -> int:
-        """Position after the last frame that was processed."""
-        return self._endpointer.position
+        """Position after the last frame that was processed, or after audio that even the detector does not need."""
+        return min(self._endpointer.position, self._buffer.end)
 
     @property
     def final_until(self) -> int:
@@ -116,6 +126,15 @@ class Channel:
         return max(self._buffer.start, self._last_cut)
 
     @property
+    def detector_from(self) -> int | None:
+        """Where a detector must begin to find the same speech from `final_until` on.
+
+        `None` if that lies inside an utterance, or where one was cut.
+        """
+        first = self.finals.oldest or self._open
+        return first.detector_from if first else self._detector_life.start_for(self.final_until)
+
+    @property
     def lag_samples(self) -> int:
         """How far the audio is ahead of its text, in samples.
 
@@ -125,15 +144,9 @@ class Channel:
         oldest = self.finals.oldest
         since = [oldest.end] if oldest else []
         if self._interims:
-            since += self._speech_without_interim(self._interims.decoded_until)
+            speech = chain(self.finals.speech(), self._open.speech if self._open else ())
+            since += _speech_after(speech, self._interims.decoded_until)
         return self.position - min(since, default=self.position)
-
-    def _speech_without_interim(self, decoded_until: int) -> Iterator[int]:
-        """Yield the position where speech begins that no answered interim contains, if there is any."""
-        for start, end in chain(self.finals.speech(), self._open.speech if self._open else ()):
-            if end > decoded_until:
-                yield max(start, decoded_until)
-                return
 
     # Audio.
 
@@ -149,8 +162,10 @@ class Channel:
     def feed(self, samples: Samples) -> None:
         """Process audio, frame by frame; an incomplete frame waits for more."""
         self._buffer.append(samples)
-        while self._buffer.end - self.position >= FRAME_SAMPLES:
-            self._on_frame(self._endpointer.push(self._buffer.view(self.position, self.position + FRAME_SAMPLES)))
+        if self._buffer.end < self._endpointer.position:
+            self._buffer.forget_before(self._buffer.end)
+        while self._buffer.end - (position := self._endpointer.position) >= FRAME_SAMPLES:
+            self._on_frame(self._endpointer.push(self._buffer.view(position, position + FRAME_SAMPLES)))
 
     def flush(self, flush_id: events.FlushId | None = None) -> None:
         """End the open utterance now, and speech that has begun and was not announced yet."""
@@ -192,11 +207,11 @@ class Channel:
             self.feed(np.zeros(FRAME_SAMPLES - n_rest, dtype=np.float32))
         self.flush()
 
-    def abandon(self, acknowledged: tuple[float, ...]) -> None:
+    def abandon(self, acknowledged: Acknowledged) -> None:
         """End every announced utterance with the text that was sent or stable, because no more text comes.
 
         Args:
-            acknowledged: the times of `SessionPort.acknowledged` before any channel was abandoned.
+            acknowledged: the value of `SessionPort.acknowledged` before any channel was abandoned.
         """
         ended: EndedWindow | None = None
         if self._open:
@@ -238,6 +253,7 @@ class Channel:
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
+            self._detector_life.renew_in_silence(self.position - FRAME_SAMPLES, self.position)
             self._forget_idle()
             return
         self._turns.update(self._open)
@@ -273,8 +289,8 @@ class Channel:
 
     @property
     def _is_continued(self) -> bool:
-        """Nothing was decoded yet in a session that goes on after an earlier one."""
-        return 0 < self._done_until == self._last_cut
+        """Nothing was decoded yet in a session that goes on after an earlier one, and whose detector may be late."""
+        return 0 < self._done_until == self._last_cut and not self._detector_life.is_exact
 
     def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> OpenWindow:
         """Announce an utterance, and open its first window."""
@@ -295,7 +311,8 @@ class Channel:
                 from_s=self._session.seconds(window_start),
             )
         )
-        window = OpenWindow(utterance, window_start, speech, Stabilizer(self._options.make_policy()))
+        detector_from = self._detector_life.start_for(window_start)
+        window = OpenWindow(utterance, window_start, speech, Stabilizer(self._options.make_policy()), detector_from)
         if self._interims:
             self._interims.begin_utterance(window)
         return window
@@ -303,7 +320,10 @@ class Channel:
     def _end_here(self, window: OpenWindow, kind: WindowKind, flush_id: events.FlushId | None = None) -> None:
         """End the open utterance at the present position. Its text is decoded from the audio up to its last silence."""
         window.extend_speech(self._endpointer.speech_until)
-        self._end_utterance(window, self.position, kind, flush_id, audio_end=self._speculations.audio_end(window))
+        position, audio_end = self.position, self._speculations.audio_end(window)
+        self._endpointer.reset()
+        self._detector_life.renew(position)
+        self._end_utterance(window, position, kind, flush_id, audio_end)
 
     def _end_utterance(
         self,
@@ -349,9 +369,11 @@ class Channel:
                 self._interims.continue_utterance(self._open)
             return
         self._end_utterance(window, cut, self._kind)
+        self._detector_life.cut(cut)
         if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()
+            self._detector_life.renew(self.position)
         else:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
@@ -375,3 +397,11 @@ class Channel:
     def _kind(self) -> WindowKind:
         """The kind of a window that ends now and is not discarded."""
         return WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED
+
+
+def _speech_after(speech: Iterable[Span], decoded_until: int) -> Iterator[int]:
+    """Yield the position where speech begins that no answered interim contains, if there is any."""
+    for start, end in speech:
+        if end > decoded_until:
+            yield max(start, decoded_until)
+            return

@@ -74,6 +74,12 @@ class Resume:
     Only the speech detector processes the audio before `from_s`: it adapts to the noise and to the voice, and would
     find the beginning of speech late without it.
     """
+    detector_from_s: tuple[float | None, ...] = ()
+    """One time for each channel: the `Utterance.detector_from_s` that came with `from_s`, or nothing.
+
+    The channel's detector processes the audio from its time on, and finds the speech that the lost session would have
+    found. Where it is `None`, it processes all audio, and may find speech somewhat later.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

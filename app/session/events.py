@@ -188,6 +188,10 @@ class Utterance:
     """Audio before this time is final on all channels, and the client may forget it."""
     resume_from_s: tuple[float, ...]
     """The same for each channel; `final_until_s` is the smallest of them."""
+    detector_from_s: tuple[float | None, ...] = ()
+    """For each channel, the time from which on a detector must process the audio to find the same speech after
+    `resume_from_s`; `None` if that time lies inside an utterance.
+    """
     n_redecodes: int = 0
     """How many stretches of speech without text were decoded again. For the operator, not for the client."""
     recovered_s: float = 0.0

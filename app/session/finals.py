@@ -12,7 +12,7 @@ from app.session.acceptance import accepts_redecoded, accepts_segment, is_silent
 from app.session.context import Context, PreviousText
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
 from app.session.hallucination_filter import HallucinationFilter
-from app.session.jobs import Job, JobKind, SessionPort
+from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
 from app.session.windows import Decoding, EndedWindow, PendingUtterance, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -288,12 +288,12 @@ class Finals:
             is_complete = window.kind is not WindowKind.DISCARDED
             self._end_utterance(window, self._session.acknowledged(), is_complete)
 
-    def abandon(self, unfinished: EndedWindow | None, acknowledged: tuple[float, ...]) -> None:
+    def abandon(self, unfinished: EndedWindow | None, acknowledged: Acknowledged) -> None:
         """End every utterance without further text: send its stable text, and report the speech that has no text.
 
         Args:
             unfinished: the window that was open, if any.
-            acknowledged: the times of `SessionPort.acknowledged` before this call; what is abandoned is not final.
+            acknowledged: the value of `SessionPort.acknowledged` before this call; what is abandoned is not final.
         """
         windows = [*self._windows, *([unfinished] if unfinished else [])]
         self._windows.clear()
@@ -304,7 +304,7 @@ class Finals:
             if window.is_last:
                 self._end_utterance(window, acknowledged, is_complete=False)
 
-    def _end_utterance(self, last: EndedWindow, acknowledged: tuple[float, ...], is_complete: bool) -> None:
+    def _end_utterance(self, last: EndedWindow, acknowledged: Acknowledged, is_complete: bool) -> None:
         """Send the end of the utterance that ends with this window."""
         utterance = last.utterance
         seconds = self._session.seconds
@@ -321,8 +321,9 @@ class Finals:
                 end_s=seconds(end),
                 text=utterance.text,
                 uncovered=tuple((seconds(start), seconds(end)) for start, end in utterance.uncovered),
-                final_until_s=min(acknowledged),
-                resume_from_s=acknowledged,
+                final_until_s=min(acknowledged.until_s),
+                resume_from_s=acknowledged.until_s,
+                detector_from_s=acknowledged.detector_from_s,
                 n_redecodes=utterance.n_redecodes,
                 recovered_s=utterance.recovered_samples / SAMPLE_RATE,
                 n_speculative=utterance.n_speculative,

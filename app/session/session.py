@@ -23,6 +23,7 @@ from app.session import commands, events
 from app.session.audio_intake import AudioIntake
 from app.session.channel import Channel
 from app.session.context import Context
+from app.session.continuation import find_start
 from app.session.effects import Effect
 from app.session.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
 from app.session.finals import FinalOptions
@@ -133,7 +134,7 @@ class Session:
 
     def acknowledged(self) -> tuple[float, ...]:
         """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
-        return self._port.acknowledged()
+        return self._port.acknowledged().until_s
 
     # What happens to it.
 
@@ -262,23 +263,12 @@ class Session:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         self.is_resumed = start.resume is not None
         self._resumes = start.resumes
-        n_channels = start.audio.n_transcribed
-        from_s = start.resume.from_s if start.resume else (0.0,)
-        if len(from_s) not in (1, n_channels):
-            raise BadStart("resume.from_s", f"a number, or a list of {n_channels}, one for each channel", list(from_s))
-        if len(from_s) == 1:
-            from_s *= n_channels
-        self._port.from_s = _audio_from_s(start.resume, min(from_s))
+        begin = find_start(start.resume, start.audio.n_transcribed)
+        self._port.from_s = begin.from_s
         self._options = options = _channel_options(start, self._config)
         channels = [
-            Channel(
-                number=number,
-                session=self._port,
-                detector=self._config.make_detector(),
-                options=options,
-                done_until=round((done_s - self._port.from_s) * SAMPLE_RATE),
-            )
-            for number, done_s in enumerate(from_s)
+            Channel(number, self._port, self._config.make_detector(), options, channel_start)
+            for number, channel_start in enumerate(begin.channels)
         ]
         self._port.channels += channels
         self._intake = AudioIntake(start.audio, channels, self._port)
@@ -335,22 +325,13 @@ class Session:
         """
         goes_on = self._resumes and error.close_code in RESUMABLE_CLOSE_CODES
         if error.close_code is not None and not goes_on:
-            acknowledged = self.acknowledged()
+            acknowledged = self._port.acknowledged()
             for channel in self._intake.channels if self._intake else ():
                 channel.abandon(acknowledged)
         self._port.send(events.Failure(error.code, error.message, error.is_fatal))
         if error.close_code is not None:
             self._state = State.CLOSED
             self._port.close(error.close_code, error.code)
-
-
-def _audio_from_s(resume: commands.Resume | None, from_s: float) -> float:
-    """The time of the first sample, which is not after `from_s`."""
-    if resume is None or resume.audio_from_s is None:
-        return from_s
-    if resume.audio_from_s > from_s:
-        raise BadStart("resume.audio_from_s", f"at most the least of resume.from_s, {from_s:g}", resume.audio_from_s)
-    return resume.audio_from_s
 
 
 def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOptions:

@@ -160,6 +160,8 @@ class EndedWindow:
     stable: StableText
     is_last: bool
     """Whether its utterance ends with it."""
+    detector_from: int | None = None
+    """As in `OpenWindow`."""
     decoding: Decoding | None = None
     """`None` until the engine is asked for its text. A speculative decoding may have begun before the window ended."""
     redecoding: Redecoding = field(default_factory=Redecoding)
@@ -200,6 +202,8 @@ class OpenWindow:
     """The speech detected in it so far, in order."""
     stabilizer: Stabilizer
     """Decides and holds which text of the window was shown as stable."""
+    detector_from: int | None = None
+    """Where a detector must begin to find the same speech from `start` on; `None` if that is in the utterance."""
 
     def extend_speech(self, speech_until: int) -> None:
         """Note that the detector has found speech up to the position `speech_until`."""
@@ -229,4 +233,5 @@ class OpenWindow:
             speech=self.speech,
             stable=StableText(stabilizer.stable, stabilizer.tokens, stabilizer.stable_until, stabilizer.draft),
             is_last=is_last,
+            detector_from=self.detector_from,
         )

@@ -29,6 +29,8 @@ NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 class ScriptedDetector:
     """Repeats what a detector has decided of every frame: policies do not change that."""
 
+    memory_samples = 0
+
     def __init__(self, are_voiced: list[bool]) -> None:
         self._decisions: Iterator[bool] = iter(are_voiced)
 
@@ -38,6 +40,9 @@ class ScriptedDetector:
 
     def set_threshold(self, threshold: float | None) -> None:
         """See `SpeechDetector`; the decisions are made."""
+
+    def renew(self) -> None:
+        """See `SpeechDetector`; the decisions are fixed."""
 
 
 def find_voiced(samples: Samples) -> list[bool]:

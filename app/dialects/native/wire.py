@@ -227,10 +227,13 @@ def _resume(fields: "_Fields") -> commands.Resume | None:
     from_s = resume.pop("from_s", f"seconds from 0 to {MAX_FROM_S}, or a list of them", _is_from_s)
     times = tuple(map(float, from_s)) if isinstance(from_s, list) else (float(from_s),)
     audio_from_s = resume.pop("audio_from_s", f"seconds from 0 to {MAX_FROM_S}", number_from(0, MAX_FROM_S), None)
+    detector_expected = f"a list of seconds from 0 to {MAX_FROM_S} or null"
+    detector_from_s = resume.pop("detector_from_s", detector_expected, _is_detector_from_s, [])
     return commands.Resume(
         times,
         resume.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), ""),
         None if audio_from_s is None else float(audio_from_s),
+        tuple(None if time_s is None else float(time_s) for time_s in detector_from_s),
     )
 
 
@@ -320,6 +323,11 @@ def _is_flush_id(value: object) -> bool:
 def _is_from_s(value: object) -> bool:
     is_time = number_from(0, MAX_FROM_S)
     return is_time(value) or (isinstance(value, list) and len(value) > 0 and all(map(is_time, value)))
+
+
+def _is_detector_from_s(value: object) -> bool:
+    is_time = number_from(0, MAX_FROM_S)
+    return isinstance(value, list) and all(time_s is None or is_time(time_s) for time_s in value)
 
 
 # Server messages.
@@ -425,4 +433,5 @@ def _utterance(event: events.Utterance) -> dict[str, Any]:
         "uncovered": [list(span) for span in event.uncovered],
         "final_until_s": event.final_until_s,
         "resume_from_s": list(event.resume_from_s),
+        "detector_from_s": list(event.detector_from_s),
     }

@@ -51,6 +51,7 @@ export function parseEvent(value) {
                 uncovered: event.list("uncovered", parseSpan),
                 final_until_s: event.number("final_until_s"),
                 resume_from_s: event.list("resume_from_s", parseNumber),
+                detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
             };
         case "turn":
             return {
@@ -116,6 +117,9 @@ function parseSpan(field, item) {
     }
     throw new ProtocolError(field, "[start_s, end_s]", item);
 }
+function parseNumberOrNull(field, item) {
+    return item === null ? null : parseNumber(field, item);
+}
 function parseNumber(field, item) {
     if (isFiniteNumber(item)) {
         return item;
@@ -170,6 +174,10 @@ class Fields {
     list(name, parse) {
         const items = this.#checked(name, "a list", Array.isArray);
         return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
+    }
+    /** As `list`; empty if the field is not there. */
+    optionalList(name, parse) {
+        return this.#record[name] === undefined ? [] : this.list(name, parse);
     }
     #checked(name, expected, isExpected) {
         const value = this.#record[name];

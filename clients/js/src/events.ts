@@ -59,6 +59,11 @@ export interface StartOptions {
     readonly prompt?: string;
     /** The time of the first sample that is sent, if it is earlier. No text is made of the audio before `from_s`. */
     readonly audio_from_s?: number;
+    /**
+     * The `detector_from_s` of the session's last `utterance`. With it, and with the audio from the earliest of these
+     * times on, the server finds the speech that the lost session would have found.
+     */
+    readonly detector_from_s?: readonly (number | null)[];
   } | null;
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
@@ -161,6 +166,11 @@ export interface UtteranceEvent {
   readonly final_until_s: number;
   /** The same for each channel: the value for `resume.from_s` after a lost connection. */
   readonly resume_from_s: readonly number[];
+  /**
+   * The value for `resume.detector_from_s`: for each channel, from when on the server's speech detector must process the
+   * audio to find the same speech; null where that is not possible. Empty if the server is too old to say.
+   */
+  readonly detector_from_s: readonly (number | null)[];
 }
 
 /**
@@ -302,6 +312,7 @@ export function parseEvent(value: unknown): ServerEvent {
         uncovered: event.list("uncovered", parseSpan),
         final_until_s: event.number("final_until_s"),
         resume_from_s: event.list("resume_from_s", parseNumber),
+        detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
       };
     case "turn":
       return {
@@ -375,6 +386,10 @@ function parseSpan(field: string, item: unknown): readonly [number, number] {
   throw new ProtocolError(field, "[start_s, end_s]", item);
 }
 
+function parseNumberOrNull(field: string, item: unknown): number | null {
+  return item === null ? null : parseNumber(field, item);
+}
+
 function parseNumber(field: string, item: unknown): number {
   if (isFiniteNumber(item)) {
     return item;
@@ -442,6 +457,11 @@ class Fields {
   list<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
     const items: readonly unknown[] = this.#checked(name, "a list", Array.isArray);
     return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
+  }
+
+  /** As `list`; empty if the field is not there. */
+  optionalList<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
+    return this.#record[name] === undefined ? [] : this.list(name, parse);
   }
 
   #checked<T>(name: string, expected: string, isExpected: (value: unknown) => value is T): T {

@@ -98,6 +98,8 @@ class Continuity:
         """Begin at `from_s`: one time for each channel, or one for all."""
         self.resume_from_s = from_s
         """For each channel, the time from which on its text is not final yet, by the events that were delivered."""
+        self.detector_from_s: tuple[float | None, ...] = (None,) * len(from_s)
+        """For each channel, from when on a detector must process the audio to find the same speech after that time."""
         self._is_resumed = False
         self._audio_from_s = self._began_s = min(from_s)
         self._open: list[_OpenUtterance] = []
@@ -139,6 +141,8 @@ class Continuity:
             utterance.wait_for_counterpart(self._resume_from(utterance.channel))
         if lost_until_s is None:
             return taken_back
+        times = zip(self.resume_from_s, self.detector_from_s, strict=True)
+        self.detector_from_s = tuple(known_s if time_s >= lost_until_s else None for time_s, known_s in times)
         self.resume_from_s = tuple(max(time_s, lost_until_s) for time_s in self.resume_from_s)
         lost = [utterance for utterance in self._open if utterance.at_s < lost_until_s]
         ends = [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
@@ -215,9 +219,8 @@ class Continuity:
     def _end(self, event: Utterance) -> list[Event]:
         utterance = self._find(event)
         del self._counterparts[event.utterance]
-        resume_from_s = event.resume_from_s or (event.final_until_s,)
-        if len(resume_from_s) == len(self.resume_from_s):
-            resume_from_s = tuple(map(max, resume_from_s, self.resume_from_s))
+        points = self._resume_points(event)
+        resume_from_s = tuple(time_s for time_s, _ in points)
         until_s = resume_from_s[min(event.channel, len(resume_from_s) - 1)]
         passed = [
             each
@@ -226,9 +229,20 @@ class Continuity:
         ]
         closed = [closing for each in passed for closing in self._close(each, until_s)]
         self.resume_from_s = resume_from_s
+        self.detector_from_s = tuple(known_s for _, known_s in points)
         if rest := utterance.unrepeated:
             self._unrepeated[event.channel] = rest
         return [*closed, *self._finish(utterance, event)]
+
+    def _resume_points(self, event: Utterance) -> list[tuple[float, float | None]]:
+        """For each channel, where its text is not final yet, and from when on a detector must process the audio."""
+        times_s = event.resume_from_s or (event.final_until_s,)
+        known = len(event.detector_from_s) == len(times_s)
+        points = list(zip(times_s, event.detector_from_s if known else (None,) * len(times_s), strict=True))
+        if len(times_s) != len(self.resume_from_s):
+            return points
+        before = zip(self.resume_from_s, self.detector_from_s, strict=True)
+        return [new if new[0] >= old[0] else old for new, old in zip(points, before, strict=True)]
 
     def _resume_from(self, channel: int) -> float:
         return self.resume_from_s[min(channel, len(self.resume_from_s) - 1)]
@@ -246,6 +260,7 @@ class Continuity:
             uncovered=missing,
             final_until_s=self.final_until_s,
             resume_from_s=self.resume_from_s,
+            detector_from_s=self.detector_from_s,
         )
         return self._finish(utterance, event)
 
@@ -261,6 +276,7 @@ class Continuity:
             text=event.text if utterance.is_whole else utterance.text,
             final_until_s=self.final_until_s,
             resume_from_s=self.resume_from_s,
+            detector_from_s=self.detector_from_s,
         )
         if not self._is_resumed:
             self._eager_ends.pop(utterance.number, None)

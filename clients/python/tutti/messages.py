@@ -60,6 +60,10 @@ class Resume:
     """The time of the first sample that is sent, if that is earlier: the server's speech detector adapts to the audio
     before `from_s`, and no text is made of it.
     """
+    detector_from_s: tuple[float | None, ...] | None = None
+    """The lost session's `Utterance.detector_from_s`. With it, and with the audio from the earliest of these times on,
+    the server finds the speech that the lost session would have found. None: it may find speech somewhat later.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +254,10 @@ class Utterance:
     """Audio before this time is final on all channels. The client need not keep it any longer."""
     resume_from_s: tuple[float, ...] = ()
     """The same for each channel: the value for `Resume.from_s` after a lost connection."""
+    detector_from_s: tuple[float | None, ...] = ()
+    """The value for `Resume.detector_from_s`: for each channel, from when on the server's speech detector must process
+    the audio to find the same speech; None where that is not possible. Empty if the server is too old to say.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -478,6 +486,11 @@ class _Fields:
     def numbers(self, name: str) -> tuple[float, ...]:
         return tuple(_to_number(path, item) for path, item in self._items(name))
 
+    def optional_numbers_or_null(self, name: str) -> tuple[float | None, ...]:
+        """A list of numbers and nulls; nothing if the field is not there."""
+        items = self._items(name) if name in self._data else []
+        return tuple(None if item is None else _to_number(path, item) for path, item in items)
+
     def _items(self, name: str) -> list[tuple[str, object]]:
         value = self._get(name, "a list")
         if not isinstance(value, list | tuple):
@@ -547,6 +560,7 @@ def _parse_utterance(data: _Fields) -> Utterance:
         uncovered=data.spans("uncovered"),
         final_until_s=data.number("final_until_s"),
         resume_from_s=data.numbers("resume_from_s"),
+        detector_from_s=data.optional_numbers_or_null("detector_from_s"),
     )
 
 

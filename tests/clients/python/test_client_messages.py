@@ -17,6 +17,7 @@ from tutti.messages import (
     Start,
     Stop,
     UnknownEvent,
+    Utterance,
     encode_command,
     event_to_wire,
     parse_event,
@@ -28,7 +29,9 @@ CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
 COMMANDS: dict[str, Command] = {
     "start with defaults": Start(),
     "start of a client that resumes": Start(resumes=True),
-    "start that resumes two channels": Start(audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0))),
+    "start that resumes two channels": Start(
+        audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), "", 1.0, (6.24, None))
+    ),
     "start with everything": Start(
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",
@@ -76,10 +79,20 @@ def test_client_messages_are_the_golden_ones(name: str) -> None:
     assert json.loads(encode_command(COMMANDS[name])) == CLIENT[name]
 
 
+OPTIONAL = {"detector_from_s"}
+"""Fields that servers of before do not send."""
+
+
+def test_an_utterance_of_a_server_of_before_is_parsed() -> None:
+    (wire,) = (case["wire"] for case in read_golden("server.json") if case["name"] == "utterance")
+    event = parse_event({name: value for name, value in wire.items() if name not in OPTIONAL})
+    assert isinstance(event, Utterance) and event.detector_from_s == ()
+
+
 @pytest.mark.parametrize("wire", SERVER)
 def test_every_missing_field_is_named(wire: dict[str, Any]) -> None:
     """An event without one of its fields is refused with the field's name."""
-    for field in wire.keys() - {"type"}:
+    for field in wire.keys() - {"type", *OPTIONAL}:
         with pytest.raises(ProtocolError) as caught:
             parse_event({name: value for name, value in wire.items() if name != field})
         assert caught.value.field == f"{wire['type']}.{field}"

@@ -38,7 +38,7 @@ CLIENT = {
         resume=commands.Resume((12.5,), "Thank you for calling."),
     ),
     "start that resumes two channels": commands.Start(
-        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0))
+        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), "", 1.0, (6.24, None))
     ),
     "start of a client that resumes": commands.Start(resumes=True),
     "start of a client that wants turns": commands.Start(
@@ -82,6 +82,7 @@ SERVER: dict[str, wire.ControlMessage] = {
         uncovered=(),
         final_until_s=3.6,
         resume_from_s=(3.6,),
+        detector_from_s=(0.0,),
     ),
     "utterance that heard speech and has no text": events.Utterance(
         utterance=4,
@@ -92,6 +93,7 @@ SERVER: dict[str, wire.ControlMessage] = {
         uncovered=((10.0, 11.5),),
         final_until_s=11.0,
         resume_from_s=(12.25, 11.0),
+        detector_from_s=(6.24, None),
     ),
     "flushed with a string id": events.Flushed("turn-7"),
     "flushed with a number id": events.Flushed(0),
