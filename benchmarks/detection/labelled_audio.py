@@ -26,12 +26,14 @@ PAUSE_S = (1.0, 4.0)
 """The least and the most silence between clips, in seconds."""
 LEVEL_SAMPLES = SAMPLE_RATE // 100
 """Samples over which loudness is measured (10 ms)."""
-SPEECH_DB = 30.0
-"""Clean audio is speech where it is not quieter by more than this than its loud parts, in dB."""
+SPEECH_DB = 25.0
+"""Clean audio is speech where it is not quieter by more than this than its loud parts, in dB: breaths are quieter."""
 MIN_SOUND_S = 0.05
 """Shorter sounds in a clean recording are clicks, in seconds."""
 MERGED_GAP_S = 0.2
 """Shorter pauses in speech are part of it, in seconds, as in the manifest's times."""
+EVERY_NTH = 3
+"""Of the clips of human speech, one in this many is used."""
 CLEAN_HUMAN = ("human-read", "human-short", "human-spontaneous")
 """The kinds of the manifest whose clips are joined to one recording of human speech."""
 NOISES = {
@@ -72,7 +74,7 @@ def load(folder: Path) -> Iterator[LabelledAudio]:
     lines = [json.loads(line) for line in manifest.read_text().splitlines() if line.strip()]
     human = joined(
         "human, clean",
-        [_read(folder, line)[0] for line in lines if line["kind"] in CLEAN_HUMAN],
+        [_read(folder, line)[0] for line in lines if line["kind"] in CLEAN_HUMAN][::EVERY_NTH],
         np.random.default_rng(0),
     )
     yield human

@@ -4,7 +4,7 @@ The decisions go through the session's own `Endpointer`, so that the figures are
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -100,21 +100,23 @@ class Scores:
 
 
 def find_utterances(detector: SpeechDetector, audio: LabelledAudio) -> tuple[list[FoundUtterance], float]:
-    """The utterances that a new detector finds in audio, and the CPU seconds that it took."""
+    """The utterances that a new detector finds in audio, and the CPU seconds that it took.
+
+    The detector is renewed after every utterance, as in a session.
+    """
     endpointer = Endpointer(detector, SILENCE_MS)
     found: list[FoundUtterance] = []
-    began: tuple[int, int] | None = None
-    started = time.thread_time()
-    changes: Iterable[SpeechBegan | SpeechEnded | None] = (
-        endpointer.push(audio.samples[at : at + FRAME_SAMPLES])
-        for at in range(0, len(audio.samples) - FRAME_SAMPLES + 1, FRAME_SAMPLES)
-    )
-    for change in (*changes, endpointer.end()):
+    began = announced = 0
+    started_s = time.thread_time()
+    n_frames = len(audio.samples) // FRAME_SAMPLES
+    for frame in (*np.split(audio.samples[: n_frames * FRAME_SAMPLES], n_frames), None):
+        change = endpointer.end() if frame is None else endpointer.push(frame)
         if isinstance(change, SpeechBegan):
-            began = (change.position, endpointer.position)
-        elif isinstance(change, SpeechEnded) and began:
-            found.append(FoundUtterance(*began, change.position, endpointer.position))
-    return found, time.thread_time() - started
+            began, announced = change.position, endpointer.position
+        elif isinstance(change, SpeechEnded):
+            found.append(FoundUtterance(began, announced, change.position, endpointer.position))
+            detector.renew()
+    return found, time.thread_time() - started_s
 
 
 def quantile(values: Sequence[float], q: float) -> float | None:
