@@ -4,7 +4,7 @@ It counts samples and does no I/O. Windows that have ended go to `app/session/fi
 `app/session/interims.py` shows its text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import assert_never
 
@@ -79,6 +79,7 @@ class Channel:
         self._session = session
         self._options = options
         endpointing = options.endpointing
+        detector.set_threshold(endpointing.threshold)
         first = start.detector_from or 0
         origin = round(session.from_s * SAMPLE_RATE)
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
@@ -140,15 +141,9 @@ class Channel:
         since = [oldest.end] if oldest else []
         decoded_until = self._hypotheses.decoded_until
         if decoded_until is not None:
-            since += self._speech_without_interim(decoded_until)
+            speech = chain(self.finals.speech(), self._open.speech if self._open else ())
+            since += _speech_after(speech, decoded_until)
         return self.position - min(since, default=self.position)
-
-    def _speech_without_interim(self, decoded_until: int) -> Iterator[int]:
-        """Yield the position where speech begins that no answered interim contains, if there is any."""
-        for start, end in chain(self.finals.speech(), self._open.speech if self._open else ()):
-            if end > decoded_until:
-                yield max(start, decoded_until)
-                return
 
     # Audio.
 
@@ -195,6 +190,7 @@ class Channel:
             self._last_cut = max(self._last_cut, self._buffer.start)
         self._options = options
         self._prompt = options.prompt
+        self._endpointer.detector.set_threshold(options.endpointing.threshold)
         self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
         self._hypotheses.configure(options)
 
@@ -391,3 +387,11 @@ class Channel:
     def _kind(self) -> WindowKind:
         """The kind of a window that ends now and is not discarded."""
         return WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED
+
+
+def _speech_after(speech: Iterable[Span], decoded_until: int) -> Iterator[int]:
+    """Yield the position where speech begins that no answered interim contains, if there is any."""
+    for start, end in speech:
+        if end > decoded_until:
+            yield max(start, decoded_until)
+            return
