@@ -221,6 +221,13 @@ class DoneEvent:
     """The temperature at which the tokens were sampled."""
     language_probabilities: Mapping[str, float] | None = None
     """The probability of every language, adding up to 1; `None` unless the language was detected."""
+    last_text_logprob: float | None = None
+    """The log-probability of the last text token: in a sentence that is complete, of its closing punctuation.
+
+    `None` where no text was sampled after the prefix, or a repetition was cut.
+    """
+    end_logprob: float | None = None
+    """The log-probability of the end token, against more text or another segment; `None` where no end was sampled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ class Bench:
 
     def replaces(self, window: api.Window, job: int, older: api.Window) -> bool:
         """Whether the engine replaces a window that waits by a new one."""
-        priorities = {window.priority, older.priority}
-        return priorities == {api.Priority.INTERIM} and window.channel == older.channel
+        is_like = window.priority is older.priority and window.channel == older.channel
+        return is_like and window.priority.may_be_dropped
 
     def answer_one(self, index: int = 0, lost: Container[int] = ()) -> None:
         """Let the engine answer the window at this index of the queue, without the `lost` words."""

@@ -187,6 +187,8 @@ def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.Eng
         compression_ratio=1.0,
         is_truncated=False,
         n_steps=len(pieces),
+        last_text_logprob=-0.1 if words else None,
+        end_logprob=-0.01,
     )
     return [*(api.SegmentEvent(segment, "en") for segment in segments), done]
 

@@ -82,6 +82,7 @@ class TranscriptionOptions:
         """The operator's configuration, changed for a recording with these options."""
         return replace(
             config,
+            speculates=False,
             context="channel" if self.carries_context else "none",
             sampling=self.sampling,
             max_finals_in_flight=MAX_BACKLOG,

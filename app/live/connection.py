@@ -150,6 +150,8 @@ class Connection:
 
     def _push(self, event: events.Event | events.Reply) -> None:
         assert self._driver
+        if isinstance(event, events.Endpoint):
+            self._latency.utterance_ended(event.utterance)
         try:
             self._writer.push(event)
         except LimitExceeded as error:

@@ -73,5 +73,5 @@ class Writer:
         self._metrics.events_total.labels(type(event).__name__.lower()).inc()
         self._latency.event_sent(event)
         if isinstance(event, events.Utterance):
-            self._metrics.coverage.count(event)
+            self._metrics.utterances.count(event)
         return self._dialect.write(event)

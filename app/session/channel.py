@@ -26,6 +26,7 @@ from app.session.finals import Finals
 from app.session.interims import Interims
 from app.session.jobs import Acknowledged, SessionPort
 from app.session.options import ChannelOptions
+from app.session.speculation import Speculations
 from app.session.stabilizer import Stabilizer
 from app.session.window_cutting import find_cut
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
@@ -73,7 +74,6 @@ class Channel:
             options: those of the session.
             start: where it begins. Only the detector receives audio before `start.done_until`.
         """
-        self.number = number
         self.finals = Finals(number, session, options.finals)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
@@ -89,12 +89,18 @@ class Channel:
             self._interims = Interims(
                 options.interim_samples, options, session, self.finals, self._endpointer, self._buffer
             )
+        self._speculations = Speculations(options, session, self.finals, self._endpointer, self._buffer, self._interims)
         self._open: OpenWindow | None = None
         self._done_until = start.done_until
         self._last_cut = start.done_until
         """Position where the last window ended, or before which all audio was discarded."""
         self._prompt = options.first_prompt or options.prompt
         """The prompt of the next utterance."""
+
+    @property
+    def number(self) -> int:
+        """The number of the channel within the session, from 0."""
+        return self.finals.channel
 
     # How far it has come.
 
@@ -119,7 +125,7 @@ class Channel:
         `None` if that lies inside an utterance, or where one was cut.
         """
         first = self.finals.oldest or self._open
-        return first.detector_from if first else self._detector_life.start_for(self.final_until)
+        return first.utterance.detector_from if first else self._detector_life.start_for(self.final_until)
 
     @property
     def lag_samples(self) -> int:
@@ -180,6 +186,7 @@ class Channel:
         self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
         if self._interims:
             self._interims.set_silence(options.silence_samples)
+        self._speculations.configure(options)
 
     def finish(self) -> None:
         """Process the last, incomplete frame, then flush, because the channel gets no more audio."""
@@ -236,7 +243,9 @@ class Channel:
         if not self._open:
             self._detector_life.renew_in_silence(self.position - FRAME_SAMPLES, self.position)
             self._forget_idle()
-        elif self._interims:
+            return
+        self._speculations.update(self._open)
+        if self._interims and not self._speculations.is_running:
             self._interims.submit_if_due(self._open)
 
     def _forget_idle(self) -> None:
@@ -272,6 +281,7 @@ class Channel:
             prompt=self._prompt,
             request=self._options.request,
             text_until=window_start,
+            detector_from=self._detector_life.start_for(window_start),
         )
         self._prompt = self._options.prompt
         self._session.send(
@@ -283,27 +293,32 @@ class Channel:
                 from_s=self._session.seconds(window_start),
             )
         )
-        detector_from = self._detector_life.start_for(window_start)
-        window = OpenWindow(utterance, window_start, speech, Stabilizer(self._options.make_policy()), detector_from)
+        window = OpenWindow(utterance, window_start, speech, Stabilizer(self._options.make_policy()))
         if self._interims:
             self._interims.begin_utterance(window)
         return window
 
     def _end_here(self, window: OpenWindow, kind: WindowKind, flush_id: events.FlushId | None = None) -> None:
-        """End the open utterance at the present position."""
+        """End the open utterance at the present position. Its text is decoded from the audio up to its last silence."""
         window.extend_speech(self._endpointer.speech_until)
-        self._end_utterance(window, self.position, kind, flush_id)
-        self._endpointer.reset()
+        # First of all, because the utterance may be final at once, and tells the client where the detector begins.
         self._detector_life.renew(self.position)
+        self._end_utterance(window, self.position, kind, flush_id, audio_end=self._speculations.audio_end(window))
+        self._endpointer.reset()
 
     def _end_utterance(
-        self, window: OpenWindow, end: int, kind: WindowKind, flush_id: events.FlushId | None = None
+        self,
+        window: OpenWindow,
+        end: int,
+        kind: WindowKind,
+        flush_id: events.FlushId | None = None,
+        audio_end: int | None = None,
     ) -> None:
         """End the open utterance, whose last window ends at `end`."""
         if self._interims:
             self._interims.cancel()
         self._send_endpoint(window, end, flush_id, is_discarded=kind is WindowKind.DISCARDED)
-        self._close_window(window, end, kind, is_last=True)
+        self._close_window(window, end, kind, is_last=True, audio_end=audio_end)
 
     def _send_endpoint(
         self, window: OpenWindow, end: int, flush_id: events.FlushId | None = None, is_discarded: bool = False
@@ -333,8 +348,8 @@ class Channel:
             if self._interims:
                 self._interims.continue_utterance(self._open)
             return
-        self._end_utterance(window, cut, self._kind)
         self._detector_life.cut(cut)
+        self._end_utterance(window, cut, self._kind)
         if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()
@@ -342,14 +357,21 @@ class Channel:
         else:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
-    def _close_window(self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool) -> None:
-        """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text."""
-        is_discarded = kind is WindowKind.DISCARDED
-        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, end).copy()
+    def _close_window(
+        self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool, audio_end: int | None = None
+    ) -> None:
+        """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text.
+
+        Its text is decoded from the audio before `audio_end`, or from all of it.
+        """
+        is_discarded, audio_end = kind is WindowKind.DISCARDED, end if audio_end is None else audio_end
+        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, audio_end).copy()
         self._last_cut = end
         self._buffer.forget_before(end)
-        self.finals.add(window.end(end, samples, kind, is_last))
+        ended = window.end(end, samples, kind, is_last)
+        self._speculations.end_window(ended, audio_end)
         self._open = None
+        self.finals.add(ended)
 
     @property
     def _kind(self) -> WindowKind:

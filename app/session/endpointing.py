@@ -121,6 +121,8 @@ class Endpointer:
         self.is_speaking = False
         self.speech_until = 0
         """Position after the last frame of speech."""
+        self.voiced_until = 0
+        """Position after the last frame that the detector took for speech, smoothed or not."""
 
     @property
     def pause_samples(self) -> int:
@@ -129,8 +131,11 @@ class Endpointer:
 
     def push(self, frame: Samples) -> SpeechBegan | SpeechEnded | None:
         """Process the next frame."""
-        self._recent.append(self._detector.is_speech(frame))
+        is_voiced = self._detector.is_speech(frame)
+        self._recent.append(is_voiced)
         self.position += FRAME_SAMPLES
+        if is_voiced:
+            self.voiced_until = self.position
         if not self.is_speaking:
             return self._begin() if sum(self._recent) >= ONSET_VOICED else None
         voiced = list(self._recent)[-SPEECH_WINDOW:]

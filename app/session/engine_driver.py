@@ -65,6 +65,7 @@ class SessionDriver:
         for effect in effects:
             match effect:
                 case Send(event):
+                    self._note_speculative(event)
                     self._on_event(event)
                 case Submit(job, window):
                     self._windows[job] = self._tasks.create_task(self._run(job, window))
@@ -107,6 +108,11 @@ class SessionDriver:
             self.perform(self.session.engine_stalled(job, self._window_deadline_s))
         finally:
             self._windows.pop(job, None)
+
+    def _note_speculative(self, event: events.Event) -> None:
+        """A final whose text was ready, or nearly so, when it was due has not waited."""
+        if self._on_final_wait and isinstance(event, events.Utterance) and event.is_speculative:
+            self._on_final_wait(0.0)
 
     def _note_wait(self, window: api.Window, event: api.EngineEvent) -> None:
         is_final = window.priority is api.Priority.FINAL

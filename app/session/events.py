@@ -195,6 +195,10 @@ class Utterance:
     """How many stretches of speech without text were decoded again. For the operator, not for the client."""
     recovered_s: float = 0.0
     """Seconds of speech that have text thanks to these re-decodes."""
+    n_speculative: int = 0
+    """How many times it was decoded at a pause as if it ended there. For the operator, too."""
+    is_speculative: bool = False
+    """Whether the last of these decodings gave its final text."""
     is_complete: bool = True
     """Whether all audio was decoded. False if the session ended, or the client discarded the audio, before that."""
 

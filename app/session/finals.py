@@ -85,13 +85,20 @@ class Finals:
             hotwords=utterance.request.hotwords,
         )
 
+    def final_options(
+        self, utterance: PendingUtterance, prefix: tuple[int, ...], draft: tuple[int, ...]
+    ) -> api.DecodeOptions:
+        """How the engine decodes the next window of this utterance for its final text."""
+        options = self.decode_options(utterance, prefix, draft)
+        return replace(options, word_times=utterance.request.words, sampling=self._options.sampling)
+
     def add(self, window: EndedWindow) -> None:
         """Put a window that has ended at the end of the queue."""
         self._windows.append(window)
         self.n_added += 1
-        self._advance()
+        self.advance()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Submit what may run, and send the text of the first windows as far as it has come."""
         self._submit()
         while self._windows:
@@ -121,8 +128,7 @@ class Finals:
             previous = window
 
     def _submit_window(self, window: EndedWindow) -> None:
-        options = self.decode_options(window.utterance, window.stable.tokens, window.stable.draft)
-        options = replace(options, word_times=window.utterance.request.words, sampling=self._options.sampling)
+        options = self.final_options(window.utterance, window.stable.tokens, window.stable.draft)
         window.decoding = Decoding(had_context=bool(options.previous_text or options.prefix))
         self._session.submit(self, JobKind.FINAL, window.samples, options, window)
 
@@ -134,20 +140,21 @@ class Finals:
         assert window and window.decoding
         if not isinstance(event, api.SegmentEvent | api.DoneEvent):
             return
-        if isinstance(event, api.DoneEvent):
-            is_repetitive = self._options.hallucination_filter.is_repetitive(event.compression_ratio)
-            window.decoding.is_repetitive |= event.is_repetitive or is_repetitive
         if job.kind is JobKind.FINAL:
             window.decoding.events.append(event)
         elif isinstance(event, api.DoneEvent):
+            window.decoding.is_repetitive |= self._is_repetitive(event)
             self._send_redecoded(window, event)
-        self._advance()
+        self.advance()
+
+    def _is_repetitive(self, done: api.DoneEvent) -> bool:
+        return done.is_repetitive or self._options.hallucination_filter.is_repetitive(done.compression_ratio)
 
     def on_dropped(self, job: Job) -> None:
         """Go on without the text of missed speech."""
         assert job.kind is JobKind.REDECODE and job.window
         job.window.redecoding.finish()
-        self._advance()
+        self.advance()
 
     def _send_decoded(self, window: EndedWindow) -> bool:
         """Send the text of a window as far as it has come, up to missed speech; true if the window is done."""
@@ -156,6 +163,7 @@ class Finals:
         while decoding.events and not window.redecoding.stretch:
             event = decoding.events[0]
             if isinstance(event, api.DoneEvent):
+                decoding.is_repetitive |= self._is_repetitive(event)
                 if is_silent(self._options.hallucination_filter, window, event):
                     return True
                 if not self._redecode_missed(window, window.end, "", event.language):
@@ -276,6 +284,7 @@ class Finals:
             self._previous_text.clear()
         min_samples = MIN_UNCOVERED_SAMPLES if window.covered else 1
         window.utterance.uncovered += uncovered(window.speech, window.covered, min_samples)
+        window.utterance.detector_from = None
         if window.is_last:
             is_complete = window.kind is not WindowKind.DISCARDED
             self._end_utterance(window, self._session.acknowledged(), is_complete)
@@ -314,6 +323,8 @@ class Finals:
                 detector_from_s=acknowledged.detector_from_s,
                 n_redecodes=utterance.n_redecodes,
                 recovered_s=utterance.recovered_samples / SAMPLE_RATE,
+                n_speculative=utterance.n_speculative,
+                is_speculative=utterance.is_speculative,
                 is_complete=is_complete,
             )
         )

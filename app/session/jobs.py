@@ -21,6 +21,8 @@ class JobKind(Enum):
 
     FINAL = auto()
     """The final text of an ended window. The session cannot go on without it."""
+    SPECULATIVE = auto()
+    """The open window, decoded as if its utterance ended now. The session can do without it."""
     REDECODE = auto()
     """Missed speech of an ended window, decoded again. The session can do without it."""
     INTERIM = auto()
@@ -28,7 +30,9 @@ class JobKind(Enum):
 
     @property
     def priority(self) -> api.Priority:
-        """The priority in the engine's queue: final texts and re-decodes go before interims."""
+        """The priority in the engine's queue: final texts and re-decodes go before all others."""
+        if self is JobKind.SPECULATIVE:
+            return api.Priority.SPECULATIVE
         return api.Priority.INTERIM if self is JobKind.INTERIM else api.Priority.FINAL
 
 
@@ -59,7 +63,7 @@ class Job:
     owner: JobOwner
     """The part of a channel that receives the events of the job."""
     window: EndedWindow | None
-    """The window that its text belongs to; `None` for an interim, which belongs to the open window."""
+    """The ended window that its text belongs to; `None` for the open window."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ class ChannelOptions:
     """The prompt of the first utterance, if it is not empty: the text before a reconnect."""
     interim_samples: int | None
     """The least audio between two interims, in samples; `None` for no interims."""
+    speculates: bool
+    """Whether a pause is decoded as if the utterance ended there."""
     make_policy: MakePolicy
     """Makes the policy that decides which text of a window is stable."""
     request: DecodeRequest

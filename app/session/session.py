@@ -47,6 +47,8 @@ class SessionConfig:
     """The limits that clients receive at the start."""
     interim_interval_ms: int = 350
     """The least audio between two interims of an utterance, in milliseconds."""
+    speculates: bool = False
+    """Whether a pause is decoded as if the utterance ended there, so that the final text is ready when it does."""
     max_finals_in_flight: int = 2
     """The most ended windows of one channel that the engine is asked for at the same time."""
     context: Context = "utterance"
@@ -333,6 +335,7 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         prompt=start.prompt,
         first_prompt=start.resume.prompt if start.resume else "",
         interim_samples=interim_samples if start.interim else None,
+        speculates=config.speculates,
         make_policy=config.make_policy,
         request=DecodeRequest(start.language, start.task, start.hotwords, start.words),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),

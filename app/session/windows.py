@@ -47,6 +47,11 @@ class PendingUtterance:
     """
     request: DecodeRequest
     """How the windows of the utterance are decoded."""
+    detector_from: int | None = None
+    """Where a detector must begin to find the same speech from the first window on that is not done.
+
+    `None` if that window is not the first of the utterance, or follows one that was cut.
+    """
     text: str = ""
     """The text of the segments that were sent."""
     text_until: int = 0
@@ -57,6 +62,10 @@ class PendingUtterance:
     """How many stretches of missed speech were decoded again."""
     recovered_samples: int = 0
     """Samples of speech that have text thanks to these re-decodes."""
+    n_speculative: int = 0
+    """How many speculative decodings its windows had."""
+    is_speculative: bool = False
+    """Whether the text of its last window is that of a speculative decoding."""
 
 
 class WindowKind(Enum):
@@ -144,10 +153,8 @@ class EndedWindow:
     stable: StableText
     is_last: bool
     """Whether its utterance ends with it."""
-    detector_from: int | None = None
-    """As in `OpenWindow`."""
     decoding: Decoding | None = None
-    """`None` until the engine is asked for its text."""
+    """`None` until the engine is asked for its text. A speculative decoding may have begun before the window ended."""
     redecoding: Redecoding = field(default_factory=Redecoding)
     covered: list[Span] = field(default_factory=list)
     """Stretches that the segments sent so far cover, in order."""
@@ -186,8 +193,6 @@ class OpenWindow:
     """The speech detected in it so far, in order."""
     stabilizer: Stabilizer
     """Decides and holds which text of the window was shown as stable."""
-    detector_from: int | None = None
-    """Where a detector must begin to find the same speech from `start` on; `None` if that is in the utterance."""
 
     def extend_speech(self, speech_until: int) -> None:
         """Note that the detector has found speech up to the position `speech_until`."""
@@ -217,5 +222,4 @@ class OpenWindow:
             speech=self.speech,
             stable=StableText(stabilizer.stable, stabilizer.tokens, stabilizer.stable_until, stabilizer.draft),
             is_last=is_last,
-            detector_from=self.detector_from,
         )

@@ -199,7 +199,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     def push(event: events.Event) -> None:
         recording.push(event)
         if isinstance(event, events.Utterance):
-            service.metrics.coverage.count(event)
+            service.metrics.utterances.count(event)
 
     audio = _raw(file, audio_format) if options.audio else service.decoders.decode(file, n_file_channels)
     try:

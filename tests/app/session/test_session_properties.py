@@ -24,8 +24,11 @@ from engine.errors import EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import TIMESTAMP_BEGIN, as_events, pcm, silence, speech, timestamp
 
-MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 2
-"""The most jobs of a channel: the finals in flight, a re-decode of each, and an interim that replaces another."""
+MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 3
+"""The most jobs of a channel.
+
+These are the finals in flight, a re-decode of each, a speculative final, and an interim that replaces another.
+"""
 MAX_SAMPLES_HELD = WINDOW_SAMPLES + SAMPLE_RATE
 """The most samples that a channel holds: an open window, and less than a second of resampled and incomplete audio."""
 MAX_UNREPORTED = 2 * MIN_UNCOVERED_SAMPLES
@@ -95,14 +98,14 @@ class WildBench(Bench):
         self._chance = chance
         self._under_way: dict[int, deque[api.EngineEvent]] = {}
         self.n_flushed = 0
-        super().__init__(start)
+        super().__init__(start, replace(CONFIG, speculates=chance.random() < 0.7))
 
     def step_engine(self) -> None:
         """Send a few events of one window, or refuse it."""
         job, window = self._chance.choice(self.waiting)
         if job not in self._under_way:
             mood = self._chance.choice(MOODS)
-            if mood in ("overload", "stall") and (window.priority is api.Priority.INTERIM or self._is_redecode(window)):
+            if mood in ("overload", "stall") and (window.priority.may_be_dropped or self._is_redecode(window)):
                 self._forget(job)
                 if mood == "stall":
                     self.perform(self.session.engine_stalled(job, 30.0))
