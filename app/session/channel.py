@@ -173,7 +173,7 @@ class Channel:
             self._begin_speech(began)
         self._endpointer.end()
         if self._open:
-            self._end_here(self._open, self._kind, flush_id)
+            self._end_here(self._open, self._kind, flush_id, is_flushed=True)
 
     def discard(self) -> None:
         """Forget all audio that is not part of an ended utterance; the open one ends with its stable text."""
@@ -306,26 +306,22 @@ class Channel:
         self._hypotheses.begin_utterance(window)
         return window
 
-    def _end_here(self, window: OpenWindow, kind: WindowKind, flush_id: events.FlushId | None = None) -> None:
+    def _end_here(
+        self,
+        window: OpenWindow,
+        kind: WindowKind,
+        flush_id: events.FlushId | None = None,
+        *,
+        is_flushed: bool = False,
+    ) -> None:
         """End the open utterance at the present position. Its text is decoded from the audio up to its last silence."""
         window.extend_speech(self._endpointer.speech_until)
-        position, audio_end = self.position, self._hypotheses.audio_end(window)
+        position, audio_end = self.position, self._hypotheses.audio_end(window, is_flushed=is_flushed)
         # First of all, because the utterance may be final at once, and tells the client where the detector begins.
         self._detector_life.renew(position)
         self._endpointer.reset()
-        self._end_utterance(window, position, kind, flush_id, audio_end)
-
-    def _end_utterance(
-        self,
-        window: OpenWindow,
-        end: int,
-        kind: WindowKind,
-        flush_id: events.FlushId | None = None,
-        audio_end: int | None = None,
-    ) -> None:
-        """End the open utterance, whose last window ends at `end`."""
-        self._send_endpoint(window, end, flush_id, is_discarded=kind is WindowKind.DISCARDED)
-        self._close_window(window, end, kind, is_last=True, audio_end=audio_end)
+        self._send_endpoint(window, position, flush_id, is_discarded=kind is WindowKind.DISCARDED)
+        self._close_window(window, position, kind, is_last=True, audio_end=audio_end, is_flushed=is_flushed)
 
     def _send_endpoint(
         self, window: OpenWindow, end: int, flush_id: events.FlushId | None = None, is_discarded: bool = False
@@ -359,7 +355,8 @@ class Channel:
             self._hypotheses.continue_utterance(self._open)
             return
         self._detector_life.cut(cut)
-        self._end_utterance(window, cut, self._kind)
+        self._send_endpoint(window, cut)
+        self._close_window(window, cut, self._kind, is_last=True)
         if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()
@@ -368,7 +365,14 @@ class Channel:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
     def _close_window(
-        self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool, audio_end: int | None = None
+        self,
+        window: OpenWindow,
+        end: int,
+        kind: WindowKind,
+        *,
+        is_last: bool,
+        audio_end: int | None = None,
+        is_flushed: bool = False,
     ) -> None:
         """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text.
 
@@ -379,7 +383,7 @@ class Channel:
         self._last_cut = end
         self._buffer.forget_before(end)
         ended = window.end(end, samples, kind, is_last)
-        self._hypotheses.end_window(ended, audio_end)
+        self._hypotheses.end_window(ended, audio_end, is_flushed=is_flushed)
         self._open = None
         self.finals.add(ended)
 

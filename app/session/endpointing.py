@@ -11,6 +11,7 @@ from typing import Protocol
 import webrtcvad
 
 from app.media.pcm import Samples
+from app.session.loudness import Loudness
 from engine.api import SAMPLE_RATE
 
 FRAME_MS = 20
@@ -147,6 +148,9 @@ class Endpointer:
         """Position after the last frame of speech."""
         self.voiced_until = 0
         """Position after the last frame that the detector took for speech, smoothed or not."""
+        self.loud_until = 0
+        """Position after the last of these frames that was not quiet."""
+        self._loudness = Loudness()
 
     @property
     def detector(self) -> SpeechDetector:
@@ -160,11 +164,12 @@ class Endpointer:
 
     def push(self, frame: Samples) -> SpeechBegan | SpeechEnded | None:
         """Process the next frame."""
-        is_voiced = self._detector.is_speech(frame)
+        is_voiced, is_quiet = self._detector.is_speech(frame), self._loudness.is_quiet(frame)
         self._recent.append(is_voiced)
         self.position += FRAME_SAMPLES
         if is_voiced:
             self.voiced_until = self.position
+            self.loud_until = self.loud_until if is_quiet else self.position
         if not self.is_speaking:
             return self._begin() if sum(self._recent) >= ONSET_VOICED else None
         voiced = list(self._recent)[-SPEECH_WINDOW:]

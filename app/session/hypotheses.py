@@ -77,20 +77,20 @@ class Hypotheses:
         if self._interims and not self._speculations.is_running:
             self._interims.submit_if_due(window)
 
-    def audio_end(self, window: OpenWindow) -> int:
+    def audio_end(self, window: OpenWindow, *, is_flushed: bool) -> int:
         """Position after the audio that the text of the window is decoded from, if its utterance ends now."""
-        return self._speculations.audio_end(window)
+        return self._speculations.audio_end(window, is_flushed=is_flushed)
 
     def confidence(self, window: OpenWindow) -> float | None:
         """The confidence that the speaker has finished; `None` if no hypothesis of all the audio was judged."""
-        return self._turns.confidence(self.audio_end(window))
+        return self._turns.confidence(self._speculations.audio_end(window, is_flushed=False))
 
-    def end_window(self, window: EndedWindow, audio_end: int) -> None:
+    def end_window(self, window: EndedWindow, audio_end: int, *, is_flushed: bool) -> None:
         """The open window has ended; its speculative final is its text, if it is of the audio up to `audio_end`."""
         self._window = None
         if self._interims:
             self._interims.cancel()
-        self._speculations.end_window(window, audio_end)
+        self._speculations.end_window(window, audio_end, is_flushed=is_flushed)
 
     def _judge_pause(self, done: api.DoneEvent, audio_end: int) -> None:
         """The window was decoded up to a pause, which may be long enough now to end the utterance."""

@@ -1,0 +1,43 @@
+"""Tells by its loudness whether a frame is quiet: a detector goes on taking audio for speech after speech has ended."""
+
+from collections import deque
+
+import numpy as np
+
+from app.media.pcm import Samples
+
+BLOCK_FRAMES = 25
+"""Frames of which the loudest and the quietest are remembered together (0.5 s)."""
+MEMORY_BLOCKS = 6
+"""Blocks that are remembered (3 s)."""
+FLOOR_FACTOR = 6.0
+"""A frame is quiet below this multiple of the energy of the quietest frame: noise varies by some decibels."""
+SPEECH_FACTOR = 1e-2
+"""No frame is quiet above this fraction of the energy of the loudest frame (20 dB below it)."""
+PEAK_FACTOR = 1e-4
+"""Every frame is quiet below this fraction of the energy of the loudest frame (40 dB below it)."""
+
+
+class Loudness:
+    """Compares each frame with the loudest and the quietest one of the last seconds."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[tuple[float, float]] = deque(maxlen=MEMORY_BLOCKS)
+        """The least and the most energy in each of the last blocks."""
+        self._least = self._most = 0.0
+        self._n_frames = 0
+
+    def is_quiet(self, frame: Samples) -> bool:
+        """Whether the next frame, of mono float32 samples, is no louder than the noise or the echo after speech."""
+        energy = float(np.dot(frame, frame))
+        if self._n_frames == 0:
+            self._least = self._most = energy
+        else:
+            self._least, self._most = min(self._least, energy), max(self._most, energy)
+        least = min([self._least, *(least for least, _ in self._blocks)])
+        most = max([self._most, *(most for _, most in self._blocks)])
+        self._n_frames += 1
+        if self._n_frames == BLOCK_FRAMES:
+            self._blocks.append((self._least, self._most))
+            self._n_frames = 0
+        return energy <= most * SPEECH_FACTOR and energy <= max(least * FLOOR_FACTOR, most * PEAK_FACTOR)
