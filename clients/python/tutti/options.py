@@ -78,13 +78,19 @@ class EndpointingOptions(TypedDict, total=False):
     `stop` or at its maximum length.
     """
     silence_ms: int | None
-    """Milliseconds of silence that end an utterance, 100 to 5000. "adaptive": where the text is not known yet."""
+    """Milliseconds of silence that end an utterance, 100 to 5000.
+
+    With "adaptive": one of which the server is as sure as `end_confidence` says, or whose text it does not know yet.
+    """
     min_silence_ms: int | None
     """With "adaptive": milliseconds of silence that end an utterance that is certainly complete, 100 to 5000."""
     max_silence_ms: int | None
     """With "adaptive": milliseconds of silence that end any utterance, 100 to 5000."""
     end_confidence: float | None
-    """With "adaptive": how sure the server must be that the speaker has finished to end a turn early, 0 to 1."""
+    """With "adaptive": how sure the server must be that the speaker has finished to end a turn early, 0 to 1.
+
+    A surer one ends before `silence_ms`, a less sure one later.
+    """
     eager_confidence: float | None
     """With `turns`: how sure the server must be that the speaker has finished to send an `eager_end`, 0 to 1."""
     min_utterance_s: float | None
@@ -94,6 +100,10 @@ class EndpointingOptions(TypedDict, total=False):
     """
     max_utterance_s: float | None
     """An utterance that is longer than this, in seconds, ends at its next window. 10 to 300."""
+    padding_ms: int | None
+    """Milliseconds of audio before detected speech that belong to the utterance, 0 to 1000."""
+    speech_threshold: float | None
+    """How sure the server must be that a sound is speech, 0 to 1. A higher value takes less noise for speech."""
 
 
 class ConnectionOptions(TypedDict, total=False):
@@ -188,6 +198,8 @@ def start_message(options: ConnectOptions) -> Start:
         eager_confidence=options.get("eager_confidence"),
         min_utterance_s=options.get("min_utterance_s"),
         max_utterance_s=options.get("max_utterance_s"),
+        padding_ms=options.get("padding_ms"),
+        threshold=options.get("speech_threshold"),
     )
     hotwords = options.get("hotwords", ())
     return Start(
