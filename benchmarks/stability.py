@@ -106,7 +106,7 @@ class _Observer:
         """See `Observer`."""
         self._captions.apply(at_s, event)
 
-    def on_window(self, window: api.Window, answers: list[api.EngineEvent], took_s: float) -> None:
+    def on_window(self, window: api.Window, answers: list[api.EngineEvent], cpu_s: float) -> None:
         """See `Observer`."""
         self._found.n_hypotheses += 1
 

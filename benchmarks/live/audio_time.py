@@ -25,8 +25,11 @@ class Observer(Protocol):
         """An event was sent when `at_s` seconds of audio had been fed."""
         ...
 
-    def on_window(self, window: api.Window, answers: list[api.EngineEvent], took_s: float) -> None:
-        """The engine has answered a window. The events that follow from the answers are sent afterwards."""
+    def on_window(self, window: api.Window, answers: list[api.EngineEvent], cpu_s: float) -> None:
+        """The engine has answered a window, and this process took `cpu_s` seconds of processor time for it.
+
+        The events that follow from the answers are sent afterwards.
+        """
         ...
 
 
@@ -42,12 +45,12 @@ async def run_in_audio_time(
                 case Send(event):
                     observer.on_event(session.now_s, event)
                 case Submit(job, window):
-                    begun, answers = time.perf_counter(), list[api.EngineEvent]()
+                    begun_s, answers = time.process_time(), list[api.EngineEvent]()
                     async with engine.submit(window) as stream:
                         async for answer in stream:
                             answers.append(answer)
                             waiting.extend(session.engine_event(job, answer))
-                    observer.on_window(window, answers, time.perf_counter() - begun)
+                    observer.on_window(window, answers, time.process_time() - begun_s)
                 case _:
                     pass
 

@@ -10,7 +10,10 @@ from app.session.session import SessionConfig
 from benchmarks.interim_words import MODES, WordsRun, moved, row, run_once, tables
 from benchmarks.recordings import Recording
 from engine import api
+from engine.config import EngineConfig
+from engine.engine import Engine
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
+from tests.recordings import read
 
 AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4, 5, 6]), silence(1.0)))
 RECORDING = Recording("made up", AUDIO, said([1, 2, 3, 4, 5, 6]), ())
@@ -34,6 +37,18 @@ async def test_without_words_in_interims_nothing_is_compared() -> None:
     """Without words in finals there is nothing to count either."""
     assert ((await run("none")).n_words, (await run("in finals")).n_words) == (0, 6)
     assert not (await run("in finals")).starts_s
+
+
+async def test_the_embedded_model_times_words_of_interims_as_those_of_the_final() -> None:
+    """Some times would have moved. Those that were sent are kept."""
+    samples = np.concatenate((read("train").astype(np.float32) / 32768, silence(1.0)))
+    found = WordsRun()
+    recording = Recording("train", samples.astype(np.float32), "", ())
+    async with Engine.start(EngineConfig(n_slots=8, max_wait_ms=0)) as engine:
+        mode = MODES["in finals and interims"]
+        await run_once(engine, recording, SessionConfig(), mode, found)
+    assert len(found.starts_s) > 5 and found.n_changed == 0
+    assert np.median(found.starts_s) < 0.05 and np.median(found.confidences) < 0.1
 
 
 def test_a_word_with_other_times_in_the_final_is_counted() -> None:
