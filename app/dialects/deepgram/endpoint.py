@@ -21,7 +21,7 @@ from app.dialects.deepgram.live_wire import Deepgram
 from app.dialects.deepgram.metadata import Request as RequestMetadata
 from app.dialects.deepgram.options import Options, parse
 from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
-from app.dialects.json_text import read_object
+from app.dialects.json_text import read_object, write_large
 from app.errors import (
     RETRY_AFTER_S,
     BadMessage,
@@ -219,7 +219,8 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     except SessionError as error:
         status, code = (429, "TOO_MANY_REQUESTS") if error.code == "overloaded" else (500, "INTERNAL_SERVER_ERROR")
         raise Refusal(status, code, error.message) from error
-    return JSONResponse(recording.response(sha256), headers=_headers(id_, options))
+    content = await asyncio.to_thread(lambda: write_large(recording.response(sha256)))
+    return Response(content, headers=_headers(id_, options), media_type="application/json")
 
 
 async def _n_channels(service: Service, file: IO[bytes]) -> int:
