@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.websockets import WebSocket
 
+from app.delivery.outbox import Outgoing
 from app.errors import CLOSE_OUR_FAULT, LimitExceeded
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
@@ -130,6 +131,7 @@ class Connection:
             self._writer.finish,
             self._limits.final_deadline_s,
             self._service.admission.note_final,
+            self._service.session_config.detect_ahead,
         )
         if self._service.admission.is_draining:
             # The drain began while the client was being accepted.
@@ -156,7 +158,7 @@ class Connection:
         writing.cancel()
         self._driver.cancel_windows()
 
-    def _push(self, event: events.Event | events.Reply) -> None:
+    def _push(self, event: Outgoing) -> None:
         assert self._driver
         if isinstance(event, events.Endpoint):
             self._latency.utterance_ended(event.utterance)

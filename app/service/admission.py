@@ -81,6 +81,8 @@ class Admission:
         self.all_finished = asyncio.Event()
         """Set while this gateway has no session and no upload."""
         self.all_finished.set()
+        self.has_begun = asyncio.Event()
+        """Set when a session or an upload begins. Whoever waits for it clears it."""
         self.sessions: set[Drainable] = set()
         """The live sessions of this gateway."""
         self._guests: set[Drainable] = set()
@@ -105,7 +107,7 @@ class Admission:
             self._load.note_sessions(len(self.sessions), n_others + 1)
             self._metrics.sessions.inc()
             self._metrics.sessions_total.inc()
-            self.all_finished.clear()
+            self._note_begun()
             try:
                 yield
             finally:
@@ -140,7 +142,7 @@ class Admission:
         with self._counter.one_more("uploads") as n_others:
             self._check_limit(n_others, self._settings.max_uploads, "file transcriptions")
             self._n_uploads += 1
-            self.all_finished.clear()
+            self._note_begun()
             try:
                 yield
             finally:
@@ -213,6 +215,10 @@ class Admission:
     def _refuse(self, message: str) -> NoReturn:
         self._metrics.refused_total.labels("overloaded").inc()
         raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
+
+    def _note_begun(self) -> None:
+        self.all_finished.clear()
+        self.has_begun.set()
 
     def _note_finished(self) -> None:
         if not self.sessions and not self._n_uploads:
