@@ -1,9 +1,13 @@
 """JSON objects as text messages, for every dialect whose messages are JSON."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from app.errors import BadMessage
+
+ITEMS_PER_PIECE = 64
+"""How many items of a list `write_large` writes at once: with their own fields, far less than a millisecond's work."""
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -27,7 +31,42 @@ def read_object(text: str) -> dict[str, Any]:
 
 def write_object(message: dict[str, Any]) -> str:
     """Write a JSON object as a text message."""
-    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _text(message)
+
+
+def write_large(value: dict[str, Any]) -> str:
+    """Write an object whose lists may have 100,000 items, in a thread that is not the event loop's.
+
+    `json` lets no other thread run while it writes, which takes a second for the words of a day. This writes in pieces.
+    """
+    return "".join(_pieces(value))
+
+
+def _pieces(value: object) -> Iterable[str]:
+    match value:
+        case dict():
+            separator = "{"
+            for name, each in value.items():
+                yield f"{separator}{_text(name)}:"
+                yield from _pieces(each)
+                separator = ","
+            yield "}" if value else "{}"
+        case list() if len(value) > ITEMS_PER_PIECE:
+            for start in range(0, len(value), ITEMS_PER_PIECE):
+                yield "," if start else "["
+                yield _text(value[start : start + ITEMS_PER_PIECE])[1:-1]
+            yield "]"
+        case list() if any(isinstance(each, dict) for each in value):
+            for index, each in enumerate(value):
+                yield "," if index else "["
+                yield from _pieces(each)
+            yield "]"
+        case _:
+            yield _text(value)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _has_surrogates(message: dict[str, Any]) -> bool:

@@ -83,15 +83,19 @@ class Admission:
         self.all_finished.set()
         self.has_begun = asyncio.Event()
         """Set when a session or an upload begins. Whoever waits for it clears it."""
-        self.sessions: set[Drainable] = set()
-        """The live sessions of this gateway."""
-        self._guests: set[Drainable] = set()
+        self._connections: dict[Drainable, bool] = {}
+        """The live connections of this gateway, and whether each one has a place: is a session, not a guest."""
         self._settings = settings
         self._metrics = metrics
         self._counter = counter
         self._transcriber = transcriber
         self._n_uploads = 0
         self._is_hurried = asyncio.Event()
+
+    @property
+    def sessions(self) -> frozenset[Drainable]:
+        """The live sessions of this gateway."""
+        return frozenset(each for each, has_place in self._connections.items() if has_place)
 
     @contextmanager
     def session(self, connection: Drainable) -> Iterator[None]:
@@ -103,7 +107,7 @@ class Admission:
         """
         with self._counter.one_more("sessions") as n_others:
             self._check_session(n_others)
-            self.sessions.add(connection)
+            self._connections[connection] = True
             self._load.note_sessions(len(self.sessions), n_others + 1)
             self._metrics.sessions.inc()
             self._metrics.sessions_total.inc()
@@ -111,7 +115,7 @@ class Admission:
             try:
                 yield
             finally:
-                self.sessions.discard(connection)
+                self._connections.pop(connection, None)
                 self._load.note_sessions(len(self.sessions), self._counter.total("sessions") - 1)
                 self._metrics.sessions.dec()
                 self._note_finished()
@@ -124,11 +128,11 @@ class Admission:
             LimitExceeded: a session would not be admitted at present; see `session`.
         """
         self._check_session(self._counter.total("sessions"))
-        self._guests.add(connection)
+        self._connections[connection] = False
         try:
             yield
         finally:
-            self._guests.discard(connection)
+            self._connections.pop(connection, None)
 
     def note_final(self, wait_s: float) -> None:
         """Note that a final of a live session has left the engine's queue after this time, in seconds."""
@@ -157,7 +161,7 @@ class Admission:
         """
         self.is_draining = True
         logger.info("draining %d sessions and %d uploads", len(self.sessions), self._n_uploads)
-        for connection in self.sessions | self._guests:
+        for connection in list(self._connections):
             connection.drain()
         waits = [asyncio.ensure_future(event.wait()) for event in (self.all_finished, self._is_hurried)]
         await asyncio.wait(waits, timeout=self._settings.drain_timeout_s, return_when=asyncio.FIRST_COMPLETED)

@@ -128,6 +128,7 @@ class _Client:
         self._pcm = pcm
         self._speaks_at = speaks_at
         self._log = log
+        self._has_started = self._is_refused = False
 
     async def run(self) -> None:
         """Connect, send the call at the pace of speech, and record the answers until the server stops."""
@@ -155,7 +156,9 @@ class _Client:
             else:
                 self._log.failures.append(f"HTTP {status}")
         except* (WebSocketException, OSError) as errors:
-            self._log.failures.append(describe_error(errors))
+            # A client that is refused may still be sending.
+            if not self._is_refused:
+                self._log.failures.append(describe_error(errors))
 
     async def _send(self, socket: ClientConnection) -> None:
         """Send every chunk as soon as its last sample is spoken. A flush also ends a chunk."""
@@ -194,6 +197,13 @@ class _Client:
                 log.finals.append((spoken_at, arrived_at - spoken_at))
             case "speech_started":
                 log.n_announced += 1
+            case "started":
+                self._has_started = True
+            case "error" if message["code"] == "overloaded" and not self._has_started:
+                # A server without keys counts a session from its `start` on.
+                self._is_refused = True
+                log.n_refused += 1
+                return True
             case "error":
                 log.failures.append(f"{message['code']}: {message['message']}")
             case "stopped":

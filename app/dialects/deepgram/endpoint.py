@@ -30,7 +30,7 @@ from app.dialects.deepgram.live_wire import Deepgram
 from app.dialects.deepgram.metadata import Request as RequestMetadata
 from app.dialects.deepgram.options import Options, parse
 from app.dialects.http_answers import CLIENT_GONE
-from app.dialects.json_text import read_object
+from app.dialects.json_text import read_object, write_large
 from app.errors import (
     BadMessage,
     BadStart,
@@ -187,7 +187,9 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     except SessionError as error:
         status, code = (429, "TOO_MANY_REQUESTS") if error.code == "overloaded" else (500, "INTERNAL_SERVER_ERROR")
         raise Refusal(status, code, error.message) from error
-    return JSONResponse(recording.response(sha256), headers=answer_headers(id_, options.ignored, options.adjusted))
+    content = await asyncio.to_thread(lambda: write_large(recording.response(sha256)))
+    headers = answer_headers(id_, options.ignored, options.adjusted)
+    return Response(content, headers=headers, media_type="application/json")
 
 
 async def _n_channels(service: Service, file: IO[bytes]) -> int:

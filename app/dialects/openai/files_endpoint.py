@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, Any
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect, Request
@@ -97,7 +97,7 @@ class FileEndpoint:
             return
         transcript = Transcript()
         await transcription(transcript.add)
-        content, media_type = response_body(transcript, options)
+        content, media_type = await asyncio.to_thread(response_body, transcript, options)
         await Response(content, 200, headers, media_type)(scope, receive, send)
 
 
@@ -107,11 +107,11 @@ async def _stream(transcription: Transcription, text: TextStream, stream: EventS
     A failure before the first event is raised. A later failure becomes the last event.
     """
     # Not bounded: it holds no more than the text of the file. A client that does not read is disconnected.
-    waiting: asyncio.Queue[str | None] = asyncio.Queue()
+    waiting: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
     def on_event(event: events.Event) -> None:
         for message in text.push(event):
-            waiting.put_nowait(sse_frame(message))
+            waiting.put_nowait(message)
 
     work = asyncio.ensure_future(transcription(on_event))
     work.add_done_callback(lambda _: waiting.put_nowait(None))
@@ -119,12 +119,14 @@ async def _stream(transcription: Transcription, text: TextStream, stream: EventS
         while True:
             try:
                 async with asyncio.timeout(PING_EVERY_S):
-                    frame = await waiting.get()
+                    message = await waiting.get()
             except TimeoutError:
-                frame = PING
-            if frame is None:
+                await stream.send(PING)
+                continue
+            if message is None:
                 break
-            await stream.send(frame)
+            # The last one has the whole text, and may have every word.
+            await stream.send(await asyncio.to_thread(sse_frame, message))
         try:
             work.result()
         except RequestError as error:

@@ -1,11 +1,11 @@
 """OpenAI's file transcription: form fields to options, transcripts to response bodies, events to stream events."""
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+from app.dialects.json_text import write_large
 from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.dialects.openai.form import Form, bad_value
 from app.errors import RequestError
@@ -196,7 +196,7 @@ def _chunking(form: Form) -> Chunking:
 
 
 def response_body(transcript: Transcript, options: FileOptions) -> tuple[str, str]:
-    """The body of an answer that is not streamed, and its media type."""
+    """The body of an answer that is not streamed, and its media type. For long recordings it takes a second."""
     match options.response_format:
         case "text":
             return transcript.text + "\n", "text/plain"
@@ -205,9 +205,9 @@ def response_body(transcript: Transcript, options: FileOptions) -> tuple[str, st
         case "vtt":
             return vtt(cues(transcript.segments)), "text/vtt"
         case "verbose_json":
-            return _json(_verbose(transcript, options)), "application/json"
+            return write_large(_verbose(transcript, options)), "application/json"
         case _:
-            return _json(_plain(transcript, options)), "application/json"
+            return write_large(_plain(transcript, options)), "application/json"
 
 
 def _plain(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
@@ -373,8 +373,4 @@ def _logprobs_of(segment: events.Segment, lead: str) -> list[dict[str, Any]]:
 
 def sse_frame(message: dict[str, Any]) -> str:
     """A message as a server-sent event."""
-    return f"data: {_json(message)}\n\n"
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return f"data: {write_large(message)}\n\n"

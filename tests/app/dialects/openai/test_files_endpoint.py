@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import math
+import threading
 import wave
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from starlette.types import Message
 
+from app.dialects.openai.files_wire import response_body
 from app.main import build_app
 from app.media.decoders import Decoders
 from app.service.settings import Settings
@@ -164,6 +166,20 @@ async def test_speech_that_was_read_again_is_counted(serve: Serve) -> None:
     assert server.metric("tutti_redecodes_total") == 1
     assert server.metric("tutti_recovered_seconds_total") == pytest.approx(1.04, abs=0.05)
     assert server.metric("tutti_uncovered_seconds_total") == 0
+
+
+async def test_a_long_answer_does_not_hold_up_others(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made in a thread, not on the event loop: for a day of speech it takes a second."""
+    threads: list[threading.Thread] = []
+
+    def note_thread(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return response_body(*arguments)
+
+    monkeypatch.setattr("app.dialects.openai.files_endpoint.response_body", note_thread)
+    server = await serve()
+    assert (await post(server.http, wav(TALK), {"response_format": "srt"})).status_code == 200
+    assert threads and threading.main_thread() not in threads
 
 
 async def test_text_is_plain(serve: Serve) -> None:

@@ -1,0 +1,44 @@
+"""JSON objects as text, however large they are."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.dialects import json_text
+from app.dialects.json_text import ITEMS_PER_PIECE, write_large, write_object
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda each: st.lists(each, max_size=8) | st.dictionaries(st.text(), each, max_size=4),
+    max_leaves=30,
+)
+
+
+@given(st.dictionaries(st.text(), VALUES))
+def test_a_large_object_is_written_like_any_other(value: dict[str, Any]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "ITEMS_PER_PIECE", 3)
+        assert write_large(value) == write_object(value)
+
+
+def test_a_large_object_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So other threads run in between."""
+    sizes: list[int] = []
+    dumps = json.dumps
+
+    def note_size(value: object, **options: Any) -> str:
+        sizes.append(len(value) if isinstance(value, list) else 1)
+        return dumps(value, **options)
+
+    monkeypatch.setattr(json, "dumps", note_size)
+    words = [{"word": "a", "start": at} for at in range(1000)]
+    assert json.loads(write_large({"channels": [{"alternatives": [{"words": words}]}]}))["channels"]
+    assert sum(sizes) >= len(words) and max(sizes) == ITEMS_PER_PIECE
+
+
+def test_a_value_that_is_not_json_is_refused() -> None:
+    with pytest.raises(ValueError, match="not JSON"):
+        write_large({"a": [{"b": float("nan")}]})
