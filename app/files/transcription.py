@@ -26,6 +26,12 @@ Measured with the demo model on a dialogue of 3 minutes:
 FLOAT_PCM = AudioFormat("pcm_f32le")
 """Mono float32 samples at 16 kHz."""
 
+PIECE_S = 1
+"""The session receives audio in pieces of at most this many seconds.
+
+Its speech may be detected together with that of live sessions, which do not wait for more.
+"""
+
 RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """The temperatures of the decoding attempts of one window. Source: openai/whisper, whisper/transcribe.py."""
 
@@ -127,7 +133,9 @@ async def transcribe(
     )
     session = Session(session_id, transcriber.info, options.session_config(config))
     async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close)
+        driver = SessionDriver(
+            session, transcriber, tasks, outcome.add, outcome.close, detect_ahead=config.detect_ahead
+        )
         driver.receive(options.start)
         try:
             await _feed(driver, audio, outcome.progress)
@@ -150,8 +158,10 @@ async def _feed(
         await driver.room()
         if session.is_closed:
             break
-        driver.receive(commands.Audio(piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()))
-        progress.advance(min(session.acknowledged()))
+        data = piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()
+        for at in range(0, len(data), session.bytes_per_s * PIECE_S):
+            await driver.receive_audio(data[at : at + session.bytes_per_s * PIECE_S])
+            progress.advance(min(session.acknowledged()))
     driver.receive(commands.Stop())
 
 

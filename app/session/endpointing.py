@@ -4,6 +4,7 @@ Everything counts in frames of audio; there is no clock.
 """
 
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,10 @@ FRAME_MS = 20
 """The length of a frame in milliseconds. The WebRTC detector accepts 10, 20 and 30."""
 FRAME_SAMPLES = SAMPLE_RATE * FRAME_MS // 1000
 
+DEFAULT_THRESHOLD = 0.5
+"""How sure a detector must be of speech, 0 to 1, by default."""
+N_AGGRESSIVENESS = 4
+"""The number of modes of the WebRTC detector."""
 ONSET_WINDOW = 10
 """How many of the last frames decide whether speech has begun (200 ms)."""
 ONSET_VOICED = 6
@@ -47,9 +52,19 @@ class SpeechDetector(Protocol):
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
         ...
 
+    def set_threshold(self, threshold: float | None) -> None:
+        """Change how sure the detector must be of speech, 0 to 1; `None` restores the operator's value."""
+        ...
+
     def renew(self) -> None:
         """Decide from now on as a new detector that has processed the last `memory_samples`, and nothing before."""
         ...
+
+
+UpcomingFrames = tuple[SpeechDetector, Samples]
+"""The detector of a channel, and the frames that it receives next, in one array."""
+DetectAhead = Callable[[Sequence[UpcomingFrames]], Awaitable[None]]
+"""Prepares detectors for the frames that they receive next, many at the same time. It changes no decision."""
 
 
 class WebRtcDetector:
@@ -57,16 +72,18 @@ class WebRtcDetector:
 
     memory_samples = MEMORY_FRAMES * FRAME_SAMPLES
 
-    def __init__(self, aggressiveness: int = 2) -> None:
-        """Make a detector.
-
-        Args:
-            aggressiveness: 0 to 3; a higher value takes fewer noises for speech.
-        """
-        self._aggressiveness = aggressiveness
-        self._vad = webrtcvad.Vad(aggressiveness)
+    def __init__(self, threshold: float = DEFAULT_THRESHOLD) -> None:
+        """Make a detector; `set_threshold` explains the threshold."""
+        self._default_threshold = threshold
+        self._aggressiveness = aggressiveness(threshold)
+        self._vad = webrtcvad.Vad(self._aggressiveness)
         self._memory: deque[bytes] = deque(maxlen=MEMORY_FRAMES)
         """The last frames, as the library takes them."""
+
+    def set_threshold(self, threshold: float | None) -> None:
+        """Change how sure the detector must be of speech, 0 to 1, in the four steps that it knows."""
+        self._aggressiveness = aggressiveness(self._default_threshold if threshold is None else threshold)
+        self._vad.set_mode(self._aggressiveness)
 
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
@@ -79,6 +96,11 @@ class WebRtcDetector:
         self._vad = webrtcvad.Vad(self._aggressiveness)
         for pcm in self._memory:
             self._vad.is_speech(pcm, SAMPLE_RATE)
+
+
+def aggressiveness(threshold: float) -> int:
+    """The WebRTC detector's mode, 0 to 3, for a threshold from 0 to 1: a higher mode takes fewer noises for speech."""
+    return min(int(threshold * N_AGGRESSIVENESS), N_AGGRESSIVENESS - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +136,8 @@ class Endpointer:
         """
         self._detector = detector
         self.configure(silence_ms, min_utterance_s)
+        self._pause_samples_required: int | None = None
+        """The silence that ends speech in the present pause, in samples; `None` for the usual silence."""
         self._began = 0
         self._recent: deque[bool] = deque(maxlen=ONSET_WINDOW)
         self.position = first
@@ -123,6 +147,11 @@ class Endpointer:
         """Position after the last frame of speech."""
         self.voiced_until = 0
         """Position after the last frame that the detector took for speech, smoothed or not."""
+
+    @property
+    def detector(self) -> SpeechDetector:
+        """Decides about the frames."""
+        return self._detector
 
     @property
     def pause_samples(self) -> int:
@@ -139,10 +168,24 @@ class Endpointer:
         if not self.is_speaking:
             return self._begin() if sum(self._recent) >= ONSET_VOICED else None
         voiced = list(self._recent)[-SPEECH_WINDOW:]
-        if self._recent[-1] and sum(voiced) >= SPEECH_VOICED:
+        if is_voiced and sum(voiced) >= SPEECH_VOICED:
             self.speech_until = self.position
+            self._pause_samples_required = None
+        return self._end_if_silent()
+
+    def require_silence(self, silence_ms: int) -> SpeechEnded | None:
+        """Change the silence that ends speech in the present pause. Returns the end if there was enough silence.
+
+        Args:
+            silence_ms: the frames without speech that end it, in milliseconds; the next pause needs the usual silence.
+        """
+        self._pause_samples_required = silence_ms * SAMPLE_RATE // 1000
+        return self._end_if_silent() if self.is_speaking else None
+
+    def _end_if_silent(self) -> SpeechEnded | None:
+        required = self._silence_samples if self._pause_samples_required is None else self._pause_samples_required
         # A voiced frame may be the onset of the next word, which must not be cut off.
-        if self.pause_samples < self._silence_samples or self._recent[-1]:
+        if self.pause_samples < required or self._recent[-1]:
             return None
         if self.position - self._began < self._min_samples:
             return None
@@ -161,6 +204,7 @@ class Endpointer:
     def reset(self) -> None:
         """Take all audio so far for silence: only frames to come can begin speech."""
         self.is_speaking = False
+        self._pause_samples_required = None
         self._recent.clear()
 
     def flush(self) -> SpeechBegan | None:

@@ -5,6 +5,7 @@ that length all audio that the final text depends on is known. If the speaker go
 that its text is shown as an interim.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from app.media.pcm import SampleBuffer
@@ -69,6 +70,7 @@ class Speculations:
         endpointer: Endpointer,
         buffer: SampleBuffer,
         interims: Interims | None,
+        on_text: Callable[[api.DoneEvent, int], None],
     ) -> None:
         """Make the speculative decodings of a channel.
 
@@ -79,6 +81,8 @@ class Speculations:
             endpointer: it knows how far the channel's audio has come, and how far its speech.
             buffer: the channel's audio.
             interims: shows the texts, if the client wants interims.
+            on_text: called with each hypothesis of the open window while its pause goes on, and the position after the
+                audio that was decoded.
         """
         self.channel = finals.channel
         self._session = session
@@ -86,6 +90,7 @@ class Speculations:
         self._endpointer = endpointer
         self._buffer = buffer
         self._interims = interims
+        self._on_text = on_text
         self._options = options
         self._current: _Speculation | None = None
         """That of the open window."""
@@ -144,7 +149,7 @@ class Speculations:
         samples = self._buffer.view(window.start, audio_end).copy()
         job = self._session.submit(self, JobKind.SPECULATIVE, samples, options)
         self._current = _Speculation(job=job, audio_end=audio_end, decoding=Decoding(had_context))
-        window.utterance.n_speculative += 1
+        window.utterance.counts.n_speculative += 1
 
     def end_window(self, window: EndedWindow, audio_end: int) -> None:
         """The open window has ended. It gets the speculative decoding, if that is of all audio of its final text.
@@ -166,7 +171,7 @@ class Speculations:
         elif not current.settle():
             return
         window.decoding = current.decoding
-        window.utterance.is_speculative = True
+        window.utterance.counts.is_speculative = True
 
     # What the engine answers.
 
@@ -192,6 +197,8 @@ class Speculations:
             self._delay = (self._delay + delay) // 2
             if self._interims:
                 self._interims.show(done, speculation.audio_end)
+            if speculation.audio_end == self._endpointer.voiced_until + TAIL_SAMPLES:
+                self._on_text(done, speculation.audio_end)
             return
         del self._awaited[speculation.job.id]
         if speculation.settle():
@@ -213,7 +220,7 @@ class Speculations:
         """Have the window decoded as if there had been no speculation."""
         assert speculation.window
         speculation.window.decoding = None
-        speculation.window.utterance.is_speculative = False
+        speculation.window.utterance.counts.is_speculative = False
         self._finals.advance()
 
     def _withdraw(self) -> None:

@@ -28,14 +28,14 @@ MOST_SYMBOLS = 12
 LEAST_AUDIO_PROBABILITY = 0.02
 """How sure a model of the audio may be, so that no other evidence is ever without effect."""
 WEIGHTS: Mapping[str, float] = {
-    "bias": -0.85,
-    "closed": 2.95,
-    "question": 1.37,
+    "bias": -0.83,
+    "closed": 2.93,
+    "question": 1.35,
     "close_doubt": -2.79,
-    "unfinished": -1.60,
+    "unfinished": -1.61,
     "symbol": -1.59,
-    "symbols": -3.40,
-    "closed_symbols": -0.55,
+    "symbols": -3.42,
+    "closed_symbols": -0.54,
     "n_symbols": 0.31,
 }
 """The weights of the features that `find_features` names. A pause inside a number counted three times in the fit."""

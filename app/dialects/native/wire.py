@@ -16,6 +16,7 @@ from app.dialects.json_text import read_object, write_object
 from app.dialects.limits import (
     MAX_NAME_CHARS,
     MAX_NOTICES,
+    MAX_PADDING_MS,
     MAX_PROMPT_CHARS,
     MAX_SILENCE_MS,
     MAX_TEXT_CHARS,
@@ -36,6 +37,13 @@ TASKS = get_args(api.Task)
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
 MAX_FLUSH_ID_CHARS = 200
 FLUSH_ID_EXPECTED = f"a string of at most {MAX_FLUSH_ID_CHARS} characters or an integer of at most 64 bits"
+EAGER_CONFIDENCE = 0.4
+"""With `turns`, a pause is reported from this confidence on that the speaker has finished, unless the client names one.
+
+Low enough that most turns are reported before they end. The client learns it when the speaker goes on after all.
+"""
+TURN_OPTIONS = ("min_silence_ms", "max_silence_ms", "end_confidence")
+"""The options of endpointing that have an effect in mode adaptive only."""
 MAX_FROM_S = 10_000_000
 """The latest time at which a session may resume, in seconds: four months. Later times lose their milliseconds."""
 
@@ -46,6 +54,11 @@ class Native:
     idle_timeout_s = None
     max_text_chars = MAX_TEXT_CHARS
 
+    def __init__(self) -> None:
+        """Begin without `turn` messages; the client asks for them in `start`."""
+        self._sends_turns: bool | None = None
+        """Whether the client asked for `turn` messages; `None` before its `start`."""
+
     def open(self) -> Iterable[ClientMessage]:
         """Nothing: the client sends `start` first."""
         return ()
@@ -55,10 +68,14 @@ class Native:
         if isinstance(message, bytes):
             return (commands.Audio(message),)
         command, notices = decode(message)
+        if isinstance(command, commands.Start) and self._sends_turns is None:
+            self._sends_turns = command.endpointing.eager_confidence is not None
         return (*notices, command)
 
     def write(self, event: events.Event) -> Iterable[str]:
-        """One message for each event, except for `Endpoint`: the `utterance` message says the same later."""
+        """One message for each event; those about turns have one only if the client asked for them."""
+        if isinstance(event, TurnEvent) and self._sends_turns:
+            return (write_object(_turn(event)),)
         return messages(event)
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
@@ -69,6 +86,9 @@ class Native:
         """The session's own close code and reason."""
         return close
 
+
+TurnEvent = events.EagerEnd | events.SpeechResumed | events.Endpoint
+"""The events that become `turn` messages."""
 
 ControlMessage = (
     events.Started
@@ -82,16 +102,18 @@ ControlMessage = (
     | events.Failure
     | events.Stopped
 )
-"""The events that have a message in this protocol."""
+"""The events that every client gets a message for."""
 
 
-def messages(event: events.Event | events.Reply) -> tuple[str, ...]:
-    """An event as text messages: one, or none for the ends of turns. A reply is a text message already."""
+def messages(event: events.Event | events.Reply | events.LateReply) -> tuple[str, ...]:
+    """An event as text messages: one, or none for what a client must ask for. A dialect makes its replies itself."""
     match event:
         case events.Endpoint() | events.EagerEnd() | events.SpeechResumed():
             return ()
         case events.Reply(text):
             return (text,)
+        case events.LateReply(make):
+            return tuple(make())
         case _:
             return (encode(event),)
 
@@ -130,7 +152,8 @@ def _start(message: dict[str, Any]) -> commands.Start:
         audio.pop("sample_rate", "an integer from 8000 to 48000", integer_from(8000, 48000), default.audio.sample_rate),
         audio.pop("channels", "an integer from 1 to 8", integer_from(1, 8), default.audio.channels),
     )
-    endpointing, notices = _endpointing(fields.nested("endpointing"))
+    wants_turns = fields.pop("turns", "true or false", is_boolean, False)
+    endpointing, notices = _endpointing(fields.nested("endpointing"), wants_turns)
     resume = _resume(fields)
     hotwords: list[str] = fields.pop("hotwords", HOTWORDS_EXPECTED, are_hotwords, [])
     return commands.Start(
@@ -142,27 +165,60 @@ def _start(message: dict[str, Any]) -> commands.Start:
         prompt=fields.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), default.prompt),
         hotwords=tuple(hotword.strip() for hotword in hotwords),
         words=fields.pop("words", "true or false", is_boolean, default.words),
+        interim_words=fields.pop("interim_words", "true or false", is_boolean, default.interim_words),
         resume=resume,
         resumes=fields.pop("resumes", "true or false", is_boolean, default.resumes),
         notices=(*notices, *fields.unknown()),
     )
 
 
-def _endpointing(fields: "_Fields") -> tuple[commands.Endpointing, tuple[events.Notice, ...]]:
-    """The endpointing of a `start`, and notices about options that have no effect in mode manual."""
+def _endpointing(fields: "_Fields", wants_turns: bool) -> tuple[commands.Endpointing, tuple[events.Notice, ...]]:
+    """The endpointing of a `start`, and notices about options that have no effect.
+
+    Args:
+        fields: the object `endpointing`.
+        wants_turns: whether the client asked for `turn` messages.
+    """
     default = commands.Endpointing()
     mode = fields.pop("mode", f"one of {', '.join(MODES)}", MODES.__contains__, default.mode)
-    unused = [name for name in ("silence_ms", "min_utterance_s") if fields.has(name)] if mode == "manual" else []
-    silence_expected = f"an integer from {MIN_SILENCE_MS} to {MAX_SILENCE_MS}"
-    is_silence = integer_from(MIN_SILENCE_MS, MAX_SILENCE_MS)
-    silence_ms = fields.pop("silence_ms", silence_expected, is_silence, default.silence_ms)
+    notices = _without_effect(fields, mode, wants_turns)
     minimum = fields.pop("min_utterance_s", "a number from 0 to 10", number_from(0, 10), default.min_utterance_s)
     maximum = fields.pop("max_utterance_s", "a number from 10 to 300", number_from(10, 300), default.max_utterance_s)
+    padding_expected = f"an integer from 0 to {MAX_PADDING_MS}"
+    eager_confidence = fields.confidence("eager_confidence", EAGER_CONFIDENCE)
     endpointing = commands.Endpointing(
-        mode=mode, silence_ms=silence_ms, min_utterance_s=float(minimum), max_utterance_s=float(maximum)
+        mode=mode,
+        silence_ms=fields.silence("silence_ms", default.silence_ms),
+        min_silence_ms=fields.silence("min_silence_ms", default.min_silence_ms),
+        max_silence_ms=fields.silence("max_silence_ms", default.max_silence_ms),
+        end_confidence=fields.confidence("end_confidence", default.end_confidence),
+        eager_confidence=eager_confidence if wants_turns else None,
+        min_utterance_s=float(minimum),
+        max_utterance_s=float(maximum),
+        padding_ms=fields.pop("padding_ms", padding_expected, integer_from(0, MAX_PADDING_MS), default.padding_ms),
+        threshold=fields.pop("threshold", "a number from 0 to 1", number_from(0, 1), default.threshold),
     )
-    message = "endpointing.{}: has no effect in mode manual, where silence ends no utterance"
-    return endpointing, tuple(events.Notice("no_effect", message.format(name)) for name in unused)
+    if mode == "adaptive" and endpointing.min_silence_ms > endpointing.max_silence_ms:
+        expected = f"at most max_silence_ms, {endpointing.max_silence_ms}"
+        raise BadStart("endpointing.min_silence_ms", expected, endpointing.min_silence_ms)
+    return endpointing, notices
+
+
+def _without_effect(fields: "_Fields", mode: str, wants_turns: bool) -> tuple[events.Notice, ...]:
+    """Notices about options of endpointing that have no effect."""
+    reasons: dict[str, str] = {}
+    if mode == "manual":
+        silences = ("silence_ms", "min_utterance_s", "eager_confidence")
+        reasons |= dict.fromkeys(silences, "in mode manual, where silence ends no utterance")
+        reasons["padding_ms"] = "in mode manual, where an utterance begins with the first audio"
+    if mode != "adaptive":
+        reasons |= dict.fromkeys(TURN_OPTIONS, f"in mode {mode}; it belongs to mode adaptive")
+    if not wants_turns:
+        reasons["eager_confidence"] = "without turns"
+    message = "endpointing.{}: has no effect {}"
+    return tuple(
+        events.Notice("no_effect", message.format(name, why)) for name, why in reasons.items() if fields.has(name)
+    )
 
 
 def _resume(fields: "_Fields") -> commands.Resume | None:
@@ -214,6 +270,16 @@ class _Fields:
         if not is_valid(value):
             raise self._error(self._name(key), expected, value)
         return value
+
+    def silence(self, key: str, default: int) -> int:
+        """Remove a key and return its value, a length of silence in milliseconds, or the default if it is absent."""
+        expected = f"an integer from {MIN_SILENCE_MS} to {MAX_SILENCE_MS}"
+        silence_ms: int = self.pop(key, expected, integer_from(MIN_SILENCE_MS, MAX_SILENCE_MS), default)
+        return silence_ms
+
+    def confidence(self, key: str, default: float) -> float:
+        """Remove a key and return its value, a number from 0 to 1, or the default if it is absent."""
+        return float(self.pop(key, "a number from 0 to 1", number_from(0, 1), default))
 
     def nested(self, key: str) -> "_Fields":
         """Remove a key whose value is an object and return it; an empty object if the key is absent."""
@@ -296,6 +362,21 @@ def encode(event: ControlMessage) -> str:
     return write_object(message)
 
 
+def _turn(event: TurnEvent) -> dict[str, Any]:
+    """What is known about the end of a turn; `confidence` and `text` are null where there is none."""
+    place = {"utterance": event.utterance, "channel": event.channel}
+    match event:
+        case events.EagerEnd(at_s=at_s, confidence=confidence, text=text):
+            news = {"event": "eager_end", **place, "at_s": at_s, "confidence": confidence, "text": text}
+        case events.SpeechResumed(at_s=at_s):
+            news = {"event": "resumed", **place, "at_s": at_s, "confidence": None, "text": None}
+        case events.Endpoint(end_s=at_s, confidence=end_confidence):
+            news = {"event": "end", **place, "at_s": at_s, "confidence": end_confidence, "text": None}
+        case _:
+            assert_never(event)
+    return {"type": "turn", **news}
+
+
 def _started(event: events.Started) -> dict[str, Any]:
     limits = event.limits
     return {
@@ -321,6 +402,8 @@ def _interim(event: events.Interim) -> dict[str, Any]:
         "end_s": event.end_s,
         "stable": event.stable,
         "tail": event.tail,
+        # Absent where there are none, so that interims are as they were for clients that did not ask.
+        **({"stable_words": _words(event.stable_words)} if event.stable_words else {}),
     }
 
 
@@ -333,13 +416,17 @@ def _segment(event: events.Segment) -> dict[str, Any]:
         "start_s": event.start_s,
         "end_s": event.end_s,
         "text": event.text,
-        "words": [
-            {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
-            for word in event.words
-        ],
+        "words": _words(event.words),
         "confidence": event.confidence,
         "language": event.language,
     }
+
+
+def _words(words: Iterable[events.Word]) -> list[dict[str, Any]]:
+    return [
+        {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
+        for word in words
+    ]
 
 
 def _utterance(event: events.Utterance) -> dict[str, Any]:

@@ -18,8 +18,11 @@
  * 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
  *    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
  *    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
+ * 4. **Turns.** An "eager_end" promises that its text is that of the utterance, unless "resumed" follows. So a loss of
+ *    the connection after it is followed by "resumed", and its text is what the utterance would be with that text.
  */
 import { align, followsWords, wordsOf } from "./align.js";
+import { growWords, wordsAfter } from "./stable_words.js";
 /** Two utterances of a channel whose beginnings differ by less than this, in seconds, may be the same one. */
 const SAME_START_S = 1;
 /** The events of a session over all of its connections. */
@@ -39,6 +42,8 @@ export class Continuity {
     #nextSegmentId = 0;
     /** The words of all segments that were delivered. */
     #nWords = 0;
+    /** For each utterance, the eager end that was delivered and not taken back. */
+    #eagerEnds = new Map();
     /** The length of all utterances that have ended, in seconds. */
     #speechS = 0;
     /** @param fromS where the session begins: one time for each channel, or one for all. */
@@ -60,7 +65,8 @@ export class Continuity {
         return Math.min(...this.#resumeFromS);
     }
     /**
-     * A new connection has begun; `receive` gets its events from now on. Returns the ends of utterances whose audio is lost.
+     * A new connection has begun; `receive` gets its events from now on. Returns what takes back the eager ends, and the
+     * ends of utterances whose audio is lost.
      *
      * @param audioFromS the time of the first sample that is sent.
      * @param lostUntilS if audio that was not final is lost, the time of its end.
@@ -70,17 +76,18 @@ export class Continuity {
         this.#audioFromS = audioFromS;
         this.#counterparts.clear();
         this.#unrepeated.clear();
+        const takenBack = this.#open.flatMap((utterance) => this.#takeBack(utterance));
         for (const utterance of this.#open) {
             utterance.waitForCounterpart(timeOf(this.#resumeFromS, utterance.channel));
         }
         if (lostUntilS === undefined) {
-            return [];
+            return takenBack;
         }
         const times = this.#resumeFromS;
         this.#detectorFromS = this.#detectorFromS.map((knownS, channel) => timeOf(times, channel) >= lostUntilS ? knownS : null);
         this.#resumeFromS = times.map((timeS) => Math.max(timeS, lostUntilS));
         const lost = this.#open.filter((utterance) => utterance.atS < lostUntilS);
-        return lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true));
+        return [...takenBack, ...lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true))];
     }
     /** The events to deliver for an event of the present connection. */
     receive(event) {
@@ -93,6 +100,8 @@ export class Continuity {
             }
             case "segment":
                 return this.#deliver(this.#find(event, event.start_s).addSegment(event));
+            case "turn":
+                return [this.#turn(event)];
             case "utterance":
                 return this.#end(event);
             case "stopped":
@@ -130,6 +139,28 @@ export class Continuity {
         }
         this.#nWords += wordsOf(segment.text).length;
         return [{ ...segment, id: this.#nextSegmentId++ }];
+    }
+    #turn(event) {
+        const utterance = this.#find(event, event.at_s);
+        const text = event.text === null ? null : utterance.textWith(event.text);
+        const turn = { ...event, utterance: utterance.number, text };
+        if (turn.event === "eager_end") {
+            this.#eagerEnds.set(utterance.number, turn);
+        }
+        else if (turn.event === "resumed") {
+            this.#eagerEnds.delete(utterance.number);
+        }
+        return turn;
+    }
+    /** What follows an eager end whose text is not that of the utterance, which is `text`, or is not known. */
+    #takeBack(utterance, text) {
+        const turn = this.#eagerEnds.get(utterance.number);
+        this.#eagerEnds.delete(utterance.number);
+        if (turn === undefined || turn.text === text) {
+            return [];
+        }
+        const atS = Math.max(turn.at_s, utterance.shownUntilS);
+        return [{ ...turn, event: "resumed", at_s: atS, confidence: null, text: null }];
     }
     #end(event) {
         const utterance = this.#find(event, event.start_s);
@@ -182,6 +213,7 @@ export class Continuity {
         const rest = this.#deliver(utterance.popRest());
         this.#speechS += event.end_s - event.start_s;
         if (!this.#isResumed) {
+            this.#eagerEnds.delete(utterance.number);
             return [...rest, event];
         }
         const ended = {
@@ -194,7 +226,7 @@ export class Continuity {
             resume_from_s: this.#resumeFromS,
             detector_from_s: this.#detectorFromS,
         };
-        return [...rest, ended];
+        return [...rest, ...this.#takeBack(utterance, ended.text), ended];
     }
     #stop(event) {
         if (!this.#isResumed) {
@@ -221,6 +253,8 @@ class OpenUtterance {
     #final;
     /** `#final`, and the stable text that was delivered after it. */
     #shown;
+    /** The words of that stable text, if they were asked for. */
+    #words = [];
     /** The segments that were delivered, each with `#final` after it. */
     #segments = [];
     /** The part of `#final` that this connection does not repeat. */
@@ -269,6 +303,18 @@ class OpenUtterance {
         this.#theirFinal = "";
         this.#joint = undefined;
     }
+    /** The text of the utterance if the connection sent `theirs` as its text. */
+    textWith(theirs) {
+        if (this.isWhole) {
+            return theirs;
+        }
+        const { ours, nTheirs } = this.#joint ?? {
+            ours: this.#shown + this.#separator(theirs),
+            nTheirs: align(this.#repeatable, theirs)[1],
+        };
+        const text = theirs.length > nTheirs ? ours + theirs.slice(nTheirs) : this.#shown;
+        return this.#nHidden > 0 ? text.slice(this.#nHidden).trimStart() : text;
+    }
     /** The segment to deliver, if there is one. */
     addSegment(event) {
         this.#theirFinal += event.text;
@@ -281,6 +327,7 @@ class OpenUtterance {
         if (text === "" && event.text !== "") {
             return undefined;
         }
+        this.#words = wordsAfter(this.#words, text);
         if (this.#isHiddenBefore(nBefore)) {
             text = text.trimStart();
         }
@@ -333,7 +380,11 @@ class OpenUtterance {
     }
     #interim(event, tail) {
         const stable = this.#shown.slice(this.#final.length);
-        const shown = { ...event, utterance: this.number, stable, tail };
+        const theirs = event.stable_words ?? [];
+        this.#words = this.isWhole ? theirs : growWords(this.#words, stable, theirs);
+        const { stable_words: _, ...rest } = event;
+        const words = this.#words.length === 0 ? {} : { stable_words: this.#words };
+        const shown = { ...rest, utterance: this.number, stable, tail, ...words };
         if (!this.#isHiddenBefore(this.#final.length)) {
             return shown;
         }

@@ -30,7 +30,14 @@ export function parseEvent(value) {
         case "speech_started":
             return { type: name, ...place(event), at_s: event.number("at_s") };
         case "interim":
-            return { type: name, ...place(event), ...span(event), stable: event.text("stable"), tail: event.text("tail") };
+            return {
+                type: name,
+                ...place(event),
+                ...span(event),
+                stable: event.text("stable"),
+                tail: event.text("tail"),
+                ...(event.has("stable_words") ? { stable_words: event.list("stable_words", parseWord) } : {}),
+            };
         case "segment":
             return {
                 type: name,
@@ -38,7 +45,7 @@ export function parseEvent(value) {
                 id: event.count("id"),
                 ...span(event),
                 text: event.text("text"),
-                words: event.list("words", (field, item) => word(Fields.of(field, item))),
+                words: event.list("words", parseWord),
                 confidence: event.number("confidence"),
                 language: event.textOrNull("language"),
             };
@@ -52,6 +59,15 @@ export function parseEvent(value) {
                 final_until_s: event.number("final_until_s"),
                 resume_from_s: event.list("resume_from_s", parseNumber),
                 detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
+            };
+        case "turn":
+            return {
+                type: name,
+                event: event.oneOf("event", TURN_KINDS),
+                ...place(event),
+                at_s: event.number("at_s"),
+                confidence: event.numberOrNull("confidence"),
+                text: event.textOrNull("text"),
             };
         case "flushed":
             return { type: name, id: event.flushId("id") };
@@ -84,6 +100,7 @@ export function parseJson(data) {
         throw new ProtocolError("message", "JSON", data, error);
     }
 }
+const TURN_KINDS = ["eager_end", "resumed", "end"];
 const place = (event) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
 const span = (event) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
 const notice = (event) => ({ code: event.text("code"), message: event.text("message") });
@@ -92,6 +109,7 @@ const word = (event) => ({
     ...span(event),
     confidence: event.number("confidence"),
 });
+const parseWord = (field, item) => word(Fields.of(field, item));
 const limits = (event) => ({
     max_message_bytes: event.count("max_message_bytes"),
     max_ahead_s: event.number("max_ahead_s"),
@@ -130,6 +148,9 @@ class Fields {
         }
         return new Fields(path, value);
     }
+    has(name) {
+        return this.#record[name] !== undefined;
+    }
     text(name) {
         return this.#checked(name, "a string", (value) => typeof value === "string");
     }
@@ -137,11 +158,19 @@ class Fields {
         const isTextOrNull = (value) => value === null || typeof value === "string";
         return this.#checked(name, "a string or null", isTextOrNull);
     }
+    oneOf(name, texts) {
+        const isOneOf = (value) => texts.some((text) => text === value);
+        return this.#checked(name, `one of ${texts.join(", ")}`, isOneOf);
+    }
     boolean(name) {
         return this.#checked(name, "true or false", (value) => typeof value === "boolean");
     }
     number(name) {
         return this.#checked(name, "a number", isFiniteNumber);
+    }
+    numberOrNull(name) {
+        const isNumberOrNull = (value) => value === null || isFiniteNumber(value);
+        return this.#checked(name, "a number or null", isNumberOrNull);
     }
     count(name) {
         return this.#checked(name, "an integer from 0", isCount);

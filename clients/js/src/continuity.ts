@@ -18,15 +18,19 @@
  * 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
  *    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
  *    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
+ * 4. **Turns.** An "eager_end" promises that its text is that of the utterance, unless "resumed" follows. So a loss of
+ *    the connection after it is followed by "resumed", and its text is what the utterance would be with that text.
  */
 
 import { align, followsWords, wordsOf } from "./align.js";
+import { growWords, wordsAfter } from "./stable_words.js";
 import type {
   InterimEvent,
   SegmentEvent,
   ServerEvent,
   SpeechStartedEvent,
   StoppedEvent,
+  TurnEvent,
   UtteranceEvent,
   Word,
 } from "./events.js";
@@ -51,6 +55,8 @@ export class Continuity {
   #nextSegmentId = 0;
   /** The words of all segments that were delivered. */
   #nWords = 0;
+  /** For each utterance, the eager end that was delivered and not taken back. */
+  readonly #eagerEnds = new Map<number, TurnEvent>();
   /** The length of all utterances that have ended, in seconds. */
   #speechS = 0;
 
@@ -77,7 +83,8 @@ export class Continuity {
   }
 
   /**
-   * A new connection has begun; `receive` gets its events from now on. Returns the ends of utterances whose audio is lost.
+   * A new connection has begun; `receive` gets its events from now on. Returns what takes back the eager ends, and the
+   * ends of utterances whose audio is lost.
    *
    * @param audioFromS the time of the first sample that is sent.
    * @param lostUntilS if audio that was not final is lost, the time of its end.
@@ -87,11 +94,12 @@ export class Continuity {
     this.#audioFromS = audioFromS;
     this.#counterparts.clear();
     this.#unrepeated.clear();
+    const takenBack = this.#open.flatMap((utterance) => this.#takeBack(utterance));
     for (const utterance of this.#open) {
       utterance.waitForCounterpart(timeOf(this.#resumeFromS, utterance.channel));
     }
     if (lostUntilS === undefined) {
-      return [];
+      return takenBack;
     }
     const times = this.#resumeFromS;
     this.#detectorFromS = this.#detectorFromS.map((knownS, channel) =>
@@ -99,7 +107,7 @@ export class Continuity {
     );
     this.#resumeFromS = times.map((timeS) => Math.max(timeS, lostUntilS));
     const lost = this.#open.filter((utterance) => utterance.atS < lostUntilS);
-    return lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true));
+    return [...takenBack, ...lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true))];
   }
 
   /** The events to deliver for an event of the present connection. */
@@ -113,6 +121,8 @@ export class Continuity {
       }
       case "segment":
         return this.#deliver(this.#find(event, event.start_s).addSegment(event));
+      case "turn":
+        return [this.#turn(event)];
       case "utterance":
         return this.#end(event);
       case "stopped":
@@ -146,7 +156,7 @@ export class Continuity {
     return announced;
   }
 
-  #find(event: InterimEvent | SegmentEvent | UtteranceEvent, startS: number): OpenUtterance {
+  #find(event: InterimEvent | SegmentEvent | TurnEvent | UtteranceEvent, startS: number): OpenUtterance {
     return this.#counterparts.get(event.utterance) ?? this.#announce(event, startS);
   }
 
@@ -156,6 +166,29 @@ export class Continuity {
     }
     this.#nWords += wordsOf(segment.text).length;
     return [{ ...segment, id: this.#nextSegmentId++ }];
+  }
+
+  #turn(event: TurnEvent): TurnEvent {
+    const utterance = this.#find(event, event.at_s);
+    const text = event.text === null ? null : utterance.textWith(event.text);
+    const turn = { ...event, utterance: utterance.number, text };
+    if (turn.event === "eager_end") {
+      this.#eagerEnds.set(utterance.number, turn);
+    } else if (turn.event === "resumed") {
+      this.#eagerEnds.delete(utterance.number);
+    }
+    return turn;
+  }
+
+  /** What follows an eager end whose text is not that of the utterance, which is `text`, or is not known. */
+  #takeBack(utterance: OpenUtterance, text?: string): TurnEvent[] {
+    const turn = this.#eagerEnds.get(utterance.number);
+    this.#eagerEnds.delete(utterance.number);
+    if (turn === undefined || turn.text === text) {
+      return [];
+    }
+    const atS = Math.max(turn.at_s, utterance.shownUntilS);
+    return [{ ...turn, event: "resumed", at_s: atS, confidence: null, text: null }];
   }
 
   #end(event: UtteranceEvent): ServerEvent[] {
@@ -214,6 +247,7 @@ export class Continuity {
     const rest = this.#deliver(utterance.popRest());
     this.#speechS += event.end_s - event.start_s;
     if (!this.#isResumed) {
+      this.#eagerEnds.delete(utterance.number);
       return [...rest, event];
     }
     const ended = {
@@ -226,7 +260,7 @@ export class Continuity {
       resume_from_s: this.#resumeFromS,
       detector_from_s: this.#detectorFromS,
     };
-    return [...rest, ended];
+    return [...rest, ...this.#takeBack(utterance, ended.text), ended];
   }
 
   #stop(event: StoppedEvent): ServerEvent[] {
@@ -255,6 +289,8 @@ class OpenUtterance {
   #final: string;
   /** `#final`, and the stable text that was delivered after it. */
   #shown: string;
+  /** The words of that stable text, if they were asked for. */
+  #words: readonly Word[] = [];
   /** The segments that were delivered, each with `#final` after it. */
   readonly #segments: { readonly segment: SegmentEvent; readonly final: string }[] = [];
   /** The part of `#final` that this connection does not repeat. */
@@ -312,6 +348,19 @@ class OpenUtterance {
     this.#joint = undefined;
   }
 
+  /** The text of the utterance if the connection sent `theirs` as its text. */
+  textWith(theirs: string): string {
+    if (this.isWhole) {
+      return theirs;
+    }
+    const { ours, nTheirs } = this.#joint ?? {
+      ours: this.#shown + this.#separator(theirs),
+      nTheirs: align(this.#repeatable, theirs)[1],
+    };
+    const text = theirs.length > nTheirs ? ours + theirs.slice(nTheirs) : this.#shown;
+    return this.#nHidden > 0 ? text.slice(this.#nHidden).trimStart() : text;
+  }
+
   /** The segment to deliver, if there is one. */
   addSegment(event: SegmentEvent): SegmentEvent | undefined {
     this.#theirFinal += event.text;
@@ -324,6 +373,7 @@ class OpenUtterance {
     if (text === "" && event.text !== "") {
       return undefined;
     }
+    this.#words = wordsAfter(this.#words, text);
     if (this.#isHiddenBefore(nBefore)) {
       text = text.trimStart();
     }
@@ -379,7 +429,11 @@ class OpenUtterance {
 
   #interim(event: InterimEvent, tail: string): InterimEvent {
     const stable = this.#shown.slice(this.#final.length);
-    const shown = { ...event, utterance: this.number, stable, tail };
+    const theirs = event.stable_words ?? [];
+    this.#words = this.isWhole ? theirs : growWords(this.#words, stable, theirs);
+    const { stable_words: _, ...rest } = event;
+    const words = this.#words.length === 0 ? {} : { stable_words: this.#words };
+    const shown = { ...rest, utterance: this.number, stable, tail, ...words };
     if (!this.#isHiddenBefore(this.#final.length)) {
       return shown;
     }

@@ -23,12 +23,32 @@ export interface StartOptions {
   readonly task?: "transcribe" | "translate";
   readonly interim?: boolean;
   readonly words?: boolean;
+  /** Whether to send `turn` events. */
+  readonly turns?: boolean;
+  /** Whether interims have the times of their stable words, too. Needs `words` and `interim`. */
+  readonly interim_words?: boolean;
   readonly endpointing?: {
-    /** "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length. */
-    readonly mode?: "vad" | "manual";
+    /**
+     * "vad": speech is detected. "adaptive": as "vad", but what was spoken decides how long the silence must be.
+     * "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length.
+     */
+    readonly mode?: "vad" | "adaptive" | "manual";
+    /** The silence that ends an utterance; with "adaptive", one as sure as `end_confidence`, or of unknown text. */
     readonly silence_ms?: number;
+    /** With "adaptive": the silence that ends an utterance that is certainly complete. */
+    readonly min_silence_ms?: number;
+    /** With "adaptive": the silence that ends any utterance. */
+    readonly max_silence_ms?: number;
+    /** With "adaptive": how sure the server must be that the speaker has finished to end a turn early, 0 to 1. */
+    readonly end_confidence?: number;
+    /** With `turns`: how sure the server must be that the speaker has finished to send an "eager_end", 0 to 1. */
+    readonly eager_confidence?: number;
     readonly min_utterance_s?: number;
     readonly max_utterance_s?: number;
+    /** Milliseconds of audio before detected speech that belong to the utterance, 0 to 1000. */
+    readonly padding_ms?: number;
+    /** How sure the server must be that a sound is speech, 0 to 1. A higher value takes less noise for speech. */
+    readonly threshold?: number;
   };
   /** Text that the speech may follow on from, or names that it may contain. */
   readonly prompt?: string;
@@ -110,9 +130,14 @@ export interface InterimEvent {
   readonly end_s: number;
   readonly stable: string;
   readonly tail: string;
+  /**
+   * The words of `stable`, if `interim_words` was set and there are any. Their times and confidences do not change any
+   * more, and those of the segment are the same. Only the text of the last word may grow, by punctuation.
+   */
+  readonly stable_words?: readonly Word[];
 }
 
-/** A word of a segment, with its times. */
+/** A word of a segment or of an interim, with its times. */
 export interface Word {
   readonly word: string;
   readonly start_s: number;
@@ -153,6 +178,24 @@ export interface UtteranceEvent {
    * audio to find the same speech; null where that is not possible. Empty if the server is too old to say.
    */
   readonly detector_from_s: readonly (number | null)[];
+}
+
+/**
+ * News about the end of a turn, which is an utterance. Only sent to clients that set `turns`. After an "eager_end" comes
+ * "resumed", or the `utterance` with the same text.
+ */
+export interface TurnEvent {
+  readonly type: "turn";
+  /** The turn has probably ended, goes on after all, or has ended. */
+  readonly event: "eager_end" | "resumed" | "end";
+  readonly utterance: number;
+  readonly channel: number;
+  /** Where the speech ended ("eager_end"), up to where it was processed ("resumed"), or where the turn ended ("end"). */
+  readonly at_s: number;
+  /** How sure the server is that the speaker has finished, from 0 to 1; null if it does not know. */
+  readonly confidence: number | null;
+  /** All text of the utterance so far, of an "eager_end"; null of the others. */
+  readonly text: string | null;
 }
 
 /** Everything that was sent before the flush with this id is final. */
@@ -201,6 +244,7 @@ export type ServerEvent =
   | InterimEvent
   | SegmentEvent
   | UtteranceEvent
+  | TurnEvent
   | FlushedEvent
   | LagEvent
   | WarningEvent
@@ -254,7 +298,14 @@ export function parseEvent(value: unknown): ServerEvent {
     case "speech_started":
       return { type: name, ...place(event), at_s: event.number("at_s") };
     case "interim":
-      return { type: name, ...place(event), ...span(event), stable: event.text("stable"), tail: event.text("tail") };
+      return {
+        type: name,
+        ...place(event),
+        ...span(event),
+        stable: event.text("stable"),
+        tail: event.text("tail"),
+        ...(event.has("stable_words") ? { stable_words: event.list("stable_words", parseWord) } : {}),
+      };
     case "segment":
       return {
         type: name,
@@ -262,7 +313,7 @@ export function parseEvent(value: unknown): ServerEvent {
         id: event.count("id"),
         ...span(event),
         text: event.text("text"),
-        words: event.list("words", (field, item) => word(Fields.of(field, item))),
+        words: event.list("words", parseWord),
         confidence: event.number("confidence"),
         language: event.textOrNull("language"),
       };
@@ -276,6 +327,15 @@ export function parseEvent(value: unknown): ServerEvent {
         final_until_s: event.number("final_until_s"),
         resume_from_s: event.list("resume_from_s", parseNumber),
         detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
+      };
+    case "turn":
+      return {
+        type: name,
+        event: event.oneOf("event", TURN_KINDS),
+        ...place(event),
+        at_s: event.number("at_s"),
+        confidence: event.numberOrNull("confidence"),
+        text: event.textOrNull("text"),
       };
     case "flushed":
       return { type: name, id: event.flushId("id") };
@@ -309,6 +369,8 @@ export function parseJson(data: unknown): unknown {
   }
 }
 
+const TURN_KINDS = ["eager_end", "resumed", "end"] as const;
+
 const place = (event: Fields) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
 
 const span = (event: Fields) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
@@ -320,6 +382,8 @@ const word = (event: Fields): Word => ({
   ...span(event),
   confidence: event.number("confidence"),
 });
+
+const parseWord = (field: string, item: unknown): Word => word(Fields.of(field, item));
 
 const limits = (event: Fields): Limits => ({
   max_message_bytes: event.count("max_message_bytes"),
@@ -366,6 +430,10 @@ class Fields {
     return new Fields(path, value);
   }
 
+  has(name: string): boolean {
+    return this.#record[name] !== undefined;
+  }
+
   text(name: string): string {
     return this.#checked(name, "a string", (value) => typeof value === "string");
   }
@@ -375,12 +443,22 @@ class Fields {
     return this.#checked(name, "a string or null", isTextOrNull);
   }
 
+  oneOf<T extends string>(name: string, texts: readonly T[]): T {
+    const isOneOf = (value: unknown): value is T => texts.some((text) => text === value);
+    return this.#checked(name, `one of ${texts.join(", ")}`, isOneOf);
+  }
+
   boolean(name: string): boolean {
     return this.#checked(name, "true or false", (value) => typeof value === "boolean");
   }
 
   number(name: string): number {
     return this.#checked(name, "a number", isFiniteNumber);
+  }
+
+  numberOrNull(name: string): number | null {
+    const isNumberOrNull = (value: unknown): value is number | null => value === null || isFiniteNumber(value);
+    return this.#checked(name, "a number or null", isNumberOrNull);
   }
 
   count(name: string): number {

@@ -18,16 +18,19 @@ Its events have numbers of their own, and repeat text that the program using thi
 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
+4. **Turns.** An `eager_end` promises that its text is that of the utterance, unless `resumed` follows. So a loss of the
+   connection after it is followed by `resumed`, and its text is what the utterance would be with that text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
-from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Utterance, Word
+from tutti import stable_words
+from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Turn, Utterance, Word
 
 SAME_START_S = 1.0
 """Two utterances of one channel whose beginnings differ by less than this, in seconds, may be the same one."""
@@ -89,6 +92,17 @@ def _equally_far(ours: list[str], theirs: list[str]) -> tuple[int, int]:
     return n_same - n_ours, n_same - n_theirs
 
 
+@dataclass(slots=True)
+class _Totals:
+    """Numbers of what was delivered."""
+
+    n_segments: int = 0
+    n_words: int = 0
+    """Words of all segments."""
+    speech_s: float = 0.0
+    """The length of the utterances that ended in earlier connections, in seconds."""
+
+
 class Continuity:
     """The events of a session over all of its connections."""
 
@@ -107,11 +121,9 @@ class Continuity:
         self._unrepeated: dict[int, str] = {}
         """For each channel, text that was delivered although the connection has not sent it yet."""
         self._numbers = count()
-        self._segment_ids = count()
-        self._n_words = 0
-        """Words of all segments that were delivered."""
-        self._speech_s = 0.0
-        """The length of the utterances that ended in earlier connections, in seconds."""
+        self._totals = _Totals()
+        self._eager_ends: dict[int, Turn] = {}
+        """For each utterance, the eager end that was delivered and not taken back."""
 
     @property
     def final_until_s(self) -> float:
@@ -126,38 +138,42 @@ class Continuity:
             lost_until_s: if audio that was not final is lost, the time of its end.
 
         Returns:
-            the ends of the utterances whose audio is lost.
+            what takes back the eager ends, and the ends of the utterances whose audio is lost.
         """
         self._is_resumed = True
         self._audio_from_s = audio_from_s
         self._counterparts = {}
         self._unrepeated = {}
+        taken_back = [event for utterance in self._open for event in self._take_back(utterance)]
         for utterance in self._open:
             utterance.wait_for_counterpart(self._resume_from(utterance.channel))
         if lost_until_s is None:
-            return []
+            return taken_back
         times = zip(self.resume_from_s, self.detector_from_s, strict=True)
         self.detector_from_s = tuple(known_s if time_s >= lost_until_s else None for time_s, known_s in times)
         self.resume_from_s = tuple(max(time_s, lost_until_s) for time_s in self.resume_from_s)
         lost = [utterance for utterance in self._open if utterance.at_s < lost_until_s]
-        return [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
+        ends = [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
+        return [*taken_back, *ends]
 
     def receive(self, event: Event) -> list[Event]:
         """The events to deliver for an event of the present connection."""
+        delivered: list[Event] = [event]
         match event:
             case SpeechStarted():
-                return self._begin(event)
+                delivered = self._begin(event)
             case Interim():
                 interim = self._find(event).add_interim(event)
-                return [] if interim is None else [interim]
+                delivered = [] if interim is None else [interim]
             case Segment():
-                return self._deliver(self._find(event).add_segment(event))
+                delivered = self._deliver(self._find(event).add_segment(event))
+            case Turn():
+                delivered = [self._turn(event)]
             case Utterance():
-                return self._end(event)
+                delivered = self._end(event)
             case Stopped():
-                return self._stop(event)
-            case _:
-                return [event]
+                delivered = self._stop(event)
+        return delivered
 
     def _begin(self, event: SpeechStarted) -> list[Event]:
         waiting = [each for each in self._open if each.is_waiting and each.channel == event.channel]
@@ -178,15 +194,37 @@ class Continuity:
         self._counterparts[their_number] = utterance
         return utterance
 
-    def _find(self, event: Interim | Segment | Utterance) -> _OpenUtterance:
+    def _find(self, event: Interim | Segment | Turn | Utterance) -> _OpenUtterance:
         known = self._counterparts.get(event.utterance)
-        return known or self._announce(event.utterance, event.channel, event.start_s)
+        at_s = event.at_s if isinstance(event, Turn) else event.start_s
+        return known or self._announce(event.utterance, event.channel, at_s)
 
     def _deliver(self, segment: Segment | None) -> list[Event]:
         if segment is None:
             return []
-        self._n_words += len(segment.text.split())
-        return [replace(segment, id=next(self._segment_ids))]
+        number = self._totals.n_segments
+        self._totals.n_segments += 1
+        self._totals.n_words += len(segment.text.split())
+        return [replace(segment, id=number)]
+
+    def _turn(self, event: Turn) -> Turn:
+        utterance = self._find(event)
+        text = None if event.text is None else utterance.text_with(event.text)
+        turn = replace(event, utterance=utterance.number, text=text)
+        match turn.event:
+            case "eager_end":
+                self._eager_ends[utterance.number] = turn
+            case "resumed":
+                self._eager_ends.pop(utterance.number, None)
+        return turn
+
+    def _take_back(self, utterance: _OpenUtterance, text: str | None = None) -> list[Event]:
+        """What follows an eager end whose text is not that of the utterance, which is `text`, or is not known."""
+        turn = self._eager_ends.pop(utterance.number, None)
+        if turn is None or turn.text == text:
+            return []
+        at_s = max(turn.at_s, utterance.shown_until_s)
+        return [replace(turn, event="resumed", at_s=at_s, confidence=None, text=None)]
 
     def _end(self, event: Utterance) -> list[Event]:
         utterance = self._find(event)
@@ -239,7 +277,7 @@ class Continuity:
     def _finish(self, utterance: _OpenUtterance, event: Utterance) -> list[Event]:
         self._open.remove(utterance)
         rest = self._deliver(utterance.pop_rest())
-        self._speech_s += event.end_s - event.start_s
+        self._totals.speech_s += event.end_s - event.start_s
         ended = replace(
             event,
             utterance=utterance.number,
@@ -250,7 +288,10 @@ class Continuity:
             resume_from_s=self.resume_from_s,
             detector_from_s=self.detector_from_s,
         )
-        return [*rest, ended if self._is_resumed else event]
+        if not self._is_resumed:
+            self._eager_ends.pop(utterance.number, None)
+            return [*rest, event]
+        return [*rest, *self._take_back(utterance, ended.text), ended]
 
     def _stop(self, event: Stopped) -> list[Event]:
         if not self._is_resumed:
@@ -258,7 +299,7 @@ class Continuity:
         end_s = self._audio_from_s + event.audio_s
         closed = [closing for each in list(self._open) for closing in self._close(each, end_s)]
         audio_s = round(end_s - self._began_s, 3)
-        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._speech_s, 3), words=self._n_words)]
+        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._totals.speech_s, 3), words=self._totals.n_words)]
 
 
 class _OpenUtterance:
@@ -283,8 +324,8 @@ class _OpenUtterance:
         """The texts of the segments that were delivered."""
         self._shown = hidden
         """`_final`, and the stable text that was delivered after it."""
-        self.shown_until_s = at_s
-        """The end of the newest interim that was delivered."""
+        self._interim: Interim | None = None
+        """The newest interim that was delivered, without the words that became final since."""
         self._segments: list[tuple[Segment, str]] = []
         """The segments that were delivered, each with `_final` after it."""
         self._kept = ""
@@ -293,6 +334,11 @@ class _OpenUtterance:
         """The texts of the segments that this connection has sent."""
         self._joint: tuple[str, int] | None = None if hidden else ("", 0)
         """Our text, and the length of theirs, after which both go on alike; None if theirs is not so far yet."""
+
+    @property
+    def shown_until_s(self) -> float:
+        """The end of the newest interim that was delivered."""
+        return self._interim.end_s if self._interim else self.at_s
 
     @property
     def end_s(self) -> float:
@@ -329,6 +375,15 @@ class _OpenUtterance:
         self._their_final = ""
         self._joint = None
 
+    def text_with(self, theirs: str) -> str:
+        """The text of the utterance if the connection sent `theirs` as its text."""
+        if self.is_whole:
+            return theirs
+        repeatable = self._shown[len(self._kept) :]
+        ours, n_theirs = self._joint or (self._shown + self._separator(theirs), align(repeatable, theirs)[1])
+        text = ours + theirs[n_theirs:] if len(theirs) > n_theirs else self._shown
+        return text[self._n_hidden :].lstrip() if self._n_hidden else text
+
     def add_segment(self, event: Segment) -> Segment | None:
         """The segment to deliver, if there is one."""
         self._their_final += event.text
@@ -339,6 +394,9 @@ class _OpenUtterance:
         text = self._final[n_before:]
         if not text and event.text:
             return None
+        if self._interim:
+            words = stable_words.without_text(self._interim.stable_words, text)
+            self._interim = replace(self._interim, stable_words=words)
         if self._is_hidden_before(n_before):
             text = text.lstrip()
         start_s = event.start_s if text == event.text else min(max(event.start_s, self.end_s), event.end_s)
@@ -352,21 +410,23 @@ class _OpenUtterance:
         ours = self._ours(stable)
         if self._joint is not None:
             self._shown = ours if self.is_whole else max(ours, self._shown, key=len)
-            self.shown_until_s = event.end_s
-            return self._interim(event, event.tail)
+            return self._show(event, event.tail)
         theirs = stable + event.tail
         repeatable = self._shown[len(self._kept) :]
         n_ours, n_theirs = align(repeatable, theirs)
         if n_ours < len(repeatable) or n_theirs == len(theirs):
             return None
-        self.shown_until_s = event.end_s
-        return self._interim(event, self._separator(theirs) + theirs[n_theirs:])
+        return self._show(event, self._separator(theirs) + theirs[n_theirs:])
 
-    def _interim(self, event: Interim, tail: str) -> Interim:
+    def _show(self, event: Interim, tail: str) -> Interim:
         stable = self._shown[len(self._final) :]
         if self._is_hidden_before(len(self._final)):
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
-        return replace(event, utterance=self.number, stable=stable, tail=tail)
+        words = event.stable_words
+        if not self.is_whole:
+            words = stable_words.grow(self._interim.stable_words if self._interim else (), stable, words)
+        self._interim = replace(event, utterance=self.number, stable=stable, tail=tail, stable_words=words)
+        return self._interim
 
     def _is_hidden_before(self, n_chars: int) -> bool:
         """The first text that is delivered follows hidden text. It begins the utterance, so it has no leading space."""

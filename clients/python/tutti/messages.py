@@ -19,8 +19,10 @@ Encoding: TypeAlias = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 """How samples become bytes: signed 16-bit or 32-bit float, both little-endian, or 8 bits of G.711."""
 Task: TypeAlias = Literal["transcribe", "translate"]
 """Write the language that is spoken, or translate it into English."""
-EndpointingMode: TypeAlias = Literal["vad", "manual"]
-"""Whether detected speech or the client begins and ends utterances."""
+EndpointingMode: TypeAlias = Literal["vad", "adaptive", "manual"]
+"""Whether detected speech, detected speech and its text, or the client begins and ends utterances."""
+TurnKind: TypeAlias = Literal["eager_end", "resumed", "end"]
+"""What happened to a turn: it has probably ended, it goes on after all, or it has ended."""
 
 BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
 
@@ -64,14 +66,20 @@ class Resume:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpointing:
     """When an utterance ends; see `tutti.options.EndpointingOptions`. None: the server's default."""
 
     mode: EndpointingMode | None = None
     silence_ms: int | None = None
+    min_silence_ms: int | None = None
+    max_silence_ms: int | None = None
+    end_confidence: float | None = None
+    eager_confidence: float | None = None
     min_utterance_s: float | None = None
     max_utterance_s: float | None = None
+    padding_ms: int | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +91,8 @@ class Start:
     task: Task | None = None
     interim: bool | None = None
     words: bool | None = None
+    turns: bool | None = None
+    interim_words: bool | None = None
     endpointing: Endpointing | None = None
     prompt: str | None = None
     hotwords: tuple[str, ...] | None = None
@@ -183,6 +193,17 @@ class SpeechStarted:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a segment or of an interim, with its times."""
+
+    word: str
+    start_s: float
+    end_s: float
+    confidence: float
+    """How sure the model is of the word, from 0 to 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
     """The text of an open utterance after the segments sent so far. Each interim replaces the one before it."""
@@ -196,17 +217,12 @@ class Interim:
     """Text that will not change any more."""
     tail: str
     """Text that may still change. It follows `stable`."""
+    stable_words: tuple[Word, ...] = ()
+    """The words of `stable`. Empty unless the option `interim_words` was set.
 
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word of a segment, with its times."""
-
-    word: str
-    start_s: float
-    end_s: float
-    confidence: float
-    """How sure the model is of the word, from 0 to 1."""
+    Their times and confidences do not change any more, and those of the segment are the same. Only the text of the last
+    word may grow, by punctuation.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +265,28 @@ class Utterance:
     """The value for `Resume.detector_from_s`: for each channel, from when on the server's speech detector must process
     the audio to find the same speech; None where that is not possible. Empty if the server is too old to say.
     """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """News about the end of a turn, which is an utterance. Only sent if the option `turns` was set.
+
+    After an `eager_end` comes `resumed`, or the `Utterance` with the same text.
+    """
+
+    type: ClassVar[str] = "turn"
+    event: TurnKind
+    utterance: int
+    channel: int
+    at_s: float
+    """Where the speech ended (`eager_end`), up to where it was processed (`resumed`), or where the turn ended (`end`).
+
+    In seconds.
+    """
+    confidence: float | None
+    """How sure the server is that the speaker has finished, from 0 to 1; None if it does not know."""
+    text: str | None
+    """All text of the utterance so far, of an `eager_end`; None of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +366,7 @@ Event: TypeAlias = (
     | Interim
     | Segment
     | Utterance
+    | Turn
     | Flushed
     | Lag
     | ServerWarning
@@ -366,7 +405,10 @@ def event_to_wire(event: Event) -> dict[str, object]:
     """The JSON object of an event: the inverse of `parse_event`, which leaves unknown fields out."""
     if isinstance(event, UnknownEvent):
         return dict(event.data)
-    return {"type": event.type} | {name: _to_lists(value) for name, value in asdict(event).items()}
+    wire = {"type": event.type} | {name: _to_lists(value) for name, value in asdict(event).items()}
+    if isinstance(event, Interim) and not event.stable_words:
+        del wire["stable_words"]
+    return wire
 
 
 def _to_lists(value: object) -> object:
@@ -419,6 +461,18 @@ class _Fields:
     def number(self, name: str) -> float:
         return _to_number(f"{self._path}.{name}", self._get(name, "a number"))
 
+    def number_or_null(self, name: str) -> float | None:
+        value = self._get(name, "a number or null")
+        return None if value is None else _to_number(f"{self._path}.{name}", value)
+
+    def turn_kind(self, name: str) -> TurnKind:
+        expected = "eager_end, resumed or end"
+        match self._get(name, expected):
+            case "eager_end" | "resumed" | "end" as kind:
+                return kind
+            case _:
+                return self._wrong(name, expected)
+
     def text_or_integer(self, name: str) -> str | int:
         value = self._get(name, "a string or an integer")
         if isinstance(value, str | int) and not isinstance(value, bool):
@@ -446,6 +500,9 @@ class _Fields:
         """A list of numbers and nulls; nothing if the field is not there."""
         items = self._items(name) if name in self._data else []
         return tuple(None if item is None else _to_number(path, item) for path, item in items)
+
+    def optional_objects(self, name: str) -> list[_Fields]:
+        return self.objects(name) if name in self._data else []
 
     def _items(self, name: str) -> list[tuple[str, object]]:
         value = self._get(name, "a list")
@@ -481,6 +538,7 @@ def _parse_interim(data: _Fields) -> Interim:
         end_s=data.number("end_s"),
         stable=data.text("stable"),
         tail=data.text("tail"),
+        stable_words=_parse_words(data.optional_objects("stable_words")),
     )
 
 
@@ -492,17 +550,21 @@ def _parse_segment(data: _Fields) -> Segment:
         start_s=data.number("start_s"),
         end_s=data.number("end_s"),
         text=data.text("text"),
-        words=tuple(
-            Word(
-                word=item.text("word"),
-                start_s=item.number("start_s"),
-                end_s=item.number("end_s"),
-                confidence=item.number("confidence"),
-            )
-            for item in data.objects("words")
-        ),
+        words=_parse_words(data.objects("words")),
         confidence=data.number("confidence"),
         language=data.text_or_null("language"),
+    )
+
+
+def _parse_words(items: list[_Fields]) -> tuple[Word, ...]:
+    return tuple(
+        Word(
+            word=item.text("word"),
+            start_s=item.number("start_s"),
+            end_s=item.number("end_s"),
+            confidence=item.number("confidence"),
+        )
+        for item in items
     )
 
 
@@ -517,6 +579,17 @@ def _parse_utterance(data: _Fields) -> Utterance:
         final_until_s=data.number("final_until_s"),
         resume_from_s=data.numbers("resume_from_s"),
         detector_from_s=data.optional_numbers_or_null("detector_from_s"),
+    )
+
+
+def _parse_turn(data: _Fields) -> Turn:
+    return Turn(
+        event=data.turn_kind("event"),
+        utterance=data.integer("utterance"),
+        channel=data.integer("channel"),
+        at_s=data.number("at_s"),
+        confidence=data.number_or_null("confidence"),
+        text=data.text_or_null("text"),
     )
 
 
@@ -546,6 +619,7 @@ _PARSERS: Mapping[str, Callable[[_Fields], Event]] = {
     Interim.type: _parse_interim,
     Segment.type: _parse_segment,
     Utterance.type: _parse_utterance,
+    Turn.type: _parse_turn,
     Flushed.type: _parse_flushed,
     Lag.type: _parse_lag,
     ServerWarning.type: _parse_warning,

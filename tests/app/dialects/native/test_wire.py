@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 
 from app.dialects.native import wire
 from app.errors import SessionError
-from app.media.pcm import AudioFormat
+from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from engine import api
+from tests.compat.exchange import Step, exchange
+from tests.compat.sentences import SENTENCES, spoken
+from tests.fakes import pcm
 
 WIRE = Path(__file__).parents[3] / "wire"
 
@@ -29,7 +33,9 @@ CLIENT = {
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",
         interim=False,
-        endpointing=commands.Endpointing(mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30.0),
+        endpointing=commands.Endpointing(
+            mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30.0, padding_ms=500, threshold=0.7
+        ),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         words=True,
@@ -38,7 +44,18 @@ CLIENT = {
     "start that resumes two channels": commands.Start(
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), "", 1.0, (6.24, None))
     ),
+    "start with words in interims": commands.Start(words=True, interim_words=True),
     "start of a client that resumes": commands.Start(resumes=True),
+    "start of a client that wants turns": commands.Start(
+        endpointing=commands.Endpointing(
+            mode="adaptive",
+            silence_ms=600,
+            min_silence_ms=200,
+            max_silence_ms=2000,
+            end_confidence=0.7,
+            eager_confidence=0.3,
+        )
+    ),
     "start of push-to-talk": commands.Start(endpointing=commands.Endpointing(mode="manual")),
     "flush with a string id": commands.Flush("turn-7"),
     "flush with a number id": commands.Flush(0),
@@ -57,6 +74,16 @@ SERVER: dict[str, wire.ControlMessage] = {
     "speech started": events.SpeechStarted(utterance=0, channel=1, at_s=0.42),
     "interim": events.Interim(
         utterance=0, channel=0, start_s=0.12, end_s=2.3, stable="Thank you for", tail=" calling north"
+    ),
+    "interim with words": events.Interim(
+        utterance=0,
+        channel=0,
+        start_s=0.12,
+        end_s=2.3,
+        stable="Thank you",
+        tail=" for calling",
+        stable_words=(events.Word("Thank", 0.3, 0.52, 0.97), events.Word("you", 0.52, 0.7, 0.99)),
+        tail_words=(events.Word("for", 0.7, 0.9, 0.98), events.Word("calling", 0.9, 1.2, 0.9)),
     ),
     "interim with nothing stable yet": events.Interim(
         utterance=0, channel=0, start_s=0.12, end_s=0.8, stable="", tail="Thank"
@@ -93,6 +120,16 @@ SERVER: dict[str, wire.ControlMessage] = {
 }
 
 
+TURNS: dict[str, wire.TurnEvent] = {
+    "turn that has probably ended": events.EagerEnd(
+        utterance=0, channel=0, at_s=3.25, text="Hello there. How are you?", confidence=0.62
+    ),
+    "turn that goes on": events.SpeechResumed(utterance=0, channel=0, at_s=3.52),
+    "turn that has ended": events.Endpoint(utterance=0, channel=1, end_s=4.1, confidence=0.91),
+    "turn that was ended by a flush": events.Endpoint(utterance=1, channel=0, end_s=9.0, flush="turn-7"),
+}
+
+
 @pytest.mark.parametrize("case", golden("client"))
 def test_client_messages_are_decoded(case: dict[str, Any]) -> None:
     command, notices = wire.decode(json.dumps(case["wire"]))
@@ -107,7 +144,52 @@ def test_server_messages_are_encoded(case: dict[str, Any]) -> None:
 
 def test_every_golden_message_has_its_event() -> None:
     names = {case.values[0]["name"] for case in golden("server")}
-    assert names - SERVER.keys() == {"segment with words", "segment without words or language"}
+    assert names - SERVER.keys() - TURNS.keys() == {"segment with words", "segment without words or language"}
+
+
+@pytest.mark.parametrize("case", [c for c in golden("server") if c.values[0]["name"] in TURNS])
+def test_turns_are_sent_to_clients_that_ask(case: dict[str, Any]) -> None:
+    """A client that does not ask gets nothing that it might not know."""
+    for start, expected in (('{"type":"start","turns":true}', [case["wire"]]), ('{"type":"start"}', [])):
+        dialect = wire.Native()
+        list(dialect.read(start))
+        assert [json.loads(text) for text in dialect.write(TURNS[case["name"]])] == expected
+
+
+def test_a_conversation_with_turns() -> None:
+    """After an eager end comes what takes it back, or the utterance with the same text."""
+
+    def in_pieces(samples: Samples) -> Iterator[bytes]:
+        for at in range(0, len(samples), 1600):
+            yield pcm(samples[at : at + 1600])
+
+    endpointing = {"mode": "adaptive", "end_confidence": 0.9}
+    client: list[Step] = [
+        {"text": {"type": "start", "turns": True, "audio": {"encoding": "pcm_f32le"}, "endpointing": endpointing}},
+        {"speech": [1, 2, 3], "silence_s": 0.24},
+        {"speech": [4, 5], "silence_s": 0.6},
+        {"text": {"type": "stop"}},
+    ]
+    told = [step["answer"] for step in exchange(client, wire.Native(), in_pieces, server=SENTENCES) if "answer" in step]
+    first, second = " ".join(map(spoken, (1, 2, 3))), " ".join(map(spoken, (1, 2, 3, 4, 5)))
+    news = [(each.get("event", "utterance"), each["text"]) for each in told if each["type"] in ("turn", "utterance")]
+    assert news == [
+        ("eager_end", f"{first}."),
+        ("resumed", None),
+        ("eager_end", f"{second}."),
+        ("end", None),
+        ("utterance", f"{second}."),
+    ]
+    (end,) = (each for each in told if each.get("event") == "end")
+    assert end["confidence"] > 0.5
+
+
+def test_a_second_start_changes_no_turns() -> None:
+    """The session refuses it."""
+    dialect = wire.Native()
+    list(dialect.read('{"type":"start"}'))
+    list(dialect.read('{"type":"start","turns":true}'))
+    assert list(dialect.write(TURNS["turn that goes on"])) == []
 
 
 def test_segments_are_encoded() -> None:
@@ -180,6 +262,23 @@ def test_options_of_silence_cause_notices_in_manual_mode() -> None:
         "endpointing.silence_ms",
         "endpointing.min_utterance_s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("start", "names"),
+    [
+        ({"endpointing": {"min_silence_ms": 200, "end_confidence": 0.6}}, ["min_silence_ms", "end_confidence"]),
+        ({"endpointing": {"eager_confidence": 0.6}}, ["eager_confidence"]),
+        ({"endpointing": {"mode": "manual", "padding_ms": 100, "threshold": 0.6}}, ["padding_ms"]),
+        ({"turns": True, "endpointing": {"mode": "manual", "eager_confidence": 0.6}}, ["eager_confidence"]),
+        ({"turns": True, "endpointing": {"mode": "adaptive", "min_silence_ms": 200, "eager_confidence": 0.6}}, []),
+    ],
+)
+def test_options_of_turns_cause_notices_where_they_have_no_effect(start: dict[str, Any], names: list[str]) -> None:
+    command, _ = wire.decode(json.dumps({"type": "start", **start}))
+    assert isinstance(command, commands.Start)
+    assert [notice.code for notice in command.notices] == ["no_effect"] * len(names)
+    assert [notice.message.split(":")[0] for notice in command.notices] == [f"endpointing.{name}" for name in names]
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
