@@ -234,11 +234,10 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _print_progress(log: CampaignLog) -> None:
-    failed = sum(session.failure is not None for _, session in log.sessions)
-    line = (
-        f"{log.n_cuts()} cuts, {log.n_process_faults()} process faults, {len(log.sessions)} sessions, {failed} failed"
-    )
-    print(line, file=sys.stderr, flush=True)
+    failed = [session for _, session in log.sessions if session.failure is not None]
+    line = f"{log.n_cuts()} cuts, {log.n_process_faults()} process faults, {len(log.sessions)} sessions"
+    why = f", {len(failed)} failed, the last one of {failed[-1].recording}: {failed[-1].failure}" if failed else ""
+    print(f"{line}{why}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
