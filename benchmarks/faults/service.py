@@ -38,7 +38,7 @@ class MovedClock:
         self.move(0)
 
     def move(self, by_s: int) -> None:
-        """Set the time to that of the machine and so many seconds."""
+        """Set the time to that of the machine, moved by this many seconds."""
         self._offset.write_text(f"{by_s:+d}s\n")
 
 
