@@ -4,8 +4,8 @@
 
 Live sessions of the Python client, each with a network of its own, and uploads run while connections are reset, lose
 bytes, go silent or stall, and while the engine, the gateways and the supervisor are killed, stopped, terminated, or get
-few descriptors, little memory or a full disk. All faults come from a seed. Clock jumps are not among them: they would
-change the clock of the whole machine. Arguments after `--` go to `tutti serve`.
+few descriptors, little memory or a full disk. With `--libfaketime`, the time of day that they see jumps as well. All
+faults come from a seed. Arguments after `--` go to `tutti serve`.
 
 The command exits with 1 if words were lost or repeated, if text changed that was shown as stable, if an audio gap was
 reported, or if a session failed.
@@ -33,8 +33,8 @@ from benchmarks.faults.campaign import (
     undisturbed_files,
 )
 from benchmarks.faults.differences import KINDS, TimedWord, differences
-from benchmarks.faults.faults import NETWORK_FAULTS, PROCESS_FAULTS
-from benchmarks.faults.service import disturbed_service
+from benchmarks.faults.faults import CLOCK_FAULTS, NETWORK_FAULTS, PROCESS_FAULTS
+from benchmarks.faults.service import MovedClock, disturbed_service
 from benchmarks.faults.sessions import write_wav
 from benchmarks.options import (
     CONTEXT_SETTINGS,
@@ -72,6 +72,11 @@ SERVE_ARGUMENTS = ("--log-level", "warning", "--final-deadline-s", "120", "--max
 @click.option("--recordings", "n_recordings", default=16, show_default=True, help="How many different pieces.")
 @click.option("--seed", default=0, show_default=True, help="Seed of all faults.")
 @click.option("--language", default="en", show_default=True, help="Sent with `start`. Empty: the server detects it.")
+@click.option(
+    "--libfaketime",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The library libfaketimeMT.so.1 (Debian: package libfaketime), to let the clock of the service jump.",
+)
 @audio_option
 @kind_option
 @match_option
@@ -91,6 +96,7 @@ def main(
     n_recordings: int,
     seed: int,
     language: str,
+    libfaketime: Path | None,
     folder: Path | None,
     kind: str,
     match: str,
@@ -117,6 +123,7 @@ def main(
             process_fault_every_s=process_fault_every_s,
             seed=seed,
         )
+        clock = MovedClock(libfaketime.resolve(), Path(scratch) / "clock") if libfaketime else None
         arguments = [*SERVE_ARGUMENTS, "--gateways", str(gateways), "--max-sessions", str(4 * sessions)]
         result = {
             "benchmark": "chaos",
@@ -127,16 +134,18 @@ def main(
             "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
             "gateways": gateways,
             "serve_arguments": list(serve_arguments),
-            **asyncio.run(run(plan, [*arguments, *serve_arguments], path.with_suffix(".log"))),
+            **asyncio.run(run(plan, [*arguments, *serve_arguments], path.with_suffix(".log"), clock)),
         }
     report.show(tables(result), result, as_markdown=markdown, path=path)
     if not result["holds"]:
         sys.exit(1)
 
 
-async def run(plan: Plan, arguments: Sequence[str], service_log: Path) -> dict[str, Any]:
+async def run(
+    plan: Plan, arguments: Sequence[str], service_log: Path, clock: MovedClock | None = None
+) -> dict[str, Any]:
     """Run the campaign against a new service, after two undisturbed runs. Returns the figures."""
-    async with disturbed_service(arguments, service_log) as service:
+    async with disturbed_service(arguments, service_log, clock) as service:
         expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
         expected_files = await undisturbed_files(service.url, plan)
         log = await run_campaign(service, plan, _print_progress)
@@ -197,8 +206,8 @@ def _count(found_kinds: Sequence[tuple[str, int]]) -> dict[str, int]:
 def tables(result: dict[str, Any]) -> list[Table]:
     """The faults, and what came of them."""
     faults = result["faults"]
-    others = [name for name in faults if name not in NETWORK_FAULTS and name not in PROCESS_FAULTS]
-    names = [*NETWORK_FAULTS, *PROCESS_FAULTS, *others]
+    planned = [*NETWORK_FAULTS, *PROCESS_FAULTS, *CLOCK_FAULTS]
+    names = [*planned, *(name for name in faults if name not in planned)]
     happened = Table(
         f"Faults: {result['n_cuts']} cuts of a session's network, and {result['n_process_faults']} of processes",
         ("fault", "times"),
@@ -225,11 +234,10 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _print_progress(log: CampaignLog) -> None:
-    failed = sum(session.failure is not None for _, session in log.sessions)
-    line = (
-        f"{log.n_cuts()} cuts, {log.n_process_faults()} process faults, {len(log.sessions)} sessions, {failed} failed"
-    )
-    print(line, file=sys.stderr, flush=True)
+    failed = [session for _, session in log.sessions if session.failure is not None]
+    line = f"{log.n_cuts()} cuts, {log.n_process_faults()} process faults, {len(log.sessions)} sessions"
+    why = f", {len(failed)} failed, the last one of {failed[-1].recording}: {failed[-1].failure}" if failed else ""
+    print(f"{line}{why}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.faults.differences import Difference, TimedWord, differences
-from benchmarks.faults.faults import CUTS, NETWORK_FAULTS, PROCESS_FAULTS
+from benchmarks.faults.faults import CLOCK_FAULTS, CUTS, NETWORK_FAULTS, PROCESS_FAULTS
 from benchmarks.faults.service import DisturbedService
 from benchmarks.faults.sessions import RETRY_S, SessionLog, stream, upload
 from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
@@ -166,12 +166,13 @@ async def _break_network(proxy: FaultyProxy, number: int, plan: Plan, log: Campa
 
 async def _break_processes(service: DisturbedService, plan: Plan, log: CampaignLog) -> None:
     random = Random(f"{plan.seed} processes")
-    names, weights = list(PROCESS_FAULTS), [weight for _, weight in PROCESS_FAULTS.values()]
+    faults = {**PROCESS_FAULTS, **(CLOCK_FAULTS if service.clock else {})}
+    names, weights = list(faults), [weight for _, weight in faults.values()]
     while log.n_process_faults() < plan.n_process_faults:
         await asyncio.sleep(random.expovariate(1 / plan.process_fault_every_s))
         (name,) = random.choices(names, weights)
         log.faults.append(Fault(name, time.monotonic()))
-        await PROCESS_FAULTS[name][0](service, random)
+        await faults[name][0](service, random)
         if not service.is_running():
             # The fault has ended the service, which a process manager would start again.
             log.faults.append(Fault(f"ended after: {name}", time.monotonic()))

@@ -18,10 +18,36 @@ from benchmarks.child_processes import start_child
 from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, free_port
 
 
+class MovedClock:
+    """A time of day that can be moved while processes run: libfaketime shows it to them instead of the machine's."""
+
+    def __init__(self, library: Path, offset: Path) -> None:
+        """Begin with the machine's time.
+
+        Args:
+            library: the shared library `libfaketimeMT.so.1`.
+            offset: a file that will hold the seconds by which the time is moved.
+        """
+        self._offset = offset
+        self.environment = {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(offset),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+        self.move(0)
+
+    def move(self, by_s: int) -> None:
+        """Set the time to that of the machine, moved by this many seconds."""
+        self._offset.write_text(f"{by_s:+d}s\n")
+
+
 class DisturbedService:
     """A supervisor with its engine process and its gateway processes, on one port for as long as the campaign runs."""
 
-    def __init__(self, arguments: Sequence[str], output: IO[str]) -> None:
+    def __init__(self, arguments: Sequence[str], output: IO[str], clock: "MovedClock | None" = None) -> None:
+        self.clock = clock
+        """The clock of its processes, if it is not that of the machine."""
         self._port = free_port()
         self._command = [sys.executable, "-m", "app", "serve", "--port", str(self._port), *arguments]
         self._output = output
@@ -35,7 +61,7 @@ class DisturbedService:
             ClickException: it did not become ready. The message holds the end of its output.
         """
         # The kernel kills a child when the thread that started it ends: this one is the main thread.
-        self._process = start_child(self._command, self._output)
+        self._process = start_child(self._command, self._output, self.clock.environment if self.clock else None)
         if not await self.wait_until_ready():
             raise click.ClickException(f"{' '.join(self._command)} did not become ready:\n{self.log_end()}")
 
@@ -101,11 +127,13 @@ class DisturbedService:
 
 
 @asynccontextmanager
-async def disturbed_service(arguments: Sequence[str], log: Path) -> AsyncIterator[DisturbedService]:
+async def disturbed_service(
+    arguments: Sequence[str], log: Path, clock: MovedClock | None = None
+) -> AsyncIterator[DisturbedService]:
     """Run a service until the block is left. What it prints is written to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w+") as output:
-        service = DisturbedService(arguments, output)
+        service = DisturbedService(arguments, output, clock)
         await service.start()
         try:
             yield service

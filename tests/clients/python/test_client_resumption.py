@@ -241,6 +241,28 @@ async def test_a_flush_without_an_answer_is_sent_again_at_its_place() -> None:
     assert len(b"".join(server.peer.audio)) == 11200
 
 
+async def test_the_flushes_of_an_outage_are_sent_as_answers_come() -> None:
+    """A server refuses more than 64 that wait. The last ones, and the end, come after the first answers."""
+
+    async def answer(peer: Peer) -> None:
+        await peer.begin()
+        for _ in range(64):
+            await peer.receive_until("flush")
+        await peer.send(*({"type": "flushed", "id": number} for number in range(64)))
+        for number in range(64, 70):
+            await peer.receive_until("flush")
+            await peer.send({"type": "flushed", "id": number})
+        await peer.finish()
+
+    async with serve_script(each(cut, answer)) as server, tutti.connect(server.url) as session:
+        for number in range(70):
+            await session.send(bytes(320))
+            await session.flush(number)
+        await session.stop()
+        flushed = [event.id async for event in session if isinstance(event, tutti.Flushed)]
+    assert flushed == list(range(70))
+
+
 @pytest.mark.parametrize(
     ("code", "close_code", "is_resumed"),
     [("draining", 1012, True), ("engine_stalled", 1011, True), ("overloaded", 1013, True), ("too_fast", 1008, False)],
