@@ -274,6 +274,7 @@ class Session:
         self._resumes = start.resumes
         begin = find_start(start.resume, start.audio.n_transcribed)
         self._port.from_s = begin.from_s
+        start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self._config))
         self._options = options = _channel_options(start, self._config)
         channels = [
             Channel(number, self._port, self._config.make_detector(), options, channel_start)
@@ -295,7 +296,7 @@ class Session:
         intake.change_format(change.audio)
         self._options = replace(
             self._options,
-            endpointing=change.endpointing,
+            endpointing=_with_mode(change.endpointing, self._model, self._config),
             prompt=change.prompt,
             first_prompt="",
             request=DecodeRequest(change.language, self._options.request.task, change.hotwords, change.words),
@@ -355,6 +356,13 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         request=DecodeRequest(start.language, start.task, start.hotwords, start.words),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
+
+
+def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: SessionConfig) -> commands.Endpointing:
+    """The endpointing with a mode, also where the client leaves it to the service."""
+    if endpointing.mode is not None:
+        return endpointing
+    return replace(endpointing, mode="adaptive" if model.adaptive_endpointing and config.speculates else "vad")
 
 
 def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:
