@@ -51,7 +51,12 @@ class Turns:
             return None
         utterance, endpointing = window.utterance, self._options.endpointing
         text = (utterance.text + done.text).strip()
-        evidence = PauseEvidence(text=text, language=done.language, last_text_logprob=done.last_text_logprob)
+        evidence = PauseEvidence(
+            text=text,
+            language=done.language,
+            last_text_logprob=done.last_text_logprob,
+            avg_logprob=done.avg_logprob,
+        )
         self._judged_until, self._confidence = audio_end, self._model.confidence(evidence)
         if utterance.eager_end and utterance.eager_end.text != text:
             self._send_resumed(utterance)

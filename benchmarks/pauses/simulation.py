@@ -58,9 +58,9 @@ class Answers:
     def __init__(self, engine: api.Transcriber, file: Path, language: str) -> None:
         """Read the file, if there is one. The language is that of all windows."""
         self._engine, self._file, self._language = engine, file, language
-        self._known: dict[str, tuple[str, float | None]] = {}
+        self._known: dict[str, tuple[str, float | None, float]] = {}
         if file.exists():
-            self._known = {key: (text, logprob) for key, (text, logprob) in json.loads(file.read_text()).items()}
+            self._known = {key: (text, last, mean) for key, (text, last, mean) in json.loads(file.read_text()).items()}
 
     async def ask(self, samples: Samples) -> PauseEvidence:
         """The evidence of a window that ends in a pause."""
@@ -70,9 +70,9 @@ class Answers:
             async with self._engine.submit(api.Window(samples=samples, session="pauses", options=options)) as events:
                 *_, done = [event async for event in events]
             assert isinstance(done, api.DoneEvent)
-            self._known[key] = (done.text, done.last_text_logprob)
-        text, logprob = self._known[key]
-        return PauseEvidence(text=text, language=self._language, last_text_logprob=logprob)
+            self._known[key] = (done.text, done.last_text_logprob, done.avg_logprob)
+        text, last, mean = self._known[key]
+        return PauseEvidence(text=text, language=self._language, last_text_logprob=last, avg_logprob=mean)
 
     def save(self) -> None:
         """Write all answers to the file."""

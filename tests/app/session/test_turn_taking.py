@@ -66,6 +66,17 @@ def test_dots_and_commas_do_not_close_a_sentence() -> None:
         assert confidence(f" I called{ending}") < confidence(" I called") < confidence(" I called.")
 
 
+def test_a_text_that_the_model_doubts_is_no_evidence() -> None:
+    """The usual silence holds then, whatever the text is; in between, it counts in part."""
+    for text in (" Yes.", " My number is"):
+        sure, half, doubtful = (
+            MODEL.confidence(PauseEvidence(text=text, language="en", avg_logprob=logprob))
+            for logprob in (-0.3, -0.6, -0.9)
+        )
+        assert doubtful == 0.5 and required_silence_ms(doubtful, Endpointing()) == 500
+        assert abs(sure - 0.5) > abs(half - 0.5) > 0.05
+
+
 def test_a_language_without_lists_is_judged_by_its_punctuation() -> None:
     assert wait_ms(" Dzwonię jutro.", "pl") < 300
     assert wait_ms(" Dzwonię", "pl") > 700
