@@ -72,8 +72,16 @@ def slow_mulaw(samples: Samples) -> bytes:
 class LevelDetector:
     """Takes every frame that is not silent for speech."""
 
+    memory_samples = 0
+
     def is_speech(self, frame: Samples) -> bool:
         return bool(np.abs(frame).max() > 0.001)
+
+    def set_threshold(self, threshold: float | None) -> None:
+        pass
+
+    def renew(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)

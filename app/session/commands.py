@@ -56,6 +56,8 @@ class Endpointing:
     """
     padding_ms: int = 300
     """The audio before detected speech that is decoded with it, in milliseconds: detectors notice soft onsets late."""
+    threshold: float | None = None
+    """How sure the speech detector must be of speech, 0 to 1; `None` for the operator's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,12 @@ class Resume:
 
     Only the speech detector processes the audio before `from_s`: it adapts to the noise and to the voice, and would
     find the beginning of speech late without it.
+    """
+    detector_from_s: tuple[float | None, ...] = ()
+    """One time for each channel: the `Utterance.detector_from_s` that came with `from_s`, or nothing.
+
+    The channel's detector processes the audio from its time on, and finds the speech that the lost session would have
+    found. Where it is `None`, it processes all audio, and may find speech somewhat later.
     """
 
 
@@ -97,6 +105,8 @@ class Start:
     """Names and terms to expect; the limits are those of `engine.api.DecodeOptions`."""
     words: bool = False
     """Whether every final word gets a start, an end and a confidence."""
+    interim_words: bool = False
+    """Whether every word of an interim does, too. Needs `words` and `interim`."""
     resume: Resume | None = None
     """`None` for a new session."""
     resumes: bool = False
@@ -145,6 +155,7 @@ class Configure:
     prompt: str
     hotwords: tuple[str, ...]
     words: bool
+    interim_words: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,12 +66,27 @@ class Job:
     """The ended window that its text belongs to; `None` for the open window."""
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """From where on another session may continue this one: for each channel, times in seconds."""
+
+    until_s: tuple[float, ...]
+    """The time before which no more text comes. None of them ever decreases."""
+    detector_from_s: tuple[float | None, ...]
+    """Where the detector must begin to find the same speech after this time, if that is known."""
+
+
 class HasFinalUntil(Protocol):
     """A channel, as far as `SessionPort` needs it."""
 
     @property
     def final_until(self) -> int:
         """Position before which no more text comes; it never decreases."""
+        ...
+
+    @property
+    def detector_from(self) -> int | None:
+        """Where a detector must begin to find the same speech from `final_until` on, if that is known."""
         ...
 
 
@@ -107,9 +122,13 @@ class SessionPort:
         """A position in samples as a time on the session's timeline, in seconds."""
         return round(self.from_s + position / SAMPLE_RATE, 3)
 
-    def acknowledged(self) -> tuple[float, ...]:
-        """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
-        return tuple(self.seconds(channel.final_until) for channel in self.channels)
+    def acknowledged(self) -> Acknowledged:
+        """From where on another session may continue this one."""
+        starts = [channel.detector_from for channel in self.channels]
+        return Acknowledged(
+            tuple(self.seconds(channel.final_until) for channel in self.channels),
+            tuple(None if start is None else self.seconds(start) for start in starts),
+        )
 
     # Jobs.
 

@@ -520,6 +520,7 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
     assert info.tasks == ("transcribe", "translate")
     assert (info.n_slots, info.max_encode_batch) == (4, 3)
     assert info.understands_people
+    assert info.adaptive_endpointing
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@
  */
 
 import { align, followsWords, wordsOf } from "./align.js";
+import { growWords, wordsAfter } from "./stable_words.js";
 import type {
   InterimEvent,
   SegmentEvent,
@@ -40,6 +41,7 @@ const SAME_START_S = 1;
 /** The events of a session over all of its connections. */
 export class Continuity {
   #resumeFromS: readonly number[];
+  #detectorFromS: readonly (number | null)[];
   #isResumed = false;
   readonly #beganS: number;
   #audioFromS: number;
@@ -61,12 +63,18 @@ export class Continuity {
   /** @param fromS where the session begins: one time for each channel, or one for all. */
   constructor(fromS: readonly number[]) {
     this.#resumeFromS = fromS;
+    this.#detectorFromS = fromS.map(() => null);
     this.#beganS = this.#audioFromS = Math.min(...fromS);
   }
 
   /** For each channel, the time from which on its text is not final yet. */
   get resumeFromS(): readonly number[] {
     return this.#resumeFromS;
+  }
+
+  /** For each channel, from when on a detector must process the audio to find the same speech after that time. */
+  get detectorFromS(): readonly (number | null)[] {
+    return this.#detectorFromS;
   }
 
   /** Audio before this time is final on all channels. */
@@ -93,7 +101,11 @@ export class Continuity {
     if (lostUntilS === undefined) {
       return takenBack;
     }
-    this.#resumeFromS = this.#resumeFromS.map((timeS) => Math.max(timeS, lostUntilS));
+    const times = this.#resumeFromS;
+    this.#detectorFromS = this.#detectorFromS.map((knownS, channel) =>
+      timeOf(times, channel) >= lostUntilS ? knownS : null,
+    );
+    this.#resumeFromS = times.map((timeS) => Math.max(timeS, lostUntilS));
     const lost = this.#open.filter((utterance) => utterance.atS < lostUntilS);
     return [...takenBack, ...lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true))];
   }
@@ -182,22 +194,34 @@ export class Continuity {
   #end(event: UtteranceEvent): ServerEvent[] {
     const utterance = this.#find(event, event.start_s);
     this.#counterparts.delete(event.utterance);
-    const before = this.#resumeFromS;
-    const resumeFromS =
-      event.resume_from_s.length === before.length
-        ? event.resume_from_s.map((timeS, channel) => Math.max(timeS, timeOf(before, channel)))
-        : event.resume_from_s;
+    const points = this.#resumePoints(event);
+    const resumeFromS = points.map(({ timeS }) => timeS);
     const untilS = timeOf(resumeFromS, event.channel);
     const passed = this.#open.filter(
       ({ isWaiting, channel, atS }) => isWaiting && channel === event.channel && atS + SAME_START_S < untilS,
     );
     const closed = passed.flatMap((each) => this.#close(each, untilS));
     this.#resumeFromS = resumeFromS;
+    this.#detectorFromS = points.map(({ knownS }) => knownS);
     const rest = utterance.unrepeated;
     if (rest !== "") {
       this.#unrepeated.set(event.channel, rest);
     }
     return [...closed, ...this.#finish(utterance, event)];
+  }
+
+  /** For each channel, where its text is not final yet, and from when on a detector must process the audio. */
+  #resumePoints(event: UtteranceEvent): { readonly timeS: number; readonly knownS: number | null }[] {
+    const times = event.resume_from_s;
+    const isKnown = event.detector_from_s.length === times.length;
+    const isSame = times.length === this.#resumeFromS.length;
+    return times.map((timeS, channel) => {
+      const beforeS = isSame ? timeOf(this.#resumeFromS, channel) : -Infinity;
+      const knownS = isKnown ? event.detector_from_s[channel] : null;
+      return timeS >= beforeS
+        ? { timeS, knownS: knownS ?? null }
+        : { timeS: beforeS, knownS: this.#detectorFromS[channel] ?? null };
+    });
   }
 
   /** Ends an utterance of which no more text comes. Without its audio, or without text, it is not covered. */
@@ -214,6 +238,7 @@ export class Continuity {
       uncovered: isUncovered ? [[endS, untilS]] : [],
       final_until_s: this.finalUntilS,
       resume_from_s: this.#resumeFromS,
+      detector_from_s: this.#detectorFromS,
     });
   }
 
@@ -233,6 +258,7 @@ export class Continuity {
       text: utterance.isWhole ? event.text : utterance.text,
       final_until_s: this.finalUntilS,
       resume_from_s: this.#resumeFromS,
+      detector_from_s: this.#detectorFromS,
     };
     return [...rest, ...this.#takeBack(utterance, ended.text), ended];
   }
@@ -263,6 +289,8 @@ class OpenUtterance {
   #final: string;
   /** `#final`, and the stable text that was delivered after it. */
   #shown: string;
+  /** The words of that stable text, if they were asked for. */
+  #words: readonly Word[] = [];
   /** The segments that were delivered, each with `#final` after it. */
   readonly #segments: { readonly segment: SegmentEvent; readonly final: string }[] = [];
   /** The part of `#final` that this connection does not repeat. */
@@ -345,6 +373,7 @@ class OpenUtterance {
     if (text === "" && event.text !== "") {
       return undefined;
     }
+    this.#words = wordsAfter(this.#words, text);
     if (this.#isHiddenBefore(nBefore)) {
       text = text.trimStart();
     }
@@ -400,7 +429,11 @@ class OpenUtterance {
 
   #interim(event: InterimEvent, tail: string): InterimEvent {
     const stable = this.#shown.slice(this.#final.length);
-    const shown = { ...event, utterance: this.number, stable, tail };
+    const theirs = event.stable_words ?? [];
+    this.#words = this.isWhole ? theirs : growWords(this.#words, stable, theirs);
+    const { stable_words: _, ...rest } = event;
+    const words = this.#words.length === 0 ? {} : { stable_words: this.#words };
+    const shown = { ...rest, utterance: this.number, stable, tail, ...words };
     if (!this.#isHiddenBefore(this.#final.length)) {
       return shown;
     }

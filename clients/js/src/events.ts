@@ -25,13 +25,15 @@ export interface StartOptions {
   readonly words?: boolean;
   /** Whether to send `turn` events. */
   readonly turns?: boolean;
+  /** Whether interims have the times of their stable words, too. Needs `words` and `interim`. */
+  readonly interim_words?: boolean;
   readonly endpointing?: {
     /**
      * "vad": speech is detected. "adaptive": as "vad", but what was spoken decides how long the silence must be.
      * "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length.
      */
     readonly mode?: "vad" | "adaptive" | "manual";
-    /** The silence that ends an utterance; with "adaptive", where its text is not known yet. */
+    /** The silence that ends an utterance; with "adaptive", one as sure as `end_confidence`, or of unknown text. */
     readonly silence_ms?: number;
     /** With "adaptive": the silence that ends an utterance that is certainly complete. */
     readonly min_silence_ms?: number;
@@ -43,6 +45,10 @@ export interface StartOptions {
     readonly eager_confidence?: number;
     readonly min_utterance_s?: number;
     readonly max_utterance_s?: number;
+    /** Milliseconds of audio before detected speech that belong to the utterance, 0 to 1000. */
+    readonly padding_ms?: number;
+    /** How sure the server must be that a sound is speech, 0 to 1. A higher value takes less noise for speech. */
+    readonly threshold?: number;
   };
   /** Text that the speech may follow on from, or names that it may contain. */
   readonly prompt?: string;
@@ -55,6 +61,11 @@ export interface StartOptions {
     readonly prompt?: string;
     /** The time of the first sample that is sent, if it is earlier. No text is made of the audio before `from_s`. */
     readonly audio_from_s?: number;
+    /**
+     * The `detector_from_s` of the session's last `utterance`. With it, and with the audio from the earliest of these
+     * times on, the server finds the speech that the lost session would have found.
+     */
+    readonly detector_from_s?: readonly (number | null)[];
   } | null;
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
@@ -119,9 +130,14 @@ export interface InterimEvent {
   readonly end_s: number;
   readonly stable: string;
   readonly tail: string;
+  /**
+   * The words of `stable`, if `interim_words` was set and there are any. Their times and confidences do not change any
+   * more, and those of the segment are the same. Only the text of the last word may grow, by punctuation.
+   */
+  readonly stable_words?: readonly Word[];
 }
 
-/** A word of a segment, with its times. */
+/** A word of a segment or of an interim, with its times. */
 export interface Word {
   readonly word: string;
   readonly start_s: number;
@@ -157,6 +173,11 @@ export interface UtteranceEvent {
   readonly final_until_s: number;
   /** The same for each channel: the value for `resume.from_s` after a lost connection. */
   readonly resume_from_s: readonly number[];
+  /**
+   * The value for `resume.detector_from_s`: for each channel, from when on the server's speech detector must process the
+   * audio to find the same speech; null where that is not possible. Empty if the server is too old to say.
+   */
+  readonly detector_from_s: readonly (number | null)[];
 }
 
 /**
@@ -277,7 +298,14 @@ export function parseEvent(value: unknown): ServerEvent {
     case "speech_started":
       return { type: name, ...place(event), at_s: event.number("at_s") };
     case "interim":
-      return { type: name, ...place(event), ...span(event), stable: event.text("stable"), tail: event.text("tail") };
+      return {
+        type: name,
+        ...place(event),
+        ...span(event),
+        stable: event.text("stable"),
+        tail: event.text("tail"),
+        ...(event.has("stable_words") ? { stable_words: event.list("stable_words", parseWord) } : {}),
+      };
     case "segment":
       return {
         type: name,
@@ -285,7 +313,7 @@ export function parseEvent(value: unknown): ServerEvent {
         id: event.count("id"),
         ...span(event),
         text: event.text("text"),
-        words: event.list("words", (field, item) => word(Fields.of(field, item))),
+        words: event.list("words", parseWord),
         confidence: event.number("confidence"),
         language: event.textOrNull("language"),
       };
@@ -298,6 +326,7 @@ export function parseEvent(value: unknown): ServerEvent {
         uncovered: event.list("uncovered", parseSpan),
         final_until_s: event.number("final_until_s"),
         resume_from_s: event.list("resume_from_s", parseNumber),
+        detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
       };
     case "turn":
       return {
@@ -354,6 +383,8 @@ const word = (event: Fields): Word => ({
   confidence: event.number("confidence"),
 });
 
+const parseWord = (field: string, item: unknown): Word => word(Fields.of(field, item));
+
 const limits = (event: Fields): Limits => ({
   max_message_bytes: event.count("max_message_bytes"),
   max_ahead_s: event.number("max_ahead_s"),
@@ -369,6 +400,10 @@ function parseSpan(field: string, item: unknown): readonly [number, number] {
     }
   }
   throw new ProtocolError(field, "[start_s, end_s]", item);
+}
+
+function parseNumberOrNull(field: string, item: unknown): number | null {
+  return item === null ? null : parseNumber(field, item);
 }
 
 function parseNumber(field: string, item: unknown): number {
@@ -393,6 +428,10 @@ class Fields {
       throw new ProtocolError(path, "an object", value);
     }
     return new Fields(path, value);
+  }
+
+  has(name: string): boolean {
+    return this.#record[name] !== undefined;
   }
 
   text(name: string): string {
@@ -438,6 +477,11 @@ class Fields {
   list<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
     const items: readonly unknown[] = this.#checked(name, "a list", Array.isArray);
     return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
+  }
+
+  /** As `list`; empty if the field is not there. */
+  optionalList<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
+    return this.#record[name] === undefined ? [] : this.list(name, parse);
   }
 
   #checked<T>(name: string, expected: string, isExpected: (value: unknown) => value is T): T {

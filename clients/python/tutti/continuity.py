@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
+from tutti import stable_words
 from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Turn, Utterance, Word
 
 SAME_START_S = 1.0
@@ -91,6 +92,17 @@ def _equally_far(ours: list[str], theirs: list[str]) -> tuple[int, int]:
     return n_same - n_ours, n_same - n_theirs
 
 
+@dataclass(slots=True)
+class _Totals:
+    """Numbers of what was delivered."""
+
+    n_segments: int = 0
+    n_words: int = 0
+    """Words of all segments."""
+    speech_s: float = 0.0
+    """The length of the utterances that ended in earlier connections, in seconds."""
+
+
 class Continuity:
     """The events of a session over all of its connections."""
 
@@ -98,6 +110,8 @@ class Continuity:
         """Begin at `from_s`: one time for each channel, or one for all."""
         self.resume_from_s = from_s
         """For each channel, the time from which on its text is not final yet, by the events that were delivered."""
+        self.detector_from_s: tuple[float | None, ...] = (None,) * len(from_s)
+        """For each channel, from when on a detector must process the audio to find the same speech after that time."""
         self._is_resumed = False
         self._audio_from_s = self._began_s = min(from_s)
         self._open: list[_OpenUtterance] = []
@@ -107,13 +121,9 @@ class Continuity:
         self._unrepeated: dict[int, str] = {}
         """For each channel, text that was delivered although the connection has not sent it yet."""
         self._numbers = count()
-        self._segment_ids = count()
-        self._n_words = 0
-        """Words of all segments that were delivered."""
+        self._totals = _Totals()
         self._eager_ends: dict[int, Turn] = {}
         """For each utterance, the eager end that was delivered and not taken back."""
-        self._speech_s = 0.0
-        """The length of the utterances that ended in earlier connections, in seconds."""
 
     @property
     def final_until_s(self) -> float:
@@ -139,6 +149,8 @@ class Continuity:
             utterance.wait_for_counterpart(self._resume_from(utterance.channel))
         if lost_until_s is None:
             return taken_back
+        times = zip(self.resume_from_s, self.detector_from_s, strict=True)
+        self.detector_from_s = tuple(known_s if time_s >= lost_until_s else None for time_s, known_s in times)
         self.resume_from_s = tuple(max(time_s, lost_until_s) for time_s in self.resume_from_s)
         lost = [utterance for utterance in self._open if utterance.at_s < lost_until_s]
         ends = [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
@@ -190,8 +202,10 @@ class Continuity:
     def _deliver(self, segment: Segment | None) -> list[Event]:
         if segment is None:
             return []
-        self._n_words += len(segment.text.split())
-        return [replace(segment, id=next(self._segment_ids))]
+        number = self._totals.n_segments
+        self._totals.n_segments += 1
+        self._totals.n_words += len(segment.text.split())
+        return [replace(segment, id=number)]
 
     def _turn(self, event: Turn) -> Turn:
         utterance = self._find(event)
@@ -215,9 +229,8 @@ class Continuity:
     def _end(self, event: Utterance) -> list[Event]:
         utterance = self._find(event)
         del self._counterparts[event.utterance]
-        resume_from_s = event.resume_from_s or (event.final_until_s,)
-        if len(resume_from_s) == len(self.resume_from_s):
-            resume_from_s = tuple(map(max, resume_from_s, self.resume_from_s))
+        points = self._resume_points(event)
+        resume_from_s = tuple(time_s for time_s, _ in points)
         until_s = resume_from_s[min(event.channel, len(resume_from_s) - 1)]
         passed = [
             each
@@ -226,9 +239,20 @@ class Continuity:
         ]
         closed = [closing for each in passed for closing in self._close(each, until_s)]
         self.resume_from_s = resume_from_s
+        self.detector_from_s = tuple(known_s for _, known_s in points)
         if rest := utterance.unrepeated:
             self._unrepeated[event.channel] = rest
         return [*closed, *self._finish(utterance, event)]
+
+    def _resume_points(self, event: Utterance) -> list[tuple[float, float | None]]:
+        """For each channel, where its text is not final yet, and from when on a detector must process the audio."""
+        times_s = event.resume_from_s or (event.final_until_s,)
+        known = len(event.detector_from_s) == len(times_s)
+        points = list(zip(times_s, event.detector_from_s if known else (None,) * len(times_s), strict=True))
+        if len(times_s) != len(self.resume_from_s):
+            return points
+        before = zip(self.resume_from_s, self.detector_from_s, strict=True)
+        return [new if new[0] >= old[0] else old for new, old in zip(points, before, strict=True)]
 
     def _resume_from(self, channel: int) -> float:
         return self.resume_from_s[min(channel, len(self.resume_from_s) - 1)]
@@ -246,13 +270,14 @@ class Continuity:
             uncovered=missing,
             final_until_s=self.final_until_s,
             resume_from_s=self.resume_from_s,
+            detector_from_s=self.detector_from_s,
         )
         return self._finish(utterance, event)
 
     def _finish(self, utterance: _OpenUtterance, event: Utterance) -> list[Event]:
         self._open.remove(utterance)
         rest = self._deliver(utterance.pop_rest())
-        self._speech_s += event.end_s - event.start_s
+        self._totals.speech_s += event.end_s - event.start_s
         ended = replace(
             event,
             utterance=utterance.number,
@@ -261,6 +286,7 @@ class Continuity:
             text=event.text if utterance.is_whole else utterance.text,
             final_until_s=self.final_until_s,
             resume_from_s=self.resume_from_s,
+            detector_from_s=self.detector_from_s,
         )
         if not self._is_resumed:
             self._eager_ends.pop(utterance.number, None)
@@ -273,7 +299,7 @@ class Continuity:
         end_s = self._audio_from_s + event.audio_s
         closed = [closing for each in list(self._open) for closing in self._close(each, end_s)]
         audio_s = round(end_s - self._began_s, 3)
-        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._speech_s, 3), words=self._n_words)]
+        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._totals.speech_s, 3), words=self._totals.n_words)]
 
 
 class _OpenUtterance:
@@ -298,8 +324,8 @@ class _OpenUtterance:
         """The texts of the segments that were delivered."""
         self._shown = hidden
         """`_final`, and the stable text that was delivered after it."""
-        self.shown_until_s = at_s
-        """The end of the newest interim that was delivered."""
+        self._interim: Interim | None = None
+        """The newest interim that was delivered, without the words that became final since."""
         self._segments: list[tuple[Segment, str]] = []
         """The segments that were delivered, each with `_final` after it."""
         self._kept = ""
@@ -308,6 +334,11 @@ class _OpenUtterance:
         """The texts of the segments that this connection has sent."""
         self._joint: tuple[str, int] | None = None if hidden else ("", 0)
         """Our text, and the length of theirs, after which both go on alike; None if theirs is not so far yet."""
+
+    @property
+    def shown_until_s(self) -> float:
+        """The end of the newest interim that was delivered."""
+        return self._interim.end_s if self._interim else self.at_s
 
     @property
     def end_s(self) -> float:
@@ -363,6 +394,9 @@ class _OpenUtterance:
         text = self._final[n_before:]
         if not text and event.text:
             return None
+        if self._interim:
+            words = stable_words.without_text(self._interim.stable_words, text)
+            self._interim = replace(self._interim, stable_words=words)
         if self._is_hidden_before(n_before):
             text = text.lstrip()
         start_s = event.start_s if text == event.text else min(max(event.start_s, self.end_s), event.end_s)
@@ -376,21 +410,23 @@ class _OpenUtterance:
         ours = self._ours(stable)
         if self._joint is not None:
             self._shown = ours if self.is_whole else max(ours, self._shown, key=len)
-            self.shown_until_s = event.end_s
-            return self._interim(event, event.tail)
+            return self._show(event, event.tail)
         theirs = stable + event.tail
         repeatable = self._shown[len(self._kept) :]
         n_ours, n_theirs = align(repeatable, theirs)
         if n_ours < len(repeatable) or n_theirs == len(theirs):
             return None
-        self.shown_until_s = event.end_s
-        return self._interim(event, self._separator(theirs) + theirs[n_theirs:])
+        return self._show(event, self._separator(theirs) + theirs[n_theirs:])
 
-    def _interim(self, event: Interim, tail: str) -> Interim:
+    def _show(self, event: Interim, tail: str) -> Interim:
         stable = self._shown[len(self._final) :]
         if self._is_hidden_before(len(self._final)):
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
-        return replace(event, utterance=self.number, stable=stable, tail=tail)
+        words = event.stable_words
+        if not self.is_whole:
+            words = stable_words.grow(self._interim.stable_words if self._interim else (), stable, words)
+        self._interim = replace(event, utterance=self.number, stable=stable, tail=tail, stable_words=words)
+        return self._interim
 
     def _is_hidden_before(self, n_chars: int) -> bool:
         """The first text that is delivered follows hidden text. It begins the utterance, so it has no leading space."""

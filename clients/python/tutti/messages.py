@@ -60,6 +60,10 @@ class Resume:
     """The time of the first sample that is sent, if that is earlier: the server's speech detector adapts to the audio
     before `from_s`, and no text is made of it.
     """
+    detector_from_s: tuple[float | None, ...] | None = None
+    """The lost session's `Utterance.detector_from_s`. With it, and with the audio from the earliest of these times on,
+    the server finds the speech that the lost session would have found. None: it may find speech somewhat later.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,8 @@ class Endpointing:
     eager_confidence: float | None = None
     min_utterance_s: float | None = None
     max_utterance_s: float | None = None
+    padding_ms: int | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +92,7 @@ class Start:
     interim: bool | None = None
     words: bool | None = None
     turns: bool | None = None
+    interim_words: bool | None = None
     endpointing: Endpointing | None = None
     prompt: str | None = None
     hotwords: tuple[str, ...] | None = None
@@ -186,6 +193,17 @@ class SpeechStarted:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a segment or of an interim, with its times."""
+
+    word: str
+    start_s: float
+    end_s: float
+    confidence: float
+    """How sure the model is of the word, from 0 to 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
     """The text of an open utterance after the segments sent so far. Each interim replaces the one before it."""
@@ -199,17 +217,12 @@ class Interim:
     """Text that will not change any more."""
     tail: str
     """Text that may still change. It follows `stable`."""
+    stable_words: tuple[Word, ...] = ()
+    """The words of `stable`. Empty unless the option `interim_words` was set.
 
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word of a segment, with its times."""
-
-    word: str
-    start_s: float
-    end_s: float
-    confidence: float
-    """How sure the model is of the word, from 0 to 1."""
+    Their times and confidences do not change any more, and those of the segment are the same. Only the text of the last
+    word may grow, by punctuation.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +261,10 @@ class Utterance:
     """Audio before this time is final on all channels. The client need not keep it any longer."""
     resume_from_s: tuple[float, ...] = ()
     """The same for each channel: the value for `Resume.from_s` after a lost connection."""
+    detector_from_s: tuple[float | None, ...] = ()
+    """The value for `Resume.detector_from_s`: for each channel, from when on the server's speech detector must process
+    the audio to find the same speech; None where that is not possible. Empty if the server is too old to say.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,7 +405,10 @@ def event_to_wire(event: Event) -> dict[str, object]:
     """The JSON object of an event: the inverse of `parse_event`, which leaves unknown fields out."""
     if isinstance(event, UnknownEvent):
         return dict(event.data)
-    return {"type": event.type} | {name: _to_lists(value) for name, value in asdict(event).items()}
+    wire = {"type": event.type} | {name: _to_lists(value) for name, value in asdict(event).items()}
+    if isinstance(event, Interim) and not event.stable_words:
+        del wire["stable_words"]
+    return wire
 
 
 def _to_lists(value: object) -> object:
@@ -476,6 +496,14 @@ class _Fields:
     def numbers(self, name: str) -> tuple[float, ...]:
         return tuple(_to_number(path, item) for path, item in self._items(name))
 
+    def optional_numbers_or_null(self, name: str) -> tuple[float | None, ...]:
+        """A list of numbers and nulls; nothing if the field is not there."""
+        items = self._items(name) if name in self._data else []
+        return tuple(None if item is None else _to_number(path, item) for path, item in items)
+
+    def optional_objects(self, name: str) -> list[_Fields]:
+        return self.objects(name) if name in self._data else []
+
     def _items(self, name: str) -> list[tuple[str, object]]:
         value = self._get(name, "a list")
         if not isinstance(value, list | tuple):
@@ -510,6 +538,7 @@ def _parse_interim(data: _Fields) -> Interim:
         end_s=data.number("end_s"),
         stable=data.text("stable"),
         tail=data.text("tail"),
+        stable_words=_parse_words(data.optional_objects("stable_words")),
     )
 
 
@@ -521,17 +550,21 @@ def _parse_segment(data: _Fields) -> Segment:
         start_s=data.number("start_s"),
         end_s=data.number("end_s"),
         text=data.text("text"),
-        words=tuple(
-            Word(
-                word=item.text("word"),
-                start_s=item.number("start_s"),
-                end_s=item.number("end_s"),
-                confidence=item.number("confidence"),
-            )
-            for item in data.objects("words")
-        ),
+        words=_parse_words(data.objects("words")),
         confidence=data.number("confidence"),
         language=data.text_or_null("language"),
+    )
+
+
+def _parse_words(items: list[_Fields]) -> tuple[Word, ...]:
+    return tuple(
+        Word(
+            word=item.text("word"),
+            start_s=item.number("start_s"),
+            end_s=item.number("end_s"),
+            confidence=item.number("confidence"),
+        )
+        for item in items
     )
 
 
@@ -545,6 +578,7 @@ def _parse_utterance(data: _Fields) -> Utterance:
         uncovered=data.spans("uncovered"),
         final_until_s=data.number("final_until_s"),
         resume_from_s=data.numbers("resume_from_s"),
+        detector_from_s=data.optional_numbers_or_null("detector_from_s"),
     )
 
 

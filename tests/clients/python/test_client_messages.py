@@ -17,6 +17,7 @@ from tutti.messages import (
     Start,
     Stop,
     UnknownEvent,
+    Utterance,
     encode_command,
     event_to_wire,
     parse_event,
@@ -25,17 +26,25 @@ from tutti.messages import (
 SERVER = [pytest.param(case["wire"], id=case["name"]) for case in read_golden("server.json")]
 CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
 
+OPTIONAL = {"stable_words", "detector_from_s"}
+"""Fields that the server leaves out where they have no content."""
+
 COMMANDS: dict[str, Command] = {
     "start with defaults": Start(),
+    "start with words in interims": Start(words=True, interim_words=True),
     "start of a client that resumes": Start(resumes=True),
-    "start that resumes two channels": Start(audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0))),
+    "start that resumes two channels": Start(
+        audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), "", 1.0, (6.24, None))
+    ),
     "start with everything": Start(
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",
         task="transcribe",
         interim=False,
         words=True,
-        endpointing=Endpointing(mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30),
+        endpointing=Endpointing(
+            mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30, padding_ms=500, threshold=0.7
+        ),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         resume=Resume(12.5, "Thank you for calling."),
@@ -74,10 +83,16 @@ def test_client_messages_are_the_golden_ones(name: str) -> None:
     assert json.loads(encode_command(COMMANDS[name])) == CLIENT[name]
 
 
+def test_an_utterance_of_a_server_of_before_is_parsed() -> None:
+    (wire,) = (case["wire"] for case in read_golden("server.json") if case["name"] == "utterance")
+    event = parse_event({name: value for name, value in wire.items() if name not in OPTIONAL})
+    assert isinstance(event, Utterance) and event.detector_from_s == ()
+
+
 @pytest.mark.parametrize("wire", SERVER)
 def test_every_missing_field_is_named(wire: dict[str, Any]) -> None:
     """An event without one of its fields is refused with the field's name."""
-    for field in wire.keys() - {"type"}:
+    for field in wire.keys() - {"type", *OPTIONAL}:
         with pytest.raises(ProtocolError) as caught:
             parse_event({name: value for name, value in wire.items() if name != field})
         assert caught.value.field == f"{wire['type']}.{field}"
