@@ -277,6 +277,8 @@ class _Stages:
             await writer.drain()
             # A moment for the server to begin: to read the rest of what came, to decode, to transcribe.
             await asyncio.sleep(self._random.uniform(0, 0.3))
+        except OSError as error:
+            self.failures.append(f"upload: the server closed the connection: {error}")
         finally:
             writer.transport.abort()
 

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import repeat
 
 import numpy as np
 import pytest
 
 from app.cli import processes
+from app.service.admission import Admission
 from app.service.settings import Settings
 from engine.api import Window
 from engine.checkpoint.checkpoint import read_checkpoint
 from engine.engine import Engine
 from engine.errors import EngineFailed
+from engine.process_memory import return_freed_memory
 from engine.scheduling import worker
 from tests.engine.conftest import collect, start_engine
 from tests.engine.fakes import FakeRunner
@@ -42,3 +44,22 @@ async def test_a_server_whose_engine_dies_ends_with_the_reason(monkeypatch: pyte
         with pytest.raises(EngineFailed, match="the engine has died: RuntimeError") as raised:
             await serving
     assert raised.value.__cause__ is fault
+
+
+async def test_a_server_gives_memory_back_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what its own sessions and uploads took."""
+    given: asyncio.Future[tuple[Admission, object]] = asyncio.get_running_loop().create_future()
+
+    async def return_memory(admission: Admission, give_back: object) -> None:
+        given.set_result((admission, give_back))
+
+    monkeypatch.setattr(processes, "return_memory", return_memory)
+    runner = FakeRunner(read_checkpoint("tutti-demo"), lambda _: repeat(0))
+    monkeypatch.setattr(processes, "start_engine", lambda _: start_engine(runner))
+    async with asyncio.timeout(20):
+        serving = asyncio.create_task(processes.serve(Settings(port=0)))
+        admission, give_back = await given
+        assert admission.all_finished.is_set() and give_back is return_freed_memory
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
