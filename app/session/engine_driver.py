@@ -62,9 +62,9 @@ class SessionDriver:
 
     async def receive_audio(self, data: bytes) -> None:
         """Give audio to the session. Waits while its detectors are prepared, together with those of other sessions."""
-        if self.session.detect_ahead:
+        if self.session.config.detect_ahead:
             upcoming, data = self.session.decode_ahead(data), b""
-            await self.session.detect_ahead(upcoming)
+            await self.session.config.detect_ahead(upcoming)
         self.receive(commands.Audio(data))
 
     def perform(self, effects: list[Effect]) -> None:

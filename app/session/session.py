@@ -76,7 +76,8 @@ class Session:
         self._resumes = False
         """Whether the client will continue this session if the server ends it."""
         self._model = model
-        self._config = config
+        self.config = config
+        """The operator's settings."""
         self._state = State.NEW
         self._port = SessionPort(session_id)
         self._options: ChannelOptions | None = None
@@ -123,10 +124,6 @@ class Session:
         """Bytes that make a second of the client's audio; 0 before the start."""
         return self._intake.bytes_per_s if self._intake else 0
 
-    def duration_s(self, data: bytes) -> float:
-        """How long these bytes of the client's audio last, in seconds; 0 before the start."""
-        return len(data) / self.bytes_per_s if self.bytes_per_s else 0.0
-
     @property
     def backlog(self) -> int:
         """Ended windows of all channels that wait for the engine; the shell stops reading when there are many.
@@ -140,17 +137,13 @@ class Session:
         """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
         return self._port.acknowledged().until_s
 
-    @property
-    def detect_ahead(self) -> DetectAhead | None:
-        """Prepares the detectors for what `decode_ahead` returns; `None` if they need no preparation."""
-        return self._config.detect_ahead
-
     # What happens to it.
 
     def decode_ahead(self, data: bytes) -> list[UpcomingFrames]:
         """Decode audio that the next `Audio` processes, which may be without data, or the end of the session.
 
-        In between, the shell may prepare the detectors. A session that is not open takes no audio, and returns nothing.
+        In between, the shell may prepare the detectors by `SessionConfig.detect_ahead`. A session that is not open
+        takes no audio, and returns nothing.
         """
         return self._intake.decode_ahead(data) if self._intake and self._state is State.OPEN else []
 
@@ -276,15 +269,15 @@ class Session:
         self._resumes = start.resumes
         begin = find_start(start.resume, start.audio.n_transcribed)
         self._port.from_s = begin.from_s
-        self._options = options = _channel_options(start, self._config)
+        self._options = options = _channel_options(start, self.config)
         channels = [
-            Channel(number, self._port, self._config.make_detector(), options, channel_start)
+            Channel(number, self._port, self.config.make_detector(), options, channel_start)
             for number, channel_start in enumerate(begin.channels)
         ]
         self._port.channels += channels
         self._intake = AudioIntake(start.audio, channels, self._port)
         self._state = State.OPEN
-        notices = (*start.notices, *_notices(start.endpointing, self._config))
+        notices = (*start.notices, *_notices(start.endpointing, self.config))
         self._port.send(events.Started(self.id, self._model.name, self.limits, notices))
 
     def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:

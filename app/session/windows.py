@@ -154,10 +154,8 @@ class EndedWindow:
 
     utterance: PendingUtterance
     kind: WindowKind
-    start: int
-    """Position of its first sample."""
-    end: int
-    """Position after its last sample."""
+    span: Span
+    """The positions of its first sample and after its last one."""
     samples: Samples
     """The audio of the window; empty if the client discarded it."""
     speech: list[Span]
@@ -191,12 +189,17 @@ class EndedWindow:
         return self.kind is WindowKind.FORCED
 
     @property
-    def span(self) -> Span:
-        """The positions of the first sample and after the last one."""
-        return self.start, self.end
+    def start(self) -> int:
+        """Position of its first sample."""
+        return self.span[0]
+
+    @property
+    def end(self) -> int:
+        """Position after its last sample."""
+        return self.span[1]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class OpenWindow:
     """The window of a channel that still receives audio."""
 
@@ -232,8 +235,7 @@ class OpenWindow:
         return EndedWindow(
             utterance=self.utterance,
             kind=kind,
-            start=self.start,
-            end=end,
+            span=(self.start, end),
             samples=samples,
             speech=self.speech,
             stable=StableText(
