@@ -112,7 +112,10 @@ async def test_a_bad_query_is_refused_before_the_upgrade(serve: Serve) -> None:
 
 async def test_a_full_server_says_so_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
-    async with connect(flux_url(server, **RAW)):
+    async with connect(flux_url(server, **RAW)) as socket:
+        await socket.send(json.dumps({"type": "Configure"}))
+        told = [json.loads(await socket.recv())["type"] for _ in range(2)]
+        assert told == ["Connected", "ConfigureSuccess"]
         with pytest.raises(InvalidStatus) as caught:
             await connect(flux_url(server, **RAW))
         check_refusal(caught.value, 429, "TOO_MANY_REQUESTS")
