@@ -4,7 +4,7 @@ It counts samples and does no I/O. Windows that have ended go to `app/session/fi
 `app/session/interims.py` shows its text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import assert_never
 
@@ -79,6 +79,7 @@ class Channel:
         self._session = session
         self._options = options
         endpointing = options.endpointing
+        detector.set_threshold(endpointing.threshold)
         first = start.detector_from or 0
         origin = round(session.from_s * SAMPLE_RATE)
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
@@ -101,7 +102,7 @@ class Channel:
 
     @property
     def number(self) -> int:
-        """The number of the channel within the session."""
+        """The number of the channel within the session, from 0."""
         return self.finals.channel
 
     # How far it has come.
@@ -127,7 +128,7 @@ class Channel:
         `None` if that lies inside an utterance, or where one was cut.
         """
         first = self.finals.oldest or self._open
-        return first.detector_from if first else self._detector_life.start_for(self.final_until)
+        return first.utterance.detector_from if first else self._detector_life.start_for(self.final_until)
 
     @property
     def lag_samples(self) -> int:
@@ -140,15 +141,9 @@ class Channel:
         since = [oldest.end] if oldest else []
         decoded_until = self._hypotheses.decoded_until
         if decoded_until is not None:
-            since += self._speech_without_interim(decoded_until)
+            speech = chain(self.finals.speech(), self._open.speech if self._open else ())
+            since += _speech_after(speech, decoded_until)
         return self.position - min(since, default=self.position)
-
-    def _speech_without_interim(self, decoded_until: int) -> Iterator[int]:
-        """Yield the position where speech begins that no answered interim contains, if there is any."""
-        for start, end in chain(self.finals.speech(), self._open.speech if self._open else ()):
-            if end > decoded_until:
-                yield max(start, decoded_until)
-                return
 
     # Audio.
 
@@ -195,6 +190,7 @@ class Channel:
             self._last_cut = max(self._last_cut, self._buffer.start)
         self._options = options
         self._prompt = options.prompt
+        self._endpointer.detector.set_threshold(options.endpointing.threshold)
         self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
         self._hypotheses.configure(options)
 
@@ -289,6 +285,7 @@ class Channel:
             prompt=self._prompt,
             request=self._options.request,
             text_until=window_start,
+            detector_from=self._detector_life.start_for(window_start),
         )
         self._prompt = self._options.prompt
         self._session.send(
@@ -300,13 +297,11 @@ class Channel:
                 from_s=self._session.seconds(window_start),
             )
         )
-        detector_from = self._detector_life.start_for(window_start)
         window = OpenWindow(
             utterance=utterance,
             start=window_start,
             speech=speech,
             stabilizer=Stabilizer(self._options.make_policy()),
-            detector_from=detector_from,
         )
         self._hypotheses.begin_utterance(window)
         return window
@@ -315,8 +310,9 @@ class Channel:
         """End the open utterance at the present position. Its text is decoded from the audio up to its last silence."""
         window.extend_speech(self._endpointer.speech_until)
         position, audio_end = self.position, self._hypotheses.audio_end(window)
-        self._endpointer.reset()
+        # First of all, because the utterance may be final at once, and tells the client where the detector begins.
         self._detector_life.renew(position)
+        self._endpointer.reset()
         self._end_utterance(window, position, kind, flush_id, audio_end)
 
     def _end_utterance(
@@ -362,8 +358,8 @@ class Channel:
             )
             self._hypotheses.continue_utterance(self._open)
             return
-        self._end_utterance(window, cut, self._kind)
         self._detector_life.cut(cut)
+        self._end_utterance(window, cut, self._kind)
         if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()
@@ -391,3 +387,11 @@ class Channel:
     def _kind(self) -> WindowKind:
         """The kind of a window that ends now and is not discarded."""
         return WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED
+
+
+def _speech_after(speech: Iterable[Span], decoded_until: int) -> Iterator[int]:
+    """Yield the position where speech begins that no answered interim contains, if there is any."""
+    for start, end in speech:
+        if end > decoded_until:
+            yield max(start, decoded_until)
+            return

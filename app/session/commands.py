@@ -56,6 +56,8 @@ class Endpointing:
     """
     padding_ms: int = 300
     """The audio before detected speech that is decoded with it, in milliseconds: detectors notice soft onsets late."""
+    threshold: float | None = None
+    """How sure the speech detector must be of speech, 0 to 1; `None` for the operator's value."""
 
 
 @dataclass(frozen=True, slots=True)

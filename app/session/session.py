@@ -60,7 +60,7 @@ class SessionConfig:
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
     """Makes the speech detector of a channel."""
     detect_ahead: DetectAhead | None = None
-    """Prepares these detectors; the session's shell calls it. `None` if they need no preparation."""
+    """Prepares these detectors for audio; the shells of sessions call it. `None` if they need no preparation."""
     make_policy: MakePolicy = Agreement
     """Makes the policy that decides which text of an open window is stable."""
 

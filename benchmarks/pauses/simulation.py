@@ -38,6 +38,9 @@ class ScriptedDetector:
         """See `SpeechDetector`."""
         return next(self._decisions)
 
+    def set_threshold(self, threshold: float | None) -> None:
+        """See `SpeechDetector`; the decisions are made."""
+
     def renew(self) -> None:
         """See `SpeechDetector`; the decisions are fixed."""
 

@@ -16,6 +16,7 @@ from app.dialects.json_text import read_object, write_object
 from app.dialects.limits import (
     MAX_NAME_CHARS,
     MAX_NOTICES,
+    MAX_PADDING_MS,
     MAX_PROMPT_CHARS,
     MAX_SILENCE_MS,
     MAX_TEXT_CHARS,
@@ -183,6 +184,7 @@ def _endpointing(fields: "_Fields", wants_turns: bool) -> tuple[commands.Endpoin
     notices = _without_effect(fields, mode, wants_turns)
     minimum = fields.pop("min_utterance_s", "a number from 0 to 10", number_from(0, 10), default.min_utterance_s)
     maximum = fields.pop("max_utterance_s", "a number from 10 to 300", number_from(10, 300), default.max_utterance_s)
+    padding_expected = f"an integer from 0 to {MAX_PADDING_MS}"
     eager_confidence = fields.confidence("eager_confidence", EAGER_CONFIDENCE)
     endpointing = commands.Endpointing(
         mode=mode,
@@ -193,6 +195,8 @@ def _endpointing(fields: "_Fields", wants_turns: bool) -> tuple[commands.Endpoin
         eager_confidence=eager_confidence if wants_turns else None,
         min_utterance_s=float(minimum),
         max_utterance_s=float(maximum),
+        padding_ms=fields.pop("padding_ms", padding_expected, integer_from(0, MAX_PADDING_MS), default.padding_ms),
+        threshold=fields.pop("threshold", "a number from 0 to 1", number_from(0, 1), default.threshold),
     )
     if mode == "adaptive" and endpointing.min_silence_ms > endpointing.max_silence_ms:
         expected = f"at most max_silence_ms, {endpointing.max_silence_ms}"
@@ -206,6 +210,7 @@ def _without_effect(fields: "_Fields", mode: str, wants_turns: bool) -> tuple[ev
     if mode == "manual":
         silences = ("silence_ms", "min_utterance_s", "eager_confidence")
         reasons |= dict.fromkeys(silences, "in mode manual, where silence ends no utterance")
+        reasons["padding_ms"] = "in mode manual, where an utterance begins with the first audio"
     if mode != "adaptive":
         reasons |= dict.fromkeys(TURN_OPTIONS, f"in mode {mode}; it belongs to mode adaptive")
     if not wants_turns:

@@ -103,11 +103,12 @@ def _turn_detection(settings: RealtimeSettings) -> dict[str, Any] | None:
     if settings.eagerness:
         return {"type": "semantic_vad", "eagerness": settings.eagerness}
     endpointing = settings.endpointing
-    return {
+    detection = {
         "type": "server_vad",
         "prefix_padding_ms": endpointing.padding_ms,
         "silence_duration_ms": endpointing.silence_ms,
     }
+    return detection | ({} if endpointing.threshold is None else {"threshold": endpointing.threshold})
 
 
 def _include(settings: RealtimeSettings) -> list[str]:

@@ -45,6 +45,10 @@ export interface StartOptions {
     readonly eager_confidence?: number;
     readonly min_utterance_s?: number;
     readonly max_utterance_s?: number;
+    /** Milliseconds of audio before detected speech that belong to the utterance, 0 to 1000. */
+    readonly padding_ms?: number;
+    /** How sure the server must be that a sound is speech, 0 to 1. A higher value takes less noise for speech. */
+    readonly threshold?: number;
   };
   /** Text that the speech may follow on from, or names that it may contain. */
   readonly prompt?: string;

@@ -78,6 +78,8 @@ class Endpointing:
     eager_confidence: float | None = None
     min_utterance_s: float | None = None
     max_utterance_s: float | None = None
+    padding_ms: int | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

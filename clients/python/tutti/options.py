@@ -100,6 +100,10 @@ class EndpointingOptions(TypedDict, total=False):
     """
     max_utterance_s: float | None
     """An utterance that is longer than this, in seconds, ends at its next window. 10 to 300."""
+    padding_ms: int | None
+    """Milliseconds of audio before detected speech that belong to the utterance, 0 to 1000."""
+    speech_threshold: float | None
+    """How sure the server must be that a sound is speech, 0 to 1. A higher value takes less noise for speech."""
 
 
 class ConnectionOptions(TypedDict, total=False):
@@ -194,6 +198,8 @@ def start_message(options: ConnectOptions) -> Start:
         eager_confidence=options.get("eager_confidence"),
         min_utterance_s=options.get("min_utterance_s"),
         max_utterance_s=options.get("max_utterance_s"),
+        padding_ms=options.get("padding_ms"),
+        threshold=options.get("speech_threshold"),
     )
     hotwords = options.get("hotwords", ())
     return Start(

@@ -42,7 +42,9 @@ COMMANDS: dict[str, Command] = {
         task="transcribe",
         interim=False,
         words=True,
-        endpointing=Endpointing(mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30),
+        endpointing=Endpointing(
+            mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30, padding_ms=500, threshold=0.7
+        ),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         resume=Resume(12.5, "Thank you for calling."),

@@ -33,7 +33,9 @@ CLIENT = {
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",
         interim=False,
-        endpointing=commands.Endpointing(mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30.0),
+        endpointing=commands.Endpointing(
+            mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30.0, padding_ms=500, threshold=0.7
+        ),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         words=True,
@@ -267,6 +269,7 @@ def test_options_of_silence_cause_notices_in_manual_mode() -> None:
     [
         ({"endpointing": {"min_silence_ms": 200, "end_confidence": 0.6}}, ["min_silence_ms", "end_confidence"]),
         ({"endpointing": {"eager_confidence": 0.6}}, ["eager_confidence"]),
+        ({"endpointing": {"mode": "manual", "padding_ms": 100, "threshold": 0.6}}, ["padding_ms"]),
         ({"turns": True, "endpointing": {"mode": "manual", "eager_confidence": 0.6}}, ["eager_confidence"]),
         ({"turns": True, "endpointing": {"mode": "adaptive", "min_silence_ms": 200, "eager_confidence": 0.6}}, []),
     ],

@@ -485,6 +485,19 @@ def test_padding_before_speech_is_decoded_if_asked_for(wanted: int, padding_ms: 
     assert completed(talk) == [said([1, 2, 3, 4])]
 
 
+@approximated(DIALECT, "server_vad.threshold", how="has four steps with the detector `webrtc`")
+def test_the_threshold_of_the_detector_is_the_clients() -> None:
+    """It stays until the client names another one."""
+    talk = open_talk()
+    for wanted, expected in (({"threshold": 0.7}, 0.7), ({"silence_duration_ms": 300}, 0.7), ({"threshold": 0}, 0.0)):
+        (updated,) = talk.say(update(turn_detection={"type": "server_vad", **wanted}))
+        assert source_of(updated)["turn_detection"]["threshold"] == expected
+        assert not warned(updated)
+    hear(talk, TURN)
+    assert isinstance(talk.commands[0], commands.Start)
+    assert talk.commands[0].endpointing.threshold == 0.0
+
+
 @supported(DIALECT, "turn_detection: semantic_vad")
 @pytest.mark.parametrize(
     ("eagerness", "max_silence_ms"), [(None, 4000), ("auto", 4000), ("low", 8000), ("medium", 4000), ("high", 2000)]
@@ -541,11 +554,6 @@ def without_effect(option: str, how: str, **wanted: Any) -> Any:
     [
         without_effect("noise_reduction", "named in `warnings`", noise_reduction={"type": "near_field"}),
         without_effect("transcription.delay", "named in `warnings`", transcription={"delay": "low"}),
-        without_effect(
-            "server_vad.threshold",
-            "named in `warnings`, unless it is the default",
-            turn_detection={"type": "server_vad", "threshold": 0.7},
-        ),
         without_effect(
             "server_vad.idle_timeout_ms",
             "named in `warnings`",
