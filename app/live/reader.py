@@ -121,7 +121,7 @@ class Reader:
 
     def _admit(self, items: Sequence[ClientMessage]) -> None:
         """Take the place of a client that has none, if these items hold a command for a session that has begun."""
-        of_client = [item for item in items if not isinstance(item, events.Notice | events.Reply)]
+        of_client = [item for item in items if not isinstance(item, events.Notice | events.Reply | events.LateReply)]
         if self._take_place is None or not of_client:
             return
         if self._has_started or any(isinstance(item, commands.Start) for item in of_client):

@@ -26,21 +26,26 @@ def decode_sentence(window: api.Window) -> Iterator[api.EngineEvent]:
     for at, event in enumerate(found):
         match event:
             case api.SegmentEvent(segment):
-                stop = "." if is_closed and at == n_segments else ""
-                words = [replace(word, text=_translated(word.text)) for word in segment.words or ()]
-                if words:
-                    words[-1] = replace(words[-1], text=words[-1].text + stop)
-                yield replace(
-                    event, segment=replace(segment, text=_translated(segment.text) + stop, words=tuple(words))
-                )
+                yield replace(event, segment=_sentence(segment, is_closed and at == n_segments))
             case api.DoneEvent():
+                segments = [_sentence(each, False) for each in event.segments[:-1]]
+                segments += [_sentence(each, is_closed) for each in event.segments[-1:]]
                 last = max((at for at, piece in enumerate(event.pieces) if piece.text), default=-1)
                 pieces = [replace(piece, text=_translated(piece.text)) for piece in event.pieces]
                 if last >= 0 and is_closed:
                     pieces[last] = replace(pieces[last], text=f"{pieces[last].text}.")
-                yield replace(event, text="".join(piece.text for piece in pieces), pieces=tuple(pieces))
+                text = "".join(piece.text for piece in pieces)
+                yield replace(event, text=text, pieces=tuple(pieces), segments=tuple(segments))
             case _:
                 yield event
+
+
+def _sentence(segment: api.Segment, is_closed: bool) -> api.Segment:
+    stop = "." if is_closed else ""
+    words = [replace(word, text=_translated(word.text)) for word in segment.words or ()]
+    if words:
+        words[-1] = replace(words[-1], text=words[-1].text + stop)
+    return replace(segment, text=_translated(segment.text) + stop, words=tuple(words) if segment.words else None)
 
 
 def _translated(text: str) -> str:

@@ -34,7 +34,9 @@ SHOWS = {
     "turns": [
         supported(FLUX, "Connected, TurnInfo: StartOfTurn, EndOfTurn"),
         approximated(FLUX, "TurnInfo: Update", how="`end_of_turn_confidence` is 0 while the speaker goes on"),
-        approximated(FLUX, "TurnInfo: words", how="with `start` and `end` once the turn has ended"),
+        approximated(
+            FLUX, "TurnInfo: words", how="without `start` and `end` where a transcript ends in the middle of a word"
+        ),
         supported(FLUX, "CloseStream"),
     ],
     "eager": [supported(FLUX, "TurnInfo: EagerEndOfTurn, TurnResumed")],

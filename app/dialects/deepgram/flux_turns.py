@@ -5,7 +5,7 @@ ended, although its audio may be transcribed already.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,9 +75,8 @@ class Turns:
         if turn.is_eager or turn.is_over:
             return
         text = event.stable + event.tail
-        confidence = events.confidence(event.avg_logprob)
         turn.end_s = max(turn.end_s, event.end_s)
-        turn.words = turn.final_words + _words(text, confidence)
+        turn.words = turn.final_words + _interim_words(event, text)
         before, turn.text = turn.text, "".join([*turn.final_texts, text]).strip()
         yield from self._announce(turn)
         if turn.text != before and before:
@@ -87,10 +86,7 @@ class Turns:
         """Final text. It is shown with the next interim, or at the end of the turn."""
         turn = self._turns[event.utterance]
         turn.final_texts.append(event.text)
-        turn.final_words += [
-            {"word": word.text, "confidence": word.confidence, "start": word.start_s, "end": word.end_s}
-            for word in event.words
-        ] or _words(event.text, event.confidence)
+        turn.final_words += _timed(event.words) or _words(event.text, event.confidence)
         if event.language:
             turn.languages[event.language] += max(len(event.words), 1)
 
@@ -186,6 +182,21 @@ class Turns:
         if self.options.language_hints:
             info["languages_hinted"] = list(self.options.language_hints)
         yield info
+
+
+def _interim_words(event: events.Interim, text: str) -> list[Message]:
+    """The words of an interim, with their times unless they end in the middle of a word."""
+    words = (*event.stable_words, *event.tail_words)
+    if [word.text for word in words] == text.split():
+        return _timed(words)
+    return _words(text, events.confidence(event.avg_logprob))
+
+
+def _timed(words: Iterable[events.Word]) -> list[Message]:
+    """Words whose times are known."""
+    return [
+        {"word": word.text, "confidence": word.confidence, "start": word.start_s, "end": word.end_s} for word in words
+    ]
 
 
 def _words(text: str, confidence: float) -> list[Message]:

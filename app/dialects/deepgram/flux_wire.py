@@ -73,6 +73,7 @@ class Flux:
                 endpointing=options.thresholds.endpointing,
                 hotwords=options.keyterms,
                 words=True,
+                interim_words=True,
             ),
         )
 
@@ -140,6 +141,7 @@ class Flux:
             prompt="",
             hotwords=options.keyterms,
             words=True,
+            interim_words=True,
         )
         return (configure, events.LateReply(partial(self._configured, options)))
 

@@ -113,11 +113,24 @@ async def test_a_bad_query_is_refused_before_the_upgrade(serve: Serve) -> None:
 async def test_a_full_server_says_so_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with connect(flux_url(server, **RAW)) as socket:
-        await socket.send('{"type": "KeepAlive"}')
-        await (await socket.ping())
+        await socket.send(json.dumps({"type": "Configure"}))
+        async with asyncio.timeout(20):
+            while json.loads(await socket.recv())["type"] != "ConfigureSuccess":
+                pass
         with pytest.raises(InvalidStatus) as caught:
             await connect(flux_url(server, **RAW))
         check_refusal(caught.value, 429, "TOO_MANY_REQUESTS")
+
+
+async def test_a_client_without_a_key_takes_a_place_with_a_message_that_is_right(serve: Serve) -> None:
+    """Not with one that is refused."""
+    server = await serve(max_sessions=1)
+    async with connect(flux_url(server, **RAW)) as socket:
+        await socket.send(json.dumps({"type": "Configure", "thresholds": 1}))
+        async with asyncio.timeout(20):
+            while json.loads(await socket.recv())["type"] != "ConfigureFailure":
+                pass
+        assert server.service.admission.sessions == set()
 
 
 async def test_the_upgrade_names_what_is_ignored_or_adjusted(serve: Serve) -> None:
