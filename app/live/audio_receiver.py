@@ -103,8 +103,9 @@ class AudioReceiver:
             self._container.close()
 
     def _duration_s(self, data: bytes) -> float:
-        """How long these bytes of audio last, in seconds; 0 before the start."""
-        return len(data) / self._session.bytes_per_s if self._session.bytes_per_s else 0.0
+        """How long these bytes of the client's audio last, in seconds; 0 before the start."""
+        bytes_per_s = self._session.bytes_per_s
+        return len(data) / bytes_per_s if bytes_per_s else 0.0
 
     def _check_pace(self, data: bytes) -> None:
         ahead_s = self._pace.add(self._duration_s(data), self._clock())

@@ -105,6 +105,8 @@ class Start:
     """Names and terms to expect; the limits are those of `engine.api.DecodeOptions`."""
     words: bool = False
     """Whether every final word gets a start, an end and a confidence."""
+    interim_words: bool = False
+    """Whether every word of an interim does, too. Needs `words` and `interim`."""
     resume: Resume | None = None
     """`None` for a new session."""
     resumes: bool = False
@@ -153,6 +155,7 @@ class Configure:
     prompt: str
     hotwords: tuple[str, ...]
     words: bool
+    interim_words: bool = False
 
 
 @dataclass(frozen=True, slots=True)

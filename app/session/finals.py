@@ -13,6 +13,7 @@ from app.session.context import Context, PreviousText
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
+from app.session.stable_words import on_timeline, with_stable_times, words_from
 from app.session.windows import Decoding, EndedWindow, PendingUtterance, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -169,12 +170,13 @@ class Finals:
                 if not self._redecode_missed(window, window.end, "", event.language):
                     return True
                 continue
-            segment = event.segment
+            segment, shown_until_s = with_stable_times(event.segment, window.stable.words, window.n_processed_chars)
             if accepts_segment(self._options.hallucination_filter, window, segment):
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode_missed(window, start, segment.text, event.language):
                     continue
-                self._send_segment(window, segment, event.language, window.span)
+                shown_until = window.start + round(shown_until_s * SAMPLE_RATE)
+                self._send_segment(window, segment, event.language, window.span, shown_until)
             window.n_processed_chars += len(segment.text)
             decoding.events.popleft()
         return False
@@ -218,15 +220,20 @@ class Finals:
 
     # Send in order.
 
-    def _send_segment(self, window: EndedWindow, segment: api.Segment, language: str | None, audio: Span) -> None:
-        """Send a segment that was decoded from the audio between two positions; its times count from the first."""
+    def _send_segment(
+        self, window: EndedWindow, segment: api.Segment, language: str | None, audio: Span, shown_until: int = 0
+    ) -> None:
+        """Send a segment that was decoded from the audio between two positions; its times count from the first.
+
+        Its words up to the position `shown_until` were shown with their times, so it does not end before.
+        """
         utterance = window.utterance
         text = segment.text if utterance.text else segment.text.lstrip()
         if not text:
             return
         start = min(max(audio[0] + round(segment.start_s * SAMPLE_RATE), utterance.text_until), audio[1])
         end = max(min(audio[0] + round(segment.end_s * SAMPLE_RATE), audio[1]), start)
-        end = plausible_end(text, window.speech, start, end)
+        end = max(plausible_end(text, window.speech, start, end), shown_until)
         utterance.text += text
         utterance.text_until = end
         self._previous_text.append(segment.text)
@@ -254,16 +261,12 @@ class Finals:
         def to_timeline(word_s: float) -> float:
             return self._session.seconds(min(max(origin + round(word_s * SAMPLE_RATE), sent[0]), sent[1]))
 
-        return tuple(
-            events.Word(
-                word.text.strip(), to_timeline(word.start_s), to_timeline(word.end_s), round(word.probability, 3)
-            )
-            for word in segment.words or ()
-        )
+        return on_timeline(segment.words or (), to_timeline)
 
     def _send_stable(self, window: EndedWindow) -> None:
         """Send the text that was shown as stable, because no final text of it comes."""
         end_s = (window.stable.until - window.start) / SAMPLE_RATE
+        words = words_from(window.stable.words, window.n_processed_chars)
         segment = api.Segment(
             start_s=0.0,
             end_s=end_s,
@@ -272,8 +275,10 @@ class Finals:
             avg_logprob=0.0,
             compression_ratio=1.0,
             no_speech_prob=0.0,
+            words=words or None,
         )
-        self._send_segment(window, segment, window.utterance.request.language, window.span)
+        shown_until = window.start + round((words[-1].end_s if words else 0.0) * SAMPLE_RATE)
+        self._send_segment(window, segment, window.utterance.request.language, window.span, shown_until)
 
     def _finish(self, window: EndedWindow) -> None:
         """All text of the window was sent: report its speech without text, and end its utterance if it is the last."""

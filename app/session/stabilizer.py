@@ -8,7 +8,8 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Protocol
 
-from engine.api import Piece
+from app.session.stable_words import Words, grow, words_between
+from engine.api import SAMPLE_RATE, Piece
 
 WORDS_KEPT_BACK = 1
 """How many of the last words of a hypothesis never become stable: the end of the audio may have cut them off."""
@@ -107,6 +108,10 @@ class Stabilizer:
         """The tokens of the last hypothesis after `tokens`; the next one is likely to go on with them."""
         self.stable_until = 0
         """Position before which all stable words were spoken."""
+        self.words: Words = ()
+        """The words of the stable text, if hypotheses have words with times."""
+        self.tail_words: Words = ()
+        """The words of the tail, if the last hypothesis has words with times."""
         self._policy = policy
 
     @property
@@ -114,27 +119,34 @@ class Stabilizer:
         """Whether hypotheses need the peaks of the attention weights."""
         return self._policy.needs_attention
 
-    def update(self, pieces: tuple[Piece, ...], audio_end: int, audio_s: float) -> None:
+    def update(self, pieces: tuple[Piece, ...], audio_end: int, audio_s: float, words: Words = ()) -> None:
         """Process a newer hypothesis, which begins with `tokens`.
 
         Args:
             pieces: the words and timestamps of the hypothesis.
             audio_end: the position after the audio that was decoded.
             audio_s: the audio that was decoded, in seconds.
+            words: the words of the hypothesis with their times, if the client is shown them.
         """
         latest_s = audio_s + TIMESTAMP_SLACK_S
         pieces = tuple(takewhile(lambda piece: piece.at_s is None or piece.at_s <= latest_s, pieces))
         new_pieces = _after_prefix(pieces, self.tokens, self.stable)
-        words = [piece for piece in new_pieces if piece.at_s is None]
-        n_stable, stable_until = self._policy.count_stable(words, audio_s, audio_end)
+        new_words = [piece for piece in new_pieces if piece.at_s is None]
+        n_stable, stable_until = self._policy.count_stable(new_words, audio_s, audio_end)
         if n_stable:
             n_pieces = _index_after_words(new_pieces, n_stable)
             self.tokens += tuple(token for piece in new_pieces[:n_pieces] for token in piece.tokens)
             self.stable += "".join(piece.text for piece in new_pieces[:n_pieces])
             self.stable_until = stable_until
-            new_pieces, words = new_pieces[n_pieces:], words[n_stable:]
+            new_pieces, new_words = new_pieces[n_pieces:], new_words[n_stable:]
         self.draft = tuple(token for piece in new_pieces for token in piece.tokens)
-        self.tail = "".join(piece.text for piece in words)
+        self.tail = "".join(piece.text for piece in new_words)
+        n_stable_chars = len(self.stable)
+        self.words = grow(self.words, words, n_stable_chars, audio_s)
+        since_s = self.words[-1].end_s if self.words else 0.0
+        window_start = audio_end - round(audio_s * SAMPLE_RATE)
+        self.stable_until = max(self.stable_until, window_start + round(since_s * SAMPLE_RATE))
+        self.tail_words = words_between(words, n_stable_chars, n_stable_chars + len(self.tail), since_s)
 
 
 def _after_prefix(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: str) -> list[Piece]:

@@ -8,6 +8,7 @@ from app.media.pcm import Samples
 from app.session.coverage import Missed, Span, find_missed
 from app.session.endpointing import FRAME_SAMPLES
 from app.session.stabilizer import Stabilizer
+from app.session.stable_words import Words
 from engine import api
 from engine.api import SAMPLE_RATE
 
@@ -17,7 +18,7 @@ MAX_REDECODES = 2
 """The most stretches of one window that are decoded again, so that its final text comes in bounded time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRequest:
     """What the client asked for that the engine must know to decode an utterance."""
 
@@ -29,6 +30,8 @@ class DecodeRequest:
     """Names and terms to expect."""
     words: bool = False
     """Whether every final word gets a start and an end."""
+    interim_words: bool = False
+    """Whether every word of an interim does, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class WindowKind(Enum):
     """The client has discarded the audio: the window is not decoded, and only its stable text is sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StableText:
     """The text of a window that the client was shown as stable; its final text begins with it."""
 
@@ -97,6 +100,8 @@ class StableText:
     """Position before which all of the text was spoken."""
     draft: tuple[int, ...] = ()
     """The tokens that followed in the last interim; the final text is likely to go on with them."""
+    words: Words = ()
+    """The words of the text with the times that the client was shown, if it was shown any."""
 
 
 @dataclass(slots=True)
@@ -149,10 +154,8 @@ class EndedWindow:
 
     utterance: PendingUtterance
     kind: WindowKind
-    start: int
-    """Position of its first sample."""
-    end: int
-    """Position after its last sample."""
+    span: Span
+    """The positions of its first sample and after its last one."""
     samples: Samples
     """The audio of the window; empty if the client discarded it."""
     speech: list[Span]
@@ -186,12 +189,17 @@ class EndedWindow:
         return self.kind is WindowKind.FORCED
 
     @property
-    def span(self) -> Span:
-        """The positions of the first sample and after the last one."""
-        return self.start, self.end
+    def start(self) -> int:
+        """Position of its first sample."""
+        return self.span[0]
+
+    @property
+    def end(self) -> int:
+        """Position after its last sample."""
+        return self.span[1]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class OpenWindow:
     """The window of a channel that still receives audio."""
 
@@ -227,11 +235,16 @@ class OpenWindow:
         return EndedWindow(
             utterance=self.utterance,
             kind=kind,
-            start=self.start,
-            end=end,
+            span=(self.start, end),
             samples=samples,
             speech=self.speech,
-            stable=StableText(stabilizer.stable, stabilizer.tokens, stabilizer.stable_until, stabilizer.draft),
+            stable=StableText(
+                text=stabilizer.stable,
+                tokens=stabilizer.tokens,
+                until=stabilizer.stable_until,
+                draft=stabilizer.draft,
+                words=stabilizer.words,
+            ),
             is_last=is_last,
             detector_from=self.detector_from,
         )

@@ -165,6 +165,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
         prompt=fields.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), default.prompt),
         hotwords=tuple(hotword.strip() for hotword in hotwords),
         words=fields.pop("words", "true or false", is_boolean, default.words),
+        interim_words=fields.pop("interim_words", "true or false", is_boolean, default.interim_words),
         resume=resume,
         resumes=fields.pop("resumes", "true or false", is_boolean, default.resumes),
         notices=(*notices, *fields.unknown()),
@@ -401,6 +402,8 @@ def _interim(event: events.Interim) -> dict[str, Any]:
         "end_s": event.end_s,
         "stable": event.stable,
         "tail": event.tail,
+        # Absent where there are none, so that interims are as they were for clients that did not ask.
+        **({"stable_words": _words(event.stable_words)} if event.stable_words else {}),
     }
 
 
@@ -413,13 +416,17 @@ def _segment(event: events.Segment) -> dict[str, Any]:
         "start_s": event.start_s,
         "end_s": event.end_s,
         "text": event.text,
-        "words": [
-            {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
-            for word in event.words
-        ],
+        "words": _words(event.words),
         "confidence": event.confidence,
         "language": event.language,
     }
+
+
+def _words(words: Iterable[events.Word]) -> list[dict[str, Any]]:
+    return [
+        {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
+        for word in words
+    ]
 
 
 def _utterance(event: events.Utterance) -> dict[str, Any]:

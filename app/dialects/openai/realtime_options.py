@@ -33,12 +33,12 @@ FLAT_FORMATS = {"pcm16": PCM} | {
     name: AudioFormat(G711[kind], 8000) for name, kind in (("g711_ulaw", "audio/pcmu"), ("g711_alaw", "audio/pcma"))
 }
 """The names of formats in the older shape."""
-_MEDIUM = commands.Endpointing(mode="adaptive", silence_ms=800, max_silence_ms=4000, end_confidence=0.5)
+_MEDIUM = commands.Endpointing(mode="adaptive", silence_ms=500, max_silence_ms=4000, end_confidence=0.5)
 EAGERNESS = {
-    "low": replace(_MEDIUM, silence_ms=1500, max_silence_ms=8000, end_confidence=0.75),
+    "low": replace(_MEDIUM, silence_ms=800, max_silence_ms=8000, end_confidence=0.75),
     "medium": _MEDIUM,
     "auto": _MEDIUM,
-    "high": replace(_MEDIUM, silence_ms=400, max_silence_ms=2000, end_confidence=0.35),
+    "high": replace(_MEDIUM, silence_ms=300, max_silence_ms=2000, end_confidence=0.35),
 }
 """When a turn of `semantic_vad` ends. The longest silences are those that OpenAI documents."""
 MANUAL_MODELS = ("gpt-realtime-whisper", "gpt-live-transcribe")

@@ -19,22 +19,21 @@ from app.session.windows import (
 )
 from engine.api import SAMPLE_RATE
 
-UTTERANCE = PendingUtterance(number=0, start=0, prompt="", request=DecodeRequest(None, "transcribe"))
+UTTERANCE = PendingUtterance(number=0, start=0, prompt="", request=DecodeRequest(language=None, task="transcribe"))
 
 
 def open_window(speech: list[Span]) -> OpenWindow:
-    return OpenWindow(UTTERANCE, 0, speech, Stabilizer(Agreement()))
+    return OpenWindow(utterance=UTTERANCE, start=0, speech=speech, stabilizer=Stabilizer(Agreement()))
 
 
 def ended_window(kind: WindowKind, speech: list[Span], tokens: tuple[int, ...] = ()) -> EndedWindow:
     return EndedWindow(
         utterance=UTTERANCE,
         kind=kind,
-        start=0,
-        end=SAMPLE_RATE,
+        span=(0, SAMPLE_RATE),
         samples=np.zeros(SAMPLE_RATE, dtype=np.float32),
         speech=speech,
-        stable=StableText("a b", tokens),
+        stable=StableText(text="a b", tokens=tokens),
         is_last=True,
     )
 

@@ -26,8 +26,12 @@ from tutti.messages import (
 SERVER = [pytest.param(case["wire"], id=case["name"]) for case in read_golden("server.json")]
 CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
 
+OPTIONAL = {"stable_words", "detector_from_s"}
+"""Fields that the server leaves out where they have no content."""
+
 COMMANDS: dict[str, Command] = {
     "start with defaults": Start(),
+    "start with words in interims": Start(words=True, interim_words=True),
     "start of a client that resumes": Start(resumes=True),
     "start that resumes two channels": Start(
         audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), "", 1.0, (6.24, None))
@@ -77,10 +81,6 @@ def test_golden_server_messages_round_trip(wire: dict[str, Any]) -> None:
 def test_client_messages_are_the_golden_ones(name: str) -> None:
     """Every command of the client is encoded exactly as the golden message."""
     assert json.loads(encode_command(COMMANDS[name])) == CLIENT[name]
-
-
-OPTIONAL = {"detector_from_s"}
-"""Fields that servers of before do not send."""
 
 
 def test_an_utterance_of_a_server_of_before_is_parsed() -> None:
