@@ -102,7 +102,7 @@ class Channel:
 
     @property
     def number(self) -> int:
-        """The number of the channel within the session."""
+        """The number of the channel within the session, from 0."""
         return self.finals.channel
 
     # How far it has come.
@@ -128,7 +128,7 @@ class Channel:
         `None` if that lies inside an utterance, or where one was cut.
         """
         first = self.finals.oldest or self._open
-        return first.detector_from if first else self._detector_life.start_for(self.final_until)
+        return first.utterance.detector_from if first else self._detector_life.start_for(self.final_until)
 
     @property
     def lag_samples(self) -> int:
@@ -141,7 +141,8 @@ class Channel:
         since = [oldest.end] if oldest else []
         decoded_until = self._hypotheses.decoded_until
         if decoded_until is not None:
-            since += _speech_after(chain(self.finals.speech(), self._open.speech if self._open else ()), decoded_until)
+            speech = chain(self.finals.speech(), self._open.speech if self._open else ())
+            since += _speech_after(speech, decoded_until)
         return self.position - min(since, default=self.position)
 
     # Audio.
@@ -284,6 +285,7 @@ class Channel:
             prompt=self._prompt,
             request=self._options.request,
             text_until=window_start,
+            detector_from=self._detector_life.start_for(window_start),
         )
         self._prompt = self._options.prompt
         self._session.send(
@@ -295,13 +297,11 @@ class Channel:
                 from_s=self._session.seconds(window_start),
             )
         )
-        detector_from = self._detector_life.start_for(window_start)
         window = OpenWindow(
             utterance=utterance,
             start=window_start,
             speech=speech,
             stabilizer=Stabilizer(self._options.make_policy()),
-            detector_from=detector_from,
         )
         self._hypotheses.begin_utterance(window)
         return window
@@ -310,8 +310,9 @@ class Channel:
         """End the open utterance at the present position. Its text is decoded from the audio up to its last silence."""
         window.extend_speech(self._endpointer.speech_until)
         position, audio_end = self.position, self._hypotheses.audio_end(window)
-        self._endpointer.reset()
+        # First of all, because the utterance may be final at once, and tells the client where the detector begins.
         self._detector_life.renew(position)
+        self._endpointer.reset()
         self._end_utterance(window, position, kind, flush_id, audio_end)
 
     def _end_utterance(
@@ -357,8 +358,8 @@ class Channel:
             )
             self._hypotheses.continue_utterance(self._open)
             return
-        self._end_utterance(window, cut, self._kind)
         self._detector_life.cut(cut)
+        self._end_utterance(window, cut, self._kind)
         if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()

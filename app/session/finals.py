@@ -201,7 +201,7 @@ class Finals:
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         self._session.submit(self, JobKind.REDECODE, samples, options, window)
         window.redecoding.start(stretch, following_text)
-        window.utterance.n_redecodes += 1
+        window.utterance.counts.n_redecodes += 1
         return True
 
     def _send_redecoded(self, window: EndedWindow, done: api.DoneEvent) -> None:
@@ -216,7 +216,7 @@ class Finals:
             if accepts_redecoded(hallucination_filter, window, stretch, segment, following_text):
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
-        window.utterance.recovered_samples += duration(stretch.speech) - duration(missed)
+        window.utterance.counts.recovered_samples += duration(stretch.speech) - duration(missed)
 
     # Send in order.
 
@@ -289,6 +289,7 @@ class Finals:
             self._previous_text.clear()
         min_samples = MIN_UNCOVERED_SAMPLES if window.covered else 1
         window.utterance.uncovered += uncovered(window.speech, window.covered, min_samples)
+        window.utterance.detector_from = None
         if window.is_last:
             is_complete = window.kind is not WindowKind.DISCARDED
             self._end_utterance(window, self._session.acknowledged(), is_complete)
@@ -329,10 +330,10 @@ class Finals:
                 final_until_s=min(acknowledged.until_s),
                 resume_from_s=acknowledged.until_s,
                 detector_from_s=acknowledged.detector_from_s,
-                n_redecodes=utterance.n_redecodes,
-                recovered_s=utterance.recovered_samples / SAMPLE_RATE,
-                n_speculative=utterance.n_speculative,
-                is_speculative=utterance.is_speculative,
+                n_redecodes=utterance.counts.n_redecodes,
+                recovered_s=utterance.counts.recovered_samples / SAMPLE_RATE,
+                n_speculative=utterance.counts.n_speculative,
+                is_speculative=utterance.counts.is_speculative,
                 is_complete=is_complete,
             )
         )

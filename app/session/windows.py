@@ -44,6 +44,20 @@ class SentEagerEnd:
     """Position after the speech before it."""
 
 
+@dataclass(slots=True)
+class DecodingCounts:
+    """How the text of an utterance came about, for the operator."""
+
+    n_redecodes: int = 0
+    """How many stretches of missed speech were decoded again."""
+    recovered_samples: int = 0
+    """Samples of speech that have text thanks to these re-decodes."""
+    n_speculative: int = 0
+    """How many speculative decodings its windows had."""
+    is_speculative: bool = False
+    """Whether the text of its last window is that of a speculative decoding."""
+
+
 @dataclass(slots=True, kw_only=True)
 class PendingUtterance:
     """An utterance that was announced and has not ended for the client yet."""
@@ -60,20 +74,19 @@ class PendingUtterance:
     """
     request: DecodeRequest
     """How the windows of the utterance are decoded."""
+    detector_from: int | None = None
+    """Where a detector must begin to find the same speech from the first window on that is not done.
+
+    `None` if that window is not the first of the utterance, or follows one that was cut.
+    """
     text: str = ""
     """The text of the segments that were sent."""
     text_until: int = 0
     """Position where the last segment ended."""
     uncovered: list[Span] = field(default_factory=list)
     """Detected speech without text, of the windows that are done."""
-    n_redecodes: int = 0
-    """How many stretches of missed speech were decoded again."""
-    recovered_samples: int = 0
-    """Samples of speech that have text thanks to these re-decodes."""
-    n_speculative: int = 0
-    """How many speculative decodings its windows had."""
-    is_speculative: bool = False
-    """Whether the text of its last window is that of a speculative decoding."""
+    counts: DecodingCounts = field(default_factory=DecodingCounts)
+    """What its decodings cost, and what they gave."""
     eager_end: SentEagerEnd | None = None
     """The eager end that was sent last; `None` if the speaker went on after it."""
 
@@ -163,8 +176,6 @@ class EndedWindow:
     stable: StableText
     is_last: bool
     """Whether its utterance ends with it."""
-    detector_from: int | None = None
-    """As in `OpenWindow`."""
     decoding: Decoding | None = None
     """`None` until the engine is asked for its text. A speculative decoding may have begun before the window ended."""
     redecoding: Redecoding = field(default_factory=Redecoding)
@@ -210,8 +221,6 @@ class OpenWindow:
     """The speech detected in it so far, in order."""
     stabilizer: Stabilizer
     """Decides and holds which text of the window was shown as stable."""
-    detector_from: int | None = None
-    """Where a detector must begin to find the same speech from `start` on; `None` if that is in the utterance."""
 
     def extend_speech(self, speech_until: int) -> None:
         """Note that the detector has found speech up to the position `speech_until`."""
@@ -246,5 +255,4 @@ class OpenWindow:
                 words=stabilizer.words,
             ),
             is_last=is_last,
-            detector_from=self.detector_from,
         )

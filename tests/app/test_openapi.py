@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.routing import Route
 
 from app.dialects.deepgram import options as deepgram
+from app.dialects.deepgram.query import Query
 from app.dialects.openai import files_wire
 from app.dialects.openai.form import Form
 from app.errors import BadStart, RequestError
@@ -146,12 +147,12 @@ def test_every_field_of_a_form_is_described(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_parameter_of_deepgram_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     read: set[str] = set()
 
-    class ReadQuery(deepgram._Query):
+    class ReadQuery(Query):
         def texts(self, name: str) -> list[str]:
             read.add(name)
             return super().texts(name)
 
-    monkeypatch.setattr(deepgram, "_Query", ReadQuery)
+    monkeypatch.setattr(deepgram, "Query", ReadQuery)
     deepgram.parse([], ("en",), is_live=False)
     deepgram.parse([("encoding", "linear16"), ("sample_rate", "8000")], ("en",), is_live=False)
     known = {each["name"] for each in DEEPGRAM_PARAMETERS}

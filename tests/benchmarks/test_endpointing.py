@@ -196,9 +196,8 @@ def test_kinds_of_pauses_are_read_from_the_manifest(folder: Path) -> None:
 def test_the_command_writes_the_curve(folder: Path) -> None:
     """With the embedded model; the picture is drawn where matplotlib is installed."""
     arguments = ["--audio", str(folder), "--json", str(folder / "out.json"), "--answers", str(folder / "answers.json")]
-    ran = CliRunner().invoke(
-        endpointing.main, [*arguments, "--fixed-ms", "300,500", "--thresholds", "20"], catch_exceptions=False
-    )
+    arguments += ["--fixed-ms", "300,500", "--thresholds", "20"]
+    ran = CliRunner().invoke(endpointing.main, arguments, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     rows = json.loads((folder / "out.json").read_text())["rows"]
     assert [row["policy"] for row in rows] == ["fixed 300 ms", "fixed 500 ms", "adaptive 0.2"]
