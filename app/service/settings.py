@@ -189,7 +189,7 @@ class Settings:
     detector: str = _setting(
         "webrtc",
         "What tells speech from other sounds. webrtc: a statistical model, quick and cheap. silero: a small neural "
-        "network, which takes far less noise and music for speech; it needs the packages of the extra silero.",
+        "network; takes far less noise and music for speech, misses more soft speech, and needs the extra silero.",
         DETECTORS,
     )
     speech_threshold: float = _setting(

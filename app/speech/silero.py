@@ -116,7 +116,7 @@ class SileroDetector:
     """
 
     memory_samples = 0
-    """A renewed detector knows nothing of earlier audio: measured, it decides as well as one that goes on."""
+    """A renewed detector knows nothing of earlier audio. Measured, it decides about as well as one that goes on."""
 
     def __init__(self, model: SileroModel, threshold: float = DEFAULT_THRESHOLD) -> None:
         """Make a detector that has received nothing yet.

@@ -67,14 +67,14 @@ def test_speech_is_told_from_silence_and_noise(model: SileroModel, recording: Re
 
 
 @needs_silero
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_what_was_judged_ahead_changes_no_decision(
     model: SileroModel, recording: Recording, data: st.DataObject
 ) -> None:
     """However the audio is cut, and also if the detector is renewed between two frames of a piece."""
     plain, hasty = SileroDetector(model), SileroDetector(model)
-    rest = frames(recording.samples[: 4 * SAMPLE_RATE])
+    rest = frames(recording.samples[: 3 * SAMPLE_RATE])
     while rest:
         n_frames = data.draw(st.integers(1, 40))
         piece, rest = rest[:n_frames], rest[n_frames:]
