@@ -23,6 +23,7 @@ from app.session.endpointing import (
 from app.session.finals import Finals
 from app.session.interims import Interims
 from app.session.jobs import SessionPort
+from app.session.language_choice import ChannelLanguage, UtteranceLanguage
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Stabilizer
 from app.session.window_cutting import find_cut
@@ -85,6 +86,9 @@ class Channel:
         """Position where the last window ended, or before which all audio was discarded."""
         self._prompt = options.first_prompt or options.prompt
         """The prompt of the next utterance."""
+        before = options.language_before[number] if options.language_before else None
+        self._language = ChannelLanguage(options.request.language, options.language_delay, before)
+        """Decides the language of the channel's windows."""
 
     # How far it has come.
 
@@ -154,6 +158,8 @@ class Channel:
         if options.is_manual != self._options.is_manual:
             self.flush()
             self._last_cut = max(self._last_cut, self._buffer.start)
+        if options.request.language != self._options.request.language:
+            self._language = ChannelLanguage(options.request.language, options.language_delay)
         self._options = options
         self._prompt = options.prompt
         self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
@@ -249,6 +255,7 @@ class Channel:
             start=start,
             prompt=self._prompt,
             request=self._options.request,
+            language=UtteranceLanguage(self._language),
             text_until=window_start,
         )
         self._prompt = self._options.prompt

@@ -69,6 +69,11 @@ class Resume:
     Only the speech detector processes the audio before `from_s`: it adapts to the noise and to the voice, and would
     find the beginning of speech late without it.
     """
+    language: tuple[str | None, ...] = ()
+    """The language of each channel before that time, or one for all, if the server had detected it.
+
+    It goes on with this language, and needs as much evidence for another one as in a session that was not lost.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,11 @@ class Start:
     audio: AudioFormat = field(default_factory=AudioFormat)
     """The format of the audio to come."""
     language: str | None = None
-    """A language code of the model; `None` lets the model detect the language of each window."""
+    """A language code of the model; `None` lets the server detect the language."""
+    languages: tuple[str, ...] = ()
+    """The languages that are possible if `language` is `None`; empty for all that the model knows."""
+    locks_language: bool = False
+    """Whether a language that was detected stays for all of the session, as soon as there is enough evidence for it."""
     task: api.Task = "transcribe"
     """Whether speech is transcribed, or translated to English."""
     interim: bool = True
@@ -138,6 +147,8 @@ class Configure:
     audio: AudioFormat
     """The format of the audio after this command; the number of channels cannot change."""
     language: str | None
+    languages: tuple[str, ...] = ()
+    locks_language: bool = False
     endpointing: Endpointing
     prompt: str
     hotwords: tuple[str, ...]

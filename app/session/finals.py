@@ -75,9 +75,8 @@ class Finals:
     def decode_options(
         self, utterance: PendingUtterance, prefix: tuple[int, ...], draft: tuple[int, ...]
     ) -> api.DecodeOptions:
-        """How the engine decodes the next window of this utterance, interim or final."""
+        """How the engine decodes the next window of this utterance, interim or final; its language is left open."""
         return api.DecodeOptions(
-            language=utterance.request.language,
             task=utterance.request.task,
             previous_text=self._previous_text.of(utterance) or utterance.prompt,
             prefix=prefix,
@@ -116,12 +115,16 @@ class Finals:
                     return
                 if previous and self._previous_text.must_wait(window, previous):
                     return
-                self._submit_window(window)
+                if previous and window.utterance.language.channel.must_wait:
+                    return
+                self._submit_window(window, n_in_flight)
             n_in_flight += 1
             previous = window
 
-    def _submit_window(self, window: EndedWindow) -> None:
+    def _submit_window(self, window: EndedWindow, n_before: int) -> None:
         options = self.decode_options(window.utterance, window.stable.tokens, window.stable.draft)
+        language = window.utterance.language.channel
+        options = language.for_final(options, window.speech_s, window.stable.language, n_before)
         options = replace(options, word_times=window.utterance.request.words, sampling=self._options.sampling)
         window.decoding = Decoding(had_context=bool(options.previous_text or options.prefix))
         self._session.submit(self, JobKind.FINAL, window.samples, options, window)
@@ -138,6 +141,8 @@ class Finals:
             is_repetitive = self._options.hallucination_filter.is_repetitive(event.compression_ratio)
             window.decoding.is_repetitive |= event.is_repetitive or is_repetitive
         if job.kind is JobKind.FINAL:
+            if isinstance(event, api.DoneEvent):
+                window.decoding.language_probabilities = event.language_probabilities
             window.decoding.events.append(event)
         elif isinstance(event, api.DoneEvent):
             self._send_redecoded(window, event)
@@ -166,6 +171,8 @@ class Finals:
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode_missed(window, start, segment.text, event.language):
                     continue
+                probability = event.language_probability
+                window.utterance.language.add(event.language, probability, segment.text)
                 self._send_segment(window, segment, event.language, window.span)
             window.n_processed_chars += len(segment.text)
             decoding.events.popleft()
@@ -183,7 +190,7 @@ class Finals:
             return False
         request = window.utterance.request
         options = api.DecodeOptions(
-            language=request.language or language,
+            language=language,
             task=request.task,
             hotwords=request.hotwords,
             word_times=request.words,
@@ -204,6 +211,7 @@ class Finals:
             return
         for segment in done.segments:
             if accepts_redecoded(hallucination_filter, window, stretch, segment, following_text):
+                window.utterance.language.add(done.language, None, segment.text)
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
         window.utterance.recovered_samples += duration(stretch.speech) - duration(missed)
@@ -233,6 +241,7 @@ class Finals:
                 end_s=self._session.seconds(end),
                 text=text,
                 language=language,
+                language_probability=utterance.language.probability(language),
                 source=segment,
                 window_start_s=self._session.seconds(audio[0]),
                 words=self._words(segment, audio[0], (start, end)),
@@ -265,7 +274,7 @@ class Finals:
             compression_ratio=1.0,
             no_speech_prob=0.0,
         )
-        self._send_segment(window, segment, window.utterance.request.language, window.span)
+        self._send_segment(window, segment, window.stable.language, window.span)
 
     def _finish(self, window: EndedWindow) -> None:
         """All text of the window was sent: report its speech without text, and end its utterance if it is the last."""
@@ -274,6 +283,8 @@ class Finals:
             self._send_stable(window)
         if window.decoding and (window.decoding.is_repetitive or not window.covered):
             self._previous_text.clear()
+        if window.decoding and window.covered:
+            window.utterance.language.channel.add(window.decoding.language_probabilities, window.speech_s)
         min_samples = MIN_UNCOVERED_SAMPLES if window.covered else 1
         window.utterance.uncovered += uncovered(window.speech, window.covered, min_samples)
         if window.is_last:
@@ -300,6 +311,7 @@ class Finals:
         """Send the end of the utterance that ends with this window."""
         utterance = last.utterance
         seconds = self._session.seconds
+        language = None if utterance.request.language.named else utterance.language.language
         end = max(last.speech[-1][1] if last.speech else utterance.start, utterance.text_until)
         self._session.send(
             events.Utterance(
@@ -308,6 +320,8 @@ class Finals:
                 start_s=seconds(utterance.start),
                 end_s=seconds(end),
                 text=utterance.text,
+                language=language,
+                language_probability=utterance.language.probability(language),
                 uncovered=tuple((seconds(start), seconds(end)) for start, end in utterance.uncovered),
                 final_until_s=min(acknowledged),
                 resume_from_s=acknowledged,

@@ -106,6 +106,7 @@ class Interims:
         self._schedule.note_submitted(position)
         stabilizer = window.stabilizer
         options = self._finals.decode_options(window.utterance, stabilizer.tokens, stabilizer.draft)
+        options = window.utterance.language.channel.for_interim(options, window.speech_s, window.stabilizer.language)
         options = replace(options, attention_times=stabilizer.needs_attention)
         samples = self._buffer.view(window.start, position).copy()
         self._replaced = self._newest.job if self._newest else None
@@ -148,7 +149,9 @@ class Interims:
         assert window
         if not accepts_interim(self._hallucination_filter, window, done):
             return
-        window.stabilizer.update(done.pieces, end, (end - window.start) / SAMPLE_RATE)
+        is_certain = not window.utterance.language.channel.is_in_doubt(done, window.speech_s)
+        audio_s = (end - window.start) / SAMPLE_RATE
+        window.stabilizer.update(done.pieces, end, audio_s, language=done.language, is_certain=is_certain)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail
         if not window.utterance.text:
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()

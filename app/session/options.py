@@ -25,11 +25,18 @@ class ChannelOptions:
     """Makes the policy that decides which text of a window is stable."""
     request: DecodeRequest
     finals: FinalOptions
+    language_before: tuple[str | None, ...] = ()
+    """The language of each channel in the session before; empty in a new session, or if it is not known."""
 
     @property
     def is_manual(self) -> bool:
         """Whether the client decides when an utterance ends."""
         return self.endpointing.mode == "manual"
+
+    @property
+    def language_delay(self) -> int:
+        """How many windows may be decided at the same time; see `ChannelLanguage`."""
+        return self.finals.max_in_flight if self.interim_samples is None else 1
 
     @property
     def silence_samples(self) -> int:

@@ -29,6 +29,7 @@ from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import JobKind, SessionPort
+from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
@@ -249,8 +250,7 @@ class Session:
                 assert_never(command)
 
     def _start(self, start: commands.Start) -> None:
-        if not _knows_language(self._model, start.language):
-            raise BadStart("language", _expected_language(self._model), start.language)
+        language = _language_request(start, self._model, BadStart)
         if start.task not in self._model.tasks:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         self.is_resumed = start.resume is not None
@@ -262,7 +262,8 @@ class Session:
         if len(from_s) == 1:
             from_s *= n_channels
         self._port.from_s = _audio_from_s(start.resume, min(from_s))
-        self._options = options = _channel_options(start, self._config)
+        before = _language_before(start, self._model)
+        self._options = options = replace(_channel_options(start, language, self._config), language_before=before)
         channels = [
             Channel(
                 number=number,
@@ -280,8 +281,7 @@ class Session:
 
     def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:
         assert self._options
-        if not _knows_language(self._model, change.language):
-            raise BadMessage("bad_message", f"{_expected_language(self._model)} as language", change.language)
+        language = _language_request(change, self._model, _bad_option)
         n_channels = intake.audio_format.n_transcribed
         if change.audio.n_transcribed != n_channels:
             raise BadMessage("bad_message", f"{n_channels} channels, as before", change.audio.n_transcribed)
@@ -291,7 +291,7 @@ class Session:
             endpointing=change.endpointing,
             prompt=change.prompt,
             first_prompt="",
-            request=DecodeRequest(change.language, self._options.request.task, change.hotwords, change.words),
+            request=DecodeRequest(language, self._options.request.task, change.hotwords, change.words),
         )
         for channel in intake.channels:
             channel.configure(self._options)
@@ -345,7 +345,7 @@ def _audio_from_s(resume: commands.Resume | None, from_s: float) -> float:
     return resume.audio_from_s
 
 
-def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOptions:
+def _channel_options(start: commands.Start, language: LanguageRequest, config: SessionConfig) -> ChannelOptions:
     interim_samples = config.interim_interval_ms * SAMPLE_RATE // 1000
     return ChannelOptions(
         endpointing=start.endpointing,
@@ -353,15 +353,49 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         first_prompt=start.resume.prompt if start.resume else "",
         interim_samples=interim_samples if start.interim else None,
         make_policy=config.make_policy,
-        request=DecodeRequest(start.language, start.task, start.hotwords, start.words),
+        request=DecodeRequest(language, start.task, start.hotwords, start.words),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
 
 
-def _knows_language(model: api.ModelInfo, language: str | None) -> bool:
-    return language is None or language in model.languages
+def _language_request(
+    options: commands.Start | commands.Configure,
+    model: api.ModelInfo,
+    error: Callable[[str, str, object], SessionError],
+) -> LanguageRequest:
+    """What a client leaves open of the language. A model that knows one language needs no detection.
 
-
-def _expected_language(model: api.ModelInfo) -> str:
+    Args:
+        options: the client's options.
+        model: the one that the server runs.
+        error: makes the error for an option, from its name, what was expected and what came.
+    """
     known = ", ".join(model.languages) or "none: this model knows one language only"
-    return f"null or one of the model's languages ({known})"
+    if options.language is not None and options.language not in model.languages:
+        raise error("language", f"null or one of the model's languages ({known})", options.language)
+    if options.language is not None and (options.languages or options.locks_language):
+        raise error("languages", "none beside a language: they are for the detection", list(options.languages))
+    for language in options.languages:
+        if language not in model.languages:
+            raise error("languages", f"a list of the model's languages ({known})", language)
+    candidates = tuple(dict.fromkeys(options.languages or model.languages))
+    if options.language is not None or not model.is_multilingual:
+        return LanguageRequest(named=options.language)
+    if len(candidates) == 1:
+        return LanguageRequest(named=candidates[0])
+    return LanguageRequest(candidates=candidates, locks=options.locks_language)
+
+
+def _language_before(start: commands.Start, model: api.ModelInfo) -> tuple[str | None, ...]:
+    """The language of each channel before a resume; empty where none is known."""
+    if start.resume is None or not start.resume.language:
+        return ()
+    languages, n_channels = start.resume.language, start.audio.n_transcribed
+    expected = f"a language code, or a list of {n_channels} of them or nulls, one for each channel"
+    if len(languages) not in (1, n_channels) or not all(each in (None, *model.languages) for each in languages):
+        raise BadStart("resume.language", expected, list(languages))
+    return languages * n_channels if len(languages) == 1 else languages
+
+
+def _bad_option(name: str, expected: str, got: object) -> BadMessage:
+    return BadMessage("bad_message", f"{expected} as {name}", got)

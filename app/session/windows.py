@@ -1,12 +1,14 @@
 """What the session core knows of utterances and of their windows: the open one, and those that have ended."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from app.media.pcm import Samples
-from app.session.coverage import Missed, Span, find_missed
+from app.session.coverage import Missed, Span, duration, find_missed
 from app.session.endpointing import FRAME_SAMPLES
+from app.session.language_choice import LanguageRequest, UtteranceLanguage
 from app.session.stabilizer import Stabilizer
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -21,8 +23,8 @@ MAX_REDECODES = 2
 class DecodeRequest:
     """What the client asked for that the engine must know to decode an utterance."""
 
-    language: str | None
-    """A language code; `None` lets the model detect the language of each window."""
+    language: LanguageRequest
+    """The language, or what is left open of it."""
     task: api.Task
     """Whether speech is transcribed or translated."""
     hotwords: tuple[str, ...] = ()
@@ -47,6 +49,8 @@ class PendingUtterance:
     """
     request: DecodeRequest
     """How the windows of the utterance are decoded."""
+    language: UtteranceLanguage
+    """Decides the language of its windows, and notes that of its text."""
     text: str = ""
     """The text of the segments that were sent."""
     text_until: int = 0
@@ -70,7 +74,7 @@ class WindowKind(Enum):
     """The client has discarded the audio: the window is not decoded, and only its stable text is sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StableText:
     """The text of a window that the client was shown as stable; its final text begins with it."""
 
@@ -79,6 +83,8 @@ class StableText:
     """The tokens of the text: the forced prefix of the final decoding."""
     until: int = 0
     """Position before which all of the text was spoken."""
+    language: str | None = None
+    """The language in which it was decoded, which the final decoding must not change; `None` if there is no text."""
     draft: tuple[int, ...] = ()
     """The tokens that followed in the last interim; the final text is likely to go on with them."""
 
@@ -96,6 +102,8 @@ class Decoding:
     """
     is_repetitive: bool = False
     """Whether a decoding attempt repeated itself."""
+    language_probabilities: Mapping[str, float] | None = None
+    """The probability of every candidate for its language; `None` until they are known, and where none were asked."""
 
 
 @dataclass(slots=True)
@@ -168,6 +176,11 @@ class EndedWindow:
         return self.kind is WindowKind.FORCED
 
     @property
+    def speech_s(self) -> float:
+        """Seconds of speech detected in it."""
+        return duration(self.speech) / SAMPLE_RATE
+
+    @property
     def span(self) -> Span:
         """The positions of the first sample and after the last one."""
         return self.start, self.end
@@ -184,6 +197,11 @@ class OpenWindow:
     """The speech detected in it so far, in order."""
     stabilizer: Stabilizer
     """Decides and holds which text of the window was shown as stable."""
+
+    @property
+    def speech_s(self) -> float:
+        """Seconds of speech detected in it so far."""
+        return duration(self.speech) / SAMPLE_RATE
 
     def extend_speech(self, speech_until: int) -> None:
         """Note that the detector has found speech up to the position `speech_until`."""
@@ -211,6 +229,12 @@ class OpenWindow:
             end=end,
             samples=samples,
             speech=self.speech,
-            stable=StableText(stabilizer.stable, stabilizer.tokens, stabilizer.stable_until, stabilizer.draft),
+            stable=StableText(
+                text=stabilizer.stable,
+                tokens=stabilizer.tokens,
+                until=stabilizer.stable_until,
+                language=stabilizer.language,
+                draft=stabilizer.draft,
+            ),
             is_last=is_last,
         )

@@ -36,6 +36,10 @@ TASKS = get_args(api.Task)
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
 MAX_FLUSH_ID_CHARS = 200
 FLUSH_ID_EXPECTED = f"a string of at most {MAX_FLUSH_ID_CHARS} characters or an integer of at most 64 bits"
+LOCK = "lock"
+"""The value of `language` that lets the server detect the language once."""
+MAX_LANGUAGES = 128
+"""The most languages that a client may name. Whisper knows 100."""
 MAX_FROM_S = 10_000_000
 """The latest time at which a session may resume, in seconds: four months. Later times lose their milliseconds."""
 
@@ -133,9 +137,12 @@ def _start(message: dict[str, Any]) -> commands.Start:
     endpointing, notices = _endpointing(fields.nested("endpointing"))
     resume = _resume(fields)
     hotwords: list[str] = fields.pop("hotwords", HOTWORDS_EXPECTED, are_hotwords, [])
+    language = fields.pop("language", f"a language code, {LOCK} or null", _is_language, default.language)
     return commands.Start(
         audio=audio_format,
-        language=fields.pop("language", "a language code or null", _is_language, default.language),
+        language=None if language == LOCK else language,
+        languages=tuple(fields.pop("languages", "a list of language codes", _are_languages, [])),
+        locks_language=language == LOCK,
         task=fields.pop("task", "transcribe or translate", TASKS.__contains__, default.task),
         interim=fields.pop("interim", "true or false", is_boolean, default.interim),
         endpointing=endpointing,
@@ -172,10 +179,12 @@ def _resume(fields: "_Fields") -> commands.Resume | None:
     from_s = resume.pop("from_s", f"seconds from 0 to {MAX_FROM_S}, or a list of them", _is_from_s)
     times = tuple(map(float, from_s)) if isinstance(from_s, list) else (float(from_s),)
     audio_from_s = resume.pop("audio_from_s", f"seconds from 0 to {MAX_FROM_S}", number_from(0, MAX_FROM_S), None)
+    language = resume.pop("language", "a language code or null, or a list of them", _is_language_before, None)
     return commands.Resume(
         times,
         resume.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), ""),
         None if audio_from_s is None else float(audio_from_s),
+        tuple(language) if isinstance(language, list) else (language,) if language else (),
     )
 
 
@@ -244,6 +253,16 @@ class _Fields:
 
 def _is_language(value: object) -> bool:
     return value is None or (isinstance(value, str) and value != "")
+
+
+def _are_languages(value: object) -> bool:
+    return (
+        isinstance(value, list) and len(value) <= MAX_LANGUAGES and all(each and _is_language(each) for each in value)
+    )
+
+
+def _is_language_before(value: object) -> bool:
+    return _is_language(value) or (isinstance(value, list) and len(value) > 0 and all(map(_is_language, value)))
 
 
 def _is_flush_id(value: object) -> bool:
@@ -317,7 +336,7 @@ def _interim(event: events.Interim) -> dict[str, Any]:
 
 
 def _segment(event: events.Segment) -> dict[str, Any]:
-    return {
+    message = {
         "type": "segment",
         "utterance": event.utterance,
         "id": event.id,
@@ -332,10 +351,13 @@ def _segment(event: events.Segment) -> dict[str, Any]:
         "confidence": event.confidence,
         "language": event.language,
     }
+    if event.language_probability is not None:
+        message["language_probability"] = event.language_probability
+    return message
 
 
 def _utterance(event: events.Utterance) -> dict[str, Any]:
-    return {
+    message: dict[str, Any] = {
         "type": "utterance",
         "utterance": event.utterance,
         "channel": event.channel,
@@ -346,3 +368,8 @@ def _utterance(event: events.Utterance) -> dict[str, Any]:
         "final_until_s": event.final_until_s,
         "resume_from_s": list(event.resume_from_s),
     }
+    if event.language is not None:
+        message["language"] = event.language
+    if event.language_probability is not None:
+        message["language_probability"] = event.language_probability
+    return message
