@@ -69,7 +69,7 @@ class Resume:
     Only the speech detector processes the audio before `from_s`: it adapts to the noise and to the voice, and would
     find the beginning of speech late without it.
     """
-    language: tuple[str | None, ...] = ()
+    language: tuple[str | None, ...] = field(default=(), kw_only=True)
     """The language of each channel before that time, or one for all, if the server had detected it.
 
     It goes on with this language, and needs as much evidence for another one as in a session that was not lost.

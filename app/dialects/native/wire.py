@@ -184,7 +184,7 @@ def _resume(fields: "_Fields") -> commands.Resume | None:
         times,
         resume.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), ""),
         None if audio_from_s is None else float(audio_from_s),
-        tuple(language) if isinstance(language, list) else (language,) if language else (),
+        language=tuple(language) if isinstance(language, list) else (language,) if language else (),
     )
 
 

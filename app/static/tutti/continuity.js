@@ -25,6 +25,7 @@ const SAME_START_S = 1;
 /** The events of a session over all of its connections. */
 export class Continuity {
     #resumeFromS;
+    #languages = new Map();
     #isResumed = false;
     #beganS;
     #audioFromS;
@@ -48,6 +49,11 @@ export class Continuity {
     /** For each channel, the time from which on its text is not final yet. */
     get resumeFromS() {
         return this.#resumeFromS;
+    }
+    /** For each channel, the language of its last utterance if the server detected it; undefined where none is known. */
+    get languages() {
+        const languages = this.#resumeFromS.map((_, channel) => this.#languages.get(channel) ?? null);
+        return languages.some((language) => language !== null) ? languages : undefined;
     }
     /** Audio before this time is final on all channels. */
     get finalUntilS() {
@@ -126,6 +132,9 @@ export class Continuity {
     #end(event) {
         const utterance = this.#find(event, event.start_s);
         this.#counterparts.delete(event.utterance);
+        if (event.language !== undefined) {
+            this.#languages.set(event.channel, event.language);
+        }
         const before = this.#resumeFromS;
         const resumeFromS = event.resume_from_s.length === before.length
             ? event.resume_from_s.map((timeS, channel) => Math.max(timeS, timeOf(before, channel)))

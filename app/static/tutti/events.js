@@ -41,6 +41,7 @@ export function parseEvent(value) {
                 words: event.list("words", (field, item) => word(Fields.of(field, item))),
                 confidence: event.number("confidence"),
                 language: event.textOrNull("language"),
+                ...event.optional("language_probability", (name) => event.number(name)),
             };
         case "utterance":
             return {
@@ -51,6 +52,8 @@ export function parseEvent(value) {
                 uncovered: event.list("uncovered", parseSpan),
                 final_until_s: event.number("final_until_s"),
                 resume_from_s: event.list("resume_from_s", parseNumber),
+                ...event.optional("language", (name) => event.text(name)),
+                ...event.optional("language_probability", (name) => event.number(name)),
             };
         case "flushed":
             return { type: name, id: event.flushId("id") };
@@ -125,6 +128,10 @@ class Fields {
             throw new ProtocolError(path, "an object", value);
         }
         return new Fields(path, value);
+    }
+    /** A field that may be left out, as an object with this field or none. */
+    optional(name, read) {
+        return Object.hasOwn(this.#record, name) ? { [name]: read(name) } : {};
     }
     text(name) {
         return this.#checked(name, "a string", (value) => typeof value === "string");

@@ -37,6 +37,7 @@ const SAME_START_S = 1;
 /** The events of a session over all of its connections. */
 export class Continuity {
   #resumeFromS: readonly number[];
+  #languages = new Map<number, string>();
   #isResumed = false;
   readonly #beganS: number;
   #audioFromS: number;
@@ -62,6 +63,12 @@ export class Continuity {
   /** For each channel, the time from which on its text is not final yet. */
   get resumeFromS(): readonly number[] {
     return this.#resumeFromS;
+  }
+
+  /** For each channel, the language of its last utterance if the server detected it; undefined where none is known. */
+  get languages(): readonly (string | null)[] | undefined {
+    const languages = this.#resumeFromS.map((_, channel) => this.#languages.get(channel) ?? null);
+    return languages.some((language) => language !== null) ? languages : undefined;
   }
 
   /** Audio before this time is final on all channels. */
@@ -150,6 +157,9 @@ export class Continuity {
   #end(event: UtteranceEvent): ServerEvent[] {
     const utterance = this.#find(event, event.start_s);
     this.#counterparts.delete(event.utterance);
+    if (event.language !== undefined) {
+      this.#languages.set(event.channel, event.language);
+    }
     const before = this.#resumeFromS;
     const resumeFromS =
       event.resume_from_s.length === before.length

@@ -18,8 +18,13 @@ export interface StartOptions {
     readonly sample_rate?: number;
     readonly channels?: number;
   };
-  /** A code such as "en"; null: the server detects the language of every utterance. */
+  /**
+   * A code such as "en"; null: the server detects the language and follows its changes; "lock": it detects the language
+   * at the beginning, and keeps it.
+   */
   readonly language?: string | null;
+  /** The codes of the languages that are possible, where the server detects the language. */
+  readonly languages?: readonly string[];
   readonly task?: "transcribe" | "translate";
   readonly interim?: boolean;
   readonly words?: boolean;
@@ -41,6 +46,8 @@ export interface StartOptions {
     readonly prompt?: string;
     /** The time of the first sample that is sent, if it is earlier. No text is made of the audio before `from_s`. */
     readonly audio_from_s?: number;
+    /** The `language` of the last `utterance` of each channel, so that the server goes on with it. */
+    readonly language?: string | null | readonly (string | null)[];
   } | null;
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
@@ -127,6 +134,8 @@ export interface SegmentEvent {
   readonly words: readonly Word[];
   readonly confidence: number;
   readonly language: string | null;
+  /** The probability of the language in this audio, from 0 to 1, if the server detected it. */
+  readonly language_probability?: number;
 }
 
 /** An utterance has ended, and all of its text is final. */
@@ -143,6 +152,10 @@ export interface UtteranceEvent {
   readonly final_until_s: number;
   /** The same for each channel: the value for `resume.from_s` after a lost connection. */
   readonly resume_from_s: readonly number[];
+  /** The code of the language of most of its text, if the server chose it. */
+  readonly language?: string;
+  /** The probability of that language, from 0 to 1, if the server detected it for this utterance. */
+  readonly language_probability?: number;
 }
 
 /** Everything that was sent before the flush with this id is final. */
@@ -255,6 +268,7 @@ export function parseEvent(value: unknown): ServerEvent {
         words: event.list("words", (field, item) => word(Fields.of(field, item))),
         confidence: event.number("confidence"),
         language: event.textOrNull("language"),
+        ...event.optional("language_probability", (name) => event.number(name)),
       };
     case "utterance":
       return {
@@ -265,6 +279,8 @@ export function parseEvent(value: unknown): ServerEvent {
         uncovered: event.list("uncovered", parseSpan),
         final_until_s: event.number("final_until_s"),
         resume_from_s: event.list("resume_from_s", parseNumber),
+        ...event.optional("language", (name) => event.text(name)),
+        ...event.optional("language_probability", (name) => event.number(name)),
       };
     case "flushed":
       return { type: name, id: event.flushId("id") };
@@ -349,6 +365,11 @@ class Fields {
       throw new ProtocolError(path, "an object", value);
     }
     return new Fields(path, value);
+  }
+
+  /** A field that may be left out, as an object with this field or none. */
+  optional<Name extends string, Value>(name: Name, read: (name: Name) => Value): { [Key in Name]?: Value } {
+    return Object.hasOwn(this.#record, name) ? ({ [name]: read(name) } as { [Key in Name]?: Value }) : {};
   }
 
   text(name: string): string {

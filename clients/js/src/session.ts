@@ -540,7 +540,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     if (this.#state === "ended") {
       return;
     }
-    const { finalUntilS, resumeFromS } = this.#continuity;
+    const { finalUntilS, languages, resumeFromS } = this.#continuity;
     this.#replay = this.#outgoing.rewind(finalUntilS);
     const { audioFromS } = this.#replay;
     const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
@@ -549,6 +549,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       // A list needs a time for each channel.
       from_s: fromS.length === 1 && first !== undefined ? first : fromS,
       ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
+      ...(languages === undefined ? {} : { language: languages }),
     };
     this.#connect({ ...this.#start, resume });
   }

@@ -11,6 +11,9 @@ interface Golden {
 const golden = (file: string): Golden[] =>
   JSON.parse(readFileSync(new URL(`../../../tests/wire/${file}`, import.meta.url), "utf8")) as Golden[];
 
+/** Fields that the server leaves out where there is nothing to say. */
+const LEFT_OUT = ["segment.language_probability", "utterance.language", "utterance.language_probability"];
+
 describe("server messages", () => {
   test.each(golden("server.json"))("$name: parses to what it is on the wire", ({ wire }) => {
     expect(parseEvent(wire)).toEqual(wire);
@@ -23,7 +26,11 @@ describe("server messages", () => {
   test.each(golden("server.json"))("$name: each field must be there and right", ({ wire }) => {
     for (const field of Object.keys(wire)) {
       const { [field]: _, ...without } = wire;
-      expect(() => parseEvent(without)).toThrow(ProtocolError);
+      if (LEFT_OUT.includes(`${wire.type}.${field}`)) {
+        expect(parseEvent(without)).toEqual(without);
+      } else {
+        expect(() => parseEvent(without)).toThrow(ProtocolError);
+      }
       expect(() => parseEvent({ ...wire, [field]: { odd: true } })).toThrow(field === "type" ? /^type: / : field);
     }
   });

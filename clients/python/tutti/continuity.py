@@ -96,6 +96,8 @@ class Continuity:
         """Begin at `from_s`: one time for each channel, or one for all."""
         self.resume_from_s = from_s
         """For each channel, the time from which on its text is not final yet, by the events that were delivered."""
+        self.languages: dict[int, str] = {}
+        """For each channel, the language of its last utterance, if the server detected it."""
         self._is_resumed = False
         self._audio_from_s = self._began_s = min(from_s)
         self._open: list[_OpenUtterance] = []
@@ -115,6 +117,12 @@ class Continuity:
     def final_until_s(self) -> float:
         """Audio before this time is final on all channels."""
         return min(self.resume_from_s)
+
+    @property
+    def languages_before(self) -> tuple[str | None, ...] | None:
+        """The value for `Resume.language`; None where no language is known."""
+        channels = range(len(self.resume_from_s))
+        return tuple(map(self.languages.get, channels)) if self.languages else None
 
     def resume(self, audio_from_s: float, lost_until_s: float | None = None) -> list[Event]:
         """A new connection has begun; `receive` gets its events from now on.
@@ -187,6 +195,8 @@ class Continuity:
     def _end(self, event: Utterance) -> list[Event]:
         utterance = self._find(event)
         del self._counterparts[event.utterance]
+        if event.language is not None:
+            self.languages[event.channel] = event.language
         resume_from_s = event.resume_from_s or (event.final_until_s,)
         if len(resume_from_s) == len(self.resume_from_s):
             resume_from_s = tuple(map(max, resume_from_s, self.resume_from_s))

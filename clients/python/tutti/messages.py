@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Literal, NoReturn, TypeAlias, assert_never
 
 from tutti.errors import ProtocolError
@@ -58,6 +58,8 @@ class Resume:
     """The time of the first sample that is sent, if that is earlier: the server's speech detector adapts to the audio
     before `from_s`, and no text is made of it.
     """
+    language: tuple[str | None, ...] | None = field(default=None, kw_only=True)
+    """The `Utterance.language` of each channel that the lost session sent last, so that the server goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Start:
 
     audio: AudioFormat | None = None
     language: str | None = None
+    languages: tuple[str, ...] | None = None
     task: Task | None = None
     interim: bool | None = None
     words: bool | None = None
@@ -223,6 +226,8 @@ class Segment:
     """How sure the model is of the segment, from 0 to 1."""
     language: str | None
     """A code such as "en", or None if the server does not know it."""
+    language_probability: float | None = None
+    """The probability of the language in this audio, from 0 to 1. None if the server did not detect it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +246,10 @@ class Utterance:
     """Audio before this time is final on all channels. The client need not keep it any longer."""
     resume_from_s: tuple[float, ...] = ()
     """The same for each channel: the value for `Resume.from_s` after a lost connection."""
+    language: str | None = None
+    """The code of the language of most of its text, if the server chose it. None if it was named, or is not known."""
+    language_probability: float | None = None
+    """The probability of that language, from 0 to 1. None if the server did not detect it for this utterance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,11 +363,19 @@ def parse_event(message: str | Mapping[str, object]) -> Event:
     return parse(_Fields(event_type, message))
 
 
+_LEFT_OUT = {("segment", "language_probability"), ("utterance", "language"), ("utterance", "language_probability")}
+"""The fields that an event has only where there is something to say, with the types of their events."""
+
+
 def event_to_wire(event: Event) -> dict[str, object]:
     """The JSON object of an event: the inverse of `parse_event`, which leaves unknown fields out."""
     if isinstance(event, UnknownEvent):
         return dict(event.data)
-    return {"type": event.type} | {name: _to_lists(value) for name, value in asdict(event).items()}
+    return {"type": event.type} | {
+        name: _to_lists(value)
+        for name, value in asdict(event).items()
+        if value is not None or (event.type, name) not in _LEFT_OUT
+    }
 
 
 def _to_lists(value: object) -> object:
@@ -388,6 +405,9 @@ class _Fields:
 
     def _wrong(self, name: str, expected: str) -> NoReturn:
         raise ProtocolError(f"{self._path}.{name}", expected, _describe(self._data[name]))
+
+    def has(self, name: str) -> bool:
+        return name in self._data
 
     def text(self, name: str) -> str:
         value = self._get(name, "a string")
@@ -490,6 +510,7 @@ def _parse_segment(data: _Fields) -> Segment:
         ),
         confidence=data.number("confidence"),
         language=data.text_or_null("language"),
+        language_probability=data.number("language_probability") if data.has("language_probability") else None,
     )
 
 
@@ -503,6 +524,8 @@ def _parse_utterance(data: _Fields) -> Utterance:
         uncovered=data.spans("uncovered"),
         final_until_s=data.number("final_until_s"),
         resume_from_s=data.numbers("resume_from_s"),
+        language=data.text("language") if data.has("language") else None,
+        language_probability=data.number("language_probability") if data.has("language_probability") else None,
     )
 
 

@@ -355,7 +355,11 @@ class ResumingConnection:
             self._outgoing.limit(is_connected=False)
             audio_from_s, lost_until_s = self._outgoing.rewind(self._reconnector.has_lead_in)
             times_s = tuple(max(time_s, audio_from_s) for time_s in self._continuity.resume_from_s)
-            resume = Resume(times_s, audio_from_s=audio_from_s if audio_from_s < min(times_s) else None)
+            resume = Resume(
+                times_s,
+                audio_from_s=audio_from_s if audio_from_s < min(times_s) else None,
+                language=self._continuity.languages_before,
+            )
             try:
                 connection, started = await self._reconnector.open(resume)
             except TuttiError as failed:

@@ -38,6 +38,11 @@ CLIENT = {
     "start that resumes two channels": commands.Start(
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0))
     ),
+    "start with candidates for the language": commands.Start(languages=("en", "de")),
+    "start that decides the language once": commands.Start(locks_language=True),
+    "start that resumes in the languages of before": commands.Start(
+        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), language=("de", None))
+    ),
     "start of a client that resumes": commands.Start(resumes=True),
     "start of push-to-talk": commands.Start(endpointing=commands.Endpointing(mode="manual")),
     "flush with a string id": commands.Flush("turn-7"),
@@ -46,6 +51,11 @@ CLIENT = {
     "stop": commands.Stop(),
 }
 
+
+SOURCE = api.Segment(
+    start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.6931, compression_ratio=1.0, no_speech_prob=0.0
+)
+"""A segment of the engine, with a confidence of a half."""
 
 SERVER: dict[str, wire.ControlMessage] = {
     "started": events.Started(
@@ -81,6 +91,30 @@ SERVER: dict[str, wire.ControlMessage] = {
         final_until_s=11.0,
         resume_from_s=(12.25, 11.0),
     ),
+    "a segment whose language was detected": events.Segment(
+        utterance=2,
+        id=1,
+        channel=0,
+        start_s=4.0,
+        end_s=5.25,
+        text="Guten Tag.",
+        language="de",
+        language_probability=0.97,
+        source=SOURCE,
+        window_start_s=4.0,
+    ),
+    "an utterance whose language was detected": events.Utterance(
+        utterance=2,
+        channel=0,
+        start_s=4.0,
+        end_s=5.25,
+        text="Guten Tag.",
+        language="de",
+        language_probability=0.97,
+        uncovered=(),
+        final_until_s=5.5,
+        resume_from_s=(5.5,),
+    ),
     "flushed with a string id": events.Flushed("turn-7"),
     "flushed with a number id": events.Flushed(0),
     "lag": events.Lag(4.2),
@@ -110,9 +144,6 @@ def test_every_golden_message_has_its_event() -> None:
 
 def test_segments_are_encoded() -> None:
     with_words, without = (c.values[0]["wire"] for c in golden("server") if c.values[0]["name"].startswith("segment"))
-    source = api.Segment(
-        start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.6931, compression_ratio=1.0, no_speech_prob=0.0
-    )
     event = events.Segment(
         utterance=1,
         id=0,
@@ -121,12 +152,12 @@ def test_segments_are_encoded() -> None:
         end_s=3.25,
         text=" How are you?",
         language=None,
-        source=source,
+        source=SOURCE,
         window_start_s=2.0,
     )
     assert json.loads(wire.encode(event)) == without
     words = (events.Word("Hello", 0.12, 0.6, 0.98), events.Word("there.", 0.6, 1.5, 0.91))
-    sure = replace(source, avg_logprob=-0.0513)
+    sure = replace(SOURCE, avg_logprob=-0.0513)
     event = events.Segment(
         utterance=0,
         id=3,
