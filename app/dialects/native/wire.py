@@ -22,6 +22,7 @@ from app.dialects.limits import (
     MIN_SILENCE_MS,
 )
 from app.errors import BadMessage, BadStart, SessionError
+from app.languages import LOCK
 from app.live.dialect import ClientMessage
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat
 from app.session import commands, events
@@ -36,8 +37,6 @@ TASKS = get_args(api.Task)
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
 MAX_FLUSH_ID_CHARS = 200
 FLUSH_ID_EXPECTED = f"a string of at most {MAX_FLUSH_ID_CHARS} characters or an integer of at most 64 bits"
-LOCK = "lock"
-"""The value of `language` that lets the server detect the language once."""
 MAX_LANGUAGES = 128
 """The most languages that a client may name. Whisper knows 100."""
 MAX_FROM_S = 10_000_000
