@@ -5,7 +5,9 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, nullcontext
+from functools import partial
 from types import FrameType
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -14,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app.edge.guard import Guard
 from app.edge.protocols import HttpProtocol, WebSocketProtocol
+from app.edge.tls_listener import TlsListener
 from app.errors import SettingsError
 from app.media.decoders import Decoders
 from app.routes import not_found, routes
@@ -173,22 +176,16 @@ class Server(uvicorn.Server):
         """Start to accept connections, then call `on_started`."""
         await super().startup([])
         for listener in sockets or ():
-            self.servers.append(await self._listen(listener))
+            # Uvicorn only closes them.
+            self.servers.append(cast(asyncio.Server, await self._listen(listener)))
         self._on_started()
 
-    async def _listen(self, listener: socket.socket) -> asyncio.Server:
-        service = self._service
-        head_timeout_s = service.settings.head_timeout_s if self._tls else None
-        return await asyncio.get_running_loop().create_server(
-            lambda: HttpProtocol(
-                self.config, self.server_state, self.lifespan.state, service.settings, service.strangers
-            ),
-            sock=listener,
-            backlog=BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=head_timeout_s,
-            ssl_shutdown_timeout=head_timeout_s,
-        )
+    async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsListener:
+        settings, strangers = self._service.settings, self._service.strangers
+        make_protocol = partial(HttpProtocol, self.config, self.server_state, self.lifespan.state, settings, strangers)
+        if self._tls is not None:
+            return TlsListener(listener, self._tls, make_protocol, settings, strangers)
+        return await asyncio.get_running_loop().create_server(make_protocol, sock=listener, backlog=BACKLOG)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, and wait no longer at the second one. Called by uvicorn, at any moment."""

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
 from app.dialects.deepgram import endpoint as deepgram
+from app.dialects.deepgram.flux_endpoint import listen_to_turns
 from app.dialects.native import endpoint as native
 from app.dialects.native.wire import messages
 from app.dialects.openai import realtime_endpoint as openai_realtime
@@ -40,6 +41,7 @@ def routes() -> list[BaseRoute]:
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
         WebSocketRoute("/v1/stream", native.stream),
         WebSocketRoute("/v1/listen", deepgram.listen_live),
+        WebSocketRoute("/v2/listen", listen_to_turns),
         Route("/v1/listen", deepgram.listen, methods=["POST"]),
         Route("/v1/auth/grant", deepgram.grant_token, methods=["POST"]),
         WebSocketRoute("/v1/realtime", openai_realtime.realtime),

@@ -3,13 +3,15 @@
     python -m benchmarks.plot build/bench/live.json
 
 It reads results of `benchmarks.live`, `benchmarks.live_peers` and `benchmarks.live_capacity`. Several results of
-`benchmarks.live_capacity` share one picture.
+`benchmarks.live_capacity` share one picture. For a result of `benchmarks.endpointing` it draws the utterances that were
+split over the silence that was waited.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,10 +19,15 @@ from benchmarks.options import (
     CONTEXT_SETTINGS,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MEASURES = {"word_shown_s": "word shown for good", "word_stable_s": "word stable"}
 """Panel titles by the measure they show, for `benchmarks.live` and `benchmarks.live_peers`."""
 CAPACITY_MEASURES = {"interim_lag_s": "interim", "final_s": "final"}
 """The same for `benchmarks.live_capacity`."""
+SPLITS = {"inside sentences": ("sentence",), "inside numbers and spelled codes": ("number", "spelling")}
+"""The same for `benchmarks.endpointing`: by the title of a panel, what its splits interrupt."""
 INCHES = (10.0, 4.2)
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -75,6 +82,15 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
         ClickException: a result comes from another benchmark, or holds no latencies.
     """
     from matplotlib import rc_context
+
+    figure = _draw_splits(results[0]) if results[0].get("benchmark") == "endpointing" else _draw_latencies(results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Equal figures give equal files.
+    with rc_context({"svg.hashsalt": "tutti"}):
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _draw_latencies(results: list[dict[str, Any]]) -> "Figure":
     from matplotlib.figure import Figure
 
     is_capacity = results[0].get("benchmark") == "live_capacity"
@@ -98,10 +114,42 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     first.set_ylim(bottom=0)
     first.set_ylabel(f"s from the end of {since}")
     first.legend(fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Equal figures give equal files.
-    with rc_context({"svg.hashsalt": "tutti"}):
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return figure
+
+
+def _draw_splits(result: dict[str, Any]) -> "Figure":
+    """Draw the share of pauses that split an utterance over the silence waited, for the first kind of the result."""
+    from matplotlib.figure import Figure
+
+    rows = [row for row in result["rows"] if row["kind"] == result["rows"][0]["kind"]]
+    fixed = [row for row in rows if not row["is_adaptive"]]
+    adaptive = [row for row in rows if row["is_adaptive"]]
+    figure = Figure(figsize=INCHES, layout="constrained")
+    for axes, (title, kinds) in zip(figure.subplots(1, len(SPLITS), sharey=True), SPLITS.items(), strict=True):
+        for drawn, waited, style, name in (
+            (fixed, "p50", "C1o-", "fixed"),
+            (adaptive, "p50", "C0o-", "adaptive, median"),
+            (adaptive, "mean", "C0o:", "adaptive, mean"),
+        ):
+            axes.plot(
+                [row["waited_s"][waited] for row in drawn],
+                [split_share(row, kinds) for row in drawn],
+                style,
+                label=name,
+            )
+        axes.set_title(title)
+        axes.set_xlabel("silence waited at the end of an utterance, s")
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].set_ylabel("splits for each pause, %")
+    figure.axes[0].legend(fontsize="small")
+    return figure
+
+
+def split_share(row: dict[str, Any], kinds: Sequence[str]) -> float:
+    """Splits for each pause of these kinds, in percent; 0 where there is no such pause."""
+    n_pauses = sum(row["pauses"][kind] for kind in kinds)
+    return 100 * sum(row["splits"][kind] for kind in kinds) / n_pauses if n_pauses else 0.0
 
 
 def curves(result: dict[str, Any], measure: str) -> list[Curve]:
@@ -119,7 +167,8 @@ def curves(result: dict[str, Any], measure: str) -> list[Curve]:
             runs = [(result["title"], level) for level in result["levels"]]
         case other:
             raise click.ClickException(
-                f"expected a result of benchmarks.live, benchmarks.live_peers or benchmarks.live_capacity, got {other}"
+                f"expected a result of benchmarks.live, benchmarks.live_peers, benchmarks.live_capacity or "
+                f"benchmarks.endpointing, got {other}"
             )
     found = []
     for title in dict.fromkeys(title for title, _ in runs):

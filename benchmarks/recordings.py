@@ -40,6 +40,8 @@ class ReferenceUtterance:
     text: str
     spans: tuple[tuple[float, float], ...]
     """Start and end of each stretch of speech. Pauses inside the utterance lie between the spans."""
+    pause_kinds: tuple[str, ...] = ()
+    """What each of these pauses interrupts: a sentence, a number, a spelling. Empty if that is not known."""
 
     @property
     def start_s(self) -> float:
@@ -213,7 +215,11 @@ def _speech_s(utterance: ReferenceUtterance) -> float:
 
 def _with_times(name: str, path: Path, utterances: Sequence[dict[str, Any]]) -> Recording:
     found = tuple(
-        ReferenceUtterance(each["text"], tuple((s, e) for s, e in each.get("speech") or [(each["start"], each["end"])]))
+        ReferenceUtterance(
+            each["text"],
+            tuple((s, e) for s, e in each.get("speech") or [(each["start"], each["end"])]),
+            tuple(each.get("pause_kinds", ())),
+        )
         for each in utterances
     )
     return Recording(name, _read(path), _joined(found), found)

@@ -37,7 +37,14 @@ class Priority(IntEnum):
     """The order in which windows are served: the lower number comes first."""
 
     FINAL = 0
-    INTERIM = 1
+    SPECULATIVE = 1
+    """A final of an utterance that has probably ended. It is encoded as a final is."""
+    INTERIM = 2
+
+    @property
+    def may_be_dropped(self) -> bool:
+        """Whether the service can do without the text of such a window."""
+        return self is not Priority.FINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,11 +238,18 @@ class DoneEvent:
     """The temperature at which the tokens were sampled."""
     language_probabilities: Mapping[str, float] | None = None
     """The probability of every candidate, adding up to 1; `None` unless they were detected."""
+    last_text_logprob: float | None = None
+    """The log-probability of the last text token: in a sentence that is complete, of its closing punctuation.
+
+    `None` where no text was sampled after the prefix, or a repetition was cut.
+    """
+    end_logprob: float | None = None
+    """The log-probability of the end token, against more text or another segment; `None` where no end was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupersededEvent:
-    """The interim was dropped before it was decoded. Terminal.
+    """The interim or speculative final was dropped before it was decoded. Terminal.
 
     A newer interim of the same session and channel took its place in the queue, or there is no engine that could decode
     it, because the engine's process has died.
@@ -281,6 +295,8 @@ class EngineStats:
 
     waiting_finals: int
     """Finals that are in the queue now."""
+    waiting_speculative: int
+    """Speculative finals that are in the queue now."""
     waiting_interims: int
     """Interims that are in the queue now."""
     running: int
@@ -291,6 +307,8 @@ class EngineStats:
     """Running sequences per decode step."""
     final_queue_s: Histogram
     """Seconds that each final waited for its encoder call."""
+    speculative_queue_s: Histogram
+    """Seconds that each speculative final waited for its encoder call."""
     interim_queue_s: Histogram
     """Seconds that each interim waited for its encoder call."""
     encode_s: Histogram
@@ -298,7 +316,10 @@ class EngineStats:
     step_s: Histogram
     """Seconds per decode step."""
     final_busy_s: float
-    """Seconds of encoder calls and decode steps that finals took. A final is charged its part of a call or a step."""
+    """Seconds of encoder calls and decode steps that finals took, speculative ones included.
+
+    A final is charged its part of a call or a step.
+    """
     utterance_encode_s: float
     """Seconds of encoder time for the final window of an utterance of usual length, as measured lately."""
     windows_done: int

@@ -67,8 +67,8 @@ class Bench:
 
     def replaces(self, window: api.Window, job: int, older: api.Window) -> bool:
         """Whether the engine replaces a window that waits by a new one."""
-        priorities = {window.priority, older.priority}
-        return priorities == {api.Priority.INTERIM} and window.channel == older.channel
+        is_like = window.priority is older.priority and window.channel == older.channel
+        return is_like and window.priority.may_be_dropped
 
     def answer_one(self, index: int = 0, lost: Container[int] = ()) -> None:
         """Let the engine answer the window at this index of the queue, without the `lost` words."""
@@ -149,6 +149,7 @@ def check_promises(bench: Bench) -> None:
     final_until = 0.0
     last_end: dict[int, float] = {}
     texts: dict[int, str] = {}
+    eager: dict[int, str] = {}
     for event in bench.events:
         match event:
             case events.SpeechStarted(utterance=number):
@@ -157,6 +158,12 @@ def check_promises(bench: Bench) -> None:
             case events.Endpoint(utterance=number):
                 assert number in shown and number not in endpoints
                 endpoints[number] = event
+            case events.EagerEnd(utterance=number):
+                assert number in shown and number not in endpoints and number not in eager
+                eager[number] = event.text
+            case events.SpeechResumed(utterance=number):
+                assert number not in ended
+                assert eager.pop(number, None) is not None, "there was no eager end"
             case events.Interim(utterance=number):
                 assert number not in ended and number not in endpoints
                 stable = texts[number] + event.stable
@@ -172,6 +179,7 @@ def check_promises(bench: Bench) -> None:
                 assert number not in ended
                 assert event.end_s <= endpoints[number].end_s
                 assert event.text == texts[number]
+                assert eager.pop(number, event.text.strip()) == event.text.strip(), "the eager end had another text"
                 assert not (endpoints[number].is_discarded and event.is_complete)
                 assert event.text.startswith(shown[number]), "the final does not begin with the stable text"
                 assert event.final_until_s >= final_until

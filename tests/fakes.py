@@ -73,8 +73,13 @@ def slow_mulaw(samples: Samples) -> bytes:
 class LevelDetector:
     """Takes every frame that is not silent for speech."""
 
+    memory_samples = 0
+
     def is_speech(self, frame: Samples) -> bool:
         return bool(np.abs(frame).max() > 0.001)
+
+    def renew(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,8 @@ def as_events(pieces: list[api.Piece], word_times: bool = False, language: str =
         compression_ratio=1.0,
         is_truncated=False,
         n_steps=len(pieces),
+        last_text_logprob=-0.1 if words else None,
+        end_logprob=-0.01,
     )
     return [*(api.SegmentEvent(segment, language) for segment in segments), done]
 
@@ -257,11 +264,13 @@ class FakeTranscriber:
         e = EMPTY_HISTOGRAM
         return api.EngineStats(
             waiting_finals=0,
+            waiting_speculative=0,
             waiting_interims=0,
             running=self.n_open,
             encode_batch=e,
             decode_batch=e,
             final_queue_s=e,
+            speculative_queue_s=e,
             interim_queue_s=e,
             encode_s=e,
             step_s=e,

@@ -76,6 +76,8 @@ class Talk:
             match item:
                 case events.Reply(text):
                     self.said.append(json.loads(text))
+                case events.LateReply(make):
+                    self.said += map(json.loads, make())
                 case events.Notice():
                     self.perform([Send(item)])
                 case commands.Media():

@@ -55,14 +55,15 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
         for setting in reversed(fields(Settings)):
             if names and setting.name not in names:
                 continue
+            flag = setting.name.replace("_", "-")
             function = click.option(
-                "--" + setting.name.replace("_", "-"),
+                f"--{flag}/--no-{flag}" if setting.default is True else f"--{flag}",
                 type=click.Choice(values) if (values := choices(setting)) else setting.type,
                 is_flag=setting.type is bool,
                 default=setting.default,
                 envvar=[ENV_PREFIX + setting.name.upper(), *OLD_VARIABLES.get(setting.name, ())],
                 show_envvar=True,
-                show_default=setting.type is not bool and setting.default != "",
+                show_default=setting.default is True or (setting.type is not bool and setting.default != ""),
                 help=setting.metadata["help"],
             )(function)
         return function

@@ -9,7 +9,7 @@ from app.session import events
 MAX_WAITING = 256
 """The most events that wait for a client. With more, the client does not read, and its session ends."""
 
-Outgoing = events.Event | events.Reply
+Outgoing = events.Event | events.Reply | events.LateReply
 """What is sent to a client: an event of the session, or a dialect's own answer."""
 
 

@@ -70,12 +70,15 @@ class HttpProtocol(H11Protocol):
         app_state: dict[str, Any],
         settings: Settings,
         strangers: Strangers,
+        visitor: Visitor | None = None,
     ) -> None:
+        """Prepare for a connection; `visitor` is its client if that has been counted already."""
         super().__init__(config, server_state, app_state)
         self.logger = logger
         self.conn: _Parser = _Parser(h11.SERVER, MAX_HEAD_BYTES)
         self._settings = settings
         self._strangers = strangers
+        self._counted = visitor
         self._visitor: Visitor
         self._timed_cycle: object = None
         """The request that has got its time limit."""
@@ -83,7 +86,11 @@ class HttpProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # like uvicorn's
         """Count a stranger, who must send the head of a request in its time."""
         super().connection_made(transport)
-        self._visitor = self._strangers.arrive(self.client[0] if self.client else None, self._cut)
+        if self._counted is None:
+            self._visitor = self._arrive()
+        else:
+            self._visitor = self._counted
+            self._visitor.cut_by(self._cut)
         self._visitor.expect(self._settings.head_timeout_s)
         self.app_state = {**self.app_state, STATE_KEY: self._visitor}
 
@@ -114,7 +121,7 @@ class HttpProtocol(H11Protocol):
             self._refuse(431, f"Expected at most {MAX_LINE_LENGTH // 2} bytes in each header of the handshake.")
             return
         self.connections.discard(self)
-        protocol = WebSocketProtocol(self.config, self.server_state, self.app_state, self._visitor)
+        protocol = WebSocketProtocol(self.config, self.server_state, self.app_state, self._visitor, self._settings)
         protocol.connection_made(self.transport)
         self._visitor.expect(self._settings.stranger_timeout_s)
         self.transport.set_protocol(protocol)
@@ -128,9 +135,14 @@ class HttpProtocol(H11Protocol):
         """End the connection of a stranger. A client that was slow to send the head of a request gets an answer."""
         is_in_head = self.conn.our_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if reason == "slow" and is_in_head:
+            # With TLS the end of a connection takes a while, too, if the client does nothing for it.
+            self._visitor = self._arrive()
             self._send_refusal(408, f"Expected the head of a request within {self._settings.head_timeout_s:g} s.")
         else:
             self.transport.abort()
+
+    def _arrive(self) -> Visitor:
+        return self._strangers.arrive(self.client[0] if self.client else None, self._cut)
 
     def _refuse(self, status: int, message: str) -> None:
         self._strangers.note_refusal("malformed")
@@ -162,9 +174,17 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     A close frame would wait in the full send buffer for ever, and keep the buffer alive.
     """
 
-    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], visitor: Visitor) -> None:
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        visitor: Visitor,
+        settings: Settings,
+    ) -> None:
         super().__init__(config, server_state, app_state)
         self._visitor = visitor
+        self._settings = settings
         self._request: h11.Request
 
     def begin(self, request: h11.Request) -> None:
@@ -205,10 +225,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     async def run_asgi(self) -> None:
-        """Run the application for one WebSocket, then abort the connection if no close frame was sent."""
+        """Run the application for one WebSocket, then abort the connection if no close frame was sent.
+
+        After a close frame the client is a stranger again, which must read it and leave in its time.
+        """
         await super().run_asgi()
         if self.handshake_complete and not self.close_sent:
             self.transport.abort()
+        self._visitor.dismiss()
+        self._visitor.expect(self._settings.stranger_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""

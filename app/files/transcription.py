@@ -26,6 +26,12 @@ Measured with the demo model on a dialogue of 3 minutes:
 FLOAT_PCM = AudioFormat("pcm_f32le")
 """Mono float32 samples at 16 kHz."""
 
+PIECE_S = 1
+"""The session receives audio in pieces of at most this many seconds.
+
+Its speech may be detected together with that of live sessions, which do not wait for more.
+"""
+
 RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """The temperatures of the decoding attempts of one window. Source: openai/whisper, whisper/transcribe.py."""
 
@@ -88,6 +94,7 @@ class TranscriptionOptions:
         """The operator's configuration, changed for a recording with these options."""
         return replace(
             config,
+            speculates=False,
             context="channel" if self.carries_context else "none",
             sampling=self.sampling,
             max_finals_in_flight=MAX_BACKLOG,
@@ -155,8 +162,10 @@ async def _feed(
         await driver.room()
         if session.is_closed:
             break
-        driver.receive(commands.Audio(piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()))
-        progress.advance(min(session.acknowledged()))
+        data = piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()
+        for at in range(0, len(data), session.bytes_per_s * PIECE_S):
+            await driver.receive_audio(data[at : at + session.bytes_per_s * PIECE_S])
+            progress.advance(min(session.acknowledged()))
     driver.receive(commands.Stop())
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from app.errors import CLOSE_POLICY, LimitExceeded, MediaError, SessionError
 from app.media.pcm import Samples
 from app.media.stream_decoder import ContainerDecoder
-from app.session import commands
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
 
@@ -78,7 +77,7 @@ class AudioReceiver:
         for start in range(0, max(len(data), 1), n_piece_bytes):
             await self._driver.room()
             piece = data[start : start + n_piece_bytes]
-            self._driver.receive(commands.Audio(piece))
+            await self._driver.receive_audio(piece)
             self._on_audio(self._session.duration_s(piece), self._session.now_s)
             await asyncio.sleep(0)
 

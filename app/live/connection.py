@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.websockets import WebSocket
 
+from app.delivery.outbox import Outgoing
 from app.errors import CLOSE_OUR_FAULT, LimitExceeded
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
@@ -148,8 +149,10 @@ class Connection:
         writing.cancel()
         self._driver.cancel_windows()
 
-    def _push(self, event: events.Event | events.Reply) -> None:
+    def _push(self, event: Outgoing) -> None:
         assert self._driver
+        if isinstance(event, events.Endpoint):
+            self._latency.utterance_ended(event.utterance)
         try:
             self._writer.push(event)
         except LimitExceeded as error:

@@ -10,7 +10,7 @@ from typing import Protocol
 from app.session import commands, events
 from app.session.effects import Close
 
-ClientMessage = commands.Command | events.Notice | commands.Media | events.Reply
+ClientMessage = commands.Command | events.Notice | commands.Media | events.Reply | events.LateReply
 """One parsed item of a client's message: a command or media for the session, or an answer that the dialect gives."""
 
 
@@ -48,7 +48,7 @@ class Dialect(Protocol):
         """Translate one event into text messages; into none where this wire format has no message for it."""
         ...
 
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
+    def audio_received(self, until_s: float) -> Iterable[events.Reply | events.LateReply]:
         """Messages that are due because audio up to `until_s` on the session's timeline has been received."""
         ...
 

@@ -45,6 +45,12 @@ class LatencyRecorder:
         self._arrivals = Arrivals()
         self._awaiting_text: dict[int, float] = {}
         """The clock time at which the first speech of each utterance arrived; only utterances without text."""
+        self._ended: dict[int, float] = {}
+        """The clock time at which each utterance ended that is not final yet."""
+
+    def utterance_ended(self, utterance: int) -> None:
+        """Note that an utterance has ended now, whose final text may still come."""
+        self._ended[utterance] = self._clock()
 
     def audio_received(self, until_s: float) -> None:
         """Note that audio up to `until_s` on the session's timeline has arrived now."""
@@ -66,6 +72,9 @@ class LatencyRecorder:
                 self._record_first_text(event.utterance)
             case events.Utterance():
                 self._awaiting_text.pop(event.utterance, None)
+                ended = self._ended.pop(event.utterance, None)
+                if ended is not None:
+                    self._metrics.final_after_endpoint_s.observe(self._clock() - ended)
                 arrived = self._arrivals.clock_at(event.end_s)
                 if arrived is not None:
                     self._metrics.final_latency_s.observe(self._clock() - arrived)

@@ -30,7 +30,7 @@ class Reader:
         dialect: Dialect,
         driver: SessionDriver,
         audio: AudioReceiver,
-        on_reply: Callable[[events.Reply], None],
+        on_reply: Callable[[events.Reply | events.LateReply], None],
         *,
         idle_timeout_s: float,
         on_disconnect: OnDisconnect | None = None,
@@ -114,7 +114,7 @@ class Reader:
                     self._driver.perform([Send(item)])
                 case commands.Media(data):
                     await self._audio.receive_container(data)
-                case events.Reply():
+                case events.Reply() | events.LateReply():
                     self._on_reply(item)
                 case commands.Stop():
                     await self._audio.finish_container()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from starlette.websockets import WebSocketDisconnect
 
-from app.delivery.outbox import Outbox
+from app.delivery.outbox import Outbox, Outgoing
 from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY
 from app.live.dialect import Dialect
 from app.live.latency import LatencyRecorder
@@ -35,7 +35,7 @@ class Writer:
         self.close: Close | None = None
         """How the connection was closed by the server; `None` while it is open, or if the client closed it."""
 
-    def push(self, event: events.Event | events.Reply) -> None:
+    def push(self, event: Outgoing) -> None:
         """Queue an event or a dialect's answer.
 
         Raises:
@@ -67,11 +67,13 @@ class Writer:
         """Close the WebSocket, with the code and the reason that the client's wire format knows."""
         await self._socket.close(self._dialect.close(close))
 
-    def _messages(self, event: events.Event | events.Reply) -> Iterable[str]:
+    def _messages(self, event: Outgoing) -> Iterable[str]:
         if isinstance(event, events.Reply):
             return (event.text,)
+        if isinstance(event, events.LateReply):
+            return event.make()
         self._metrics.events_total.labels(type(event).__name__.lower()).inc()
         self._latency.event_sent(event)
         if isinstance(event, events.Utterance):
-            self._metrics.coverage.count(event)
+            self._metrics.utterances.count(event)
         return self._dialect.write(event)

@@ -67,7 +67,7 @@ class _Sample(NamedTuple):
     final_busy_s: float
     """See `EngineStats`."""
     n_finals: int
-    """Finals that the engine has begun so far, those of files included."""
+    """Finals that the engine has begun so far, speculative ones and those of files included."""
 
 
 class LiveLoad:
@@ -124,7 +124,7 @@ class LiveLoad:
             self._n_all,
             self._n_own_finals,
             stats.final_busy_s,
-            sum(stats.final_queue_s.counts),
+            sum(stats.final_queue_s.counts) + sum(stats.speculative_queue_s.counts),
         )
         if self._samples and sample.n_finals < self._samples[-1].n_finals:
             # Another engine, whose counters begin at 0.

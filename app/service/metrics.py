@@ -16,6 +16,27 @@ from engine import api
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 """Upper bounds of the buckets for what a client waits for, in seconds."""
+ENDPOINT_BUCKETS = (
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.015,
+    0.02,
+    0.03,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+)
+"""Upper bounds of the buckets for the time from an endpoint to its final text, in seconds."""
 LOOP_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Upper bounds of the buckets for the event loop's lag, in seconds."""
 LOOP_LAG_PERIOD_S = 0.5
@@ -45,6 +66,12 @@ class LatencyMetrics:
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
+        self.final_after_endpoint_s = Histogram(
+            "tutti_final_after_endpoint_seconds",
+            "Time from the end of an utterance, by silence or by a flush, to the sending of its final event",
+            buckets=ENDPOINT_BUCKETS,
+            registry=registry,
+        )
         self.loop_lag_s = Histogram(
             "tutti_loop_lag_seconds",
             "How late the event loop wakes up a sleeping task",
@@ -53,8 +80,8 @@ class LatencyMetrics:
         )
 
 
-class CoverageMetrics:
-    """How much detected speech got no text, and what decoding it again gave."""
+class UtteranceMetrics:
+    """How the text of utterances came about: speech without text, re-decodes, speculative finals."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._uncovered_s_total = Counter(
@@ -68,12 +95,21 @@ class CoverageMetrics:
             "Seconds of detected speech that got text because they were decoded again",
             registry=registry,
         )
+        self._speculative_total = _labelled_counter(
+            "tutti_speculative_finals",
+            "Pauses that were decoded as if the utterance ended there, by whether the text became final",
+            "outcome",
+            ("used", "unused"),
+            registry,
+        )
 
     def count(self, utterance: events.Utterance) -> None:
         """Count one finished utterance, of live speech or of a file."""
         self._uncovered_s_total.inc(sum(end_s - start_s for start_s, end_s in utterance.uncovered))
         self._redecodes_total.inc(utterance.n_redecodes)
         self._recovered_s_total.inc(utterance.recovered_s)
+        self._speculative_total.labels("used").inc(utterance.is_speculative)
+        self._speculative_total.labels("unused").inc(utterance.n_speculative - utterance.is_speculative)
 
 
 class StrangerMetrics:
@@ -142,7 +178,7 @@ class Metrics:
         )
         self.events_total = Counter("tutti_events", "Events sent to clients, by type", ["type"], registry=registry)
         self.latency = LatencyMetrics(registry)
-        self.coverage = CoverageMetrics(registry)
+        self.utterances = UtteranceMetrics(registry)
         self._rendered.register(_EngineCollector(transcriber))
 
     def render(self) -> bytes:
@@ -182,6 +218,7 @@ class _EngineCollector(Collector):
         stats = self._transcriber.stats()
         waiting = GaugeMetricFamily("tutti_engine_waiting", "Windows in the engine's queue now", labels=["priority"])
         waiting.add_metric(["final"], stats.waiting_finals)
+        waiting.add_metric(["speculative"], stats.waiting_speculative)
         waiting.add_metric(["interim"], stats.waiting_interims)
         yield waiting
         yield GaugeMetricFamily("tutti_engine_running", "Sequences that are being decoded now", value=stats.running)
@@ -191,6 +228,7 @@ class _EngineCollector(Collector):
             "tutti_engine_queue_seconds", "Time that a window waits for its encoder call", labels=["priority"]
         )
         queue.add_metric(["final"], _buckets(stats.final_queue_s), stats.final_queue_s.total)
+        queue.add_metric(["speculative"], _buckets(stats.speculative_queue_s), stats.speculative_queue_s.total)
         queue.add_metric(["interim"], _buckets(stats.interim_queue_s), stats.interim_queue_s.total)
         yield queue
         yield _histogram("tutti_engine_encode_seconds", "Duration of one encoder call", stats.encode_s)

@@ -173,6 +173,11 @@ class Settings:
         "The least audio between two interims of an utterance, in milliseconds. There is more audio between them if "
         "the engine answers slowly. Raise it for fewer interims and less work.",
     )
+    speculative_finals: bool = _setting(
+        True,
+        "Decode a pause as if the utterance ended there, so that the final text is ready when it does. Where the "
+        "engine answers slowly, this is left out.",
+    )
     stability: str = _setting(
         "agreement",
         "What makes text of an interim stable. agreement: the next interim has the same text. attention: the model's "
@@ -302,7 +307,10 @@ class Settings:
         from app.session.session import SessionConfig
 
         return SessionConfig(
-            limits=self.limits, interim_interval_ms=self.interim_interval_ms, make_policy=POLICIES[self.stability]
+            limits=self.limits,
+            interim_interval_ms=self.interim_interval_ms,
+            speculates=self.speculative_finals,
+            make_policy=POLICIES[self.stability],
         )
 
 

@@ -102,6 +102,10 @@ class Visitor:
         if self._is_stranger:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.cut, "slow")
 
+    def cut_by(self, cut: Callable[[str], None]) -> None:
+        """Let this end the connection from now on; see `Strangers.arrive`."""
+        self._cut = cut
+
     def come_from(self, address: str | None) -> None:
         """Count the connection under the address of the client whose request a proxy has passed on."""
         group = self._strangers.group(address)

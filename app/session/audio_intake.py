@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from app.media.pcm import AudioDecoder, AudioFormat, Samples
 from app.session import events
 from app.session.channel import Channel
+from app.session.endpointing import UpcomingFrames
 from app.session.jobs import SessionPort
 from engine.api import SAMPLE_RATE
 
@@ -37,6 +38,11 @@ class AudioIntake:
     def feed(self, data: bytes) -> None:
         """Process bytes of audio, cut anywhere."""
         self._feed_channels(self._decoder.decode(data))
+
+    def decode_ahead(self, data: bytes) -> list[UpcomingFrames]:
+        """Decode bytes that the next `feed` or `drain` processes. Returns what the channels' detectors get then."""
+        samples = self._decoder.decode(data)
+        return [channel.hold(each) for channel, each in zip(self.channels, samples, strict=True)]
 
     def drain(self) -> None:
         """Process the samples that the resamplers hold back, so that the last sound belongs to the open utterance."""

@@ -12,22 +12,28 @@ import numpy as np
 
 from app.media.pcm import SampleBuffer, Samples
 from app.session import events
+from app.session.continuation import ChannelStart
 from app.session.coverage import Span
+from app.session.detector_life import DetectorLife
 from app.session.endpointing import (
     FRAME_SAMPLES,
     Endpointer,
     SpeechBegan,
     SpeechDetector,
     SpeechEnded,
+    UpcomingFrames,
 )
 from app.session.finals import Finals
 from app.session.interims import Interims
-from app.session.jobs import SessionPort
+from app.session.jobs import Acknowledged, SessionPort
 from app.session.language_choice import ChannelLanguage, UtteranceLanguage
 from app.session.options import ChannelOptions
+from app.session.speculation import Speculations
 from app.session.stabilizer import Stabilizer
+from app.session.turns import Turns
 from app.session.window_cutting import find_cut
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
+from engine import api
 from engine.api import SAMPLE_RATE
 
 MIN_MANUAL_SAMPLES = SAMPLE_RATE // 10
@@ -56,7 +62,12 @@ class Channel:
     """
 
     def __init__(
-        self, number: int, session: SessionPort, detector: SpeechDetector, options: ChannelOptions, done_until: int
+        self,
+        number: int,
+        session: SessionPort,
+        detector: SpeechDetector,
+        options: ChannelOptions,
+        start: ChannelStart,
     ) -> None:
         """Make a channel.
 
@@ -65,37 +76,46 @@ class Channel:
             session: where jobs and events go.
             detector: decides which frames are speech; this channel's own.
             options: those of the session.
-            done_until: audio before this position is final already, in an earlier session. Only the detector hears it.
+            start: where it begins. Only the detector receives audio before `start.done_until`.
         """
-        self.number = number
-        self.finals = Finals(number, session, options.finals)
+        language = ChannelLanguage(options.request.language, options.language_delay, start.language)
+        self.finals = Finals(number, session, options.finals, language)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
         self._options = options
         endpointing = options.endpointing
-        self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s)
+        first = start.detector_from or 0
+        origin = round(session.from_s * SAMPLE_RATE)
+        self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
+        self._detector_life = DetectorLife(detector, first, origin, is_exact=start.detector_from is not None)
         self._buffer = SampleBuffer()
         self._interims: Interims | None = None
         if options.interim_samples:
             self._interims = Interims(
                 options.interim_samples, options, session, self.finals, self._endpointer, self._buffer
             )
+        self._speculations = Speculations(
+            options, session, self.finals, self._endpointer, self._buffer, self._interims, self._judge_pause
+        )
+        self._turns = Turns(number, options, session, self._endpointer)
         self._open: OpenWindow | None = None
-        self._done_until = done_until
-        self._last_cut = done_until
+        self._done_until = start.done_until
+        self._last_cut = start.done_until
         """Position where the last window ended, or before which all audio was discarded."""
         self._prompt = options.first_prompt or options.prompt
         """The prompt of the next utterance."""
-        before = options.language_before[number] if options.language_before else None
-        self._language = ChannelLanguage(options.request.language, options.language_delay, before)
-        """Decides the language of the channel's windows."""
+
+    @property
+    def number(self) -> int:
+        """The number of the channel within the session."""
+        return self.finals.channel
 
     # How far it has come.
 
     @property
     def position(self) -> int:
-        """Position after the last frame that was processed."""
-        return self._endpointer.position
+        """Position after the last frame that was processed, or after audio that even the detector does not need."""
+        return min(self._endpointer.position, self._buffer.end)
 
     @property
     def final_until(self) -> int:
@@ -105,6 +125,15 @@ class Channel:
         if self._open:
             return self._open.start
         return max(self._buffer.start, self._last_cut)
+
+    @property
+    def detector_from(self) -> int | None:
+        """Where a detector must begin to find the same speech from `final_until` on.
+
+        `None` if that lies inside an utterance, or where one was cut.
+        """
+        first = self.finals.oldest or self._open
+        return first.detector_from if first else self._detector_life.start_for(self.final_until)
 
     @property
     def lag_samples(self) -> int:
@@ -128,11 +157,22 @@ class Channel:
 
     # Audio.
 
+    def hold(self, samples: Samples) -> UpcomingFrames:
+        """Keep audio that the next `feed` processes. Returns the frames that the detector receives then."""
+        self._buffer.append(samples)
+        at = self._endpointer.position
+        n_frames = max(self._buffer.end - at, 0) // FRAME_SAMPLES
+        return self._endpointer.detector, self._buffer.view(
+            at, at + n_frames * FRAME_SAMPLES
+        ) if n_frames else NO_SAMPLES
+
     def feed(self, samples: Samples) -> None:
         """Process audio, frame by frame; an incomplete frame waits for more."""
         self._buffer.append(samples)
-        while self._buffer.end - self.position >= FRAME_SAMPLES:
-            self._on_frame(self._endpointer.push(self._buffer.view(self.position, self.position + FRAME_SAMPLES)))
+        if self._buffer.end < self._endpointer.position:
+            self._buffer.forget_before(self._buffer.end)
+        while self._buffer.end - (position := self._endpointer.position) >= FRAME_SAMPLES:
+            self._on_frame(self._endpointer.push(self._buffer.view(position, position + FRAME_SAMPLES)))
 
     def flush(self, flush_id: events.FlushId | None = None) -> None:
         """End the open utterance now, and speech that has begun and was not announced yet."""
@@ -159,12 +199,14 @@ class Channel:
             self.flush()
             self._last_cut = max(self._last_cut, self._buffer.start)
         if options.request.language != self._options.request.language:
-            self._language = ChannelLanguage(options.request.language, options.language_delay)
+            self.finals.language = ChannelLanguage(options.request.language, options.language_delay)
         self._options = options
         self._prompt = options.prompt
         self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
         if self._interims:
             self._interims.set_silence(options.silence_samples)
+        self._speculations.configure(options)
+        self._turns.configure(options)
 
     def finish(self) -> None:
         """Process the last, incomplete frame, then flush, because the channel gets no more audio."""
@@ -173,11 +215,11 @@ class Channel:
             self.feed(np.zeros(FRAME_SAMPLES - n_rest, dtype=np.float32))
         self.flush()
 
-    def abandon(self, acknowledged: tuple[float, ...]) -> None:
+    def abandon(self, acknowledged: Acknowledged) -> None:
         """End every announced utterance with the text that was sent or stable, because no more text comes.
 
         Args:
-            acknowledged: the times of `SessionPort.acknowledged` before any channel was abandoned.
+            acknowledged: the value of `SessionPort.acknowledged` before any channel was abandoned.
         """
         ended: EndedWindow | None = None
         if self._open:
@@ -219,8 +261,12 @@ class Channel:
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
+            self._detector_life.renew_in_silence(self.position - FRAME_SAMPLES, self.position)
             self._forget_idle()
-        elif self._interims:
+            return
+        self._turns.update(self._open)
+        self._speculations.update(self._open)
+        if self._interims and not self._speculations.is_running:
             self._interims.submit_if_due(self._open)
 
     def _forget_idle(self) -> None:
@@ -230,6 +276,12 @@ class Channel:
         self._buffer.forget_before(
             min(self._done_until, self.position) if may_be_late else self.position - idle_samples
         )
+
+    def _judge_pause(self, done: api.DoneEvent, audio_end: int) -> None:
+        """The open window was decoded up to a pause, which may be long enough now to end the utterance."""
+        assert self._open
+        if self._turns.judge(self._open, done, audio_end):
+            self._end_here(self._open, self._kind)
 
     # Utterances.
 
@@ -245,8 +297,8 @@ class Channel:
 
     @property
     def _is_continued(self) -> bool:
-        """Nothing was decoded yet in a session that goes on after an earlier one."""
-        return 0 < self._done_until == self._last_cut
+        """Nothing was decoded yet in a session that goes on after an earlier one, and whose detector may be late."""
+        return 0 < self._done_until == self._last_cut and not self._detector_life.is_exact
 
     def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> OpenWindow:
         """Announce an utterance, and open its first window."""
@@ -255,7 +307,7 @@ class Channel:
             start=start,
             prompt=self._prompt,
             request=self._options.request,
-            language=UtteranceLanguage(self._language),
+            language=UtteranceLanguage(self.finals.language),
             text_until=window_start,
         )
         self._prompt = self._options.prompt
@@ -268,24 +320,33 @@ class Channel:
                 from_s=self._session.seconds(window_start),
             )
         )
-        window = OpenWindow(utterance, window_start, speech, Stabilizer(self._options.make_policy()))
+        detector_from = self._detector_life.start_for(window_start)
+        window = OpenWindow(utterance, window_start, speech, Stabilizer(self._options.make_policy()), detector_from)
         if self._interims:
             self._interims.begin_utterance(window)
         return window
 
     def _end_here(self, window: OpenWindow, kind: WindowKind, flush_id: events.FlushId | None = None) -> None:
-        """End the open utterance at the present position."""
+        """End the open utterance at the present position. Its text is decoded from the audio up to its last silence."""
         window.extend_speech(self._endpointer.speech_until)
-        self._end_utterance(window, self.position, kind, flush_id)
+        position, audio_end = self.position, self._speculations.audio_end(window)
+        self._endpointer.reset()
+        self._detector_life.renew(position)
+        self._end_utterance(window, position, kind, flush_id, audio_end)
 
     def _end_utterance(
-        self, window: OpenWindow, end: int, kind: WindowKind, flush_id: events.FlushId | None = None
+        self,
+        window: OpenWindow,
+        end: int,
+        kind: WindowKind,
+        flush_id: events.FlushId | None = None,
+        audio_end: int | None = None,
     ) -> None:
         """End the open utterance, whose last window ends at `end`."""
         if self._interims:
             self._interims.cancel()
         self._send_endpoint(window, end, flush_id, is_discarded=kind is WindowKind.DISCARDED)
-        self._close_window(window, end, kind, is_last=True)
+        self._close_window(window, end, kind, is_last=True, audio_end=audio_end)
 
     def _send_endpoint(
         self, window: OpenWindow, end: int, flush_id: events.FlushId | None = None, is_discarded: bool = False
@@ -297,6 +358,7 @@ class Channel:
                 end_s=self._session.seconds(end),
                 flush=flush_id,
                 is_discarded=is_discarded,
+                confidence=self._turns.confidence(self._speculations.audio_end(window)),
             )
         )
 
@@ -316,20 +378,29 @@ class Channel:
                 self._interims.continue_utterance(self._open)
             return
         self._end_utterance(window, cut, self._kind)
+        self._detector_life.cut(cut)
         if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()
+            self._detector_life.renew(self.position)
         else:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
-    def _close_window(self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool) -> None:
-        """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text."""
-        is_discarded = kind is WindowKind.DISCARDED
-        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, end).copy()
+    def _close_window(
+        self, window: OpenWindow, end: int, kind: WindowKind, is_last: bool, audio_end: int | None = None
+    ) -> None:
+        """End the open window at `end`, and add it to `self.finals`, which decodes it and sends its text.
+
+        Its text is decoded from the audio before `audio_end`, or from all of it.
+        """
+        is_discarded, audio_end = kind is WindowKind.DISCARDED, end if audio_end is None else audio_end
+        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, audio_end).copy()
         self._last_cut = end
         self._buffer.forget_before(end)
-        self.finals.add(window.end(end, samples, kind, is_last))
+        ended = window.end(end, samples, kind, is_last)
+        self._speculations.end_window(ended, audio_end)
         self._open = None
+        self.finals.add(ended)
 
     @property
     def _kind(self) -> WindowKind:

@@ -32,13 +32,16 @@ class Endpointing:
 
     mode: EndpointingMode = "vad"
     silence_ms: int = 500
-    """The silence after speech that ends an utterance, in milliseconds; in mode `adaptive`, where the text is unknown."""
+    """The silence after speech that ends an utterance, in milliseconds.
+
+    In mode `adaptive` it counts where the text before the silence is not known in time.
+    """
     min_silence_ms: int = 160
     """In mode `adaptive`: the silence that ends an utterance that is certainly complete, in milliseconds."""
     max_silence_ms: int = 1500
     """In mode `adaptive`: the silence that ends any utterance, in milliseconds."""
     end_confidence: float = 0.5
-    """In mode `adaptive`: a turn ends early if the confidence that its speaker has finished is at least this, 0 to 1."""
+    """In mode `adaptive`: how confident it must be that the speaker has finished for an early end, 0 to 1."""
     eager_confidence: float | None = None
     """A pause is reported by `EagerEnd` if the confidence that the speaker has finished is at least this, 0 to 1.
 
@@ -69,10 +72,17 @@ class Resume:
     Only the speech detector processes the audio before `from_s`: it adapts to the noise and to the voice, and would
     find the beginning of speech late without it.
     """
+    detector_from_s: tuple[float | None, ...] = ()
+    """One time for each channel: the `Utterance.detector_from_s` that came with `from_s`, or nothing.
+
+    The channel's detector processes the audio from its time on, and finds the speech that the lost session would have
+    found. Where it is `None`, it processes all audio, and may find speech somewhat later.
+    """
     language: tuple[str | None, ...] = field(default=(), kw_only=True)
     """The language of each channel before that time, or one for all, if the server had detected it.
 
-    It goes on with this language, and needs as much evidence for another one as in a session that was not lost.
+    It goes on with this language, and needs as much evidence for another one as in a session that was not lost. A
+    language that is not a candidate here is ignored.
     """
 
 

@@ -60,11 +60,19 @@ class SessionDriver:
         """Give a command to the session, and perform what follows. Does not wait for anything."""
         self.perform(self.session.receive(command))
 
+    async def receive_audio(self, data: bytes) -> None:
+        """Give audio to the session. Waits while its detectors are prepared, together with those of other sessions."""
+        if self.session.detect_ahead:
+            upcoming, data = self.session.decode_ahead(data), b""
+            await self.session.detect_ahead(upcoming)
+        self.receive(commands.Audio(data))
+
     def perform(self, effects: list[Effect]) -> None:
         """Perform effects, in order. Does not wait for anything."""
         for effect in effects:
             match effect:
                 case Send(event):
+                    self._note_speculative(event)
                     self._on_event(event)
                 case Submit(job, window):
                     self._windows[job] = self._tasks.create_task(self._run(job, window))
@@ -107,6 +115,11 @@ class SessionDriver:
             self.perform(self.session.engine_stalled(job, self._window_deadline_s))
         finally:
             self._windows.pop(job, None)
+
+    def _note_speculative(self, event: events.Event) -> None:
+        """A final whose text was ready, or nearly so, when it was due has not waited."""
+        if self._on_final_wait and isinstance(event, events.Utterance) and event.is_speculative:
+            self._on_final_wait(0.0)
 
     def _note_wait(self, window: api.Window, event: api.EngineEvent) -> None:
         is_final = window.priority is api.Priority.FINAL

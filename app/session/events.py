@@ -5,6 +5,7 @@ Utterances and segments are numbered from 0, over all channels of the session. C
 """
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from engine import api
@@ -193,10 +194,18 @@ class Utterance:
     """Audio before this time is final on all channels, and the client may forget it."""
     resume_from_s: tuple[float, ...]
     """The same for each channel; `final_until_s` is the smallest of them."""
+    detector_from_s: tuple[float | None, ...] = ()
+    """For each channel, the time from which on a detector must process the audio to find the same speech after
+    `resume_from_s`; `None` if that time lies inside an utterance.
+    """
     n_redecodes: int = 0
     """How many stretches of speech without text were decoded again. For the operator, not for the client."""
     recovered_s: float = 0.0
     """Seconds of speech that have text thanks to these re-decodes."""
+    n_speculative: int = 0
+    """How many times it was decoded at a pause as if it ended there. For the operator, too."""
+    is_speculative: bool = False
+    """Whether the last of these decodings gave its final text."""
     is_complete: bool = True
     """Whether all audio was decoded. False if the session ended, or the client discarded the audio, before that."""
 
@@ -250,6 +259,17 @@ class Reply:
 
     text: str
     """The message as it is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateReply:
+    """Messages of a dialect that depend on those before them, such as numbered ones.
+
+    As `Reply`, but the dialect makes the messages when everything before them in the queue has been sent.
+    """
+
+    make: Callable[[], Iterable[str]]
+    """Makes the messages; none if there is nothing to say any more."""
 
 
 Event = (

@@ -12,8 +12,9 @@ from app.session.acceptance import accepts_redecoded, accepts_segment, is_silent
 from app.session.context import Context, PreviousText
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
 from app.session.hallucination_filter import HallucinationFilter
-from app.session.jobs import Job, JobKind, SessionPort
-from app.session.windows import Decoding, EndedWindow, PendingUtterance, WindowKind
+from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
+from app.session.language_choice import ChannelLanguage
+from app.session.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
 
@@ -36,8 +37,10 @@ class Finals:
     A window stays in the queue until all of its text was sent. Only the first window of the queue sends text.
     """
 
-    def __init__(self, channel: int, session: SessionPort, options: FinalOptions) -> None:
+    def __init__(self, channel: int, session: SessionPort, options: FinalOptions, language: ChannelLanguage) -> None:
         self.channel = channel
+        self.language = language
+        """Decides the language of the windows of utterances to come."""
         self._session = session
         self._options = options
         self._windows: deque[EndedWindow] = deque()
@@ -84,13 +87,28 @@ class Finals:
             hotwords=utterance.request.hotwords,
         )
 
+    def final_options(
+        self, utterance: PendingUtterance, stable: StableText, speech_s: float, n_before: int = 0
+    ) -> api.DecodeOptions:
+        """How the engine decodes the next window of this utterance for its final text.
+
+        Args:
+            utterance: the utterance of the window.
+            stable: the text of the window that the client was shown as stable.
+            speech_s: the seconds of speech in the window.
+            n_before: how many windows before it are not done.
+        """
+        options = self.decode_options(utterance, stable.tokens, stable.draft)
+        options = utterance.language.channel.for_final(options, speech_s, stable.language, n_before)
+        return replace(options, word_times=utterance.request.words, sampling=self._options.sampling)
+
     def add(self, window: EndedWindow) -> None:
         """Put a window that has ended at the end of the queue."""
         self._windows.append(window)
         self.n_added += 1
-        self._advance()
+        self.advance()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Submit what may run, and send the text of the first windows as far as it has come."""
         self._submit()
         while self._windows:
@@ -122,10 +140,7 @@ class Finals:
             previous = window
 
     def _submit_window(self, window: EndedWindow, n_before: int) -> None:
-        options = self.decode_options(window.utterance, window.stable.tokens, window.stable.draft)
-        language = window.utterance.language.channel
-        options = language.for_final(options, window.speech_s, window.stable.language, n_before)
-        options = replace(options, word_times=window.utterance.request.words, sampling=self._options.sampling)
+        options = self.final_options(window.utterance, window.stable, window.speech_s, n_before)
         window.decoding = Decoding(had_context=bool(options.previous_text or options.prefix))
         self._session.submit(self, JobKind.FINAL, window.samples, options, window)
 
@@ -137,22 +152,21 @@ class Finals:
         assert window and window.decoding
         if not isinstance(event, api.SegmentEvent | api.DoneEvent):
             return
-        if isinstance(event, api.DoneEvent):
-            is_repetitive = self._options.hallucination_filter.is_repetitive(event.compression_ratio)
-            window.decoding.is_repetitive |= event.is_repetitive or is_repetitive
         if job.kind is JobKind.FINAL:
-            if isinstance(event, api.DoneEvent):
-                window.decoding.language_probabilities = event.language_probabilities
             window.decoding.events.append(event)
         elif isinstance(event, api.DoneEvent):
+            window.decoding.is_repetitive |= self._is_repetitive(event)
             self._send_redecoded(window, event)
-        self._advance()
+        self.advance()
+
+    def _is_repetitive(self, done: api.DoneEvent) -> bool:
+        return done.is_repetitive or self._options.hallucination_filter.is_repetitive(done.compression_ratio)
 
     def on_dropped(self, job: Job) -> None:
         """Go on without the text of missed speech."""
         assert job.kind is JobKind.REDECODE and job.window
         job.window.redecoding.finish()
-        self._advance()
+        self.advance()
 
     def _send_decoded(self, window: EndedWindow) -> bool:
         """Send the text of a window as far as it has come, up to missed speech; true if the window is done."""
@@ -161,6 +175,8 @@ class Finals:
         while decoding.events and not window.redecoding.stretch:
             event = decoding.events[0]
             if isinstance(event, api.DoneEvent):
+                decoding.is_repetitive |= self._is_repetitive(event)
+                decoding.language_probabilities = event.language_probabilities
                 if is_silent(self._options.hallucination_filter, window, event):
                     return True
                 if not self._redecode_missed(window, window.end, "", event.language):
@@ -198,7 +214,7 @@ class Finals:
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         self._session.submit(self, JobKind.REDECODE, samples, options, window)
         window.redecoding.start(stretch, following_text)
-        window.utterance.n_redecodes += 1
+        window.utterance.redecoded.n_stretches += 1
         return True
 
     def _send_redecoded(self, window: EndedWindow, done: api.DoneEvent) -> None:
@@ -214,7 +230,7 @@ class Finals:
                 window.utterance.language.add(done.language, None, segment.text)
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
-        window.utterance.recovered_samples += duration(stretch.speech) - duration(missed)
+        window.utterance.redecoded.recovered_samples += duration(stretch.speech) - duration(missed)
 
     # Send in order.
 
@@ -291,12 +307,12 @@ class Finals:
             is_complete = window.kind is not WindowKind.DISCARDED
             self._end_utterance(window, self._session.acknowledged(), is_complete)
 
-    def abandon(self, unfinished: EndedWindow | None, acknowledged: tuple[float, ...]) -> None:
+    def abandon(self, unfinished: EndedWindow | None, acknowledged: Acknowledged) -> None:
         """End every utterance without further text: send its stable text, and report the speech that has no text.
 
         Args:
             unfinished: the window that was open, if any.
-            acknowledged: the times of `SessionPort.acknowledged` before this call; what is abandoned is not final.
+            acknowledged: the value of `SessionPort.acknowledged` before this call; what is abandoned is not final.
         """
         windows = [*self._windows, *([unfinished] if unfinished else [])]
         self._windows.clear()
@@ -307,12 +323,16 @@ class Finals:
             if window.is_last:
                 self._end_utterance(window, acknowledged, is_complete=False)
 
-    def _end_utterance(self, last: EndedWindow, acknowledged: tuple[float, ...], is_complete: bool) -> None:
+    def _end_utterance(self, last: EndedWindow, acknowledged: Acknowledged, is_complete: bool) -> None:
         """Send the end of the utterance that ends with this window."""
         utterance = last.utterance
         seconds = self._session.seconds
         language = None if utterance.request.language.named else utterance.language.language
         end = max(last.speech[-1][1] if last.speech else utterance.start, utterance.text_until)
+        if utterance.eager_end and utterance.eager_end.text != utterance.text.strip():
+            # The text of the eager end was another one.
+            at_s = seconds(last.end)
+            self._session.send(events.SpeechResumed(utterance=utterance.number, channel=self.channel, at_s=at_s))
         self._session.send(
             events.Utterance(
                 utterance=utterance.number,
@@ -323,10 +343,13 @@ class Finals:
                 language=language,
                 language_probability=utterance.language.probability(language),
                 uncovered=tuple((seconds(start), seconds(end)) for start, end in utterance.uncovered),
-                final_until_s=min(acknowledged),
-                resume_from_s=acknowledged,
-                n_redecodes=utterance.n_redecodes,
-                recovered_s=utterance.recovered_samples / SAMPLE_RATE,
+                final_until_s=min(acknowledged.until_s),
+                resume_from_s=acknowledged.until_s,
+                detector_from_s=acknowledged.detector_from_s,
+                n_redecodes=utterance.redecoded.n_stretches,
+                recovered_s=utterance.redecoded.recovered_samples / SAMPLE_RATE,
+                n_speculative=utterance.n_speculative,
+                is_speculative=utterance.is_speculative,
                 is_complete=is_complete,
             )
         )

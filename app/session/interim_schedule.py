@@ -83,7 +83,7 @@ class InterimSchedule:
             due = self._submitted_until + self._replace_after if is_waiting else self._next
             return speech_until > self._submitted_until and position >= due
         # An answer after the endpoint is of no use: the engine decodes the final text by then.
-        has_pause = self._submitted_until >= speech_until + PAUSE_SAMPLES
+        has_pause = self._submitted_until >= speech_until + POSSIBLE_PAUSE_SAMPLES
         return pause >= PAUSE_SAMPLES and not has_pause and pause + self._delay < self._silence
 
     def note_submitted(self, position: int) -> None:

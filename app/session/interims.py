@@ -127,9 +127,7 @@ class Interims:
                 self._schedule.forget_submitted()
             case api.DoneEvent():
                 self._newest = None
-                self._schedule.note_answered(self._endpointer.position)
-                self.decoded_until = request.audio_end
-                self._show(event, request.audio_end)
+                self.show(event, request.audio_end)
             case api.SegmentEvent():
                 pass
             case _:
@@ -143,10 +141,29 @@ class Interims:
             self._newest = None
             self._schedule.forget_submitted()
 
-    def _show(self, done: api.DoneEvent, end: int) -> None:
+    def give_way(self, position: int) -> None:
+        """Withdraw what waits: a speculative final of the audio up to `position` is decoded and shown instead."""
+        for job in (self._replaced, self._newest.job if self._newest and not self._newest.is_decoding else None):
+            if job:
+                self._session.cancel(job)
+        if self._newest and not self._newest.is_decoding:
+            self._newest = None
+        self._replaced = None
+        self._schedule.note_submitted(position)
+
+    def forget_speculation(self) -> None:
+        """The speculative decoding does not come."""
+        self._schedule.forget_submitted()
+
+    def show(self, done: api.DoneEvent, end: int) -> None:
         """Send a hypothesis of the open window up to the position `end`, unless it is not accepted as speech."""
+        self._schedule.note_answered(self._endpointer.position)
         window = self._window
         assert window
+        if end < self.decoded_until:
+            # A speculative decoding has overtaken this interim.
+            return
+        self.decoded_until = end
         if not accepts_interim(self._hallucination_filter, window, done):
             return
         is_certain = not window.utterance.language.channel.is_in_doubt(done, window.speech_s)

@@ -21,6 +21,8 @@ class JobKind(Enum):
 
     FINAL = auto()
     """The final text of an ended window. The session cannot go on without it."""
+    SPECULATIVE = auto()
+    """The open window, decoded as if its utterance ended now. The session can do without it."""
     REDECODE = auto()
     """Missed speech of an ended window, decoded again. The session can do without it."""
     INTERIM = auto()
@@ -28,7 +30,9 @@ class JobKind(Enum):
 
     @property
     def priority(self) -> api.Priority:
-        """The priority in the engine's queue: final texts and re-decodes go before interims."""
+        """The priority in the engine's queue: final texts and re-decodes go before all others."""
+        if self is JobKind.SPECULATIVE:
+            return api.Priority.SPECULATIVE
         return api.Priority.INTERIM if self is JobKind.INTERIM else api.Priority.FINAL
 
 
@@ -59,7 +63,17 @@ class Job:
     owner: JobOwner
     """The part of a channel that receives the events of the job."""
     window: EndedWindow | None
-    """The window that its text belongs to; `None` for an interim, which belongs to the open window."""
+    """The ended window that its text belongs to; `None` for the open window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """From where on another session may continue this one: for each channel, times in seconds."""
+
+    until_s: tuple[float, ...]
+    """The time before which no more text comes. None of them ever decreases."""
+    detector_from_s: tuple[float | None, ...]
+    """Where the detector must begin to find the same speech after this time, if that is known."""
 
 
 class HasFinalUntil(Protocol):
@@ -68,6 +82,11 @@ class HasFinalUntil(Protocol):
     @property
     def final_until(self) -> int:
         """Position before which no more text comes; it never decreases."""
+        ...
+
+    @property
+    def detector_from(self) -> int | None:
+        """Where a detector must begin to find the same speech from `final_until` on, if that is known."""
         ...
 
 
@@ -103,9 +122,13 @@ class SessionPort:
         """A position in samples as a time on the session's timeline, in seconds."""
         return round(self.from_s + position / SAMPLE_RATE, 3)
 
-    def acknowledged(self) -> tuple[float, ...]:
-        """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
-        return tuple(self.seconds(channel.final_until) for channel in self.channels)
+    def acknowledged(self) -> Acknowledged:
+        """From where on another session may continue this one."""
+        starts = [channel.detector_from for channel in self.channels]
+        return Acknowledged(
+            tuple(self.seconds(channel.final_until) for channel in self.channels),
+            tuple(None if start is None else self.seconds(start) for start in starts),
+        )
 
     # Jobs.
 

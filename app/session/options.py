@@ -21,12 +21,12 @@ class ChannelOptions:
     """The prompt of the first utterance, if it is not empty: the text before a reconnect."""
     interim_samples: int | None
     """The least audio between two interims, in samples; `None` for no interims."""
+    speculates: bool
+    """Whether a pause is decoded as if the utterance ended there."""
     make_policy: MakePolicy
     """Makes the policy that decides which text of a window is stable."""
     request: DecodeRequest
     finals: FinalOptions
-    language_before: tuple[str | None, ...] = ()
-    """The language of each channel in the session before; empty in a new session, or if it is not known."""
 
     @property
     def is_manual(self) -> bool:

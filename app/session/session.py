@@ -23,8 +23,9 @@ from app.session import commands, events
 from app.session.audio_intake import AudioIntake
 from app.session.channel import Channel
 from app.session.context import Context
+from app.session.continuation import find_start
 from app.session.effects import Effect
-from app.session.endpointing import SpeechDetector, WebRtcDetector
+from app.session.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
 from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
@@ -47,6 +48,8 @@ class SessionConfig:
     """The limits that clients receive at the start."""
     interim_interval_ms: int = 350
     """The least audio between two interims of an utterance, in milliseconds."""
+    speculates: bool = False
+    """Whether a pause is decoded as if the utterance ended there, so that the final text is ready when it does."""
     max_finals_in_flight: int = 2
     """The most ended windows of one channel that the engine is asked for at the same time."""
     context: Context = "utterance"
@@ -57,6 +60,8 @@ class SessionConfig:
     """The thresholds that decoded text must pass before the client receives it."""
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
     """Makes the speech detector of a channel."""
+    detect_ahead: DetectAhead | None = None
+    """Prepares these detectors; the session's shell calls it. `None` if they need no preparation."""
     make_policy: MakePolicy = Agreement
     """Makes the policy that decides which text of an open window is stable."""
 
@@ -134,9 +139,21 @@ class Session:
 
     def acknowledged(self) -> tuple[float, ...]:
         """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
-        return self._port.acknowledged()
+        return self._port.acknowledged().until_s
+
+    @property
+    def detect_ahead(self) -> DetectAhead | None:
+        """Prepares the detectors for what `decode_ahead` returns; `None` if they need no preparation."""
+        return self._config.detect_ahead
 
     # What happens to it.
+
+    def decode_ahead(self, data: bytes) -> list[UpcomingFrames]:
+        """Decode audio that the next `Audio` processes, which may be without data, or the end of the session.
+
+        In between, the shell may prepare the detectors. A session that is not open takes no audio, and returns nothing.
+        """
+        return self._intake.decode_ahead(data) if self._intake and self._state is State.OPEN else []
 
     def receive(self, command: commands.Command) -> list[Effect]:
         """Carry out a command. Something wrong with it is answered with a `Failure`; a fatal one ends the session."""
@@ -255,29 +272,18 @@ class Session:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         self.is_resumed = start.resume is not None
         self._resumes = start.resumes
-        n_channels = start.audio.n_transcribed
-        from_s = start.resume.from_s if start.resume else (0.0,)
-        if len(from_s) not in (1, n_channels):
-            raise BadStart("resume.from_s", f"a number, or a list of {n_channels}, one for each channel", list(from_s))
-        if len(from_s) == 1:
-            from_s *= n_channels
-        self._port.from_s = _audio_from_s(start.resume, min(from_s))
-        before = _language_before(start, self._model)
-        self._options = options = replace(_channel_options(start, language, self._config), language_before=before)
+        begin = find_start(start.resume, start.audio.n_transcribed)
+        self._port.from_s = begin.from_s
+        self._options = options = _channel_options(start, language, self._config)
         channels = [
-            Channel(
-                number=number,
-                session=self._port,
-                detector=self._config.make_detector(),
-                options=options,
-                done_until=round((done_s - self._port.from_s) * SAMPLE_RATE),
-            )
-            for number, done_s in enumerate(from_s)
+            Channel(number, self._port, self._config.make_detector(), options, channel_start)
+            for number, channel_start in enumerate(begin.channels)
         ]
         self._port.channels += channels
         self._intake = AudioIntake(start.audio, channels, self._port)
         self._state = State.OPEN
-        self._port.send(events.Started(self.id, self._model.name, self.limits, start.notices))
+        notices = (*start.notices, *_notices(start.endpointing, self._config))
+        self._port.send(events.Started(self.id, self._model.name, self.limits, notices))
 
     def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:
         assert self._options
@@ -327,22 +333,13 @@ class Session:
         """
         goes_on = self._resumes and error.close_code in RESUMABLE_CLOSE_CODES
         if error.close_code is not None and not goes_on:
-            acknowledged = self.acknowledged()
+            acknowledged = self._port.acknowledged()
             for channel in self._intake.channels if self._intake else ():
                 channel.abandon(acknowledged)
         self._port.send(events.Failure(error.code, error.message, error.is_fatal))
         if error.close_code is not None:
             self._state = State.CLOSED
             self._port.close(error.close_code, error.code)
-
-
-def _audio_from_s(resume: commands.Resume | None, from_s: float) -> float:
-    """The time of the first sample, which is not after `from_s`."""
-    if resume is None or resume.audio_from_s is None:
-        return from_s
-    if resume.audio_from_s > from_s:
-        raise BadStart("resume.audio_from_s", f"at most the least of resume.from_s, {from_s:g}", resume.audio_from_s)
-    return resume.audio_from_s
 
 
 def _channel_options(start: commands.Start, language: LanguageRequest, config: SessionConfig) -> ChannelOptions:
@@ -352,10 +349,19 @@ def _channel_options(start: commands.Start, language: LanguageRequest, config: S
         prompt=start.prompt,
         first_prompt=start.resume.prompt if start.resume else "",
         interim_samples=interim_samples if start.interim else None,
+        speculates=config.speculates,
         make_policy=config.make_policy,
         request=DecodeRequest(language, start.task, start.hotwords, start.words),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
+
+
+def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:
+    """What the client must know of options that have no effect here."""
+    if endpointing.mode != "adaptive" or config.speculates:
+        return ()
+    message = "endpointing.mode: adaptive needs speculative finals, which are switched off here; vad holds instead"
+    return (events.Notice("no_effect", message),)
 
 
 def _language_request(
@@ -384,17 +390,6 @@ def _language_request(
     if len(candidates) == 1:
         return LanguageRequest(named=candidates[0])
     return LanguageRequest(candidates=candidates, locks=options.locks_language)
-
-
-def _language_before(start: commands.Start, model: api.ModelInfo) -> tuple[str | None, ...]:
-    """The language of each channel before a resume; empty where none is known."""
-    if start.resume is None or not start.resume.language:
-        return ()
-    languages, n_channels = start.resume.language, start.audio.n_transcribed
-    expected = f"a language code, or a list of {n_channels} of them or nulls, one for each channel"
-    if len(languages) not in (1, n_channels) or not all(each in (None, *model.languages) for each in languages):
-        raise BadStart("resume.language", expected, list(languages))
-    return languages * n_channels if len(languages) == 1 else languages
 
 
 def _bad_option(name: str, expected: str, got: object) -> BadMessage:

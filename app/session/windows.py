@@ -33,6 +33,26 @@ class DecodeRequest:
     """Whether every final word gets a start and an end."""
 
 
+@dataclass(frozen=True, slots=True)
+class SentEagerEnd:
+    """A report that the speaker has probably finished."""
+
+    text: str
+    """All text of the utterance before it."""
+    speech_until: int
+    """Position after the speech before it."""
+
+
+@dataclass(slots=True)
+class RedecodedSpeech:
+    """The missed speech of an utterance that was decoded again."""
+
+    n_stretches: int = 0
+    """How many stretches were decoded again."""
+    recovered_samples: int = 0
+    """Samples of speech that have text thanks to that."""
+
+
 @dataclass(slots=True, kw_only=True)
 class PendingUtterance:
     """An utterance that was announced and has not ended for the client yet."""
@@ -57,10 +77,14 @@ class PendingUtterance:
     """Position where the last segment ended."""
     uncovered: list[Span] = field(default_factory=list)
     """Detected speech without text, of the windows that are done."""
-    n_redecodes: int = 0
-    """How many stretches of missed speech were decoded again."""
-    recovered_samples: int = 0
-    """Samples of speech that have text thanks to these re-decodes."""
+    redecoded: RedecodedSpeech = field(default_factory=RedecodedSpeech)
+    """What was decoded again of its windows that are done."""
+    n_speculative: int = 0
+    """How many speculative decodings its windows had."""
+    is_speculative: bool = False
+    """Whether the text of its last window is that of a speculative decoding."""
+    eager_end: SentEagerEnd | None = None
+    """The eager end that was sent last; `None` if the speaker went on after it."""
 
 
 class WindowKind(Enum):
@@ -152,8 +176,10 @@ class EndedWindow:
     stable: StableText
     is_last: bool
     """Whether its utterance ends with it."""
+    detector_from: int | None = None
+    """As in `OpenWindow`."""
     decoding: Decoding | None = None
-    """`None` until the engine is asked for its text."""
+    """`None` until the engine is asked for its text. A speculative decoding may have begun before the window ended."""
     redecoding: Redecoding = field(default_factory=Redecoding)
     covered: list[Span] = field(default_factory=list)
     """Stretches that the segments sent so far cover, in order."""
@@ -197,11 +223,25 @@ class OpenWindow:
     """The speech detected in it so far, in order."""
     stabilizer: Stabilizer
     """Decides and holds which text of the window was shown as stable."""
+    detector_from: int | None = None
+    """Where a detector must begin to find the same speech from `start` on; `None` if that is in the utterance."""
 
     @property
     def speech_s(self) -> float:
         """Seconds of speech detected in it so far."""
         return duration(self.speech) / SAMPLE_RATE
+
+    @property
+    def stable(self) -> StableText:
+        """Its text that the client was shown as stable so far."""
+        stabilizer = self.stabilizer
+        return StableText(
+            text=stabilizer.stable,
+            tokens=stabilizer.tokens,
+            until=stabilizer.stable_until,
+            language=stabilizer.language,
+            draft=stabilizer.draft,
+        )
 
     def extend_speech(self, speech_until: int) -> None:
         """Note that the detector has found speech up to the position `speech_until`."""
@@ -221,7 +261,6 @@ class OpenWindow:
 
     def end(self, end: int, samples: Samples, kind: WindowKind, is_last: bool) -> EndedWindow:
         """The window as it is when it ends at the position `end`."""
-        stabilizer = self.stabilizer
         return EndedWindow(
             utterance=self.utterance,
             kind=kind,
@@ -229,12 +268,7 @@ class OpenWindow:
             end=end,
             samples=samples,
             speech=self.speech,
-            stable=StableText(
-                text=stabilizer.stable,
-                tokens=stabilizer.tokens,
-                until=stabilizer.stable_until,
-                language=stabilizer.language,
-                draft=stabilizer.draft,
-            ),
+            stable=self.stable,
             is_last=is_last,
+            detector_from=self.detector_from,
         )

@@ -28,7 +28,7 @@ from cluster.local.messages import (
     unpack_reply,
 )
 from cluster.local.shared_audio import Allocation, SharedAudioPool
-from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, Priority, SupersededEvent, Window
+from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed
 from engine.event_stream import Inbox
 from engine.replay import Replay
@@ -185,7 +185,7 @@ class RemoteTranscriber:
         self._engine.close()
         self._engine = None
         if self._stats is not None:
-            self._stats = replace(self._stats, waiting_finals=0, waiting_interims=0, running=0)
+            self._stats = replace(self._stats, waiting_finals=0, waiting_speculative=0, waiting_interims=0, running=0)
         for submission in list(self._submissions.values()):
             self._note_crash(submission)
         self._suspects = deque(each for each in self._submissions.values() if each.n_engine_crashes)
@@ -209,8 +209,8 @@ class RemoteTranscriber:
         submission.replay.restart()
         if submission.is_cancelled:
             self._release(submission)
-        elif submission.window.priority is Priority.INTERIM:
-            # Not submitted again: a newer interim, with more audio, follows soon.
+        elif submission.window.priority.may_be_dropped:
+            # Not submitted again: a newer interim, with more audio, or the final follows soon.
             self._release(submission)
             submission.supersede()
         elif submission.n_engine_crashes >= MAX_ENGINE_CRASHES_PER_WINDOW:
@@ -256,7 +256,7 @@ class RemoteTranscriber:
 
     def _open(self, window: Window) -> _Submission:
         id, accepted = next(self._ids), asyncio.get_running_loop().create_future()
-        if self._engine is None and window.priority is Priority.INTERIM:
+        if self._engine is None and window.priority.may_be_dropped:
             superseded = _Submission(id=id, window=window, allocation=_NO_AUDIO, accepted=accepted)
             superseded.supersede()
             return superseded

@@ -53,12 +53,12 @@ class SharedAudioPool:
         """Copy `samples` into free blocks. The blocks stay in use until `free`.
 
         Raises:
-            AudioPoolFull: there are not enough free blocks in a row, or an interim would use the reserve for finals.
+            AudioPoolFull: there are not enough free blocks in a row, or only the reserve for finals is left.
         """
         n_blocks = _n_blocks(len(samples))
         first = self._is_used.find(bytes(n_blocks))
         n_limit = len(self._is_used) * (1 - _SHARE_RESERVED_FOR_FINALS)
-        uses_reserve = priority is Priority.INTERIM and self.n_used_blocks + n_blocks > n_limit
+        uses_reserve = priority.may_be_dropped and self.n_used_blocks + n_blocks > n_limit
         if first < 0 or uses_reserve:
             raise AudioPoolFull(self.n_used_blocks, len(self._is_used))
         self._is_used[first : first + n_blocks] = b"\1" * n_blocks

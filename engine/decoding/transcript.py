@@ -45,6 +45,14 @@ class _OpenSegment:
     text: str = ""
 
 
+@dataclass(slots=True)
+class _Ending:
+    """How sure the model was of the last tokens; see `DoneEvent`."""
+
+    last_text_logprob: float | None = None
+    end_logprob: float | None = None
+
+
 class TokenTranscript:
     """Collects the tokens of one window, one by one.
 
@@ -64,6 +72,7 @@ class TokenTranscript:
         self._text = ""
         self._segments: list[Segment] = []
         self._open = _OpenSegment()
+        self._ending = _Ending()
         self.is_repetitive = False
         """Whether the text was cut where it began to repeat itself."""
 
@@ -100,6 +109,7 @@ class TokenTranscript:
         if logprob is not None:
             self._logprobs.append(logprob)
         if token == self._tokenizer.eot:
+            self._ending.end_logprob = logprob
             return []
         self._tokens.append(token)
         self._attention_peaks_s.append(attention_peak_s)
@@ -109,6 +119,7 @@ class TokenTranscript:
         self._append_text(self._characters.push(token))
         if not self._tokenizer.is_timestamp(token):
             self._text_tokens.append(token)
+            self._ending.last_text_logprob = logprob
             return []
         return self._mark(self._tokenizer.time_s(token)) if self._info.with_timestamps else []
 
@@ -123,6 +134,7 @@ class TokenTranscript:
             if not self._tokenizer.is_timestamp(token):
                 self._text_tokens.pop()
                 n_text_tokens -= 1
+        self._ending = _Ending()
         self._characters.flush()
         self._open.text = self._tokenizer.decode(self._open.tokens)
         self._text = "".join(segment.text for segment in self._segments) + self._open.text
@@ -160,6 +172,8 @@ class TokenTranscript:
             is_repetitive=self.is_repetitive,
             temperature=self._info.temperature,
             language_probabilities=self._info.language_probabilities,
+            last_text_logprob=self._ending.last_text_logprob,
+            end_logprob=self._ending.end_logprob,
         )
         return [*events, done]
 

@@ -2,11 +2,11 @@
 
 The order of the windows:
 
-- Finals come before interims.
+- Finals come first, then speculative finals, then interims.
 - Within a priority, the sessions take turns.
 - The windows of one session keep their order.
 
-Interims leave some slots free, so that a final does not wait for an interim to end.
+Interims and speculative finals leave some slots free, so that a final does not wait for one of them to end.
 """
 
 import math
@@ -17,7 +17,7 @@ from engine.api import Priority
 from engine.errors import EngineOverloaded
 
 SLOTS_PER_RESERVED = 4
-"""One of this many slots is never given to an interim; where there are several slots, at least one is not."""
+"""One of this many slots is kept for finals; where there are several slots, at least one is."""
 RECENT_S = 1.5
 """A session that submitted a window less than this many seconds ago is expected to submit another."""
 ENCODER_POLL_S = 0.001
@@ -72,14 +72,14 @@ class BatchLimits:
     n_filling: int = 1_000_000
     """The number of full windows that keep the device busy. When this many wait, none is held back for more."""
     max_interim_stall_s: float | None = None
-    """The stall that interims may cause, in seconds: it is shorter, so that a final soon finds the device free.
+    """The stall that interims and speculative finals may cause, in seconds: a final soon finds the device free.
 
-    `None`: interims keep to `max_decode_stall_s` too.
+    `None`: they keep to `max_decode_stall_s` too.
     """
 
     @property
     def n_reserved_slots(self) -> int:
-        """The number of slots that an interim must leave free."""
+        """The number of slots that only a final may have."""
         return max(1, self.n_slots // SLOTS_PER_RESERVED) if self.n_slots > 1 else 0
 
 
@@ -128,13 +128,14 @@ class Batcher:
         """Queue a window.
 
         Returns:
-            The older interim whose place it takes, if there is one: that interim has left the queue.
+            The older window whose place it takes, if there is one: it has left the queue. An interim takes the place of
+            an interim, and a speculative final that of a speculative final.
 
         Raises:
             EngineOverloaded: the queue is full, and the window takes no older one's place.
         """
         queue = self._queues[waiting.priority]
-        older = queue.replace(waiting) if waiting.priority is Priority.INTERIM else None
+        older = queue.replace(waiting) if waiting.priority.may_be_dropped else None
         if older is not None:
             del self._by_id[older.id]
         elif len(self._by_id) >= self._limits.max_waiting:
@@ -195,7 +196,7 @@ class Batcher:
         while self._by_id and len(batch) < n_places:
             first = self._first_queue().first()
             n_free = load.n_free_slots - len(batch)
-            if first.priority is Priority.INTERIM and n_free <= self._limits.n_reserved_slots:
+            if first.priority.may_be_dropped and n_free <= self._limits.n_reserved_slots:
                 break
             encode_s += first.encode_share * load.window_encode_s
             is_first_call = not batch and not load.begun_encode_s
@@ -228,7 +229,7 @@ class Batcher:
     def _max_encode_s(self, priority: Priority, n_running: int) -> float:
         """Return the most seconds of encoder work at a time, if a window of this priority is the last part of it."""
         limits = self._limits
-        if priority is Priority.INTERIM and limits.max_interim_stall_s is not None:
+        if priority.may_be_dropped and limits.max_interim_stall_s is not None:
             # Also where nothing is running: a final may arrive.
             return limits.max_interim_stall_s
         return limits.max_decode_stall_s if n_running else math.inf

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from engine.api import Priority
 from engine.scheduling.request import Request
 
 _MEMORY = 0.7
@@ -46,8 +45,8 @@ class EncoderTime:
         return max(self._work(batch), self._runner.min_encode_share)
 
     def final_share(self, batch: Sequence[Request]) -> float:
-        """Return the fraction of one call's work that is for finals."""
-        finals = [request for request in batch if request.window.priority is Priority.FINAL]
+        """Return the fraction of one call's work that is for finals, speculative ones included."""
+        finals = [request for request in batch if not request.window.is_interim]
         return self._work(finals) / (self._work(batch) or 1.0)
 
     def expected_s(self, batch: Sequence[Request]) -> float:

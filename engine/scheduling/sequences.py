@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from engine.api import EngineEvent, Priority, SegmentEvent
+from engine.api import EngineEvent, SegmentEvent
 from engine.decoding.prompt import Prompt, build_prompt
 from engine.decoding.repetition import repeated_tokens
 from engine.decoding.sampling import Draw
@@ -46,8 +46,8 @@ class RunningSequences:
 
     @property
     def n_finals(self) -> int:
-        """The number of finals that have a slot."""
-        return sum(request.window.priority is Priority.FINAL for request in self._running.values())
+        """The number of finals that have a slot, speculative ones included."""
+        return sum(not request.window.is_interim for request in self._running.values())
 
     def allocate(self, batch: Iterable[Request]) -> list[int]:
         """Give each request a slot, and return the slots."""

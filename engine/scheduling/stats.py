@@ -62,7 +62,10 @@ class StatsRecorder:
             self._queue_s[priority].observe(queued_s)
 
     def encoded(self, n_windows: int, audio_s: float, elapsed_s: float, final_share: float) -> None:
-        """Count an encoder call. `final_share` is the fraction of its work that finals were."""
+        """Count an encoder call. `final_share` is the fraction of its work that finals were.
+
+        Speculative finals count, too, here and in `stepped`.
+        """
         with self._lock:
             self._encode_batch.observe(n_windows)
             self._encode_s.observe(elapsed_s)
@@ -110,18 +113,26 @@ class StatsRecorder:
             self._totals.windows_cancelled += 1
 
     def snapshot(
-        self, *, waiting_finals: int, waiting_interims: int, running: int, utterance_encode_s: float
+        self,
+        *,
+        waiting_finals: int,
+        waiting_speculative: int,
+        waiting_interims: int,
+        running: int,
+        utterance_encode_s: float,
     ) -> EngineStats:
         """Return all counters as they are now."""
         with self._lock:
             return EngineStats(
                 waiting_finals=waiting_finals,
+                waiting_speculative=waiting_speculative,
                 waiting_interims=waiting_interims,
                 running=running,
                 utterance_encode_s=utterance_encode_s,
                 encode_batch=self._encode_batch.snapshot(),
                 decode_batch=self._decode_batch.snapshot(),
                 final_queue_s=self._queue_s[Priority.FINAL].snapshot(),
+                speculative_queue_s=self._queue_s[Priority.SPECULATIVE].snapshot(),
                 interim_queue_s=self._queue_s[Priority.INTERIM].snapshot(),
                 encode_s=self._encode_s.snapshot(),
                 step_s=self._step_s.snapshot(),

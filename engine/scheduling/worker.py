@@ -122,6 +122,7 @@ class Worker:
         """Return the engine's counters as they are now."""
         return self.stats.snapshot(
             waiting_finals=self._queue.n_waiting(Priority.FINAL),
+            waiting_speculative=self._queue.n_waiting(Priority.SPECULATIVE),
             waiting_interims=self._queue.n_waiting(Priority.INTERIM),
             running=len(self._sequences),
             utterance_encode_s=self._encoder_time.window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
@@ -170,8 +171,8 @@ class Worker:
         request.restart()
         if request.is_cancelled:
             self.stats.cancelled()
-        elif request.window.priority is Priority.INTERIM:
-            # A newer interim, with more audio, follows soon.
+        elif request.window.priority.may_be_dropped:
+            # A newer interim, with more audio, or the final follows soon.
             self._emitter.put(request, SupersededEvent())
             self.stats.superseded()
         elif request.n_failures >= MAX_FAILURES_PER_WINDOW:

@@ -14,6 +14,7 @@ DIALECTS = {
     "openai-rest": "OpenAI REST",
     "openai-realtime": "OpenAI Realtime",
     "deepgram-live": "Deepgram, live",
+    "deepgram-flux": "Deepgram Flux",
     "deepgram-prerecorded": "Deepgram, prerecorded",
     "whisperlive": "WhisperLive",
     "twilio": "Twilio media streams",

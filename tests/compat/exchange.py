@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from app.errors import LimitExceeded, SessionError
-from app.live.dialect import Dialect
+from app.live.dialect import ClientMessage, Dialect
 from app.media.pcm import Samples
 from app.session import commands, events
 from app.session.effects import Cancel, Close, Effect, Send, Submit
@@ -85,11 +85,14 @@ class _Talk:
             except SessionError as error:
                 self._perform(self._session.fail(error))
 
-    def take(self, items: Iterable[commands.Command | events.Notice | commands.Media | events.Reply]) -> None:
+    def take(self, items: Iterable[ClientMessage]) -> None:
         for item in items:
             match item:
                 case events.Reply(text):
                     self._answer(text)
+                case events.LateReply(make):
+                    for text in make():
+                        self._answer(text)
                 case events.Notice():
                     self._perform([Send(item)])
                 case commands.Media():

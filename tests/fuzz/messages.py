@@ -16,6 +16,7 @@ WIRE = GOLDEN.parents[1] / "wire"
 PATHS = {
     "native": "/v1/stream",
     "deepgram": "/v1/listen?encoding=linear16&sample_rate=16000&interim_results=true",
+    "deepgram-flux": "/v2/listen?model=flux-general-multi&encoding=linear16&sample_rate=16000&eager_eot_threshold=0.4",
     "openai-realtime": "/v1/realtime?intent=transcription",
     "twilio": "/v1/twilio",
     "whisperlive": "/",

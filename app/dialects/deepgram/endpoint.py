@@ -5,7 +5,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
@@ -16,14 +16,22 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from app.dialects.checks import number_from
+from app.dialects.deepgram.common_endpoint import (
+    SLOW_UPLOAD,
+    Refusal,
+    admit_live,
+    answer_headers,
+    invalid_key,
+    refusal_of,
+    request_key,
+)
 from app.dialects.deepgram.file_wire import Recording
 from app.dialects.deepgram.live_wire import Deepgram
 from app.dialects.deepgram.metadata import Request as RequestMetadata
 from app.dialects.deepgram.options import Options, parse
-from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
+from app.dialects.http_answers import CLIENT_GONE
 from app.dialects.json_text import read_object
 from app.errors import (
-    RETRY_AFTER_S,
     BadMessage,
     BadStart,
     LimitExceeded,
@@ -36,8 +44,6 @@ from app.files.transcription import TranscriptionOptions, transcribe
 from app.files.uploads import Upload, refusing_without_resources
 from app.live.accept import serve_or_refuse
 from app.media.pcm import AudioDecoder, AudioFormat
-from app.service.auth import header_key
-from app.service.http_errors import RETRYABLE
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit
@@ -46,67 +52,29 @@ from app.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-ADJUSTED_HEADER = "x-tutti-adjusted"
-"""Names the parameters whose value was replaced, and the value used."""
-SLOW_UPLOAD = 408
-UPLOAD_CODES = {
-    400: "Bad Request",
-    SLOW_UPLOAD: "SLOW_UPLOAD",
-    413: "PAYLOAD_TOO_LARGE",
-    503: "SERVICE_UNAVAILABLE",
-    507: "INSUFFICIENT_STORAGE",
-}
-"""Deepgram's error code for each status of a failed upload."""
 SPOOL_BYTES = 1_000_000
 """A larger upload is kept on disk."""
 PIECE_S = 10
 """Raw audio is read from the file in pieces of this length, in seconds."""
-SCHEMES = ("token", "bearer")
-"""The schemes of a key, in the `Authorization` header and as the first subprotocol."""
 DEFAULT_TOKEN_S, MAX_TOKEN_S = 30, 3600
 """How long a token is valid, in seconds."""
 MAX_GRANT_BYTES = 10_000
 """The longest body of a request for a token."""
 
 
-class Refusal(Exception):
-    """A request is refused: the status, and the fields of Deepgram's error object."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(status, code, message)
-        self.status = status
-        self.code = code
-        self.message = message
-
-    def response(self, id_: str) -> Response:
-        """The HTTP answer to the request with this id."""
-        headers = {"dg-request-id": id_, "dg-error": header_value(self.message)}
-        if self.status in RETRYABLE:
-            headers["retry-after"] = str(RETRY_AFTER_S)
-        body = {"err_code": self.code, "err_msg": self.message, "request_id": id_}
-        return JSONResponse(body, self.status, headers)
-
-
 async def listen_live(websocket: WebSocket) -> None:
     """Serve a live session. A refusal is an HTTP answer before the upgrade."""
     service: Service = websocket.app.state.service
     id_ = request_id(websocket.scope)
-    offered: list[str] = websocket.scope.get("subprotocols", [])
-    subprotocol = offered[0] if offered and offered[0].lower() in SCHEMES else None
-    offered_key = offered[1] if subprotocol and len(offered) > 1 else None
     try:
-        if not service.access.admits_live(_key(websocket, offered_key)):
-            raise _invalid_key()
-        if offered and subprotocol is None:
-            # A browser closes a socket that accepts none of its subprotocols, without showing a reason.
-            raise Refusal(400, "Bad Request", "subprotocol: expected token or bearer first, and the key after it")
+        subprotocol = admit_live(websocket)
         options = _options(websocket, is_live=True)
     except Refusal as refusal:
         await websocket.send_denial_response(refusal.response(id_))
         return
     dialect = Deepgram(options, _request_metadata(service, id_))
-    headers = _headers(id_, options)
-    await serve_or_refuse(websocket, dialect, subprotocol, lambda error: _refusal(error).response(id_), headers)
+    headers = answer_headers(id_, options.ignored, options.adjusted)
+    await serve_or_refuse(websocket, dialect, subprotocol, lambda error: refusal_of(error).response(id_), headers)
 
 
 async def listen(request: Request) -> Response:
@@ -122,8 +90,8 @@ async def listen(request: Request) -> Response:
 async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     service: Service = request.app.state.service
     try:
-        if not service.access.admits(_key(request)):
-            raise _invalid_key()
+        if not service.access.admits(request_key(request)):
+            raise invalid_key()
         options = _options(request, is_live=False)
         _check_type(request)
         with service.admission.upload(), refusing_without_resources(), SpooledTemporaryFile(SPOOL_BYTES) as file:
@@ -134,7 +102,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         # The work was cancelled, and no answer can be delivered.
         return Response(status_code=CLIENT_GONE)
     except (Refusal, RequestError, LimitExceeded) as error:
-        refusal = _refusal(error)
+        refusal = refusal_of(error)
         if refusal.status != SLOW_UPLOAD:
             await upload.discard()
         return refusal.response(id_)
@@ -148,16 +116,16 @@ async def grant_token(request: Request) -> Response:
     service: Service = request.app.state.service
     id_ = request_id(request.scope)
     upload = Upload(request, service.settings)
-    key = _key(request)
+    key = request_key(request)
     try:
         if not service.access.admits(key):
-            raise _invalid_key()
+            raise invalid_key()
         token_s = _token_s(await _short_body(upload))
     except ClientDisconnect:
         return Response(status_code=CLIENT_GONE)
     except (Refusal, RequestError) as error:
         await upload.discard()
-        return _refusal(error).response(id_)
+        return refusal_of(error).response(id_)
     token = service.access.sign_client_secret(key, math.ceil(time.time() + token_s), {})
     return JSONResponse({"access_token": token.value, "expires_in": token_s}, headers={"dg-request-id": id_})
 
@@ -199,7 +167,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     def push(event: events.Event) -> None:
         recording.push(event)
         if isinstance(event, events.Utterance):
-            service.metrics.coverage.count(event)
+            service.metrics.utterances.count(event)
 
     audio = _raw(file, audio_format) if options.audio else service.decoders.decode(file, n_file_channels)
     try:
@@ -224,7 +192,7 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
     except SessionError as error:
         status, code = (429, "TOO_MANY_REQUESTS") if error.code == "overloaded" else (500, "INTERNAL_SERVER_ERROR")
         raise Refusal(status, code, error.message) from error
-    return JSONResponse(recording.response(sha256), headers=_headers(id_, options))
+    return JSONResponse(recording.response(sha256), headers=answer_headers(id_, options.ignored, options.adjusted))
 
 
 async def _n_channels(service: Service, file: IO[bytes]) -> int:
@@ -261,16 +229,6 @@ async def _spool(upload: Upload, file: IO[bytes]) -> str:
     return sha256.hexdigest()
 
 
-def _key(connection: HTTPConnection, offered: str | None = None) -> str | None:
-    """The key in the `Authorization` header, else the one that was offered as a subprotocol."""
-    key = header_key(connection.headers, SCHEMES)
-    return offered if key is None else key
-
-
-def _invalid_key() -> Refusal:
-    return Refusal(401, "INVALID_AUTH", "a valid API key is needed: Authorization: Token KEY, or Bearer")
-
-
 def _options(connection: HTTPConnection, is_live: bool) -> Options:
     """The options in the URL of a request."""
     service: Service = connection.app.state.service
@@ -280,28 +238,5 @@ def _options(connection: HTTPConnection, is_live: bool) -> Options:
         raise Refusal(400, "INVALID_QUERY_PARAMETER", error.message) from error
 
 
-def _refusal(error: Refusal | RequestError | LimitExceeded) -> Refusal:
-    """An error in Deepgram's terms."""
-    match error:
-        case Refusal():
-            return error
-        case RequestError():
-            return Refusal(error.status, UPLOAD_CODES[error.status], error.message)
-        case LimitExceeded(code="overloaded"):
-            return Refusal(429, "TOO_MANY_REQUESTS", error.message)
-        case _:
-            return Refusal(503, "SERVICE_UNAVAILABLE", error.message)
-
-
 def _request_metadata(service: Service, id_: str) -> RequestMetadata:
     return RequestMetadata(id_, service.transcriber.info.name, VERSION, datetime.now(UTC))
-
-
-def _headers(id_: str, options: Options) -> Mapping[str, str]:
-    """The headers of an answer: the request's id, and which parameters were ignored or replaced."""
-    headers = {"dg-request-id": id_}
-    if options.ignored:
-        headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
-    if options.adjusted:
-        headers[ADJUSTED_HEADER] = header_value(", ".join(options.adjusted))
-    return headers

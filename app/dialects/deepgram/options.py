@@ -3,11 +3,11 @@
 Sources: the query parameters of deepgram-sdk 7.17 (`listen/v1/client.py`, `listen/v1/media/client.py`).
 """
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from app.dialects.deepgram.query import BOOLEANS, Query
 from app.dialects.limits import MAX_SILENCE_MS
 from app.errors import BadStart
 from app.languages import known_among, without_region
@@ -34,14 +34,6 @@ MAX_EXTRA = 20
 """The metadata repeats at most this many `extra` parameters."""
 MAX_EXTRA_CHARS = 200
 """The metadata repeats at most this many characters of an `extra` parameter."""
-MAX_IGNORED = 20
-"""The answer names at most this many parameters without effect, whatever the client sends."""
-MAX_IGNORED_CHARS = 40
-"""The answer repeats at most this many characters of the name of a parameter without effect."""
-
-BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-OFF = ("false", "0", "")
-"""Values with which an unknown parameter asks for nothing, so that it is not reported."""
 MULTI = "multi"
 """The value of `language` that asks for all languages."""
 _KEYWORD = re.compile(r"(.*?)(?::([+-]?\d+(?:\.\d+)?))?", re.DOTALL)
@@ -121,7 +113,7 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: b
     Raises:
         BadStart: a value is wrong, or a parameter is one that the server refuses.
     """
-    values = _Query(query)
+    values = Query(query)
     for name, why in REFUSED.items():
         if wanted := values.texts(name):
             raise BadStart(name, f"none, as {why}", wanted[0])
@@ -164,7 +156,7 @@ def hotwords(keyterms: Iterable[str]) -> tuple[str, ...]:
     return tuple(text for text in terms if 0 < len(text.encode()) <= MAX_HOTWORD_BYTES)[:MAX_HOTWORDS]
 
 
-def _audio(values: "_Query", is_multichannel: bool, is_live: bool) -> tuple[AudioFormat | None, int | None]:
+def _audio(values: Query, is_multichannel: bool, is_live: bool) -> tuple[AudioFormat | None, int | None]:
     """The raw format, or `None` for a container; and the number of channels, or `None` if the audio itself says it."""
     encoding = values.text("encoding")
     if encoding in RAW:
@@ -185,7 +177,7 @@ def _audio(values: "_Query", is_multichannel: bool, is_live: bool) -> tuple[Audi
     return None, channels
 
 
-def _language(values: "_Query", languages: Sequence[str]) -> str | None:
+def _language(values: Query, languages: Sequence[str]) -> str | None:
     """A code that the model knows, or `MULTI`. The model knows no regions, except for Cantonese."""
     wanted = values.text("language")
     if wanted is None:
@@ -202,7 +194,7 @@ def _language(values: "_Query", languages: Sequence[str]) -> str | None:
     return code
 
 
-def _detects(values: "_Query", languages: Sequence[str]) -> tuple[bool, tuple[str, ...]]:
+def _detects(values: Query, languages: Sequence[str]) -> tuple[bool, tuple[str, ...]]:
     """Whether `detect_language` is on, and the languages that it names, as far as the model knows them."""
     wanted = values.texts("detect_language")
     if not wanted or wanted[0].lower() in BOOLEANS:
@@ -215,7 +207,7 @@ def _detects(values: "_Query", languages: Sequence[str]) -> tuple[bool, tuple[st
     return True, candidates
 
 
-def _endpointing(values: "_Query") -> tuple[int, bool]:
+def _endpointing(values: Query) -> tuple[int, bool]:
     """The silence that ends an utterance, in milliseconds, and whether results say that an utterance has ended."""
     wanted = values.text("endpointing")
     if wanted is None or wanted.lower() in ("true", "false"):
@@ -230,12 +222,12 @@ def _endpointing(values: "_Query") -> tuple[int, bool]:
     return silence_ms, True
 
 
-def _utterance_end(values: "_Query") -> float | None:
+def _utterance_end(values: Query) -> float | None:
     after_ms = values.integer("utterance_end_ms", MIN_UTTERANCE_END_MS, MAX_UTTERANCE_END_MS)
     return None if after_ms is None else after_ms / 1000
 
 
-def _hotwords(values: "_Query") -> tuple[str, ...]:
+def _hotwords(values: Query) -> tuple[str, ...]:
     """Key terms, and keywords without their weights, up to the engine's limit."""
     keyterms = values.texts("keyterm")
     keywords = [_KEYWORD.fullmatch(text) for text in values.texts("keywords")]
@@ -252,64 +244,3 @@ def _pair(text: str) -> tuple[str, str]:
     """A name and a value, from the text `name:value`."""
     key, _, value = text[:MAX_EXTRA_CHARS].partition(":")
     return key, value
-
-
-class _Query:
-    """The parameters of a URL, popped one by one. The parameters that remain at the end had no effect."""
-
-    def __init__(self, query: Iterable[tuple[str, str]]) -> None:
-        self._values: dict[str, list[str]] = {}
-        for name, value in query:
-            self._values.setdefault(name, []).append(value)
-        self._adjusted: list[str] = []
-
-    def texts(self, name: str) -> list[str]:
-        """All values of a parameter, without empty ones: some clients send these for an option that is not set."""
-        return [value for value in self._values.pop(name, []) if value]
-
-    def text(self, name: str) -> str | None:
-        """The first value of a parameter; `None` if the client did not send the parameter."""
-        return next(iter(self.texts(name)), None)
-
-    def boolean(self, name: str) -> bool:
-        """The value of a parameter as a boolean; false if the client did not send the parameter."""
-        value = self.text(name)
-        if value is None:
-            return False
-        if value.lower() not in BOOLEANS:
-            raise BadStart(name, "true or false", value)
-        return BOOLEANS[value.lower()]
-
-    def integer(self, name: str, low: int, high: int) -> int | None:
-        """The value of a parameter as an integer from `low` to `high`; `None` if the client did not send it."""
-        value = self.text(name)
-        if value is None:
-            return None
-        if not (value.isascii() and value.isdigit() and len(value) < 10 and low <= int(value) <= high):
-            raise BadStart(name, f"an integer from {low} to {high}", value)
-        return int(value)
-
-    def number(self, name: str, default: float, high: float) -> float:
-        """The value of a parameter as a number from 0 to `high`; `default` if the client did not send it."""
-        value = self.text(name)
-        try:
-            number = default if value is None else float(value)
-        except ValueError:
-            number = math.nan
-        if not 0 <= number <= high:
-            raise BadStart(name, f"a number from 0 to {high:g}", value)
-        return number
-
-    def adjust(self, name: str, value: object) -> None:
-        """Report that the server uses this value instead of the one that was sent."""
-        self._adjusted.append(f"{name}={value}")
-
-    @property
-    def adjusted(self) -> tuple[str, ...]:
-        """The reported replacements, as `name=value`."""
-        return tuple(self._adjusted)
-
-    def ignored(self) -> tuple[str, ...]:
-        """Names of the parameters that remain, except for those that only say that something is off."""
-        names = (name for name, values in self._values.items() if any(value.lower() not in OFF for value in values))
-        return tuple(name[:MAX_IGNORED_CHARS] for name in sorted(names))[:MAX_IGNORED]

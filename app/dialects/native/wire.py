@@ -39,6 +39,13 @@ MAX_FLUSH_ID_CHARS = 200
 FLUSH_ID_EXPECTED = f"a string of at most {MAX_FLUSH_ID_CHARS} characters or an integer of at most 64 bits"
 MAX_LANGUAGES = 128
 """The most languages that a client may name. Whisper knows 100."""
+EAGER_CONFIDENCE = 0.4
+"""With `turns`, a pause is reported from this confidence on that the speaker has finished, unless the client names one.
+
+Low enough that most turns are reported before they end. The client learns it when the speaker goes on after all.
+"""
+TURN_OPTIONS = ("min_silence_ms", "max_silence_ms", "end_confidence")
+"""The options of endpointing that have an effect in mode adaptive only."""
 MAX_FROM_S = 10_000_000
 """The latest time at which a session may resume, in seconds: four months. Later times lose their milliseconds."""
 
@@ -49,6 +56,11 @@ class Native:
     idle_timeout_s = None
     max_text_chars = MAX_TEXT_CHARS
 
+    def __init__(self) -> None:
+        """Begin without `turn` messages; the client asks for them in `start`."""
+        self._sends_turns: bool | None = None
+        """Whether the client asked for `turn` messages; `None` before its `start`."""
+
     def open(self) -> Iterable[ClientMessage]:
         """Nothing: the client sends `start` first."""
         return ()
@@ -58,10 +70,14 @@ class Native:
         if isinstance(message, bytes):
             return (commands.Audio(message),)
         command, notices = decode(message)
+        if isinstance(command, commands.Start) and self._sends_turns is None:
+            self._sends_turns = command.endpointing.eager_confidence is not None
         return (*notices, command)
 
     def write(self, event: events.Event) -> Iterable[str]:
-        """One message for each event, except for `Endpoint`: the `utterance` message says the same later."""
+        """One message for each event; those about turns have one only if the client asked for them."""
+        if isinstance(event, TurnEvent) and self._sends_turns:
+            return (write_object(_turn(event)),)
         return messages(event)
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
@@ -72,6 +88,9 @@ class Native:
         """The session's own close code and reason."""
         return close
 
+
+TurnEvent = events.EagerEnd | events.SpeechResumed | events.Endpoint
+"""The events that become `turn` messages."""
 
 ControlMessage = (
     events.Started
@@ -85,16 +104,18 @@ ControlMessage = (
     | events.Failure
     | events.Stopped
 )
-"""The events that have a message in this protocol."""
+"""The events that every client gets a message for."""
 
 
-def messages(event: events.Event | events.Reply) -> tuple[str, ...]:
-    """An event as text messages: one, or none for the ends of turns. A reply is a text message already."""
+def messages(event: events.Event | events.Reply | events.LateReply) -> tuple[str, ...]:
+    """An event as text messages: one, or none for what a client must ask for. A dialect makes its replies itself."""
     match event:
         case events.Endpoint() | events.EagerEnd() | events.SpeechResumed():
             return ()
         case events.Reply(text):
             return (text,)
+        case events.LateReply(make):
+            return tuple(make())
         case _:
             return (encode(event),)
 
@@ -133,7 +154,8 @@ def _start(message: dict[str, Any]) -> commands.Start:
         audio.pop("sample_rate", "an integer from 8000 to 48000", integer_from(8000, 48000), default.audio.sample_rate),
         audio.pop("channels", "an integer from 1 to 8", integer_from(1, 8), default.audio.channels),
     )
-    endpointing, notices = _endpointing(fields.nested("endpointing"))
+    wants_turns = fields.pop("turns", "true or false", is_boolean, False)
+    endpointing, notices = _endpointing(fields.nested("endpointing"), wants_turns)
     resume = _resume(fields)
     hotwords: list[str] = fields.pop("hotwords", HOTWORDS_EXPECTED, are_hotwords, [])
     language = fields.pop("language", f"a language code, {LOCK} or null", _is_language, default.language)
@@ -154,21 +176,49 @@ def _start(message: dict[str, Any]) -> commands.Start:
     )
 
 
-def _endpointing(fields: "_Fields") -> tuple[commands.Endpointing, tuple[events.Notice, ...]]:
-    """The endpointing of a `start`, and notices about options that have no effect in mode manual."""
+def _endpointing(fields: "_Fields", wants_turns: bool) -> tuple[commands.Endpointing, tuple[events.Notice, ...]]:
+    """The endpointing of a `start`, and notices about options that have no effect.
+
+    Args:
+        fields: the object `endpointing`.
+        wants_turns: whether the client asked for `turn` messages.
+    """
     default = commands.Endpointing()
     mode = fields.pop("mode", f"one of {', '.join(MODES)}", MODES.__contains__, default.mode)
-    unused = [name for name in ("silence_ms", "min_utterance_s") if fields.has(name)] if mode == "manual" else []
-    silence_expected = f"an integer from {MIN_SILENCE_MS} to {MAX_SILENCE_MS}"
-    is_silence = integer_from(MIN_SILENCE_MS, MAX_SILENCE_MS)
-    silence_ms = fields.pop("silence_ms", silence_expected, is_silence, default.silence_ms)
+    notices = _without_effect(fields, mode, wants_turns)
     minimum = fields.pop("min_utterance_s", "a number from 0 to 10", number_from(0, 10), default.min_utterance_s)
     maximum = fields.pop("max_utterance_s", "a number from 10 to 300", number_from(10, 300), default.max_utterance_s)
+    eager_confidence = fields.confidence("eager_confidence", EAGER_CONFIDENCE)
     endpointing = commands.Endpointing(
-        mode=mode, silence_ms=silence_ms, min_utterance_s=float(minimum), max_utterance_s=float(maximum)
+        mode=mode,
+        silence_ms=fields.silence("silence_ms", default.silence_ms),
+        min_silence_ms=fields.silence("min_silence_ms", default.min_silence_ms),
+        max_silence_ms=fields.silence("max_silence_ms", default.max_silence_ms),
+        end_confidence=fields.confidence("end_confidence", default.end_confidence),
+        eager_confidence=eager_confidence if wants_turns else None,
+        min_utterance_s=float(minimum),
+        max_utterance_s=float(maximum),
     )
-    message = "endpointing.{}: has no effect in mode manual, where silence ends no utterance"
-    return endpointing, tuple(events.Notice("no_effect", message.format(name)) for name in unused)
+    if mode == "adaptive" and endpointing.min_silence_ms > endpointing.max_silence_ms:
+        expected = f"at most max_silence_ms, {endpointing.max_silence_ms}"
+        raise BadStart("endpointing.min_silence_ms", expected, endpointing.min_silence_ms)
+    return endpointing, notices
+
+
+def _without_effect(fields: "_Fields", mode: str, wants_turns: bool) -> tuple[events.Notice, ...]:
+    """Notices about options of endpointing that have no effect."""
+    reasons: dict[str, str] = {}
+    if mode == "manual":
+        silences = ("silence_ms", "min_utterance_s", "eager_confidence")
+        reasons |= dict.fromkeys(silences, "in mode manual, where silence ends no utterance")
+    if mode != "adaptive":
+        reasons |= dict.fromkeys(TURN_OPTIONS, f"in mode {mode}; it belongs to mode adaptive")
+    if not wants_turns:
+        reasons["eager_confidence"] = "without turns"
+    message = "endpointing.{}: has no effect {}"
+    return tuple(
+        events.Notice("no_effect", message.format(name, why)) for name, why in reasons.items() if fields.has(name)
+    )
 
 
 def _resume(fields: "_Fields") -> commands.Resume | None:
@@ -178,11 +228,14 @@ def _resume(fields: "_Fields") -> commands.Resume | None:
     from_s = resume.pop("from_s", f"seconds from 0 to {MAX_FROM_S}, or a list of them", _is_from_s)
     times = tuple(map(float, from_s)) if isinstance(from_s, list) else (float(from_s),)
     audio_from_s = resume.pop("audio_from_s", f"seconds from 0 to {MAX_FROM_S}", number_from(0, MAX_FROM_S), None)
+    detector_expected = f"a list of seconds from 0 to {MAX_FROM_S} or null"
+    detector_from_s = resume.pop("detector_from_s", detector_expected, _is_detector_from_s, [])
     language = resume.pop("language", "a language code or null, or a list of them", _is_language_before, None)
     return commands.Resume(
         times,
         resume.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), ""),
         None if audio_from_s is None else float(audio_from_s),
+        tuple(None if time_s is None else float(time_s) for time_s in detector_from_s),
         language=tuple(language) if isinstance(language, list) else (language,) if language else (),
     )
 
@@ -219,6 +272,16 @@ class _Fields:
         if not is_valid(value):
             raise self._error(self._name(key), expected, value)
         return value
+
+    def silence(self, key: str, default: int) -> int:
+        """Remove a key and return its value, a length of silence in milliseconds, or the default if it is absent."""
+        expected = f"an integer from {MIN_SILENCE_MS} to {MAX_SILENCE_MS}"
+        silence_ms: int = self.pop(key, expected, integer_from(MIN_SILENCE_MS, MAX_SILENCE_MS), default)
+        return silence_ms
+
+    def confidence(self, key: str, default: float) -> float:
+        """Remove a key and return its value, a number from 0 to 1, or the default if it is absent."""
+        return float(self.pop(key, "a number from 0 to 1", number_from(0, 1), default))
 
     def nested(self, key: str) -> "_Fields":
         """Remove a key whose value is an object and return it; an empty object if the key is absent."""
@@ -275,6 +338,11 @@ def _is_from_s(value: object) -> bool:
     return is_time(value) or (isinstance(value, list) and len(value) > 0 and all(map(is_time, value)))
 
 
+def _is_detector_from_s(value: object) -> bool:
+    is_time = number_from(0, MAX_FROM_S)
+    return isinstance(value, list) and all(time_s is None or is_time(time_s) for time_s in value)
+
+
 # Server messages.
 
 
@@ -304,6 +372,21 @@ def encode(event: ControlMessage) -> str:
         case _:
             assert_never(event)
     return write_object(message)
+
+
+def _turn(event: TurnEvent) -> dict[str, Any]:
+    """What is known about the end of a turn; `confidence` and `text` are null where there is none."""
+    place = {"utterance": event.utterance, "channel": event.channel}
+    match event:
+        case events.EagerEnd(at_s=at_s, confidence=confidence, text=text):
+            news = {"event": "eager_end", **place, "at_s": at_s, "confidence": confidence, "text": text}
+        case events.SpeechResumed(at_s=at_s):
+            news = {"event": "resumed", **place, "at_s": at_s, "confidence": None, "text": None}
+        case events.Endpoint(end_s=at_s, confidence=end_confidence):
+            news = {"event": "end", **place, "at_s": at_s, "confidence": end_confidence, "text": None}
+        case _:
+            assert_never(event)
+    return {"type": "turn", **news}
 
 
 def _started(event: events.Started) -> dict[str, Any]:
@@ -366,6 +449,7 @@ def _utterance(event: events.Utterance) -> dict[str, Any]:
         "uncovered": [list(span) for span in event.uncovered],
         "final_until_s": event.final_until_s,
         "resume_from_s": list(event.resume_from_s),
+        "detector_from_s": list(event.detector_from_s),
     }
     if event.language is not None:
         message["language"] = event.language

@@ -148,7 +148,7 @@ async def _transcribe(
 
     def count_and_pass_on(event: events.Event) -> None:
         if isinstance(event, events.Utterance):
-            service.metrics.coverage.count(event)
+            service.metrics.utterances.count(event)
         on_event(event)
 
     endpointing = FILE_ENDPOINTING

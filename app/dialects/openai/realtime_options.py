@@ -38,8 +38,14 @@ MAX_PADDING_MS = 1000
 """The most audio before detected speech that a turn may include, in milliseconds."""
 DEFAULT_THRESHOLD = 0.5
 """OpenAI's default for `threshold`, which causes no warning."""
-EAGERNESS_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 400}
-"""The silence that ends a turn of `semantic_vad`, in milliseconds. This server does not look at what was spoken."""
+_MEDIUM = commands.Endpointing(mode="adaptive", silence_ms=800, max_silence_ms=4000, end_confidence=0.5)
+EAGERNESS = {
+    "low": replace(_MEDIUM, silence_ms=1500, max_silence_ms=8000, end_confidence=0.75),
+    "medium": _MEDIUM,
+    "auto": _MEDIUM,
+    "high": replace(_MEDIUM, silence_ms=400, max_silence_ms=2000, end_confidence=0.35),
+}
+"""When a turn of `semantic_vad` ends. The longest silences are those that OpenAI documents."""
 MANUAL_MODELS = ("gpt-realtime-whisper", "gpt-live-transcribe")
 """OpenAI's models without turn detection, by the start of their names. Their clients commit each turn themselves."""
 MAX_MANUAL_S = 900.0
@@ -72,6 +78,8 @@ class RealtimeSettings:
     keywords: tuple[str, ...] = ()
     turn_detection: commands.Endpointing | None = None
     """`None`: what clients of the model in `requested_model` expect."""
+    eagerness: str | None = None
+    """The name in `EAGERNESS`, if the client chose `semantic_vad`."""
     has_logprobs: bool = False
     has_words: bool = False
 
@@ -143,7 +151,7 @@ def updated(settings: RealtimeSettings, session: object, model: api.ModelInfo) -
             settings = _transcription(settings, each, key, model)
     for each in (source, fields):
         if each.has("turn_detection"):
-            settings = replace(settings, turn_detection=_turn_detection(settings, each))
+            settings = _turn_detection(settings, each)
     for each, key in ((source, "noise_reduction"), (fields, "input_audio_noise_reduction")):
         if each.pop(key, "an object or null", is_object) is not None:
             each.warn(key, "noise is not reduced; the model is used to some")
@@ -242,10 +250,10 @@ def _language(fields: Fields, key: str, code: str | None, model: api.ModelInfo) 
     raise BadField(fields.name(key), f"one of {', '.join(model.languages) or 'en'}", code)
 
 
-def _turn_detection(settings: RealtimeSettings, parent: Fields) -> commands.Endpointing:
-    """The endpointing that `turn_detection` asks for; `null` is none."""
+def _turn_detection(settings: RealtimeSettings, parent: Fields) -> RealtimeSettings:
+    """The settings with the endpointing that `turn_detection` asks for; `null` is none."""
     if parent.pop_null("turn_detection"):
-        return _MANUAL
+        return replace(settings, turn_detection=_MANUAL, eagerness=None)
     fields = parent.nested("turn_detection")
     kind = fields.pop("type", "server_vad or semantic_vad", lambda value: value in (None, "server_vad", "semantic_vad"))
     for key in ("create_response", "interrupt_response"):
@@ -254,16 +262,15 @@ def _turn_detection(settings: RealtimeSettings, parent: Fields) -> commands.Endp
     if fields.pop("idle_timeout_ms", "an integer", is_integer) is not None:
         fields.warn("idle_timeout_ms", "there are no answers to give after a silence")
     if kind == "semantic_vad":
-        eagerness = fields.pop("eagerness", f"one of {', '.join(EAGERNESS_MS)}", tuple(EAGERNESS_MS).__contains__)
-        silence_ms = EAGERNESS_MS[eagerness or "auto"]
-        fields.warn("type", f"turns end after {silence_ms} ms of silence, whatever was said")
-        return commands.Endpointing(silence_ms=silence_ms)
+        eagerness = fields.pop("eagerness", f"one of {', '.join(EAGERNESS)}", tuple(EAGERNESS).__contains__) or "auto"
+        return replace(settings, turn_detection=EAGERNESS[eagerness], eagerness=eagerness)
     if fields.pop("threshold", "a number from 0 to 1", number_from(0, 1)) not in (None, DEFAULT_THRESHOLD):
         fields.warn("threshold", "the speech detector has no threshold")
-    before = commands.Endpointing() if settings.is_manual else settings.endpointing
+    before = settings.endpointing if settings.endpointing.mode == "vad" else commands.Endpointing()
     padding_ms = _clamped(fields, "prefix_padding_ms", before.padding_ms, 0, MAX_PADDING_MS)
     silence_ms = _clamped(fields, "silence_duration_ms", before.silence_ms, MIN_SILENCE_MS, MAX_SILENCE_MS)
-    return commands.Endpointing(silence_ms=silence_ms, padding_ms=padding_ms)
+    endpointing = commands.Endpointing(silence_ms=silence_ms, padding_ms=padding_ms)
+    return replace(settings, turn_detection=endpointing, eagerness=None)
 
 
 def _clamped(fields: Fields, key: str, before: int, low: int, high: int) -> int:

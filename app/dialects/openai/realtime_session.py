@@ -94,6 +94,8 @@ def _transcription(settings: RealtimeSettings, model: api.ModelInfo) -> dict[str
 def _turn_detection(settings: RealtimeSettings) -> dict[str, Any] | None:
     if settings.is_manual:
         return None
+    if settings.eagerness:
+        return {"type": "semantic_vad", "eagerness": settings.eagerness}
     endpointing = settings.endpointing
     return {
         "type": "server_vad",

@@ -18,6 +18,8 @@
  * 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
  *    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
  *    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
+ * 4. **Turns.** An "eager_end" promises that its text is that of the utterance, unless "resumed" follows. So a loss of
+ *    the connection after it is followed by "resumed", and its text is what the utterance would be with that text.
  */
 import { align, followsWords, wordsOf } from "./align.js";
 /** Two utterances of a channel whose beginnings differ by less than this, in seconds, may be the same one. */
@@ -26,6 +28,7 @@ const SAME_START_S = 1;
 export class Continuity {
     #resumeFromS;
     #languages = new Map();
+    #detectorFromS;
     #isResumed = false;
     #beganS;
     #audioFromS;
@@ -39,11 +42,14 @@ export class Continuity {
     #nextSegmentId = 0;
     /** The words of all segments that were delivered. */
     #nWords = 0;
+    /** For each utterance, the eager end that was delivered and not taken back. */
+    #eagerEnds = new Map();
     /** The length of all utterances that have ended, in seconds. */
     #speechS = 0;
     /** @param fromS where the session begins: one time for each channel, or one for all. */
     constructor(fromS) {
         this.#resumeFromS = fromS;
+        this.#detectorFromS = fromS.map(() => null);
         this.#beganS = this.#audioFromS = Math.min(...fromS);
     }
     /** For each channel, the time from which on its text is not final yet. */
@@ -55,12 +61,17 @@ export class Continuity {
         const languages = this.#resumeFromS.map((_, channel) => this.#languages.get(channel) ?? null);
         return languages.some((language) => language !== null) ? languages : undefined;
     }
+    /** For each channel, from when on a detector must process the audio to find the same speech after that time. */
+    get detectorFromS() {
+        return this.#detectorFromS;
+    }
     /** Audio before this time is final on all channels. */
     get finalUntilS() {
         return Math.min(...this.#resumeFromS);
     }
     /**
-     * A new connection has begun; `receive` gets its events from now on. Returns the ends of utterances whose audio is lost.
+     * A new connection has begun; `receive` gets its events from now on. Returns what takes back the eager ends, and the
+     * ends of utterances whose audio is lost.
      *
      * @param audioFromS the time of the first sample that is sent.
      * @param lostUntilS if audio that was not final is lost, the time of its end.
@@ -70,15 +81,18 @@ export class Continuity {
         this.#audioFromS = audioFromS;
         this.#counterparts.clear();
         this.#unrepeated.clear();
+        const takenBack = this.#open.flatMap((utterance) => this.#takeBack(utterance));
         for (const utterance of this.#open) {
             utterance.waitForCounterpart(timeOf(this.#resumeFromS, utterance.channel));
         }
         if (lostUntilS === undefined) {
-            return [];
+            return takenBack;
         }
-        this.#resumeFromS = this.#resumeFromS.map((timeS) => Math.max(timeS, lostUntilS));
+        const times = this.#resumeFromS;
+        this.#detectorFromS = this.#detectorFromS.map((knownS, channel) => timeOf(times, channel) >= lostUntilS ? knownS : null);
+        this.#resumeFromS = times.map((timeS) => Math.max(timeS, lostUntilS));
         const lost = this.#open.filter((utterance) => utterance.atS < lostUntilS);
-        return lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true));
+        return [...takenBack, ...lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true))];
     }
     /** The events to deliver for an event of the present connection. */
     receive(event) {
@@ -91,6 +105,8 @@ export class Continuity {
             }
             case "segment":
                 return this.#deliver(this.#find(event, event.start_s).addSegment(event));
+            case "turn":
+                return [this.#turn(event)];
             case "utterance":
                 return this.#end(event);
             case "stopped":
@@ -129,25 +145,59 @@ export class Continuity {
         this.#nWords += wordsOf(segment.text).length;
         return [{ ...segment, id: this.#nextSegmentId++ }];
     }
+    #turn(event) {
+        const utterance = this.#find(event, event.at_s);
+        const text = event.text === null ? null : utterance.textWith(event.text);
+        const turn = { ...event, utterance: utterance.number, text };
+        if (turn.event === "eager_end") {
+            this.#eagerEnds.set(utterance.number, turn);
+        }
+        else if (turn.event === "resumed") {
+            this.#eagerEnds.delete(utterance.number);
+        }
+        return turn;
+    }
+    /** What follows an eager end whose text is not that of the utterance, which is `text`, or is not known. */
+    #takeBack(utterance, text) {
+        const turn = this.#eagerEnds.get(utterance.number);
+        this.#eagerEnds.delete(utterance.number);
+        if (turn === undefined || turn.text === text) {
+            return [];
+        }
+        const atS = Math.max(turn.at_s, utterance.shownUntilS);
+        return [{ ...turn, event: "resumed", at_s: atS, confidence: null, text: null }];
+    }
     #end(event) {
         const utterance = this.#find(event, event.start_s);
         this.#counterparts.delete(event.utterance);
         if (event.language !== undefined) {
             this.#languages.set(event.channel, event.language);
         }
-        const before = this.#resumeFromS;
-        const resumeFromS = event.resume_from_s.length === before.length
-            ? event.resume_from_s.map((timeS, channel) => Math.max(timeS, timeOf(before, channel)))
-            : event.resume_from_s;
+        const points = this.#resumePoints(event);
+        const resumeFromS = points.map(({ timeS }) => timeS);
         const untilS = timeOf(resumeFromS, event.channel);
         const passed = this.#open.filter(({ isWaiting, channel, atS }) => isWaiting && channel === event.channel && atS + SAME_START_S < untilS);
         const closed = passed.flatMap((each) => this.#close(each, untilS));
         this.#resumeFromS = resumeFromS;
+        this.#detectorFromS = points.map(({ knownS }) => knownS);
         const rest = utterance.unrepeated;
         if (rest !== "") {
             this.#unrepeated.set(event.channel, rest);
         }
         return [...closed, ...this.#finish(utterance, event)];
+    }
+    /** For each channel, where its text is not final yet, and from when on a detector must process the audio. */
+    #resumePoints(event) {
+        const times = event.resume_from_s;
+        const isKnown = event.detector_from_s.length === times.length;
+        const isSame = times.length === this.#resumeFromS.length;
+        return times.map((timeS, channel) => {
+            const beforeS = isSame ? timeOf(this.#resumeFromS, channel) : -Infinity;
+            const knownS = isKnown ? event.detector_from_s[channel] : null;
+            return timeS >= beforeS
+                ? { timeS, knownS: knownS ?? null }
+                : { timeS: beforeS, knownS: this.#detectorFromS[channel] ?? null };
+        });
     }
     /** Ends an utterance of which no more text comes. Without its audio, or without text, it is not covered. */
     #close(utterance, untilS, isLost = false) {
@@ -163,6 +213,7 @@ export class Continuity {
             uncovered: isUncovered ? [[endS, untilS]] : [],
             final_until_s: this.finalUntilS,
             resume_from_s: this.#resumeFromS,
+            detector_from_s: this.#detectorFromS,
         });
     }
     #finish(utterance, event) {
@@ -170,6 +221,7 @@ export class Continuity {
         const rest = this.#deliver(utterance.popRest());
         this.#speechS += event.end_s - event.start_s;
         if (!this.#isResumed) {
+            this.#eagerEnds.delete(utterance.number);
             return [...rest, event];
         }
         const ended = {
@@ -180,8 +232,9 @@ export class Continuity {
             text: utterance.isWhole ? event.text : utterance.text,
             final_until_s: this.finalUntilS,
             resume_from_s: this.#resumeFromS,
+            detector_from_s: this.#detectorFromS,
         };
-        return [...rest, ended];
+        return [...rest, ...this.#takeBack(utterance, ended.text), ended];
     }
     #stop(event) {
         if (!this.#isResumed) {
@@ -255,6 +308,18 @@ class OpenUtterance {
         this.#kept = kept.reduce((longest, final) => (final.length > longest.length ? final : longest), "");
         this.#theirFinal = "";
         this.#joint = undefined;
+    }
+    /** The text of the utterance if the connection sent `theirs` as its text. */
+    textWith(theirs) {
+        if (this.isWhole) {
+            return theirs;
+        }
+        const { ours, nTheirs } = this.#joint ?? {
+            ours: this.#shown + this.#separator(theirs),
+            nTheirs: align(this.#repeatable, theirs)[1],
+        };
+        const text = theirs.length > nTheirs ? ours + theirs.slice(nTheirs) : this.#shown;
+        return this.#nHidden > 0 ? text.slice(this.#nHidden).trimStart() : text;
     }
     /** The segment to deliver, if there is one. */
     addSegment(event) {

@@ -52,8 +52,18 @@ export function parseEvent(value) {
                 uncovered: event.list("uncovered", parseSpan),
                 final_until_s: event.number("final_until_s"),
                 resume_from_s: event.list("resume_from_s", parseNumber),
+                detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
                 ...event.optional("language", (name) => event.text(name)),
                 ...event.optional("language_probability", (name) => event.number(name)),
+            };
+        case "turn":
+            return {
+                type: name,
+                event: event.oneOf("event", TURN_KINDS),
+                ...place(event),
+                at_s: event.number("at_s"),
+                confidence: event.numberOrNull("confidence"),
+                text: event.textOrNull("text"),
             };
         case "flushed":
             return { type: name, id: event.flushId("id") };
@@ -86,6 +96,7 @@ export function parseJson(data) {
         throw new ProtocolError("message", "JSON", data, error);
     }
 }
+const TURN_KINDS = ["eager_end", "resumed", "end"];
 const place = (event) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
 const span = (event) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
 const notice = (event) => ({ code: event.text("code"), message: event.text("message") });
@@ -108,6 +119,9 @@ function parseSpan(field, item) {
         }
     }
     throw new ProtocolError(field, "[start_s, end_s]", item);
+}
+function parseNumberOrNull(field, item) {
+    return item === null ? null : parseNumber(field, item);
 }
 function parseNumber(field, item) {
     if (isFiniteNumber(item)) {
@@ -140,11 +154,19 @@ class Fields {
         const isTextOrNull = (value) => value === null || typeof value === "string";
         return this.#checked(name, "a string or null", isTextOrNull);
     }
+    oneOf(name, texts) {
+        const isOneOf = (value) => texts.some((text) => text === value);
+        return this.#checked(name, `one of ${texts.join(", ")}`, isOneOf);
+    }
     boolean(name) {
         return this.#checked(name, "true or false", (value) => typeof value === "boolean");
     }
     number(name) {
         return this.#checked(name, "a number", isFiniteNumber);
+    }
+    numberOrNull(name) {
+        const isNumberOrNull = (value) => value === null || isFiniteNumber(value);
+        return this.#checked(name, "a number or null", isNumberOrNull);
     }
     count(name) {
         return this.#checked(name, "an integer from 0", isCount);
@@ -159,6 +181,10 @@ class Fields {
     list(name, parse) {
         const items = this.#checked(name, "a list", Array.isArray);
         return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
+    }
+    /** As `list`; empty if the field is not there. */
+    optionalList(name, parse) {
+        return this.#record[name] === undefined ? [] : this.list(name, parse);
     }
     #checked(name, expected, isExpected) {
         const value = this.#record[name];

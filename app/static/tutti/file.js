@@ -187,6 +187,7 @@ class FileAnswer {
             uncovered: [...(before?.uncovered ?? []), ...(text === "" ? [[segment.start_s, segment.end_s]] : [])],
             final_until_s: this.finalUntilS,
             resume_from_s: [this.finalUntilS],
+            detector_from_s: [],
         };
         if (text !== "") {
             yield segment;

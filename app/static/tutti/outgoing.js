@@ -3,15 +3,16 @@
  * that it can be sent again on another connection. This module does no I/O.
  */
 /**
- * How much audio is kept before what is not final, in seconds: the speech detector of another connection adapts to it.
- * The Python client says how it was measured.
+ * How much audio is kept before what is not final, in seconds, if the server does not say how much its speech detector
+ * needs: it adapts to the audio. The Python client says how it was measured.
  */
 const LEAD_IN_S = 10;
+/** The most flushes that a server lets wait for their answers (docs/protocol.md). Others are sent as answers come. */
+const MAX_FLUSHES_WAITING = 64;
 /** The audio and the flushes of a session that may still have to be sent, or sent again. */
 export class Outgoing {
     #format;
     #capacityBytes;
-    #leadInBytes;
     /** The time of the first byte of the session, in seconds. */
     #originS;
     #chunks = [];
@@ -22,6 +23,8 @@ export class Outgoing {
     #next = 0;
     /** How many of the kept flushes this connection has got. */
     #nFlushed = 0;
+    /** The place from which on another connection needs the audio. */
+    #needed = 0;
     /** Whether a connection depends on the audio from `#next` on. */
     #isAttached = true;
     /**
@@ -32,11 +35,14 @@ export class Outgoing {
         this.#format = format;
         this.#originS = originS;
         this.#capacityBytes = this.bytesOf(keptS);
-        this.#leadInBytes = keptS === 0 ? 0 : this.bytesOf(LEAD_IN_S);
     }
     /** The bytes that this connection has not got yet, or without a connection the next one. */
     get unsentBytes() {
         return this.#end - this.#next;
+    }
+    /** Whether many flushes wait for their answers, and another one comes next. */
+    get isWaitingForAnswers() {
+        return this.#nFlushed >= MAX_FLUSHES_WAITING && (this.#flushes[this.#nFlushed]?.at ?? Infinity) <= this.#next;
     }
     /** The time of the end of the audio, in seconds. */
     get endS() {
@@ -70,9 +76,19 @@ export class Outgoing {
             this.#nFlushed -= index < this.#nFlushed ? 1 : 0;
         }
     }
-    /** Audio before this time is final. */
-    forget(untilS) {
-        this.#drop(this.#placeOf(untilS) - this.#leadInBytes);
+    /**
+     * Audio before a time is final.
+     *
+     * @param detectorFromS for each channel, from when on the server's speech detector needs the audio, if known.
+     */
+    forget(untilS, detectorFromS = []) {
+        const final = this.#placeOf(untilS);
+        const needed = detectorFromS.filter((timeS) => timeS !== null).map((timeS) => this.#placeOf(timeS));
+        if (needed.length === 0 || needed.length < detectorFromS.length) {
+            needed.push(final - this.bytesOf(LEAD_IN_S));
+        }
+        this.#needed = this.#capacityBytes === 0 ? final : Math.min(final, ...needed);
+        this.#drop(this.#needed);
     }
     /** The connection is lost: no audio that was sent or not is safe from being dropped now. */
     detach() {
@@ -88,15 +104,21 @@ export class Outgoing {
         const place = Math.min(this.#placeOf(fromS), this.#end);
         this.#isAttached = true;
         this.#nFlushed = 0;
-        this.#next = Math.max(oldest, place - this.#leadInBytes);
+        this.#next = Math.max(oldest, Math.min(place, this.#needed));
         if (oldest > place) {
             return { audioFromS: this.#timeOf(oldest), lostUntilS: this.#timeOf(oldest) };
         }
         return { audioFromS: Math.min(fromS, this.#timeOf(this.#next)), lostUntilS: undefined };
     }
-    /** Takes the next thing to send: audio of at most `maxBytes`, or a flush. Undefined if all has been sent. */
+    /**
+     * Takes the next thing to send: audio of at most `maxBytes`, or a flush. Undefined if all has been sent, or if many
+     * flushes wait for their answers.
+     */
     next(maxBytes) {
         const flush = this.#flushes[this.#nFlushed];
+        if (this.isWaitingForAnswers) {
+            return undefined;
+        }
         if (flush !== undefined && flush.at <= this.#next) {
             this.#nFlushed += 1;
             return { flush: flush.id };

@@ -28,10 +28,24 @@ export interface StartOptions {
   readonly task?: "transcribe" | "translate";
   readonly interim?: boolean;
   readonly words?: boolean;
+  /** Whether to send `turn` events. */
+  readonly turns?: boolean;
   readonly endpointing?: {
-    /** "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length. */
-    readonly mode?: "vad" | "manual";
+    /**
+     * "vad": speech is detected. "adaptive": as "vad", but what was spoken decides how long the silence must be.
+     * "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length.
+     */
+    readonly mode?: "vad" | "adaptive" | "manual";
+    /** The silence that ends an utterance; with "adaptive", where its text is not known yet. */
     readonly silence_ms?: number;
+    /** With "adaptive": the silence that ends an utterance that is certainly complete. */
+    readonly min_silence_ms?: number;
+    /** With "adaptive": the silence that ends any utterance. */
+    readonly max_silence_ms?: number;
+    /** With "adaptive": how sure the server must be that the speaker has finished to end a turn early, 0 to 1. */
+    readonly end_confidence?: number;
+    /** With `turns`: how sure the server must be that the speaker has finished to send an "eager_end", 0 to 1. */
+    readonly eager_confidence?: number;
     readonly min_utterance_s?: number;
     readonly max_utterance_s?: number;
   };
@@ -46,6 +60,11 @@ export interface StartOptions {
     readonly prompt?: string;
     /** The time of the first sample that is sent, if it is earlier. No text is made of the audio before `from_s`. */
     readonly audio_from_s?: number;
+    /**
+     * The `detector_from_s` of the session's last `utterance`. With it, and with the audio from the earliest of these
+     * times on, the server finds the speech that the lost session would have found.
+     */
+    readonly detector_from_s?: readonly (number | null)[];
     /** The `language` of the last `utterance` of each channel, so that the server goes on with it. */
     readonly language?: string | null | readonly (string | null)[];
   } | null;
@@ -152,10 +171,33 @@ export interface UtteranceEvent {
   readonly final_until_s: number;
   /** The same for each channel: the value for `resume.from_s` after a lost connection. */
   readonly resume_from_s: readonly number[];
+  /**
+   * The value for `resume.detector_from_s`: for each channel, from when on the server's speech detector must process the
+   * audio to find the same speech; null where that is not possible. Empty if the server is too old to say.
+   */
+  readonly detector_from_s: readonly (number | null)[];
   /** The code of the language of most of its text, if the server chose it. */
   readonly language?: string;
   /** The probability of that language, from 0 to 1, if the server detected it for this utterance. */
   readonly language_probability?: number;
+}
+
+/**
+ * News about the end of a turn, which is an utterance. Only sent to clients that set `turns`. After an "eager_end" comes
+ * "resumed", or the `utterance` with the same text.
+ */
+export interface TurnEvent {
+  readonly type: "turn";
+  /** The turn has probably ended, goes on after all, or has ended. */
+  readonly event: "eager_end" | "resumed" | "end";
+  readonly utterance: number;
+  readonly channel: number;
+  /** Where the speech ended ("eager_end"), up to where it was processed ("resumed"), or where the turn ended ("end"). */
+  readonly at_s: number;
+  /** How sure the server is that the speaker has finished, from 0 to 1; null if it does not know. */
+  readonly confidence: number | null;
+  /** All text of the utterance so far, of an "eager_end"; null of the others. */
+  readonly text: string | null;
 }
 
 /** Everything that was sent before the flush with this id is final. */
@@ -204,6 +246,7 @@ export type ServerEvent =
   | InterimEvent
   | SegmentEvent
   | UtteranceEvent
+  | TurnEvent
   | FlushedEvent
   | LagEvent
   | WarningEvent
@@ -279,8 +322,18 @@ export function parseEvent(value: unknown): ServerEvent {
         uncovered: event.list("uncovered", parseSpan),
         final_until_s: event.number("final_until_s"),
         resume_from_s: event.list("resume_from_s", parseNumber),
+        detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
         ...event.optional("language", (name) => event.text(name)),
         ...event.optional("language_probability", (name) => event.number(name)),
+      };
+    case "turn":
+      return {
+        type: name,
+        event: event.oneOf("event", TURN_KINDS),
+        ...place(event),
+        at_s: event.number("at_s"),
+        confidence: event.numberOrNull("confidence"),
+        text: event.textOrNull("text"),
       };
     case "flushed":
       return { type: name, id: event.flushId("id") };
@@ -314,6 +367,8 @@ export function parseJson(data: unknown): unknown {
   }
 }
 
+const TURN_KINDS = ["eager_end", "resumed", "end"] as const;
+
 const place = (event: Fields) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
 
 const span = (event: Fields) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
@@ -341,6 +396,10 @@ function parseSpan(field: string, item: unknown): readonly [number, number] {
     }
   }
   throw new ProtocolError(field, "[start_s, end_s]", item);
+}
+
+function parseNumberOrNull(field: string, item: unknown): number | null {
+  return item === null ? null : parseNumber(field, item);
 }
 
 function parseNumber(field: string, item: unknown): number {
@@ -381,12 +440,22 @@ class Fields {
     return this.#checked(name, "a string or null", isTextOrNull);
   }
 
+  oneOf<T extends string>(name: string, texts: readonly T[]): T {
+    const isOneOf = (value: unknown): value is T => texts.some((text) => text === value);
+    return this.#checked(name, `one of ${texts.join(", ")}`, isOneOf);
+  }
+
   boolean(name: string): boolean {
     return this.#checked(name, "true or false", (value) => typeof value === "boolean");
   }
 
   number(name: string): number {
     return this.#checked(name, "a number", isFiniteNumber);
+  }
+
+  numberOrNull(name: string): number | null {
+    const isNumberOrNull = (value: unknown): value is number | null => value === null || isFiniteNumber(value);
+    return this.#checked(name, "a number or null", isNumberOrNull);
   }
 
   count(name: string): number {
@@ -405,6 +474,11 @@ class Fields {
   list<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
     const items: readonly unknown[] = this.#checked(name, "a list", Array.isArray);
     return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
+  }
+
+  /** As `list`; empty if the field is not there. */
+  optionalList<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
+    return this.#record[name] === undefined ? [] : this.list(name, parse);
   }
 
   #checked<T>(name: string, expected: string, isExpected: (value: unknown) => value is T): T {

@@ -32,6 +32,7 @@ export type {
   StartedEvent,
   StartOptions,
   StoppedEvent,
+  TurnEvent,
   UnknownEvent,
   UtteranceEvent,
   WarningEvent,

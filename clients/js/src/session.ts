@@ -40,6 +40,8 @@ const REPLAY_ALLOWANCE_S = 30;
 const MAX_UTTERANCE_S = 60;
 /** Audio that may not be sent again at once is sent in pieces of at least this length. */
 const REPLAY_STEP_S = 1;
+/** Times of the server are rounded, and differ by no more than this from the exact ones, in seconds. */
+const ROUNDING_S = 1e-6;
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
 /** Close codes after which a session can go on: the server or the network failed, not the client. */
@@ -400,12 +402,16 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   #onEvent(event: ServerEvent): void {
     if (event.type === "flushed") {
+      const wasWaiting = this.#outgoing.isWaitingForAnswers;
       this.#outgoing.answered(event.id);
+      if (wasWaiting) {
+        this.#sendWaiting();
+      }
     }
     const finalUntilS = this.#continuity.finalUntilS;
     this.#continuity.receive(event).forEach((each) => this.#deliver(each));
     if (this.#continuity.finalUntilS > finalUntilS) {
-      this.#outgoing.forget(this.#continuity.finalUntilS);
+      this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS);
       this.#backoff.reset();
     }
     if (event.type === "stopped") {
@@ -442,7 +448,7 @@ export class Session implements AsyncIterable<SessionEvent> {
         connection.send({ type: "flush", id: item.flush });
       }
     }
-    if (connection?.isOpen !== true) {
+    if (connection?.isOpen !== true || this.#outgoing.isWaitingForAnswers) {
       return;
     }
     clearTimeout(this.#timer);
@@ -540,15 +546,18 @@ export class Session implements AsyncIterable<SessionEvent> {
     if (this.#state === "ended") {
       return;
     }
-    const { finalUntilS, languages, resumeFromS } = this.#continuity;
+    const { finalUntilS, resumeFromS, detectorFromS, languages } = this.#continuity;
     this.#replay = this.#outgoing.rewind(finalUntilS);
     const { audioFromS } = this.#replay;
     const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
     const [first] = fromS;
+    // Times are rounded: one that is this little before the first sample means this sample.
+    const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
     const resume = {
       // A list needs a time for each channel.
       from_s: fromS.length === 1 && first !== undefined ? first : fromS,
       ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
+      ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
       ...(languages === undefined ? {} : { language: languages }),
     };
     this.#connect({ ...this.#start, resume });

@@ -106,7 +106,7 @@ test("gives the events of a session: segments, utterances and the end", async ()
   expect(events[0]).toEqual(SEGMENT);
   expect(events[1]).toEqual({
     type: "utterance", utterance: 0, channel: 0, start_s: 0.5, end_s: 3.5, text: "Hello there.",
-    uncovered: [[2, 3.5]], final_until_s: 3.5, resume_from_s: [3.5],
+    uncovered: [[2, 3.5]], final_until_s: 3.5, resume_from_s: [3.5], detector_from_s: [],
   });
   expect(events[4]).toEqual(STOPPED);
 });

@@ -183,6 +183,47 @@ test("a time for each channel is sent once the server has named them", async () 
   session.close();
 });
 
+test("the audio that the server's speech detector needs is sent again, and no more", async () => {
+  const session = await open();
+  const { end } = readAll(session);
+  session.send(bytes(0, 250));
+  socket().deliver(begun(0, 0), { ...ended(0, 0, "", 20), detector_from_s: [14] });
+  lose();
+  await reconnect();
+  expect(socket().sentText[0]).toMatchObject({ resume: { from_s: 20, audio_from_s: 14, detector_from_s: [14] } });
+  expect(audioOf(socket())).toEqual([...bytes(140, 110)]);
+  socket().deliver({ ...ended(0, 22, "", 24), detector_from_s: [null] });
+  lose();
+  await reconnect();
+  const second = socket().sentText[0] as { resume: object };
+  expect(second.resume).toEqual({ from_s: 24, audio_from_s: 14 });
+  session.close();
+  await end;
+});
+
+test("at most 64 flushes wait for their answers; the others are sent as answers come", async () => {
+  const session = await open();
+  const { end } = readAll(session);
+  const flushes = () => typesOf(socket()).filter((type) => type === "flush").length;
+  lose();
+  for (let id = 0; id < 66; id++) {
+    session.send(bytes(id, 1));
+    session.flush(id);
+  }
+  session.stop();
+  await reconnect();
+  expect([flushes(), audioOf(socket()).length]).toEqual([64, 65]);
+  await vi.advanceTimersByTimeAsync(1000);
+  socket().deliver({ type: "flushed", id: 0 });
+  expect([flushes(), audioOf(socket()).length]).toEqual([65, 66]);
+  expect(typesOf(socket())).not.toContain("stop");
+  socket().deliver({ type: "flushed", id: 1 });
+  expect(flushes()).toBe(66);
+  expect(typesOf(socket()).at(-1)).toBe("stop");
+  session.close();
+  await end;
+});
+
 test("flushes that are not answered are sent again at their places", async () => {
   const session = await open();
   session.flush("a");

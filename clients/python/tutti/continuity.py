@@ -18,16 +18,18 @@ Its events have numbers of their own, and repeat text that the program using thi
 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
+4. **Turns.** An `eager_end` promises that its text is that of the utterance, unless `resumed` follows. So a loss of the
+   connection after it is followed by `resumed`, and its text is what the utterance would be with that text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
-from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Utterance, Word
+from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Turn, Utterance, Word
 
 SAME_START_S = 1.0
 """Two utterances of one channel whose beginnings differ by less than this, in seconds, may be the same one."""
@@ -89,15 +91,25 @@ def _equally_far(ours: list[str], theirs: list[str]) -> tuple[int, int]:
     return n_same - n_ours, n_same - n_theirs
 
 
+@dataclass(frozen=True, slots=True)
+class _ResumePoint:
+    """Where another connection would go on with a channel."""
+
+    time_s: float
+    """The time from which on its text is not final yet."""
+    detector_from_s: float | None = None
+    """From when on a detector must process the audio to find the same speech after that time."""
+    language: str | None = None
+    """The language before that time, if the server detected it."""
+
+
 class Continuity:
     """The events of a session over all of its connections."""
 
     def __init__(self, from_s: tuple[float, ...]) -> None:
         """Begin at `from_s`: one time for each channel, or one for all."""
-        self.resume_from_s = from_s
-        """For each channel, the time from which on its text is not final yet, by the events that were delivered."""
-        self.languages: dict[int, str] = {}
-        """For each channel, the language of its last utterance, if the server detected it."""
+        self._points = tuple(map(_ResumePoint, from_s))
+        """For each channel, or for all, where another connection would go on."""
         self._is_resumed = False
         self._audio_from_s = self._began_s = min(from_s)
         self._open: list[_OpenUtterance] = []
@@ -110,6 +122,8 @@ class Continuity:
         self._segment_ids = count()
         self._n_words = 0
         """Words of all segments that were delivered."""
+        self._eager_ends: dict[int, Turn] = {}
+        """For each utterance, the eager end that was delivered and not taken back."""
         self._speech_s = 0.0
         """The length of the utterances that ended in earlier connections, in seconds."""
 
@@ -119,10 +133,19 @@ class Continuity:
         return min(self.resume_from_s)
 
     @property
-    def languages_before(self) -> tuple[str | None, ...] | None:
-        """The value for `Resume.language`; None where no language is known."""
-        channels = range(len(self.resume_from_s))
-        return tuple(map(self.languages.get, channels)) if self.languages else None
+    def resume_from_s(self) -> tuple[float, ...]:
+        """For each channel, the time from which on its text is not final yet, by the events that were delivered."""
+        return tuple(point.time_s for point in self._points)
+
+    @property
+    def detector_from_s(self) -> tuple[float | None, ...]:
+        """For each channel, from when on a detector must process the audio to find the same speech after that time."""
+        return tuple(point.detector_from_s for point in self._points)
+
+    @property
+    def languages(self) -> tuple[str | None, ...]:
+        """For each channel, the language of its last utterance, if the server detected it."""
+        return tuple(point.language for point in self._points)
 
     def resume(self, audio_from_s: float, lost_until_s: float | None = None) -> list[Event]:
         """A new connection has begun; `receive` gets its events from now on.
@@ -132,36 +155,43 @@ class Continuity:
             lost_until_s: if audio that was not final is lost, the time of its end.
 
         Returns:
-            the ends of the utterances whose audio is lost.
+            what takes back the eager ends, and the ends of the utterances whose audio is lost.
         """
         self._is_resumed = True
         self._audio_from_s = audio_from_s
         self._counterparts = {}
         self._unrepeated = {}
+        taken_back = [event for utterance in self._open for event in self._take_back(utterance)]
         for utterance in self._open:
             utterance.wait_for_counterpart(self._resume_from(utterance.channel))
         if lost_until_s is None:
-            return []
-        self.resume_from_s = tuple(max(time_s, lost_until_s) for time_s in self.resume_from_s)
+            return taken_back
+        self._points = tuple(
+            point if point.time_s >= lost_until_s else _ResumePoint(lost_until_s, language=point.language)
+            for point in self._points
+        )
         lost = [utterance for utterance in self._open if utterance.at_s < lost_until_s]
-        return [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
+        ends = [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
+        return [*taken_back, *ends]
 
     def receive(self, event: Event) -> list[Event]:
         """The events to deliver for an event of the present connection."""
+        delivered: list[Event] = [event]
         match event:
             case SpeechStarted():
-                return self._begin(event)
+                delivered = self._begin(event)
             case Interim():
                 interim = self._find(event).add_interim(event)
-                return [] if interim is None else [interim]
+                delivered = [] if interim is None else [interim]
             case Segment():
-                return self._deliver(self._find(event).add_segment(event))
+                delivered = self._deliver(self._find(event).add_segment(event))
+            case Turn():
+                delivered = [self._turn(event)]
             case Utterance():
-                return self._end(event)
+                delivered = self._end(event)
             case Stopped():
-                return self._stop(event)
-            case _:
-                return [event]
+                delivered = self._stop(event)
+        return delivered
 
     def _begin(self, event: SpeechStarted) -> list[Event]:
         waiting = [each for each in self._open if each.is_waiting and each.channel == event.channel]
@@ -182,9 +212,10 @@ class Continuity:
         self._counterparts[their_number] = utterance
         return utterance
 
-    def _find(self, event: Interim | Segment | Utterance) -> _OpenUtterance:
+    def _find(self, event: Interim | Segment | Turn | Utterance) -> _OpenUtterance:
         known = self._counterparts.get(event.utterance)
-        return known or self._announce(event.utterance, event.channel, event.start_s)
+        at_s = event.at_s if isinstance(event, Turn) else event.start_s
+        return known or self._announce(event.utterance, event.channel, at_s)
 
     def _deliver(self, segment: Segment | None) -> list[Event]:
         if segment is None:
@@ -192,25 +223,54 @@ class Continuity:
         self._n_words += len(segment.text.split())
         return [replace(segment, id=next(self._segment_ids))]
 
+    def _turn(self, event: Turn) -> Turn:
+        utterance = self._find(event)
+        text = None if event.text is None else utterance.text_with(event.text)
+        turn = replace(event, utterance=utterance.number, text=text)
+        match turn.event:
+            case "eager_end":
+                self._eager_ends[utterance.number] = turn
+            case "resumed":
+                self._eager_ends.pop(utterance.number, None)
+        return turn
+
+    def _take_back(self, utterance: _OpenUtterance, text: str | None = None) -> list[Event]:
+        """What follows an eager end whose text is not that of the utterance, which is `text`, or is not known."""
+        turn = self._eager_ends.pop(utterance.number, None)
+        if turn is None or turn.text == text:
+            return []
+        at_s = max(turn.at_s, utterance.shown_until_s)
+        return [replace(turn, event="resumed", at_s=at_s, confidence=None, text=None)]
+
     def _end(self, event: Utterance) -> list[Event]:
         utterance = self._find(event)
         del self._counterparts[event.utterance]
-        if event.language is not None:
-            self.languages[event.channel] = event.language
-        resume_from_s = event.resume_from_s or (event.final_until_s,)
-        if len(resume_from_s) == len(self.resume_from_s):
-            resume_from_s = tuple(map(max, resume_from_s, self.resume_from_s))
-        until_s = resume_from_s[min(event.channel, len(resume_from_s) - 1)]
+        points = self._resume_points(event)
+        until_s = points[min(event.channel, len(points) - 1)].time_s
         passed = [
             each
             for each in self._open
             if each.is_waiting and each.channel == event.channel and each.at_s + SAME_START_S < until_s
         ]
         closed = [closing for each in passed for closing in self._close(each, until_s)]
-        self.resume_from_s = resume_from_s
+        self._points = points
         if rest := utterance.unrepeated:
             self._unrepeated[event.channel] = rest
         return [*closed, *self._finish(utterance, event)]
+
+    def _resume_points(self, event: Utterance) -> tuple[_ResumePoint, ...]:
+        """Where another connection would go on after this event."""
+        times_s = event.resume_from_s or (event.final_until_s,)
+        is_known = len(event.detector_from_s) == len(times_s)
+        points = tuple(map(_ResumePoint, times_s, event.detector_from_s if is_known else (None,) * len(times_s)))
+        if len(points) == len(self._points):
+            points = tuple(
+                replace(new if new.time_s >= old.time_s else old, language=old.language)
+                for new, old in zip(points, self._points, strict=True)
+            )
+        channel = min(event.channel, len(points) - 1)
+        spoken = replace(points[channel], language=event.language or points[channel].language)
+        return (*points[:channel], spoken, *points[channel + 1 :])
 
     def _resume_from(self, channel: int) -> float:
         return self.resume_from_s[min(channel, len(self.resume_from_s) - 1)]
@@ -228,6 +288,7 @@ class Continuity:
             uncovered=missing,
             final_until_s=self.final_until_s,
             resume_from_s=self.resume_from_s,
+            detector_from_s=self.detector_from_s,
         )
         return self._finish(utterance, event)
 
@@ -243,8 +304,12 @@ class Continuity:
             text=event.text if utterance.is_whole else utterance.text,
             final_until_s=self.final_until_s,
             resume_from_s=self.resume_from_s,
+            detector_from_s=self.detector_from_s,
         )
-        return [*rest, ended if self._is_resumed else event]
+        if not self._is_resumed:
+            self._eager_ends.pop(utterance.number, None)
+            return [*rest, event]
+        return [*rest, *self._take_back(utterance, ended.text), ended]
 
     def _stop(self, event: Stopped) -> list[Event]:
         if not self._is_resumed:
@@ -322,6 +387,15 @@ class _OpenUtterance:
         self._kept = max((final for segment, final in self._segments if segment.start_s < from_s), key=len, default="")
         self._their_final = ""
         self._joint = None
+
+    def text_with(self, theirs: str) -> str:
+        """The text of the utterance if the connection sent `theirs` as its text."""
+        if self.is_whole:
+            return theirs
+        repeatable = self._shown[len(self._kept) :]
+        ours, n_theirs = self._joint or (self._shown + self._separator(theirs), align(repeatable, theirs)[1])
+        text = ours + theirs[n_theirs:] if len(theirs) > n_theirs else self._shown
+        return text[self._n_hidden :].lstrip() if self._n_hidden else text
 
     def add_segment(self, event: Segment) -> Segment | None:
         """The segment to deliver, if there is one."""

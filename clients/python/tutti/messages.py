@@ -19,8 +19,10 @@ Encoding: TypeAlias = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 """How samples become bytes: signed 16-bit or 32-bit float, both little-endian, or 8 bits of G.711."""
 Task: TypeAlias = Literal["transcribe", "translate"]
 """Write the language that is spoken, or translate it into English."""
-EndpointingMode: TypeAlias = Literal["vad", "manual"]
-"""Whether detected speech or the client begins and ends utterances."""
+EndpointingMode: TypeAlias = Literal["vad", "adaptive", "manual"]
+"""Whether detected speech, detected speech and its text, or the client begins and ends utterances."""
+TurnKind: TypeAlias = Literal["eager_end", "resumed", "end"]
+"""What happened to a turn: it has probably ended, it goes on after all, or it has ended."""
 
 BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
 
@@ -58,16 +60,24 @@ class Resume:
     """The time of the first sample that is sent, if that is earlier: the server's speech detector adapts to the audio
     before `from_s`, and no text is made of it.
     """
+    detector_from_s: tuple[float | None, ...] | None = None
+    """The lost session's `Utterance.detector_from_s`. With it, and with the audio from the earliest of these times on,
+    the server finds the speech that the lost session would have found. None: it may find speech somewhat later.
+    """
     language: tuple[str | None, ...] | None = field(default=None, kw_only=True)
     """The `Utterance.language` of each channel that the lost session sent last, so that the server goes on with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpointing:
     """When an utterance ends; see `tutti.options.EndpointingOptions`. None: the server's default."""
 
     mode: EndpointingMode | None = None
     silence_ms: int | None = None
+    min_silence_ms: int | None = None
+    max_silence_ms: int | None = None
+    end_confidence: float | None = None
+    eager_confidence: float | None = None
     min_utterance_s: float | None = None
     max_utterance_s: float | None = None
 
@@ -82,6 +92,7 @@ class Start:
     task: Task | None = None
     interim: bool | None = None
     words: bool | None = None
+    turns: bool | None = None
     endpointing: Endpointing | None = None
     prompt: str | None = None
     hotwords: tuple[str, ...] | None = None
@@ -246,10 +257,36 @@ class Utterance:
     """Audio before this time is final on all channels. The client need not keep it any longer."""
     resume_from_s: tuple[float, ...] = ()
     """The same for each channel: the value for `Resume.from_s` after a lost connection."""
+    detector_from_s: tuple[float | None, ...] = ()
+    """The value for `Resume.detector_from_s`: for each channel, from when on the server's speech detector must process
+    the audio to find the same speech; None where that is not possible. Empty if the server is too old to say.
+    """
     language: str | None = None
     """The code of the language of most of its text, if the server chose it. None if it was named, or is not known."""
     language_probability: float | None = None
     """The probability of that language, from 0 to 1. None if the server did not detect it for this utterance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """News about the end of a turn, which is an utterance. Only sent if the option `turns` was set.
+
+    After an `eager_end` comes `resumed`, or the `Utterance` with the same text.
+    """
+
+    type: ClassVar[str] = "turn"
+    event: TurnKind
+    utterance: int
+    channel: int
+    at_s: float
+    """Where the speech ended (`eager_end`), up to where it was processed (`resumed`), or where the turn ended (`end`).
+
+    In seconds.
+    """
+    confidence: float | None
+    """How sure the server is that the speaker has finished, from 0 to 1; None if it does not know."""
+    text: str | None
+    """All text of the utterance so far, of an `eager_end`; None of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +366,7 @@ Event: TypeAlias = (
     | Interim
     | Segment
     | Utterance
+    | Turn
     | Flushed
     | Lag
     | ServerWarning
@@ -431,6 +469,18 @@ class _Fields:
     def number(self, name: str) -> float:
         return _to_number(f"{self._path}.{name}", self._get(name, "a number"))
 
+    def number_or_null(self, name: str) -> float | None:
+        value = self._get(name, "a number or null")
+        return None if value is None else _to_number(f"{self._path}.{name}", value)
+
+    def turn_kind(self, name: str) -> TurnKind:
+        expected = "eager_end, resumed or end"
+        match self._get(name, expected):
+            case "eager_end" | "resumed" | "end" as kind:
+                return kind
+            case _:
+                return self._wrong(name, expected)
+
     def text_or_integer(self, name: str) -> str | int:
         value = self._get(name, "a string or an integer")
         if isinstance(value, str | int) and not isinstance(value, bool):
@@ -453,6 +503,11 @@ class _Fields:
 
     def numbers(self, name: str) -> tuple[float, ...]:
         return tuple(_to_number(path, item) for path, item in self._items(name))
+
+    def optional_numbers_or_null(self, name: str) -> tuple[float | None, ...]:
+        """A list of numbers and nulls; nothing if the field is not there."""
+        items = self._items(name) if name in self._data else []
+        return tuple(None if item is None else _to_number(path, item) for path, item in items)
 
     def _items(self, name: str) -> list[tuple[str, object]]:
         value = self._get(name, "a list")
@@ -524,8 +579,20 @@ def _parse_utterance(data: _Fields) -> Utterance:
         uncovered=data.spans("uncovered"),
         final_until_s=data.number("final_until_s"),
         resume_from_s=data.numbers("resume_from_s"),
+        detector_from_s=data.optional_numbers_or_null("detector_from_s"),
         language=data.text("language") if data.has("language") else None,
         language_probability=data.number("language_probability") if data.has("language_probability") else None,
+    )
+
+
+def _parse_turn(data: _Fields) -> Turn:
+    return Turn(
+        event=data.turn_kind("event"),
+        utterance=data.integer("utterance"),
+        channel=data.integer("channel"),
+        at_s=data.number("at_s"),
+        confidence=data.number_or_null("confidence"),
+        text=data.text_or_null("text"),
     )
 
 
@@ -555,6 +622,7 @@ _PARSERS: Mapping[str, Callable[[_Fields], Event]] = {
     Interim.type: _parse_interim,
     Segment.type: _parse_segment,
     Utterance.type: _parse_utterance,
+    Turn.type: _parse_turn,
     Flushed.type: _parse_flushed,
     Lag.type: _parse_lag,
     ServerWarning.type: _parse_warning,

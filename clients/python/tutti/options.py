@@ -57,6 +57,8 @@ class TranscriptionOptions(TypedDict, total=False):
     """Whether to send `Interim` events. Default: True."""
     words: bool
     """Whether segments have the times of their words. Default: False."""
+    turns: bool
+    """Whether to send `Turn` events: a turn has probably ended, goes on after all, or has ended. Default: False."""
     prompt: str
     """Text that the speech may follow on from, or names that it may contain. Default: none.
 
@@ -74,11 +76,20 @@ class EndpointingOptions(TypedDict, total=False):
     endpointing: EndpointingMode | None
     """How utterances begin and end.
 
-    "vad", the server's default: with detected speech. "manual", for push-to-talk: an utterance begins with the first
-    audio, and ends with `flush`, with `stop` or at its maximum length.
+    "vad", the server's default: with detected speech. "adaptive": as "vad", but what was spoken decides how long the
+    silence must be. "manual", for push-to-talk: an utterance begins with the first audio, and ends with `flush`, with
+    `stop` or at its maximum length.
     """
     silence_ms: int | None
-    """Milliseconds of silence that end an utterance, 100 to 5000."""
+    """Milliseconds of silence that end an utterance, 100 to 5000. "adaptive": where the text is not known yet."""
+    min_silence_ms: int | None
+    """With "adaptive": milliseconds of silence that end an utterance that is certainly complete, 100 to 5000."""
+    max_silence_ms: int | None
+    """With "adaptive": milliseconds of silence that end any utterance, 100 to 5000."""
+    end_confidence: float | None
+    """With "adaptive": how sure the server must be that the speaker has finished to end a turn early, 0 to 1."""
+    eager_confidence: float | None
+    """With `turns`: how sure the server must be that the speaker has finished to send an `eager_end`, 0 to 1."""
     min_utterance_s: float | None
     """Silence does not end an utterance that is shorter than this, in seconds, 0 to 10.
 
@@ -174,6 +185,10 @@ def start_message(options: ConnectOptions) -> Start:
     endpointing = Endpointing(
         mode=options.get("endpointing"),
         silence_ms=options.get("silence_ms"),
+        min_silence_ms=options.get("min_silence_ms"),
+        max_silence_ms=options.get("max_silence_ms"),
+        end_confidence=options.get("end_confidence"),
+        eager_confidence=options.get("eager_confidence"),
         min_utterance_s=options.get("min_utterance_s"),
         max_utterance_s=options.get("max_utterance_s"),
     )
@@ -190,6 +205,7 @@ def start_message(options: ConnectOptions) -> Start:
         interim=options.get("interim", True),
         # Not sent when False, the default: servers that have no word times answer the field with a warning.
         words=options.get("words") or None,
+        turns=options.get("turns") or None,
         endpointing=None if endpointing == Endpointing() else endpointing,
         prompt=options.get("prompt") or None,
         # A string is a sequence of strings too, but the caller means one word and not a list of letters.

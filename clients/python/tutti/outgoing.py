@@ -11,11 +11,14 @@ from collections import deque
 from tutti.messages import AudioFormat, Flush, Stop
 
 LEAD_IN_S = 10.0
-"""How much audio is kept before that which is not final, in seconds: the speech detector of a server adapts to it.
+"""How much audio is kept before that which is not final, in seconds, if the server does not say how much its speech
+detector needs. The detector adapts to it.
 
 Measured over 25 minutes of speech, resumed at each of 173 utterances: 52 beginnings were noticed more than 0.3 s late
 without any lead-in, 21 with 2 s, 12 with 10 s. A window has 0.3 s of audio before its speech.
 """
+MAX_FLUSHES_WAITING = 64
+"""The most flushes that a server lets wait for their answers (docs/protocol.md). Others are sent as answers come."""
 ROUNDING_S = 1e-6
 """Times of the server are rounded. A time that is this little before a sample, in seconds, means the sample."""
 
@@ -44,6 +47,8 @@ class Outgoing:
         """The place up to which the present connection was sent the audio."""
         self._final = 0
         """The place before which the audio is final."""
+        self._needed = 0
+        """The place from which on another connection needs the audio."""
         self._flushes: deque[tuple[int, Flush]] = deque()
         """The flushes without an answer, at their places."""
         self._n_flushes_sent = 0
@@ -77,10 +82,6 @@ class Outgoing:
         return waiting > 0 or self._n_flushes_sent < len(self._flushes) or self._stop is not None
 
     @property
-    def _lead_in(self) -> int:
-        return self.n_bytes(LEAD_IN_S) if self.is_kept else 0
-
-    @property
     def _frame_bytes(self) -> int:
         return self._format.bytes_per_s // self._format.sample_rate
 
@@ -102,11 +103,16 @@ class Outgoing:
         self._has_end = True
 
     def pop(self, max_bytes: int) -> bytes | Flush | Stop | None:
-        """The next thing that the present connection must be sent; None if it was sent everything."""
+        """The next thing that the present connection must be sent.
+
+        None if it was sent everything, or if many flushes wait: then more follows after an answer.
+        """
         until = self._end
         if self._n_flushes_sent < len(self._flushes):
             place, flush = self._flushes[self._n_flushes_sent]
             if place <= self._sent:
+                if self._n_flushes_sent >= MAX_FLUSHES_WAITING:
+                    return None
                 self._n_flushes_sent += 1
                 return flush
             until = place
@@ -128,11 +134,19 @@ class Outgoing:
                 self._n_flushes_sent -= index < self._n_flushes_sent
                 return
 
-    def forget_before(self, time_s: float) -> None:
-        """Audio before this time is final."""
-        samples = math.floor((time_s - self._began_s + ROUNDING_S) * self._format.sample_rate)
-        self._final = max(self._final, samples * self._frame_bytes)
-        self._drop_before(min(self._final - self._lead_in, self._sent))
+    def forget_before(self, time_s: float, detector_from_s: tuple[float | None, ...] = ()) -> None:
+        """Audio before a time is final.
+
+        Args:
+            time_s: the time.
+            detector_from_s: for each channel, from when on the server's speech detector needs the audio, if known.
+        """
+        self._final = max(self._final, self._place(time_s))
+        needed = [self._place(each) for each in detector_from_s if each is not None]
+        if not needed or len(needed) < len(detector_from_s):
+            needed.append(self._final - self.n_bytes(LEAD_IN_S))
+        self._needed = min(self._final, *needed) if self.is_kept else self._final
+        self._drop_before(min(self._needed, self._sent))
 
     def limit(self, is_connected: bool) -> None:
         """Drop the oldest audio beyond the capacity; with a connection, only what was sent."""
@@ -150,7 +164,7 @@ class Outgoing:
             the time of the first sample that will be sent; and the same time if audio before it is lost that was not
             final, else None.
         """
-        self._drop_before(self._final - (self._lead_in if has_lead_in else 0))
+        self._drop_before(self._needed if has_lead_in else self._final)
         self._sent = self._start
         self._n_flushes_sent = 0
         self._stop = Stop() if self._has_end else None
@@ -161,6 +175,9 @@ class Outgoing:
     def end_replay(self) -> None:
         """The connection is open, or could not be opened."""
         self._is_replaying = False
+
+    def _place(self, time_s: float) -> int:
+        return math.floor((time_s - self._began_s + ROUNDING_S) * self._format.sample_rate) * self._frame_bytes
 
     def _drop_before(self, place: int) -> None:
         # Only whole frames are dropped, so that the first byte that is kept begins one.

@@ -30,7 +30,7 @@ from tutti.messages import (
     Stopped,
     Utterance,
 )
-from tutti.outgoing import Outgoing
+from tutti.outgoing import ROUNDING_S, Outgoing
 
 FIRST_WAIT_S = 0.5
 """The longest wait before the first attempt to connect again, in seconds. It doubles with every attempt."""
@@ -93,6 +93,29 @@ class Lead:
         wait_s = max(0.0, ahead_s - LEAD_SHARE * self.limit_s) / MAX_PACE
         self.ahead_s, self.updated_s = ahead_s - wait_s * MAX_PACE, now_s + wait_s
         return wait_s
+
+
+def resume_command(continuity: Continuity, audio_from_s: float, has_lead_in: bool) -> Resume:
+    """How the next connection continues the session.
+
+    Args:
+        continuity: knows what is final.
+        audio_from_s: the time of the first sample that is sent.
+        has_lead_in: whether the server knows the fields about audio before that which is not final.
+    """
+    times_s = tuple(max(time_s, audio_from_s) for time_s in continuity.resume_from_s)
+    if not has_lead_in:
+        return Resume(times_s)
+    first_s = audio_from_s - ROUNDING_S
+    detector_from_s = tuple(
+        known_s if known_s is not None and known_s >= first_s else None for known_s in continuity.detector_from_s
+    )
+    return Resume(
+        times_s,
+        audio_from_s=audio_from_s if audio_from_s < min(times_s) else None,
+        detector_from_s=detector_from_s if any(known_s is not None for known_s in detector_from_s) else None,
+        language=continuity.languages if any(continuity.languages) else None,
+    )
 
 
 class Reconnector:
@@ -309,6 +332,7 @@ class ResumingConnection:
         match event:
             case Flushed():
                 self._outgoing.answer(event.id)
+                self._has_more.set()
                 self._reconnector.settle()
             case Stopped():
                 self._has_stopped = True
@@ -316,7 +340,7 @@ class ResumingConnection:
                 pass
         self._events += self._continuity.receive(event)
         if isinstance(event, Utterance):
-            self._outgoing.forget_before(self._continuity.final_until_s)
+            self._outgoing.forget_before(self._continuity.final_until_s, self._continuity.detector_from_s)
             self._reconnector.settle()
 
     def _lose(self, connection: Connection, error: TuttiError) -> None:
@@ -354,12 +378,7 @@ class ResumingConnection:
             await asyncio.sleep(attempt.retry_in_s)
             self._outgoing.limit(is_connected=False)
             audio_from_s, lost_until_s = self._outgoing.rewind(self._reconnector.has_lead_in)
-            times_s = tuple(max(time_s, audio_from_s) for time_s in self._continuity.resume_from_s)
-            resume = Resume(
-                times_s,
-                audio_from_s=audio_from_s if audio_from_s < min(times_s) else None,
-                language=self._continuity.languages_before,
-            )
+            resume = resume_command(self._continuity, audio_from_s, self._reconnector.has_lead_in)
             try:
                 connection, started = await self._reconnector.open(resume)
             except TuttiError as failed:

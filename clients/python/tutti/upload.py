@@ -47,7 +47,7 @@ _UPLOAD_OPTIONS = {
     *("language", "languages", "task", "words", "prompt", "hotwords", "silence_ms"),
     *("api_key", "ssl", "proxy", "open_timeout_s", "stop_timeout_s"),
 }
-_DEFAULTS: Mapping[str, object] = {"interim": False, "resume": None, "endpointing": None, "max_utterance_s": None}
+_DEFAULTS: Mapping[str, object] = {"interim": False, "turns": False}
 """Values of other options that ask for nothing."""
 
 

@@ -12,7 +12,10 @@ from websockets.typing import Origin
 
 from tests.app.conftest import Running, Serve
 
-SOCKETS = ("/", "/v1/stream", "/v1/listen", "/v1/realtime", "/v1/twilio", "/v1/calls/CA1")
+SOCKETS = (
+    *("/", "/v1/stream", "/v1/listen", "/v2/listen?model=flux-general-en"),
+    *("/v1/realtime", "/v1/twilio", "/v1/calls/CA1"),
+)
 POSTS = ("/v1/listen", "/v1/audio/transcriptions", "/v1/realtime/client_secrets", "/v1/auth/grant")
 EVIL = "https://evil.example"
 

@@ -284,3 +284,15 @@ async def test_uploads_that_break_off_are_no_error_of_the_server(
     await asyncio.gather(*(break_off(sent, resets) for sent in broken for resets in (False, True)))
     await server.service.admission.all_finished.wait()
     assert [each.getMessage() for each in caplog.records if each.levelno > logging.INFO] == []
+
+
+async def test_a_closed_session_whose_client_stays_is_a_stranger(serve: Serve) -> None:
+    """It has its time to answer the close frame, then the connection is cut."""
+    server = await serve(stranger_timeout_s=0.3)
+    async with raw(server, UPGRADE % (b"/v1/stream", b"")) as (reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"\x82\x80\0\0\0\0" + b"\x81\x8f\0\0\0\0" + b'{"type":"stop"}')
+        await reader.readuntil(b"\x88")
+        assert server.metric("tutti_strangers_open") == 1
+        await ended(reader)
+    assert server.metric("tutti_strangers_refused_total", reason="slow") == 1

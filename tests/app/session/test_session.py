@@ -993,3 +993,10 @@ def test_audio_must_not_begin_after_the_time_from_which_a_session_resumes() -> N
 def test_resume_needs_a_time_for_each_channel(from_s: tuple[float, ...]) -> None:
     bench = Bench(replace(START, resume=commands.Resume(from_s)))
     assert bench.failure.message.startswith("resume.from_s: expected")
+
+
+@pytest.mark.parametrize("times_s", [(1.5, 3.5), (0.5, None), (None,)])
+def test_a_detector_begins_between_the_first_sample_and_what_is_final(times_s: tuple[float | None, ...]) -> None:
+    start = replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2))
+    bench = Bench(replace(start, resume=commands.Resume((2.0, 3.0), "", 1.0, times_s)))
+    assert bench.failure.message.startswith("resume.detector_from_s: expected")

@@ -140,7 +140,6 @@ def test_the_detector_is_asked_for_the_candidates() -> None:
     [
         (replace(START, languages=("en", "fr")), "languages: expected a list of the model's languages (en, de)"),
         (replace(START, language="en", languages=("en", "de")), "languages: expected none beside a language"),
-        (replace(START, resume=commands.Resume((1.0,), language=("fr",))), "resume.language: expected a language code"),
         (replace(START, resume=commands.Resume((1.0,), language=("en", None))), "resume.language: expected a language"),
     ],
 )

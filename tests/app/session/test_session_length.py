@@ -19,7 +19,7 @@ from app.session.session import Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE
 from tests.bench import START, Bench
-from tests.fakes import pcm, silence, speech
+from tests.fakes import LevelDetector, pcm, silence, speech
 
 CYCLE_S = 120
 HOURS = 3
@@ -28,7 +28,7 @@ PIECE_SAMPLES = SAMPLE_RATE
 WORD_SAMPLES = SAMPLE_RATE // 2
 
 
-class FirstSampleDetector:
+class FirstSampleDetector(LevelDetector):
     """Takes a frame for speech if it does not begin with silence: fast enough for hours of audio."""
 
     def is_speech(self, frame: Samples) -> bool:

@@ -24,8 +24,11 @@ from engine.errors import EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import TIMESTAMP_BEGIN, as_events, pcm, silence, speech, timestamp
 
-MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 2
-"""The most jobs of a channel: the finals in flight, a re-decode of each, and an interim that replaces another."""
+MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 3
+"""The most jobs of a channel.
+
+These are the finals in flight, a re-decode of each, a speculative final, and an interim that replaces another.
+"""
 MAX_SAMPLES_HELD = WINDOW_SAMPLES + SAMPLE_RATE
 """The most samples that a channel holds: an open window, and less than a second of resampled and incomplete audio."""
 MAX_UNREPORTED = 2 * MIN_UNCOVERED_SAMPLES
@@ -33,7 +36,7 @@ MAX_UNREPORTED = 2 * MIN_UNCOVERED_SAMPLES
 COMMA = 80
 STEP_S = 0.02
 LAST_STEP = 1500
-MODES: list[commands.EndpointingMode] = ["vad", "manual"]
+MODES: list[commands.EndpointingMode] = ["vad", "adaptive", "manual"]
 MOODS = ["random", "random", "empty", "loop", "doubted", "silent", "overload", "stall"]
 
 
@@ -95,14 +98,14 @@ class WildBench(Bench):
         self._chance = chance
         self._under_way: dict[int, deque[api.EngineEvent]] = {}
         self.n_flushed = 0
-        super().__init__(start)
+        super().__init__(start, replace(CONFIG, speculates=chance.random() < 0.7))
 
     def step_engine(self) -> None:
         """Send a few events of one window, or refuse it."""
         job, window = self._chance.choice(self.waiting)
         if job not in self._under_way:
             mood = self._chance.choice(MOODS)
-            if mood in ("overload", "stall") and (window.priority is api.Priority.INTERIM or self._is_redecode(window)):
+            if mood in ("overload", "stall") and (window.priority.may_be_dropped or self._is_redecode(window)):
                 self._forget(job)
                 if mood == "stall":
                     self.perform(self.session.engine_stalled(job, 30.0))
@@ -179,7 +182,13 @@ def reconfigured(start: commands.Start, chance: random.Random) -> commands.Confi
     """Other endpointing, language and words, with the same audio."""
     mode = chance.choice(MODES)
     silence_ms, padding_ms = chance.choice([100, 500]), chance.choice([0, 900])
-    endpointing = commands.Endpointing(mode=mode, silence_ms=silence_ms, max_utterance_s=10, padding_ms=padding_ms)
+    endpointing = commands.Endpointing(
+        mode=mode,
+        silence_ms=silence_ms,
+        max_utterance_s=10,
+        padding_ms=padding_ms,
+        eager_confidence=chance.choice([None, 0.1]),
+    )
     language = chance.choice([None, "de"])
     return commands.Configure(
         audio=start.audio,
@@ -266,7 +275,8 @@ SCENARIOS = st.builds(
     n_channels=st.sampled_from([1, 1, 2]),
     endpointing=st.builds(
         commands.Endpointing,
-        mode=st.sampled_from(["vad", "vad", "manual"]),
+        mode=st.sampled_from(["vad", "adaptive", "manual"]),
+        eager_confidence=st.sampled_from([None, 0.1, 0.8]),
         silence_ms=st.sampled_from([100, 300, 500]),
         min_utterance_s=st.sampled_from([0.0, 0.0, 1.5]),
         max_utterance_s=st.just(10),

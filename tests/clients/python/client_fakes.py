@@ -40,6 +40,7 @@ SEGMENT = {
 UTTERANCE = {
     "type": "utterance", "utterance": 0, "channel": 0, "start_s": 0.12, "end_s": 1.5,
     "text": "Hello there.", "uncovered": [], "final_until_s": 1.6, "resume_from_s": [1.6],
+    "detector_from_s": [0.0],
 }  # fmt: skip
 STOPPED = {"type": "stopped", "audio_s": 2.0, "speech_s": 1.4, "words": 2}
 

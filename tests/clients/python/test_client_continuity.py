@@ -19,6 +19,8 @@ from tutti.messages import (
     Segment,
     SpeechStarted,
     Stopped,
+    Turn,
+    TurnKind,
     Utterance,
     event_to_wire,
     parse_event,
@@ -176,7 +178,18 @@ class Server:
                     )
                 )
                 n_final, n_segments = n_end, n_segments + 1
+        if words and self.random.random() < 0.5:
+            self._turn("eager_end", spoken, number, at_s, _text(words, 0, self.random.randint(1, len(words))))
+            self._turn("resumed", spoken, number, at_s)
+        if words and self.random.random() < 0.5:
+            self._turn("eager_end", spoken, number, at_s, _text(words, 0, len(words)))
         return n_segments
+
+    def _turn(self, kind: TurnKind, spoken: Spoken, number: int, at_s: float, text: str | None = None) -> None:
+        confidence = None if text is None else 0.5
+        self.events.append(
+            Turn(event=kind, utterance=number, channel=spoken.channel, at_s=at_s, confidence=confidence, text=text)
+        )
 
     def _utterance(
         self, number: int, channel: int, at_s: float, words: tuple[str, ...], resume: tuple[float, ...]
@@ -206,6 +219,8 @@ class Receiver:
         """The final and stable text of each open utterance."""
         self.final: dict[int, str] = {}
         self.ended: dict[int, str] = {}
+        self.eager: dict[int, str | None] = {}
+        """The text of each eager end that was not taken back."""
         self.n_segments = 0
         self.resume_from_s: tuple[float, ...] = ()
         self.stopped: Stopped | None = None
@@ -228,7 +243,13 @@ class Receiver:
                 # What was stable becomes final as it is.
                 assert final.startswith(shown) or shown.startswith(final)
                 self._show(event.utterance, max(final, shown, key=len))
+            case Turn(event="resumed", utterance=number):
+                self.eager.pop(number, None)
+            case Turn(utterance=number, text=text):
+                assert number in self.shown
+                self.eager[number] = text
             case Utterance():
+                assert self.eager.pop(event.utterance, event.text) == event.text
                 assert self.shown.pop(event.utterance) == event.text == self.final.pop(event.utterance)
                 assert event.utterance not in self.ended
                 self.ended[event.utterance] = event.text

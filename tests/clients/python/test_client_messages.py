@@ -17,6 +17,7 @@ from tutti.messages import (
     Start,
     Stop,
     UnknownEvent,
+    Utterance,
     encode_command,
     event_to_wire,
     parse_event,
@@ -33,19 +34,32 @@ COMMANDS: dict[str, Command] = {
         audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), language=("de", None))
     ),
     "start of a client that resumes": Start(resumes=True),
-    "start that resumes two channels": Start(audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0))),
+    "start that resumes two channels": Start(
+        audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), "", 1.0, (6.24, None))
+    ),
     "start with everything": Start(
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",
         task="transcribe",
         interim=False,
         words=True,
-        endpointing=Endpointing("vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30),
+        endpointing=Endpointing(mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         resume=Resume(12.5, "Thank you for calling."),
     ),
-    "start of push-to-talk": Start(endpointing=Endpointing("manual")),
+    "start of a client that wants turns": Start(
+        turns=True,
+        endpointing=Endpointing(
+            mode="adaptive",
+            silence_ms=600,
+            min_silence_ms=200,
+            max_silence_ms=2000,
+            end_confidence=0.7,
+            eager_confidence=0.3,
+        ),
+    ),
+    "start of push-to-talk": Start(endpointing=Endpointing(mode="manual")),
     "flush with a string id": Flush("turn-7"),
     "flush with a number id": Flush(0),
     "keepalive": KeepAlive(),
@@ -72,10 +86,21 @@ def test_client_messages_are_the_golden_ones(name: str) -> None:
     assert json.loads(encode_command(COMMANDS[name])) == CLIENT[name]
 
 
+OPTIONAL = {"detector_from_s"}
+"""Fields that servers of before do not send."""
+
+
+def test_an_utterance_of_a_server_of_before_is_parsed() -> None:
+    (wire,) = (case["wire"] for case in read_golden("server.json") if case["name"] == "utterance")
+    event = parse_event({name: value for name, value in wire.items() if name not in OPTIONAL})
+    assert isinstance(event, Utterance) and event.detector_from_s == ()
+
+
 @pytest.mark.parametrize("wire", SERVER)
 def test_every_missing_field_is_named(wire: dict[str, Any]) -> None:
     """An event without one of its fields is refused with the field's name, unless it may be left out."""
-    for field in wire.keys() - {"type", *(name for event_type, name in LEFT_OUT if event_type == wire["type"])}:
+    left_out = {name for event_type, name in LEFT_OUT if event_type == wire["type"]}
+    for field in wire.keys() - {"type", *OPTIONAL, *left_out}:
         with pytest.raises(ProtocolError) as caught:
             parse_event({name: value for name, value in wire.items() if name != field})
         assert caught.value.field == f"{wire['type']}.{field}"

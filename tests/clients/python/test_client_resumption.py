@@ -30,9 +30,10 @@ from tests.clients.python.client_fakes import (
 )
 from tests.fakes import FakeTranscriber, silence, speech
 from tutti import resumption
-from tutti.messages import AudioFormat, Flush, Start, Stop
+from tutti.continuity import Continuity
+from tutti.messages import AudioFormat, Flush, Start, Stop, parse_event
 from tutti.outgoing import Outgoing
-from tutti.resumption import Lead, Reconnector
+from tutti.resumption import Lead, Reconnector, resume_command
 
 FORMAT = AudioFormat("pcm_s16le", 1000, 1)
 """One sample each millisecond, so that a second is 2,000 bytes."""
@@ -111,7 +112,7 @@ async def test_a_lost_session_goes_on_by_itself() -> None:
     assert isinstance(stopped, tutti.Stopped) and stopped.words == 3
     first, second = server.peers
     # No text: the model is shown the text of the same utterance only. The client's own prompt is sent again.
-    resume = {"from_s": [1.6], "prompt": "", "audio_from_s": 0.0}
+    resume = {"from_s": [1.6], "prompt": "", "audio_from_s": 0.0, "detector_from_s": [0.0]}
     assert second.messages[0] == first.messages[0] | {"resume": resume}
     assert b"".join(second.audio) == audio
 
@@ -388,6 +389,47 @@ def test_everything_that_is_not_final_is_sent_again() -> None:
     assert pop_all(outgoing) == ["a" * 20000 + "b" * 2000, "stop"]
     assert outgoing.rewind(has_lead_in=False) == (21.0, None)
     assert pop_all(outgoing) == ["b" * 2000, "stop"]
+
+
+def test_what_the_detector_needs_is_sent_again() -> None:
+    """The server says how much audio its detector needs before the text that is not final; 10 s if it does not."""
+    audio = bytes(60_000)
+    for detector_from_s, from_s in (((), 5.0), ((13.0,), 13.0), ((2.0,), 2.0), ((13.0, None), 5.0), ((3.0, 13.0), 3.0)):
+        outgoing = Outgoing(FORMAT, 0.0, 60.0)
+        outgoing.append(audio)
+        pop_all(outgoing)
+        outgoing.forget_before(15.0, detector_from_s)
+        assert outgoing.rewind() == (from_s, None)
+        assert outgoing.rewind(has_lead_in=False) == (15.0, None)
+
+
+def test_the_detector_begins_where_the_lost_session_says_if_the_audio_is_kept() -> None:
+    continuity = Continuity((0.0,))
+    event = UTTERANCE | {"resume_from_s": [12.0, 13.0], "detector_from_s": [5.0, None]}
+    continuity.receive(parse_event(SPEECH))
+    continuity.receive(parse_event(event))
+    assert resume_command(continuity, 3.0, True) == tutti.Resume((12.0, 13.0), "", 3.0, (5.0, None))
+    assert resume_command(continuity, 5.0000001, True).detector_from_s == (5.0, None)
+    assert resume_command(continuity, 6.0, True) == tutti.Resume((12.0, 13.0), "", 6.0)
+    assert resume_command(continuity, 12.0, False) == tutti.Resume((12.0, 13.0))
+    continuity.resume(12.5, 12.5)
+    assert resume_command(continuity, 12.5, True) == tutti.Resume((12.5, 13.0))
+
+
+def test_at_most_64_flushes_wait_for_their_answers() -> None:
+    """A server refuses more of them. The others are sent, with the audio after them, as answers come."""
+    outgoing = Outgoing(FORMAT, 0.0, 60.0)
+    for number in range(66):
+        outgoing.append(b"ab")
+        outgoing.flush(Flush(number))
+    outgoing.stop()
+    outgoing.rewind()
+    assert len(pop_all(outgoing)) == 2 * 64 + 1
+    assert pop_all(outgoing) == []
+    outgoing.answer(0)
+    assert pop_all(outgoing) == ["64", "ab"]
+    outgoing.answer(1)
+    assert pop_all(outgoing) == ["65", "stop"]
 
 
 def test_a_time_means_a_whole_frame_whatever_its_rounding() -> None:

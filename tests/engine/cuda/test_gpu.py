@@ -114,6 +114,7 @@ async def test_graphs_decode_as_the_kernels_alone() -> None:
     assert [done.text for done in replayed] == [done.text for done in eager]
     for ours, theirs in zip(replayed, eager, strict=True):
         assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=0.02)
+        assert ours.end_logprob == pytest.approx(theirs.end_logprob, abs=0.02)
 
 
 async def test_short_interims_have_the_same_words_with_and_without_graphs(tmp_path: Path) -> None:

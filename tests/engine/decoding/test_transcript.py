@@ -114,6 +114,30 @@ def test_mean_log_probability_counts_what_was_sampled(tokenizer: Tokenizer) -> N
     assert [segment.avg_logprob for segment in segments(events)] == [0.0, -1.0]
 
 
+def test_how_sure_the_end_is(tokenizer: Tokenizer) -> None:
+    """The log-probabilities of the last text token and of the end token are kept, and those alone."""
+    info = TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.0)
+    transcript = TokenTranscript(tokenizer, info)
+    first, (one, *_), (stop,) = tokenizer.first_timestamp, tokenizer.encode(" one"), tokenizer.encode(".")
+    for token, logprob in ((first, -1.0), (one, -0.5), (stop, -0.25), (first + 50, -2.0), (tokenizer.eot, -0.125)):
+        transcript.push(token, logprob)
+    done = result(transcript.finish(is_truncated=False, n_steps=5))
+    assert (done.last_text_logprob, done.end_logprob) == (-0.25, -0.125)
+
+
+def test_an_end_that_was_not_sampled_is_not_sure(tokenizer: Tokenizer) -> None:
+    """Forced text, the token limit and a cut repetition say nothing about the end."""
+    info = TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.0)
+    forced, cut = TokenTranscript(tokenizer, info), TokenTranscript(tokenizer, info)
+    for token in (tokenizer.first_timestamp, *tokenizer.encode(" one")):
+        forced.push(token, None)
+        cut.push(token, -1.0)
+    cut.cut_repetition(1)
+    for transcript in (forced, cut):
+        done = result(transcript.finish(is_truncated=True, n_steps=5))
+        assert (done.last_text_logprob, done.end_logprob) == (None, None)
+
+
 def test_repetition_compresses() -> None:
     """A repetition lies above the limit of 2.4, plain text below."""
     assert compression_ratio(" and so on" * 30) > 2.4 > compression_ratio(" The next train leaves at nine.")

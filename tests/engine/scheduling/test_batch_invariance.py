@@ -330,7 +330,8 @@ def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
         assert getattr(ours, name) == getattr(theirs, name), name
     # Attempts that give the same tokens at several temperatures are equally likely: either may count.
     assert ours.temperature == theirs.temperature or ours.temperature in ask.options.sampling.temperatures
-    assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=1e-3)
+    for name in ("avg_logprob", "last_text_logprob", "end_logprob"):
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), abs=1e-3), name
     assert ours.no_speech_prob == pytest.approx(theirs.no_speech_prob, abs=1e-4)
     assert ours.language_probabilities == pytest.approx(theirs.language_probabilities, abs=1e-3)
     for one, other in zip(ours.segments, theirs.segments, strict=True):

@@ -52,6 +52,10 @@ def interim(id: int, session: str = "a", channel: int = 0) -> Waiting:
     return Waiting(id=id, session=session, channel=channel, priority=Priority.INTERIM)
 
 
+def speculative(id: int, session: str = "a", channel: int = 0) -> Waiting:
+    return Waiting(id=id, session=session, channel=channel, priority=Priority.SPECULATIVE)
+
+
 def batcher_with(*windows: Waiting, limits: BatchLimits = LIMITS) -> Batcher:
     batcher = Batcher(limits)
     for window in windows:
@@ -265,6 +269,22 @@ def test_removed_window_is_never_taken() -> None:
     assert not batcher.remove(2)
 
 
+def test_speculative_finals_come_between_finals_and_interims() -> None:
+    """And they keep out of the slot that is reserved for finals, as interims do."""
+    windows = interim(1), speculative(2, "b"), final(3, "c"), speculative(4, "d")
+    assert encoded(batcher_with(*windows), LATER_S, IDLE) == [3, 2, 4, 1]
+    limits = replace(LIMITS, n_slots=4)
+    assert encoded(batcher_with(*windows, limits=limits), LATER_S, load_of(2, 0, 0.15)) == [3]
+
+
+def test_a_newer_speculative_final_replaces_only_its_like() -> None:
+    """An interim of the same session keeps its place."""
+    batcher = batcher_with(speculative(1), interim(2))
+    older = batcher.add(speculative(3), 0.0)
+    assert older is not None and older.id == 1
+    assert encoded(batcher, LATER_S, IDLE) == [3, 2]
+
+
 windows = st.tuples(st.sampled_from("abcd"), st.integers(0, 1), st.sampled_from(Priority))
 actions = st.lists(
     st.one_of(
@@ -302,8 +322,10 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]) -> No
                 ends.update(taken)
                 priorities = [added[id].priority for id in taken]
                 assert priorities == sorted(priorities)
-                assert Priority.INTERIM not in priorities or n_free - len(taken) >= limits.n_reserved_slots == 1
-                assert Priority.INTERIM not in priorities or batcher.n_waiting(Priority.FINAL) == 0
+                has_droppable = any(priority.may_be_dropped for priority in priorities)
+                assert not has_droppable or n_free - len(taken) >= limits.n_reserved_slots == 1
+                assert not has_droppable or batcher.n_waiting(Priority.FINAL) == 0
+                assert Priority.INTERIM not in priorities or batcher.n_waiting(Priority.SPECULATIVE) == 0
     while taken := encoded(batcher, 1e9, IDLE):
         ends.update(taken)
     assert ends == Counter(window.id for window in added)

@@ -36,7 +36,7 @@ CLIENT = {
         resume=commands.Resume((12.5,), "Thank you for calling."),
     ),
     "start that resumes two channels": commands.Start(
-        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0))
+        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), "", 1.0, (6.24, None))
     ),
     "start with candidates for the language": commands.Start(languages=("en", "de")),
     "start that decides the language once": commands.Start(locks_language=True),
@@ -44,6 +44,16 @@ CLIENT = {
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), language=("de", None))
     ),
     "start of a client that resumes": commands.Start(resumes=True),
+    "start of a client that wants turns": commands.Start(
+        endpointing=commands.Endpointing(
+            mode="adaptive",
+            silence_ms=600,
+            min_silence_ms=200,
+            max_silence_ms=2000,
+            end_confidence=0.7,
+            eager_confidence=0.3,
+        )
+    ),
     "start of push-to-talk": commands.Start(endpointing=commands.Endpointing(mode="manual")),
     "flush with a string id": commands.Flush("turn-7"),
     "flush with a number id": commands.Flush(0),
@@ -80,6 +90,7 @@ SERVER: dict[str, wire.ControlMessage] = {
         uncovered=(),
         final_until_s=3.6,
         resume_from_s=(3.6,),
+        detector_from_s=(0.0,),
     ),
     "utterance that heard speech and has no text": events.Utterance(
         utterance=4,
@@ -90,6 +101,7 @@ SERVER: dict[str, wire.ControlMessage] = {
         uncovered=((10.0, 11.5),),
         final_until_s=11.0,
         resume_from_s=(12.25, 11.0),
+        detector_from_s=(6.24, None),
     ),
     "a segment whose language was detected": events.Segment(
         utterance=2,
@@ -114,6 +126,7 @@ SERVER: dict[str, wire.ControlMessage] = {
         uncovered=(),
         final_until_s=5.5,
         resume_from_s=(5.5,),
+        detector_from_s=(5.5,),
     ),
     "flushed with a string id": events.Flushed("turn-7"),
     "flushed with a number id": events.Flushed(0),
@@ -122,6 +135,16 @@ SERVER: dict[str, wire.ControlMessage] = {
     "error that the session survives": events.Failure("bad_json", "expected a JSON object, got 'hello'", False),
     "fatal error": events.Failure("idle", "no message for 60 s", True),
     "stopped": events.Stopped(12.5, 8.2, 23),
+}
+
+
+TURNS: dict[str, wire.TurnEvent] = {
+    "turn that has probably ended": events.EagerEnd(
+        utterance=0, channel=0, at_s=3.25, text="Hello there. How are you?", confidence=0.62
+    ),
+    "turn that goes on": events.SpeechResumed(utterance=0, channel=0, at_s=3.52),
+    "turn that has ended": events.Endpoint(utterance=0, channel=1, end_s=4.1, confidence=0.91),
+    "turn that was ended by a flush": events.Endpoint(utterance=1, channel=0, end_s=9.0, flush="turn-7"),
 }
 
 
@@ -139,7 +162,24 @@ def test_server_messages_are_encoded(case: dict[str, Any]) -> None:
 
 def test_every_golden_message_has_its_event() -> None:
     names = {case.values[0]["name"] for case in golden("server")}
-    assert names - SERVER.keys() == {"segment with words", "segment without words or language"}
+    assert names - SERVER.keys() - TURNS.keys() == {"segment with words", "segment without words or language"}
+
+
+@pytest.mark.parametrize("case", [c for c in golden("server") if c.values[0]["name"] in TURNS])
+def test_turns_are_sent_to_clients_that_ask(case: dict[str, Any]) -> None:
+    """A client that does not ask gets nothing that it might not know."""
+    for start, expected in (('{"type":"start","turns":true}', [case["wire"]]), ('{"type":"start"}', [])):
+        dialect = wire.Native()
+        list(dialect.read(start))
+        assert [json.loads(text) for text in dialect.write(TURNS[case["name"]])] == expected
+
+
+def test_a_second_start_changes_no_turns() -> None:
+    """The session refuses it."""
+    dialect = wire.Native()
+    list(dialect.read('{"type":"start"}'))
+    list(dialect.read('{"type":"start","turns":true}'))
+    assert list(dialect.write(TURNS["turn that goes on"])) == []
 
 
 def test_segments_are_encoded() -> None:
@@ -209,6 +249,22 @@ def test_options_of_silence_cause_notices_in_manual_mode() -> None:
         "endpointing.silence_ms",
         "endpointing.min_utterance_s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("start", "names"),
+    [
+        ({"endpointing": {"min_silence_ms": 200, "end_confidence": 0.6}}, ["min_silence_ms", "end_confidence"]),
+        ({"endpointing": {"eager_confidence": 0.6}}, ["eager_confidence"]),
+        ({"turns": True, "endpointing": {"mode": "manual", "eager_confidence": 0.6}}, ["eager_confidence"]),
+        ({"turns": True, "endpointing": {"mode": "adaptive", "min_silence_ms": 200, "eager_confidence": 0.6}}, []),
+    ],
+)
+def test_options_of_turns_cause_notices_where_they_have_no_effect(start: dict[str, Any], names: list[str]) -> None:
+    command, _ = wire.decode(json.dumps({"type": "start", **start}))
+    assert isinstance(command, commands.Start)
+    assert [notice.code for notice in command.notices] == ["no_effect"] * len(names)
+    assert [notice.message.split(":")[0] for notice in command.notices] == [f"endpointing.{name}" for name in names]
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.dialects.openai.realtime_options import LOGPROBS, WORDS, RealtimeSettings, named
+from app.dialects.openai.realtime_options import EAGERNESS, LOGPROBS, WORDS, RealtimeSettings, named
 from app.dialects.openai.realtime_session import RealtimeSession
 from app.dialects.openai.realtime_wire import OpenAIRealtime
 from app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
@@ -488,21 +488,40 @@ def test_padding_before_speech_is_decoded_if_asked_for(wanted: int, padding_ms: 
     assert completed(talk) == [said([1, 2, 3, 4])]
 
 
-@approximated(
-    DIALECT,
-    "turn_detection: semantic_vad",
-    how="a turn ends after 400, 800 or 1500 ms of silence, depending on `eagerness`; a warning says so",
+@supported(DIALECT, "turn_detection: semantic_vad")
+@pytest.mark.parametrize(
+    ("eagerness", "max_silence_ms"), [(None, 4000), ("auto", 4000), ("low", 8000), ("medium", 4000), ("high", 2000)]
 )
-@pytest.mark.parametrize(("eagerness", "silence_ms"), [(None, 800), ("auto", 800), ("low", 1500), ("high", 400)])
-def test_semantic_turns_end_with_silence(eagerness: str | None, silence_ms: int) -> None:
+def test_semantic_turns_depend_on_what_was_spoken(eagerness: str | None, max_silence_ms: int) -> None:
+    """Up to the longest silence that OpenAI documents for each eagerness."""
     talk = open_talk()
     (updated,) = talk.say(update(turn_detection={"type": "semantic_vad", "eagerness": eagerness}))
-    assert source_of(updated)["turn_detection"] == {
-        "type": "server_vad",
-        "prefix_padding_ms": 300,
-        "silence_duration_ms": silence_ms,
-    }
-    assert warned(updated) == ["session.audio.input.turn_detection.type"]
+    assert source_of(updated)["turn_detection"] == {"type": "semantic_vad", "eagerness": eagerness or "auto"}
+    assert warned(updated) == []
+    hear(talk, TURN)
+    start = talk.commands[0]
+    assert isinstance(start, commands.Start)
+    assert (start.endpointing.mode, start.endpointing.max_silence_ms) == ("adaptive", max_silence_ms)
+
+
+def test_eagerness_orders_how_sure_the_server_must_be() -> None:
+    low, medium, high = (EAGERNESS[name] for name in ("low", "medium", "high"))
+    assert low.end_confidence > medium.end_confidence > high.end_confidence
+    assert low.silence_ms > medium.silence_ms > high.silence_ms
+
+
+def test_the_kind_of_turns_can_change() -> None:
+    """The options of the one do not become those of the other."""
+    talk = open_talk()
+    server_vad = {"type": "server_vad", "prefix_padding_ms": 300, "silence_duration_ms": 500}
+    for wanted, expected in (
+        ({"type": "semantic_vad", "eagerness": "low"}, {"type": "semantic_vad", "eagerness": "low"}),
+        ({"type": "server_vad"}, server_vad),
+        ({"type": "semantic_vad"}, {"type": "semantic_vad", "eagerness": "auto"}),
+        (None, None),
+    ):
+        (updated,) = talk.say(update(turn_detection=wanted))
+        assert source_of(updated)["turn_detection"] == expected
 
 
 def without_effect(option: str, how: str, **wanted: Any) -> Any:

@@ -1,0 +1,33 @@
+"""The endpoint of Deepgram's Flux: `/v2/listen` over a WebSocket."""
+
+import uuid
+
+from starlette.websockets import WebSocket
+
+from app.dialects.deepgram.common_endpoint import Refusal, admit_live, answer_headers, refusal_of
+from app.dialects.deepgram.flux_options import parse
+from app.dialects.deepgram.flux_wire import Flux
+from app.errors import BadStart
+from app.live.accept import serve_or_refuse
+from app.service.request_ids import request_id
+from app.service.service import Service
+
+
+async def listen_to_turns(websocket: WebSocket) -> None:
+    """Serve a live session that reports turns. A refusal is an HTTP answer before the upgrade."""
+    service: Service = websocket.app.state.service
+    # Deepgram's schema wants a UUID. This one follows from the id in our log.
+    id_ = str(uuid.uuid5(uuid.NAMESPACE_OID, request_id(websocket.scope)))
+    try:
+        subprotocol = admit_live(websocket)
+        options = parse(websocket.query_params.multi_items(), service.transcriber.info.languages)
+    except BadStart as error:
+        await websocket.send_denial_response(Refusal(400, "INVALID_QUERY_PARAMETER", error.message).response(id_))
+        return
+    except Refusal as refusal:
+        await websocket.send_denial_response(refusal.response(id_))
+        return
+    headers = answer_headers(id_, options.ignored, options.adjusted)
+    await serve_or_refuse(
+        websocket, Flux(options, id_), subprotocol, lambda error: refusal_of(error).response(id_), headers
+    )

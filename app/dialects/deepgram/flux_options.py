@@ -1,0 +1,223 @@
+"""The options of Deepgram's Flux, `/v2/listen`: its query parameters, and what a `Configure` message changes of them.
+
+Sources: deepgram/deepgram-api-specs, `asyncapi.yml`; deepgram-sdk 7.17 (`listen/v2`, `types/listen_v2*.py`).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.dialects.checks import are_texts, is_number
+from app.dialects.deepgram.options import RAW, REFUSED, hotwords
+from app.dialects.deepgram.query import Query
+from app.errors import BadStart
+from app.media.pcm import AudioFormat
+from app.session import commands
+from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+
+ENGLISH, MULTILINGUAL = "flux-general-en", "flux-general-multi"
+"""Deepgram's models: the first transcribes English, the second detects the language."""
+CONTAINER_ENCODINGS = ("opus", "ogg-opus")
+"""Encodings that arrive in a container. The server recognises the container from its content."""
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "eot_threshold": (0.5, 1.0),
+    "eager_eot_threshold": (0.3, 0.9),
+    "eot_timeout_ms": (500, 60_000),
+}
+"""The least and the greatest value of each threshold, as Deepgram documents them."""
+UNKNOWN_TEXT_SILENCE_MS = 800
+"""The silence that ends a turn whose text is not known yet, in milliseconds. Most pauses in a turn are shorter."""
+MAX_TURN_S = 300.0
+"""A longer turn ends at its next window, in seconds. It bounds what a session holds; Deepgram documents no limit."""
+NEVER = 1.0
+"""The value of `eot_threshold` with which only a timeout or the client ends a turn."""
+GRANTED = ("mip_opt_out",)
+"""Parameters that are fulfilled without an effect: no audio is kept to train a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When a turn ends."""
+
+    eot_threshold: float = 0.7
+    """A turn ends early if the confidence that its speaker has finished is at least this, 0 to 1."""
+    eager_eot_threshold: float | None = None
+    """A turn probably ends if that confidence is at least this; `None`: such ends are not reported."""
+    eot_timeout_ms: int = 5000
+    """The silence that ends any turn, in milliseconds."""
+
+    @property
+    def wire(self) -> dict[str, float]:
+        """The thresholds as a JSON object, without one that is not set."""
+        values = {name: getattr(self, name) for name in LIMITS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def endpointing(self) -> commands.Endpointing:
+        """When an utterance of the session ends."""
+        is_manual = self.eot_threshold >= NEVER
+        return commands.Endpointing(
+            mode="adaptive",
+            silence_ms=self.eot_timeout_ms if is_manual else min(UNKNOWN_TEXT_SILENCE_MS, self.eot_timeout_ms),
+            max_silence_ms=self.eot_timeout_ms,
+            end_confidence=self.eot_threshold,
+            eager_confidence=self.eager_eot_threshold,
+            max_utterance_s=MAX_TURN_S,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FluxOptions:
+    """What a client of Flux asks for."""
+
+    audio: AudioFormat | None = None
+    """The raw format; `None` for a container, which describes its own format."""
+    is_multilingual: bool = False
+    """Detect the language, and report it."""
+    languages: tuple[str, ...] = ()
+    """The codes that the model knows."""
+    language_hints: tuple[str, ...] = ()
+    """The codes of the languages that the client expects."""
+    thresholds: Thresholds = Thresholds()
+    keyterms: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Names of the parameters without effect."""
+    adjusted: tuple[str, ...] = ()
+    """Parameters whose value was replaced, as `name=value`."""
+
+    @property
+    def language(self) -> str | None:
+        """The code of the language to transcribe; `None` to detect it, or if the model knows one language only."""
+        expected = self.language_hints if self.is_multilingual else ("en",)
+        return expected[0] if len(expected) == 1 and expected[0] in self.languages else None
+
+
+def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOptions:
+    """The options in the parameters of a URL.
+
+    Args:
+        query: names and values.
+        languages: the codes that the model knows.
+
+    Raises:
+        BadStart: a value is wrong, or a parameter is one that the server refuses.
+    """
+    values = Query(query)
+    if wanted := values.texts("redact"):
+        raise BadStart("redact", f"none, as {REFUSED['redact']}", wanted[0])
+    for name in GRANTED:
+        values.texts(name)
+    model = values.text("model")
+    if model not in (ENGLISH, MULTILINGUAL):
+        raise BadStart("model", f"{ENGLISH} or {MULTILINGUAL}", model)
+    is_multilingual = model == MULTILINGUAL
+    if is_multilingual and len(languages) <= 1:
+        values.adjust("model", ENGLISH)
+    hints = _language_hints("language_hint", values.texts("language_hint"), is_multilingual, languages)
+    if len(hints) > 1:
+        values.adjust("language_hint", "all that the model knows")
+    wanted_terms = values.texts("keyterm")
+    keyterms = hotwords(wanted_terms)
+    if len(keyterms) < len(wanted_terms):
+        values.adjust("keyterm", f"{len(keyterms)} of {len(wanted_terms)}")
+    return FluxOptions(
+        audio=_audio(values),
+        is_multilingual=is_multilingual,
+        languages=tuple(languages),
+        language_hints=hints,
+        thresholds=_thresholds(Thresholds(), {name: values.text(name) for name in LIMITS}),
+        keyterms=keyterms,
+        ignored=values.ignored(),
+        adjusted=values.adjusted,
+    )
+
+
+def configured(options: FluxOptions, message: Mapping[str, Any]) -> FluxOptions:
+    """The options after a `Configure` message: what it leaves out stays.
+
+    Raises:
+        BadStart: a value is wrong; nothing changes.
+    """
+    thresholds = message.get("thresholds") or {}
+    if not isinstance(thresholds, dict):
+        raise BadStart("thresholds", "an object", thresholds)
+    changed = options.thresholds
+    if "eager_eot_threshold" in thresholds and thresholds["eager_eot_threshold"] is None:
+        changed = replace(changed, eager_eot_threshold=None)
+    options = replace(options, thresholds=_thresholds(changed, thresholds))
+    if (keyterms := message.get("keyterms")) is not None:
+        keyterms = [keyterms] if isinstance(keyterms, str) else keyterms
+        expected = f"at most {MAX_HOTWORDS} texts of at most {MAX_HOTWORD_BYTES} bytes"
+        if not are_texts(keyterms) or len(hotwords(keyterms)) < len(keyterms):
+            raise BadStart("keyterms", expected, keyterms)
+        options = replace(options, keyterms=hotwords(keyterms))
+    if (hints := message.get("language_hints")) is not None:
+        if not are_texts(hints):
+            raise BadStart("language_hints", "a list of language codes", hints)
+        codes = _language_hints("language_hints", hints, options.is_multilingual, options.languages)
+        options = replace(options, language_hints=codes)
+    if message.get("numerals") not in (None, False, "false"):
+        raise BadStart("numerals", "false, as this server does not write numerals", message["numerals"])
+    return options
+
+
+def _audio(values: Query) -> AudioFormat | None:
+    """The raw format, or `None` for a container."""
+    encoding = values.text("encoding")
+    if encoding in RAW:
+        sample_rate = values.integer("sample_rate", 8000, 48_000)
+        if sample_rate is None:
+            raise BadStart("sample_rate", f"an integer from 8000 to 48000 with encoding={encoding}", None)
+        return AudioFormat(RAW[encoding], sample_rate)
+    if encoding is not None and encoding not in CONTAINER_ENCODINGS:
+        known = ", ".join((*RAW, *CONTAINER_ENCODINGS))
+        raise BadStart("encoding", f"one of {known}, or none for what is in a container", encoding)
+    # The container says which rate it has.
+    values.integer("sample_rate", 8000, 48_000)
+    return None
+
+
+def _thresholds(before: Thresholds, wanted: Mapping[str, object]) -> Thresholds:
+    """The thresholds with the values that are given: numbers, or texts of numbers."""
+    unknown = wanted.keys() - LIMITS.keys()
+    if unknown:
+        raise BadStart("thresholds", f"only {', '.join(LIMITS)}", min(unknown))
+    values: dict[str, Any] = {
+        name: _within(name, value, *LIMITS[name]) for name, value in wanted.items() if value is not None
+    }
+    if "eot_timeout_ms" in values:
+        values["eot_timeout_ms"] = round(values["eot_timeout_ms"])
+    thresholds = replace(before, **values)
+    eager = thresholds.eager_eot_threshold
+    if eager is not None and eager > thresholds.eot_threshold:
+        raise BadStart("eager_eot_threshold", f"at most eot_threshold, {thresholds.eot_threshold:g}", eager)
+    return thresholds
+
+
+def _within(name: str, value: object, low: float, high: float) -> float:
+    """A number, or the text of one, from `low` to `high`."""
+    number = math.nan
+    if isinstance(value, str):
+        with suppress(ValueError):
+            number = float(value)
+    elif is_number(value):
+        number = float(value)  # type: ignore[arg-type]  # the check has seen that it is a number
+    if not low <= number <= high:
+        raise BadStart(name, f"a number from {low:g} to {high:g}", value)
+    return number
+
+
+def _language_hints(
+    name: str, wanted: Sequence[str], is_multilingual: bool, languages: Sequence[str]
+) -> tuple[str, ...]:
+    """The values of a field as codes that the model knows, without their regions."""
+    if wanted and not is_multilingual:
+        raise BadStart(name, f"none with another model than {MULTILINGUAL}", wanted[0])
+    known = languages or ("en",)
+    codes = [each.replace("_", "-").partition("-")[0].lower() for each in wanted]
+    for code, text in zip(codes, wanted, strict=True):
+        if code not in known:
+            raise BadStart(name, f"one of {', '.join(known)} with or without a region", text)
+    return tuple(dict.fromkeys(codes))

@@ -1,0 +1,244 @@
+"""Deepgram's Flux, `/v2/listen`: its messages to commands, events to messages. See docs/compatibility.md.
+
+Sources: deepgram/deepgram-api-specs, `asyncapi.yml`; deepgram-sdk 7.17 (`listen/v2`), which knows the newer messages
+`ForceEndTurn` and `Warning`; and Deepgram's description of the turn's states.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, assert_never
+
+from app.dialects.deepgram.flux_options import FluxOptions, configured
+from app.dialects.deepgram.flux_turns import Turns
+from app.dialects.json_text import read_object, write_object
+from app.dialects.limits import MAX_TEXT_CHARS
+from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, shorten
+from app.live.dialect import ClientMessage
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from app.session.effects import Close
+from engine.api import SAMPLE_RATE
+
+UPDATE_S = 0.25
+"""Audio without news of a turn after which its state is sent again, in seconds, as Deepgram documents it."""
+TYPES = "CloseStream, Configure or ForceEndTurn"
+UNPARSABLE = "UNPARSABLE_CLIENT_MESSAGE"
+"""Deepgram's code for a message that it does not know. It ends the stream."""
+OUR_FAULT = "INTERNAL_SERVER_ERROR"
+"""Deepgram's code for a fault of the server."""
+OUR_FAULTS = ("engine_failed", "engine_stalled", "internal_error")
+
+
+class Flux:
+    """Flux on one connection.
+
+    Every message has a number. Messages are numbered when they are sent, so an answer to the client waits for its turn.
+    """
+
+    idle_timeout_s = None
+    max_text_chars = MAX_TEXT_CHARS
+
+    def __init__(self, options: FluxOptions, request_id: str) -> None:
+        """Open a stream.
+
+        Args:
+            options: those of the URL.
+            request_id: a UUID.
+        """
+        self._options = options
+        """The options of the last message that was read. Those of `_turns` are in force for what is sent."""
+        self._request_id = request_id
+        self._audio = options.audio or AudioFormat("pcm_f32le", SAMPLE_RATE)
+        self._turns = Turns(options)
+        self._sequence_id = 0
+        """The number of the next message."""
+        self._n_flushes = 0
+        self._n_flushed = 0
+        self._is_closing = False
+        self._has_reported_late_audio = False
+        self._received_s = 0.0
+        """How much audio was received, in seconds."""
+        self._reported_s = 0.0
+        """How much audio had been received when the last news of a turn was sent or queued, in seconds."""
+
+    # Client messages.
+
+    def open(self) -> Iterable[ClientMessage]:
+        """The start of the session: the URL holds all options."""
+        options = self._options
+        return (
+            commands.Start(
+                audio=self._audio,
+                language=options.language,
+                endpointing=options.thresholds.endpointing,
+                hotwords=options.keyterms,
+                words=True,
+            ),
+        )
+
+    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
+        """A binary message is audio; a text message is a command.
+
+        Raises:
+            SessionError: the text is not a message of this protocol; the stream ends, as Deepgram's does.
+        """
+        if isinstance(message, bytes):
+            return self._read_audio(message)
+        try:
+            fields = read_object(message)
+        except BadMessage as error:
+            raise SessionError(UNPARSABLE, error.message, CLOSE_POLICY) from error
+        match fields.get("type"):
+            case "CloseStream":
+                return self._close_stream()
+            case "Configure":
+                return self._configure(fields)
+            case "ForceEndTurn":
+                return self._force_end_turn()
+            case "KeepAlive":
+                # Flux has none, but clients of the older protocol keep their habit.
+                return (commands.Keepalive(),)
+            case other:
+                raise SessionError(UNPARSABLE, f"type: expected {TYPES}, got {shorten(other)}", CLOSE_POLICY)
+
+    def _read_audio(self, data: bytes) -> Iterable[ClientMessage]:
+        if self._is_closing:
+            # Another part of the client's program may not know about CloseStream yet. One warning is enough.
+            is_repeated, self._has_reported_late_audio = self._has_reported_late_audio, True
+            warning = self._warning("audio_after_close", "audio: expected none after CloseStream")
+            return () if is_repeated else (self._reply(warning),)
+        return (commands.Audio(data) if self._options.audio else commands.Media(data),)
+
+    def _close_stream(self) -> Iterable[ClientMessage]:
+        if self._is_closing:
+            return ()
+        self._is_closing = self._turns.is_closing = True
+        return (commands.Stop(),)
+
+    def _force_end_turn(self) -> Iterable[ClientMessage]:
+        if self._is_closing:
+            # CloseStream ends the turn anyway.
+            return ()
+        if self._n_flushes - self._n_flushed >= commands.MAX_PENDING_FLUSHES:
+            expected = f"expected at most {commands.MAX_PENDING_FLUSHES} ForceEndTurn before the turns end"
+            raise SessionError("too_many_flushes", expected, CLOSE_POLICY)
+        self._n_flushes += 1
+        return (commands.Flush(self._n_flushes),)
+
+    def _configure(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
+        """Change the thresholds at once, and the key terms and language hints from the next turn on."""
+        if self._is_closing:
+            return (self._reply(_configure_failure("the stream is closing")),)
+        try:
+            self._options = options = configured(self._options, fields)
+        except BadStart as error:
+            return (self._reply(_configure_failure(error.message)),)
+        configure = commands.Configure(
+            audio=self._audio,
+            language=options.language,
+            endpointing=options.thresholds.endpointing,
+            prompt="",
+            hotwords=options.keyterms,
+            words=True,
+        )
+        return (configure, events.LateReply(partial(self._configured, options)))
+
+    # Server messages.
+
+    def write(self, event: events.Event) -> Iterable[str]:
+        """Translate an event into messages."""
+        return map(self._numbered, self._messages(event))
+
+    def audio_received(self, until_s: float) -> Iterable[events.LateReply]:
+        """The state of the present turn, if no news of it was sent for a while of audio."""
+        self._received_s = until_s
+        if until_s - self._reported_s < UPDATE_S:
+            return ()
+        self._reported_s = until_s
+        return (events.LateReply(lambda: map(self._numbered, self._turns.update())),)
+
+    def close(self, close: Close) -> Close:
+        """The session's own close code and reason."""
+        return close
+
+    def _messages(self, event: events.Event) -> Iterator[dict[str, Any]]:
+        turns = self._turns
+        match event:
+            case events.Started():
+                yield {"type": "Connected"}
+                for notice in event.notices:
+                    yield self._warning(notice.code, notice.message)
+            case events.SpeechStarted():
+                turns.speech_started(event)
+            case events.Segment():
+                turns.segment(event)
+            case events.Endpoint():
+                turns.endpoint(event)
+            case events.Interim() | events.EagerEnd() | events.SpeechResumed() | events.Utterance():
+                yield from self._turn_infos(event)
+            case events.Notice(code, message):
+                yield self._warning(code, message)
+            case events.Failure():
+                yield self._failure(event)
+            case events.Flushed():
+                self._n_flushed += 1
+            case events.Lag() | events.Stopped():
+                pass
+            case _:
+                assert_never(event)
+
+    def _turn_infos(
+        self, event: events.Interim | events.EagerEnd | events.SpeechResumed | events.Utterance
+    ) -> Iterator[dict[str, Any]]:
+        """The news of a turn."""
+        match event:
+            case events.Interim():
+                infos = self._turns.interim(event)
+            case events.EagerEnd():
+                infos = self._turns.eager_end(event)
+            case events.SpeechResumed():
+                infos = self._turns.resumed(event)
+            case events.Utterance():
+                infos = self._turns.utterance(event)
+            case _:
+                assert_never(event)
+        for info in infos:
+            self._reported_s = self._received_s
+            yield info
+
+    def _configured(self, options: FluxOptions) -> Iterator[str]:
+        """The answer to a `Configure` message: all options that it can change."""
+        self._turns.options = options
+        success: dict[str, Any] = {
+            "type": "ConfigureSuccess",
+            "thresholds": options.thresholds.wire,
+            "keyterms": list(options.keyterms),
+        }
+        if options.is_multilingual:
+            success["language_hints"] = list(options.language_hints)
+        yield self._numbered(success)
+
+    def _failure(self, event: events.Failure) -> dict[str, Any]:
+        if not event.is_fatal:
+            return self._warning(event.code, event.message)
+        code = OUR_FAULT if event.code in OUR_FAULTS else event.code.upper()
+        return {"type": "Error", "code": code, "description": event.message}
+
+    def _warning(self, code: str, description: str) -> dict[str, Any]:
+        return {"type": "Warning", "code": code.upper(), "description": description}
+
+    def _reply(self, message: dict[str, Any]) -> events.LateReply:
+        return events.LateReply(lambda: (self._numbered(message),))
+
+    def _numbered(self, message: dict[str, Any]) -> str:
+        """A message as it is sent. Only the fatal error does not name the request, as Deepgram's does not."""
+        head: dict[str, Any] = {"type": message["type"]}
+        if message["type"] != "Error":
+            head["request_id"] = self._request_id
+        head["sequence_id"] = self._sequence_id
+        self._sequence_id += 1
+        return write_object(head | message)
+
+
+def _configure_failure(description: str) -> dict[str, Any]:
+    return {"type": "ConfigureFailure", "code": "INVALID_CONFIGURATION", "description": description}

@@ -1,0 +1,75 @@
+"""The query parameters of a URL, popped one by one, so that those without effect are known at the end."""
+
+import math
+from collections.abc import Iterable
+
+from app.errors import BadStart
+
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+OFF = ("false", "0", "")
+"""Values with which an unknown parameter asks for nothing, so that it is not reported."""
+MAX_IGNORED = 20
+"""The answer names at most this many parameters without effect, whatever the client sends."""
+MAX_IGNORED_CHARS = 40
+"""The answer repeats at most this many characters of the name of a parameter without effect."""
+
+
+class Query:
+    """The parameters of a URL, popped one by one. The parameters that remain at the end had no effect."""
+
+    def __init__(self, query: Iterable[tuple[str, str]]) -> None:
+        self._values: dict[str, list[str]] = {}
+        for name, value in query:
+            self._values.setdefault(name, []).append(value)
+        self._adjusted: list[str] = []
+
+    def texts(self, name: str) -> list[str]:
+        """All values of a parameter, without empty ones: some clients send these for an option that is not set."""
+        return [value for value in self._values.pop(name, []) if value]
+
+    def text(self, name: str) -> str | None:
+        """The first value of a parameter; `None` if the client did not send the parameter."""
+        return next(iter(self.texts(name)), None)
+
+    def boolean(self, name: str) -> bool:
+        """The value of a parameter as a boolean; false if the client did not send the parameter."""
+        value = self.text(name)
+        if value is None:
+            return False
+        if value.lower() not in BOOLEANS:
+            raise BadStart(name, "true or false", value)
+        return BOOLEANS[value.lower()]
+
+    def integer(self, name: str, low: int, high: int) -> int | None:
+        """The value of a parameter as an integer from `low` to `high`; `None` if the client did not send it."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdigit() and len(value) < 10 and low <= int(value) <= high):
+            raise BadStart(name, f"an integer from {low} to {high}", value)
+        return int(value)
+
+    def number(self, name: str, default: float, high: float) -> float:
+        """The value of a parameter as a number from 0 to `high`; `default` if the client did not send it."""
+        value = self.text(name)
+        try:
+            number = default if value is None else float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 <= number <= high:
+            raise BadStart(name, f"a number from 0 to {high:g}", value)
+        return number
+
+    def adjust(self, name: str, value: object) -> None:
+        """Report that the server uses this value instead of the one that was sent."""
+        self._adjusted.append(f"{name}={value}")
+
+    @property
+    def adjusted(self) -> tuple[str, ...]:
+        """The reported replacements, as `name=value`."""
+        return tuple(self._adjusted)
+
+    def ignored(self) -> tuple[str, ...]:
+        """Names of the parameters that remain, except for those that only say that something is off."""
+        names = (name for name, values in self._values.items() if any(value.lower() not in OFF for value in values))
+        return tuple(name[:MAX_IGNORED_CHARS] for name in sorted(names))[:MAX_IGNORED]

@@ -1,0 +1,1 @@
+"""Speech detectors: they decide of single frames of audio whether somebody speaks."""

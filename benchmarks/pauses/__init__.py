@@ -1,0 +1,1 @@
+"""What `benchmarks.endpointing` is made of: speech with known pauses, what the engine says at each, and the count."""

@@ -1,0 +1,136 @@
+"""Deepgram's `/v2/listen` on a real server: keys, refusals, raw audio and containers."""
+
+import asyncio
+import json
+import uuid
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from engine.errors import EngineFailed
+from tests.app.conftest import Running, Serve
+from tests.app.dialects.deepgram.test_endpoint import TALK, TEXT, check_refusal
+from tests.app.dialects.deepgram.test_flux_wire import check_states
+from tests.app.media.test_file_decoder import encode
+from tests.compat.asyncapi import flux_problems
+from tests.compat.conformance import supported
+from tests.fakes import FakeTranscriber, pcm
+
+FLUX = "deepgram-flux"
+RAW = {"model": "flux-general-en", "encoding": "linear32", "sample_rate": "16000"}
+
+
+def flux_url(server: Running, **query: str) -> str:
+    return f"ws://{server.address}/v2/listen?{urlencode(query)}"
+
+
+async def messages(socket: ClientConnection) -> list[dict[str, Any]]:
+    """All messages of the server, until it closes: they are valid, and numbered in the order in which they come."""
+    told: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                told.append(json.loads(await socket.recv()))
+    except ConnectionClosed:
+        assert [problem for message in told for problem in flux_problems(message)] == []
+        assert [message["sequence_id"] for message in told] == list(range(len(told)))
+        return told
+
+
+def transcript(told: list[dict[str, Any]]) -> str:
+    turns = [each for each in told if each["type"] == "TurnInfo"]
+    check_states(turns)
+    return " ".join(each["transcript"] for each in turns if each["event"] == "EndOfTurn")
+
+
+async def test_a_stream_of_turns(serve: Serve) -> None:
+    """Answers to the client are numbered together with the news of the turns."""
+    server = await serve()
+    async with connect(flux_url(server, **RAW)) as socket:
+        assert socket.response is not None
+        for at in range(0, len(TALK), 1600):
+            await socket.send(pcm(TALK[at : at + 1600]))
+            if at % 16_000 == 0:
+                await socket.send(json.dumps({"type": "Configure", "keyterms": [f"word{at}"]}))
+        await socket.send(json.dumps({"type": "CloseStream"}))
+        told = await messages(socket)
+        assert (socket.close_code, transcript(told)) == (1000, TEXT)
+        assert told[0]["type"] == "Connected"
+        assert {each["request_id"] for each in told} == {socket.response.headers["dg-request-id"]}
+        assert uuid.UUID(told[0]["request_id"])
+
+
+@supported(FLUX, "no encoding (WAV, Ogg, WebM, MP3, FLAC are recognised)")
+@pytest.mark.parametrize(("container", "codec"), [("wav", "pcm_s16le"), ("flac", "flac")])
+async def test_containers_are_recognised(serve: Serve, container: str, codec: str) -> None:
+    server = await serve()
+    content = encode(container, codec, 16_000, TALK)
+    async with connect(flux_url(server, model="flux-general-en")) as socket:
+        for at in range(0, len(content), 5000):
+            await socket.send(content[at : at + 5000])
+        await socket.send(json.dumps({"type": "CloseStream"}))
+        assert transcript(await messages(socket)) == TEXT
+
+
+async def test_what_is_no_container_ends_the_stream(serve: Serve) -> None:
+    server = await serve()
+    async with connect(flux_url(server, model="flux-general-en")) as socket:
+        await socket.send(b"this is no audio at all " * 4000)
+        await socket.send(json.dumps({"type": "CloseStream"}))
+        *_, error = await messages(socket)
+        assert (error["type"], error["code"]) == ("Error", "BAD_MEDIA")
+        assert socket.close_code == 1008
+
+
+@supported(FLUX, "Authorization: Token, Bearer")
+@supported(FLUX, "subprotocols token, bearer")
+async def test_a_key_is_needed(serve: Serve) -> None:
+    server = await serve(api_keys="secret")
+    url = flux_url(server, **RAW)
+    for scheme in ("Token", "Bearer"):
+        async with connect(url, additional_headers={"Authorization": f"{scheme} secret"}):
+            pass
+    async with connect(url, subprotocols=[Subprotocol(each) for each in ("token", "secret")]) as socket:
+        assert socket.subprotocol == "token"
+    for headers in ({}, {"Authorization": "Token wrong"}):
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(url, additional_headers=headers)
+        check_refusal(caught.value, 401, "INVALID_AUTH")
+
+
+async def test_a_bad_query_is_refused_before_the_upgrade(serve: Serve) -> None:
+    server = await serve()
+    for query in ({}, {**RAW, "eot_threshold": "2"}, {**RAW, "redact": "numbers"}):
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(flux_url(server, **query))
+        check_refusal(caught.value, 400, "INVALID_QUERY_PARAMETER")
+
+
+async def test_a_full_server_says_so_before_the_upgrade(serve: Serve) -> None:
+    server = await serve(max_sessions=1)
+    async with connect(flux_url(server, **RAW)):
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(flux_url(server, **RAW))
+        check_refusal(caught.value, 429, "TOO_MANY_REQUESTS")
+
+
+async def test_the_upgrade_names_what_is_ignored_or_adjusted(serve: Serve) -> None:
+    server = await serve()
+    query = {**RAW, "numerals": "true", "keyterm": "x" * 50}
+    async with connect(flux_url(server, **query)) as socket:
+        assert socket.response is not None
+        assert socket.response.headers["x-tutti-ignored"] == "numerals"
+        assert socket.response.headers["x-tutti-adjusted"] == "keyterm=0 of 1"
+
+
+async def test_a_failing_engine_ends_the_stream(serve: Serve) -> None:
+    server = await serve(FakeTranscriber(error=EngineFailed("gone")))
+    async with connect(flux_url(server, **RAW)) as socket:
+        await socket.send(pcm(TALK))
+        told = await messages(socket)
+        assert (told[-1]["type"], told[-1]["code"]) == ("Error", "INTERNAL_SERVER_ERROR")
+        assert socket.close_code == 1011

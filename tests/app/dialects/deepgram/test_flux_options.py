@@ -1,0 +1,164 @@
+"""The options of Flux: what a URL asks for, and what `Configure` changes."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.dialects.deepgram.flux_options import FluxOptions, Thresholds, configured, parse
+from app.errors import BadStart
+from app.media.pcm import AudioFormat, Encoding
+from engine.api import MAX_HOTWORDS
+from tests.compat.conformance import approximated, refused, supported
+
+FLUX = "deepgram-flux"
+LANGUAGES = ("en", "de", "fr")
+ENGLISH, MULTI = ("model", "flux-general-en"), ("model", "flux-general-multi")
+
+
+def options(*query: tuple[str, str]) -> FluxOptions:
+    return parse(query if "model" in dict(query) else [ENGLISH, *query], LANGUAGES)
+
+
+@supported(FLUX, "model: flux-general-en, flux-general-multi")
+def test_the_model_says_which_languages() -> None:
+    assert options().language == "en"
+    assert options(MULTI).language is None
+    assert options(MULTI).is_multilingual and not options().is_multilingual
+    for query in ([], [("model", "nova-3")]):
+        with pytest.raises(BadStart, match="model: expected flux-general-en or flux-general-multi, got"):
+            parse(query, LANGUAGES)
+
+
+@pytest.mark.parametrize("languages", [(), ("en",)])
+def test_a_model_of_one_language_detects_none(languages: tuple[str, ...]) -> None:
+    """A client that asks for detection is told so."""
+    assert parse([MULTI], languages).adjusted == ("model=flux-general-en",)
+    assert parse([ENGLISH], languages).language == (languages[0] if languages else None)
+    assert parse([MULTI, ("language_hint", "en")], languages).language == (languages[0] if languages else None)
+
+
+@approximated(
+    FLUX, "language_hint", how="one is the language that is transcribed; several are reported in `x-tutti-adjusted`"
+)
+def test_language_hints() -> None:
+    one = options(MULTI, ("language_hint", "de-AT"))
+    assert (one.language, one.language_hints, one.adjusted) == ("de", ("de",), ())
+    several = options(MULTI, ("language_hint", "de"), ("language_hint", "fr"))
+    assert (several.language, several.language_hints) == (None, ("de", "fr"))
+    assert several.adjusted == ("language_hint=all that the model knows",)
+    with pytest.raises(BadStart, match="language_hint: expected one of en, de, fr"):
+        options(MULTI, ("language_hint", "tlh"))
+    with pytest.raises(BadStart, match="language_hint: expected none with another model than flux-general-multi"):
+        options(("language_hint", "en"))
+
+
+@supported(FLUX, "encoding: linear16, linear32, mulaw, alaw")
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [("linear16", "pcm_s16le"), ("linear32", "pcm_f32le"), ("mulaw", "mulaw"), ("alaw", "alaw")],
+)
+def test_raw_audio_names_its_rate(name: str, encoding: Encoding) -> None:
+    assert options(("encoding", name), ("sample_rate", "8000")).audio == AudioFormat(encoding, 8000)
+    with pytest.raises(BadStart, match="sample_rate: expected an integer from 8000 to 48000"):
+        options(("encoding", name))
+
+
+@supported(FLUX, "encoding: opus, ogg-opus (in Ogg or WebM)")
+@pytest.mark.parametrize("query", [(), (("encoding", "opus"),), (("encoding", "ogg-opus"), ("sample_rate", "48000"))])
+def test_containers_describe_themselves(query: tuple[tuple[str, str], ...]) -> None:
+    assert options(*query).audio is None
+
+
+def test_other_encodings_are_refused() -> None:
+    with pytest.raises(BadStart, match="encoding: expected one of linear16"):
+        options(("encoding", "flac"))
+
+
+@supported(FLUX, "eot_threshold, eager_eot_threshold, eot_timeout_ms")
+def test_thresholds_decide_when_a_turn_ends() -> None:
+    default = options().thresholds.endpointing
+    assert (default.mode, default.end_confidence, default.eager_confidence) == ("adaptive", 0.7, None)
+    assert (default.silence_ms, default.max_silence_ms) == (800, 5000)
+    asked = options(("eot_threshold", "0.8"), ("eager_eot_threshold", "0.4"), ("eot_timeout_ms", "600"))
+    endpointing = asked.thresholds.endpointing
+    assert (endpointing.end_confidence, endpointing.eager_confidence) == (0.8, 0.4)
+    assert (endpointing.silence_ms, endpointing.max_silence_ms) == (600, 600)
+
+
+def test_a_client_may_end_all_turns_itself() -> None:
+    """With `eot_threshold=1.0` only the timeout and the client end a turn, also one whose text is not known."""
+    endpointing = options(("eot_threshold", "1.0"), ("eot_timeout_ms", "60000")).thresholds.endpointing
+    assert (endpointing.end_confidence, endpointing.silence_ms, endpointing.max_silence_ms) == (1.0, 60_000, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("eot_threshold", "0.4"),
+        ("eot_threshold", "1.1"),
+        ("eot_threshold", "nan"),
+        ("eot_threshold", "sure"),
+        ("eager_eot_threshold", "0.2"),
+        ("eager_eot_threshold", "0.8"),
+        ("eot_timeout_ms", "100"),
+        ("eot_timeout_ms", "60001"),
+    ],
+)
+def test_thresholds_have_limits(name: str, value: str) -> None:
+    """An eager end is not later than the end: the default of the one is the limit of the other."""
+    with pytest.raises(BadStart, match=f"{name}: expected"):
+        options((name, value))
+
+
+@approximated(FLUX, "keyterm", how=f"the first {MAX_HOTWORDS}; `x-tutti-adjusted` says how many")
+def test_key_terms() -> None:
+    assert options(("keyterm", "tutti"), ("keyterm", "North Wind")).keyterms == ("tutti", "North Wind")
+    many = options(*[("keyterm", f"word{number}") for number in range(MAX_HOTWORDS + 1)])
+    assert len(many.keyterms) == MAX_HOTWORDS
+    assert many.adjusted == (f"keyterm={MAX_HOTWORDS} of {MAX_HOTWORDS + 1}",)
+
+
+@supported(FLUX, "mip_opt_out")
+@refused(FLUX, "numerals, profanity_filter, tag", how="named in `x-tutti-ignored`")
+def test_options_without_effect_are_named() -> None:
+    query = [("mip_opt_out", "true"), ("numerals", "true"), ("profanity_filter", "false"), ("tag", "a")]
+    assert options(*query).ignored == ("numerals", "tag")
+
+
+@refused(FLUX, "redact", how="the stream is refused with 400")
+def test_what_a_client_must_not_miss_is_refused() -> None:
+    with pytest.raises(BadStart, match="redact: expected none, as nothing is redacted"):
+        options(("redact", "numbers"))
+
+
+def test_configure_keeps_what_it_leaves_out() -> None:
+    before = options(MULTI, ("keyterm", "tutti"), ("eot_threshold", "0.8"))
+    assert configured(before, {"type": "Configure"}) == before
+    after = configured(before, {"thresholds": {"eager_eot_threshold": 0.5}, "keyterms": []})
+    assert after.thresholds == Thresholds(0.8, 0.5)
+    assert after.keyterms == ()
+    assert configured(after, {"thresholds": {"eager_eot_threshold": None}}).thresholds == Thresholds(0.8)
+    assert configured(before, {"keyterms": "Kowalski", "numerals": "false"}).keyterms == ("Kowalski",)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from(["thresholds", "keyterms", "language_hints", "numerals"])
+THRESHOLDS = st.dictionaries(st.sampled_from(["eot_threshold", "eager_eot_threshold", "eot_timeout_ms"]), JSON)
+
+
+@given(st.dictionaries(FIELDS, JSON | THRESHOLDS))
+def test_any_configure_is_followed_or_explained(message: dict[str, object]) -> None:
+    """What is in force is always possible."""
+    with contextlib.suppress(BadStart):
+        after = configured(options(MULTI), message)
+        thresholds = after.thresholds
+        assert 0.5 <= thresholds.eot_threshold <= 1
+        assert thresholds.eager_eot_threshold is None or 0.3 <= thresholds.eager_eot_threshold <= 0.9
+        assert 500 <= thresholds.eot_timeout_ms <= 60_000
+        assert all(hint in LANGUAGES for hint in after.language_hints)

@@ -1,0 +1,345 @@
+"""Flux's turns: what holds for every order of the session's events, and what each event becomes."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.dialects.deepgram.flux_options import FluxOptions, Thresholds
+from app.dialects.deepgram.flux_wire import Flux
+from app.errors import SessionError
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands, events
+from app.session.commands import MAX_PENDING_FLUSHES
+from engine import api
+from tests.compat.asyncapi import flux_problems
+from tests.compat.exchange import Step, exchange
+from tests.fakes import pcm
+
+RAW = FluxOptions(audio=AudioFormat("pcm_f32le", 16_000), thresholds=Thresholds(0.7, 0.4))
+ID = "8f0e3d0e-1b1a-4d0c-9c59-3f1f1c0f5a11"
+
+
+def flux(options: FluxOptions = RAW) -> Flux:
+    return Flux(options, ID)
+
+
+def written(dialect: Flux, *told: events.Event) -> list[dict[str, Any]]:
+    messages = [json.loads(text) for event in told for text in dialect.write(event)]
+    assert [problem for message in messages for problem in flux_problems(message)] == []
+    return messages
+
+
+def infos(dialect: Flux, *told: events.Event) -> list[tuple[str, int, str]]:
+    """The event, the number of the turn and the transcript of each message."""
+    return [(each["event"], each["turn_index"], each["transcript"]) for each in written(dialect, *told)]
+
+
+def began(utterance: int = 0, at_s: float = 0.5) -> events.SpeechStarted:
+    return events.SpeechStarted(utterance=utterance, channel=0, at_s=at_s, from_s=at_s - 0.3)
+
+
+def interim(stable: str, tail: str = "", utterance: int = 0) -> events.Interim:
+    return events.Interim(utterance=utterance, channel=0, start_s=0.2, end_s=1.0, stable=stable, tail=tail)
+
+
+def eager(text: str, utterance: int = 0) -> events.EagerEnd:
+    return events.EagerEnd(utterance=utterance, channel=0, at_s=1.2, text=text, confidence=0.5)
+
+
+def resumed(utterance: int = 0) -> events.SpeechResumed:
+    return events.SpeechResumed(utterance=utterance, channel=0, at_s=1.6)
+
+
+def endpoint(
+    utterance: int = 0, confidence: float | None = None, flush: events.FlushId | None = None
+) -> events.Endpoint:
+    return events.Endpoint(utterance=utterance, channel=0, end_s=2.0, confidence=confidence, flush=flush)
+
+
+def segment(text: str, utterance: int = 0, goes_on: bool = False) -> events.Segment:
+    source = api.Segment(
+        start_s=0.0, end_s=1.0, text=text, tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
+    )
+    words = tuple(events.Word(word, 0.5, 1.0, 0.9) for word in text.split())
+    return events.Segment(
+        utterance=utterance,
+        id=0,
+        channel=0,
+        start_s=0.5,
+        end_s=1.0,
+        text=text,
+        language="en",
+        source=source,
+        window_start_s=0.2,
+        words=words,
+        goes_on=goes_on,
+    )
+
+
+def final(text: str, utterance: int = 0, is_complete: bool = True) -> Iterator[events.Event]:
+    """The last events of an utterance."""
+    if text:
+        yield segment(text, utterance)
+    yield events.Utterance(
+        utterance=utterance,
+        channel=0,
+        start_s=0.5,
+        end_s=1.2,
+        text=text,
+        uncovered=(),
+        final_until_s=2.0,
+        resume_from_s=(2.0,),
+        is_complete=is_complete,
+    )
+
+
+def test_a_turn_from_its_first_word_to_its_end() -> None:
+    dialect = flux()
+    assert infos(dialect, began(), interim(""), interim("", "Good")) == [("StartOfTurn", 0, "Good")]
+    assert infos(dialect, interim("Good", " morning")) == [("Update", 0, "Good morning")]
+    assert infos(dialect, interim("Good morning")) == []
+    assert infos(dialect, eager("Good morning.")) == [("EagerEndOfTurn", 0, "Good morning.")]
+    (end,) = written(dialect, endpoint(confidence=0.8), *final("Good morning."))
+    assert end == {
+        "type": "TurnInfo",
+        "request_id": ID,
+        "sequence_id": 3,
+        "event": "EndOfTurn",
+        "turn_index": 0,
+        "audio_window_start": 0.2,
+        "audio_window_end": 2.0,
+        "transcript": "Good morning.",
+        "words": [
+            {"word": "Good", "confidence": 0.9, "start": 0.5, "end": 1.0},
+            {"word": "morning.", "confidence": 0.9, "start": 0.5, "end": 1.0},
+        ],
+        "end_of_turn_confidence": 0.8,
+        "trigger": "model",
+    }
+    assert infos(dialect, began(1), interim("Yes", utterance=1)) == [("StartOfTurn", 1, "Yes")]
+
+
+def test_a_turn_that_goes_on() -> None:
+    dialect = flux()
+    assert infos(dialect, began(), interim("My number is"), eager("My number is"), resumed()) == [
+        ("StartOfTurn", 0, "My number is"),
+        ("EagerEndOfTurn", 0, "My number is"),
+        ("TurnResumed", 0, "My number is"),
+    ]
+    assert infos(dialect, resumed()) == []
+    assert infos(dialect, interim("My number is", " two")) == [("Update", 0, "My number is two")]
+
+
+def test_nothing_is_sent_between_an_eager_end_and_what_follows() -> None:
+    """Agents take another message for a sign that the turn goes on."""
+    dialect = flux()
+    written(dialect, began(), interim("Yes"), eager("Yes."))
+    assert infos(dialect, interim("Yes", " but")) == []
+    assert due(dialect, 9.0) == []
+    assert infos(dialect, *final("Yes.")) == [("EndOfTurn", 0, "Yes.")]
+
+
+@pytest.mark.parametrize("text", ["Yes", ""])
+def test_an_end_with_another_text_than_the_eager_one_is_announced(text: str) -> None:
+    """The session promises the same text. A client that ends the turn itself may get another one."""
+    dialect = flux()
+    written(dialect, began(), interim("Yes"), eager("Yes."))
+    assert infos(dialect, endpoint(flush=1), *final(text)) == [("TurnResumed", 0, text), ("EndOfTurn", 0, text)]
+
+
+def test_an_eager_end_without_words_is_not_reported() -> None:
+    dialect = flux()
+    assert infos(dialect, began(), eager(" "), resumed(), *final("")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("", []), ("Oh.", [("StartOfTurn", 0, "Oh."), ("EndOfTurn", 0, "Oh.")])]
+)
+def test_a_turn_without_interims(text: str, expected: list[tuple[str, int, str]]) -> None:
+    """It is announced at its end, unless it has no words."""
+    assert infos(flux(), began(), endpoint(), *final(text)) == expected
+
+
+def test_an_announced_turn_ends_also_without_words() -> None:
+    assert infos(flux(), began(), interim("Thanks"), endpoint(), *final("")) == [
+        ("StartOfTurn", 0, "Thanks"),
+        ("EndOfTurn", 0, ""),
+    ]
+
+
+def test_a_turn_is_announced_when_the_one_before_it_has_ended() -> None:
+    dialect = flux()
+    written(dialect, began(0), interim("One"), endpoint(0), began(1), interim("Two", utterance=1))
+    assert infos(dialect, eager("Two.", utterance=1), *final("One.")) == [
+        ("EndOfTurn", 0, "One."),
+        ("StartOfTurn", 1, "Two."),
+        ("EagerEndOfTurn", 1, "Two."),
+    ]
+
+
+def test_a_long_turn_has_the_text_of_all_its_windows() -> None:
+    dialect = flux()
+    written(dialect, began(), interim("One"), segment("One.", goes_on=True))
+    assert infos(dialect, interim(" Two")) == [("Update", 0, "One. Two")]
+    (told,) = written(dialect, eager("One. Two three."))
+    assert [(word["word"], "start" in word) for word in told["words"]] == [
+        ("One.", True),
+        ("Two", False),
+        ("three.", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "trigger"),
+    [
+        (endpoint(confidence=0.7), "model"),
+        (endpoint(confidence=0.6), "timeout"),
+        (endpoint(), "timeout"),
+        (endpoint(flush=1), "manual"),
+        (endpoint(flush=1, confidence=0.9), "manual"),
+    ],
+)
+def test_the_end_names_its_cause(end: events.Endpoint, trigger: str) -> None:
+    dialect = flux()
+    written(dialect, began(), interim("Yes"))
+    assert [each["trigger"] for each in written(dialect, end, *final("Yes."))] == [trigger]
+
+
+def test_a_turn_that_an_error_cuts_off_has_no_end() -> None:
+    dialect = flux()
+    written(dialect, began(), interim("Yes"))
+    told = written(dialect, endpoint(), *final("Ye", is_complete=False), events.Failure("engine_failed", "why", True))
+    assert told == [{"type": "Error", "sequence_id": 1, "code": "INTERNAL_SERVER_ERROR", "description": "why"}]
+
+
+def due(dialect: Flux, until_s: float) -> list[str]:
+    """The events of the messages that are due after this audio."""
+    return [json.loads(text)["event"] for reply in dialect.audio_received(until_s) for text in reply.make()]
+
+
+def test_a_turn_is_updated_every_quarter_of_a_second() -> None:
+    """Also without news, but not outside of turns."""
+    dialect = flux()
+    assert due(dialect, 0.5) == []
+    written(dialect, began(), interim("Yes"))
+    assert [due(dialect, at_s) for at_s in (0.6, 0.76, 0.9, 1.02)] == [[], ["Update"], [], ["Update"]]
+    written(dialect, interim("Yes sir"))
+    assert [due(dialect, at_s) for at_s in (1.2, 1.28)] == [[], ["Update"]]
+    written(dialect, endpoint())
+    assert due(dialect, 2.0) == []
+
+
+def test_messages_are_numbered_when_they_are_sent() -> None:
+    """An answer that waits behind an event has the higher number."""
+    dialect = flux()
+    _, answer = dialect.read('{"type":"Configure","keyterms":["tutti"]}')
+    assert isinstance(answer, events.LateReply)
+    written(dialect, began(), interim("Yes"))
+    (success,) = map(json.loads, answer.make())
+    assert (success["type"], success["sequence_id"]) == ("ConfigureSuccess", 1)
+
+
+def test_thresholds_change_for_the_session_at_once() -> None:
+    dialect = flux()
+    configure, _ = dialect.read('{"type":"Configure","thresholds":{"eot_threshold":0.9,"eager_eot_threshold":0.3}}')
+    assert isinstance(configure, commands.Configure)
+    assert configure.endpointing == Thresholds(0.9, 0.3).endpointing
+
+
+def test_a_container_is_passed_on_unchanged() -> None:
+    dialect = flux(FluxOptions())
+    (start,) = dialect.open()
+    assert isinstance(start, commands.Start)
+    assert start.audio == AudioFormat("pcm_f32le")
+    assert list(dialect.read(b"OggS")) == [commands.Media(b"OggS")]
+
+
+def test_as_many_turns_may_be_ended_as_flushes_may_wait() -> None:
+    dialect = flux()
+    for _ in range(MAX_PENDING_FLUSHES):
+        (flush,) = dialect.read('{"type":"ForceEndTurn"}')
+        assert isinstance(flush, commands.Flush)
+    with pytest.raises(SessionError, match="at most 64 ForceEndTurn"):
+        dialect.read('{"type":"ForceEndTurn"}')
+    written(dialect, events.Flushed(1))
+    (flush,) = dialect.read('{"type":"ForceEndTurn"}')
+    assert isinstance(flush, commands.Flush)
+
+
+def test_keepalives_of_the_older_protocol_do_no_harm() -> None:
+    assert list(flux().read('{"type":"KeepAlive"}')) == [commands.Keepalive()]
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_other_text_ends_the_stream(text: str) -> None:
+    with pytest.raises(SessionError) as caught:
+        list(flux().read(text))
+    assert (caught.value.code, caught.value.is_fatal) == ("UNPARSABLE_CLIENT_MESSAGE", True)
+
+
+def one(samples: Samples) -> Iterable[bytes]:
+    return (pcm(samples[at : at + 1600]) for at in range(0, len(samples), 1600))
+
+
+SPEECH = st.builds(
+    lambda words, silence_s: {"speech": words, "silence_s": silence_s},
+    st.lists(st.integers(0, 80), max_size=8),
+    st.sampled_from([0.0, 0.2, 0.6, 1.2, 2.0]),
+)
+TEXTS = st.sampled_from(
+    [
+        {"type": "ForceEndTurn"},
+        {"type": "Configure", "keyterms": ["tutti"]},
+        {"type": "Configure", "thresholds": {"eot_threshold": 1.0, "eager_eot_threshold": None}},
+        {"type": "Configure", "thresholds": {"eot_threshold": 0.1}},
+    ]
+)
+
+
+@given(st.lists(SPEECH | st.builds(lambda text: {"text": text}, TEXTS), max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_what_holds_of_every_stream(steps: list[Step]) -> None:
+    """Messages are numbered, turns follow Deepgram's table of states, and no word is lost."""
+    told = exchange([*steps, {"text": {"type": "CloseStream"}}], flux(), one)
+    assert told[-1] == {"close": [1000, "done"]}
+    answers = [step["answer"] for step in told if "answer" in step]
+    assert [problem for answer in answers for problem in flux_problems(answer)] == []
+    assert [answer["sequence_id"] for answer in answers] == list(range(len(answers)))
+    turns = [answer for answer in answers if answer["type"] == "TurnInfo"]
+    check_states(turns)
+    if not any("text" in step and step["text"]["type"] == "ForceEndTurn" for step in steps):
+        # ForceEndTurn may cut a word in two.
+        said = [f"w{number}" for step in steps for number in step.get("speech", ())]
+        assert " ".join(turn["transcript"] for turn in turns if turn["event"] == "EndOfTurn").split() == said
+
+
+NEXT = {
+    "EndOfTurn": {"StartOfTurn"},
+    "StartOfTurn": {"Update", "EagerEndOfTurn", "EndOfTurn"},
+    "Update": {"Update", "EagerEndOfTurn", "EndOfTurn"},
+    "EagerEndOfTurn": {"TurnResumed", "EndOfTurn"},
+    "TurnResumed": {"Update", "EagerEndOfTurn", "EndOfTurn"},
+}
+"""The events that may follow each event."""
+
+
+def check_states(turns: list[dict[str, Any]]) -> None:
+    """Check the messages of a stream against what Deepgram promises of them."""
+    before: dict[str, Any] = {"event": "EndOfTurn", "turn_index": -1}
+    for turn in turns:
+        assert turn["event"] in NEXT[before["event"]]
+        assert turn["turn_index"] == before["turn_index"] + (before["event"] == "EndOfTurn")
+        assert turn["transcript"].split() == [word["word"] for word in turn["words"]]
+        if turn["event"] in ("StartOfTurn", "EagerEndOfTurn"):
+            assert turn["transcript"]
+        if before["event"] == "EagerEndOfTurn" and turn["event"] == "EndOfTurn":
+            assert turn["transcript"] == before["transcript"]
+        if turn["event"] != "StartOfTurn":
+            assert turn["audio_window_start"] == before["audio_window_start"]
+            assert turn["audio_window_end"] >= before["audio_window_end"]
+        before = turn
+    assert before["event"] == "EndOfTurn"

@@ -1,0 +1,146 @@
+"""Turns: what was spoken before a pause decides how long the silence must be, and eager ends are reported."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.session import commands, events
+from engine import api
+from engine.api import SAMPLE_RATE, Priority
+from tests.bench import CONFIG, START, Bench
+from tests.fakes import silence, speech
+
+SPECULATES = replace(CONFIG, speculates=True)
+ADAPTIVE = commands.Endpointing(mode="adaptive")
+EAGER = commands.Endpointing(eager_confidence=0.5)
+
+
+def bench(endpointing: commands.Endpointing = ADAPTIVE) -> Bench:
+    return Bench(replace(START, interim=False, endpointing=endpointing), SPECULATES)
+
+
+def segment(text: str, end_s: float = 0.6) -> api.Segment:
+    return api.Segment(
+        start_s=0.0,
+        end_s=end_s,
+        text=text,
+        tokens=(),
+        avg_logprob=-0.1,
+        compression_ratio=1.0,
+        no_speech_prob=0.0,
+    )
+
+
+def speak_and_pause(session: Bench, text: str) -> None:
+    """Speech and 0.2 s of silence, which the engine decodes as this text."""
+    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.16))), answer=False)
+    session.answer_with(segment(text))
+
+
+def silence_waited_s(session: Bench, limit_s: float = 2.0) -> float:
+    """How much silence the session waits for, in seconds, in steps of 20 ms."""
+    for n_frames in range(round(limit_s * 50)):
+        if session.of(events.Endpoint):
+            break
+        session.feed(silence(0.02), answer=False)
+        assert n_frames < limit_s * 50 - 1, "no endpoint"
+    return session.of(events.Endpoint)[0].end_s - session.of(events.Utterance)[0].end_s
+
+
+def test_a_complete_sentence_ends_soon() -> None:
+    """The answer to the pause ends the utterance, with its text."""
+    session = bench()
+    speak_and_pause(session, " What time do you close on Sunday?")
+    assert silence_waited_s(session) < 0.3
+    assert session.text() == "What time do you close on Sunday?"
+    assert [window.priority for window in session.windows] == [Priority.SPECULATIVE]
+    (endpoint,) = session.of(events.Endpoint)
+    assert endpoint.confidence is not None and endpoint.confidence > 0.7
+
+
+def test_an_unfinished_phrase_gets_more_time() -> None:
+    """More than the usual 0.5 s, and at most what the client allows."""
+    session = bench(replace(ADAPTIVE, max_silence_ms=1200))
+    speak_and_pause(session, " My number is")
+    assert 0.8 < silence_waited_s(session) <= 1.22
+
+
+def test_without_a_text_the_usual_silence_ends_the_utterance() -> None:
+    """The engine was too slow, or the text is probably a hallucination."""
+    session = bench()
+    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.16))), answer=False)
+    session.feed(silence(0.26), answer=False)
+    assert not session.of(events.Endpoint)
+    session.feed(silence(0.1), answer=False)
+    assert session.of(events.Endpoint)[0].confidence is None
+
+
+def test_the_usual_silence_holds_again_after_the_speaker_went_on() -> None:
+    """One sentence that was over does not shorten the next pause."""
+    session = bench(replace(ADAPTIVE, min_silence_ms=300))
+    speak_and_pause(session, " I close.")
+    assert not session.of(events.Endpoint)
+    session.feed(np.concatenate((speech([4, 5, 6], gap_samples=640), silence(0.36))), answer=False)
+    assert not session.of(events.Endpoint), "the text of the second pause is not known"
+    session.feed(silence(0.2), answer=False)
+    assert session.of(events.Endpoint)
+
+
+def test_mode_vad_waits_for_its_silence() -> None:
+    """However complete the sentence."""
+    session = bench(commands.Endpointing(silence_ms=700))
+    speak_and_pause(session, " What time do you close on Sunday?")
+    assert silence_waited_s(session) == pytest.approx(0.7, abs=0.021)
+
+
+def test_an_eager_end_is_reported_and_then_the_end() -> None:
+    """With the same text, and the confidence that there was."""
+    session = bench(EAGER)
+    speak_and_pause(session, " What time do you close on Sunday?")
+    (eager_end,) = session.of(events.EagerEnd)
+    assert eager_end.text == "What time do you close on Sunday?" and eager_end.confidence > 0.7
+    assert not session.of(events.Endpoint)
+    session.feed(silence(0.5), answer=False)
+    assert session.text() == eager_end.text and not session.of(events.SpeechResumed)
+
+
+def test_speech_that_goes_on_takes_an_eager_end_back() -> None:
+    """Once; the next pause is judged anew."""
+    session = bench(EAGER)
+    speak_and_pause(session, " I close.")
+    session.feed(speech([4, 5, 6], gap_samples=640), answer=False)
+    assert len(session.of(events.SpeechResumed)) == 1
+    session.feed(silence(0.16), answer=False)
+    session.answer_with(segment(" I close. I go home.", end_s=1.8))
+    assert [event.text for event in session.of(events.EagerEnd)] == ["I close.", "I close. I go home."]
+    assert len(session.of(events.SpeechResumed)) == 1
+
+
+def test_another_text_takes_an_eager_end_back() -> None:
+    """A client that acts on the eager end learns that the final text is not what it acted on."""
+    session = bench(EAGER)
+    speak_and_pause(session, " I close.")
+    # A click lengthens the audio that is decoded, and begins no speech.
+    click = np.full(SAMPLE_RATE // 50, 0.3, dtype=np.float32)
+    session.feed(np.concatenate((click, silence(0.6))), answer=False)
+    session.answer_with(segment(" I closed."))
+    kinds = [type(event) for event in session.events if isinstance(event, events.SpeechResumed | events.Utterance)]
+    assert kinds == [events.SpeechResumed, events.Utterance] and session.text() == "I closed."
+
+
+def test_an_unsure_end_is_not_reported() -> None:
+    """Below the client's threshold, and where it asked for none."""
+    for endpointing in (EAGER, commands.Endpointing()):
+        session = bench(endpointing)
+        speak_and_pause(session, " My number is" if endpointing.eager_confidence else " I close.")
+        session.feed(silence(0.5), answer=False)
+        assert not session.of(events.EagerEnd)
+
+
+def test_a_server_without_speculative_finals_says_that_it_cannot_adapt() -> None:
+    """The mode would otherwise have no effect in silence."""
+    session = Bench(replace(START, endpointing=ADAPTIVE))
+    (started,) = session.of(events.Started)
+    assert [notice.code for notice in started.notices] == ["no_effect"]
+    assert bench().of(events.Started)[0].notices == ()

@@ -1,0 +1,85 @@
+"""Flux messages, as they were recorded. `python -m tests.compat.test_deepgram_flux_golden` records anew."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from deepgram.listen.v2 import types
+from pydantic import BaseModel
+
+from app.dialects.deepgram.flux_options import parse
+from app.dialects.deepgram.flux_wire import Flux
+from app.media.pcm import Samples
+from engine.api import SAMPLE_RATE
+from tests.compat.asyncapi import flux_problems
+from tests.compat.conformance import approximated, supported
+from tests.compat.exchange import golden, record, replay
+from tests.fakes import MODEL, pcm
+
+FLUX = "deepgram-flux"
+PIECE_SAMPLES = SAMPLE_RATE // 10
+PATHS = golden(FLUX)
+REQUEST_ID = "8f0e3d0e-1b1a-4d0c-9c59-3f1f1c0f5a11"
+RAW = "encoding=linear32&sample_rate=16000&"
+QUERIES = {
+    "configure": "model=flux-general-multi&keyterm=tutti",
+    "languages": "model=flux-general-multi&language_hint=en&language_hint=de",
+}
+SHOWS = {
+    "turns": [
+        supported(FLUX, "Connected, TurnInfo: StartOfTurn, EndOfTurn"),
+        approximated(FLUX, "TurnInfo: Update", how="`end_of_turn_confidence` is 0 while the speaker goes on"),
+        approximated(FLUX, "TurnInfo: words", how="with `start` and `end` once the turn has ended"),
+        supported(FLUX, "CloseStream"),
+    ],
+    "force_end_turn": [supported(FLUX, "ForceEndTurn")],
+    "configure": [approximated(FLUX, "Configure", how="without `numerals`")],
+    "languages": [supported(FLUX, "TurnInfo: languages, languages_hinted")],
+}
+"""What of the options an exchange shows."""
+SDK: dict[str, type[BaseModel]] = {
+    "Connected": types.ListenV2Connected,
+    "TurnInfo": types.ListenV2TurnInfo,
+    "ConfigureSuccess": types.ListenV2ConfigureSuccess,
+    "ConfigureFailure": types.ListenV2ConfigureFailure,
+    "Warning": types.ListenV2Warning,
+    "Error": types.ListenV2FatalError,
+}
+"""The SDK's class of each message."""
+
+
+def dialect(name: str) -> Flux:
+    query = RAW + QUERIES.get(name, "model=flux-general-en")
+    return Flux(parse(parse_qsl(query), MODEL.languages), REQUEST_ID)
+
+
+def in_pieces(samples: Samples) -> Iterator[bytes]:
+    for at in range(0, len(samples), PIECE_SAMPLES):
+        yield pcm(samples[at : at + PIECE_SAMPLES])
+
+
+def answers(path: Path) -> list[dict[str, Any]]:
+    return [step["answer"] for step in json.loads(path.read_text()) if "answer" in step]
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=SHOWS.get(path.stem, ())) for path in PATHS])
+def test_messages_are_answered_as_recorded(path: Path) -> None:
+    replay(path, dialect(path.stem), in_pieces)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_messages_are_those_that_deepgram_publishes(path: Path) -> None:
+    """By the schema, by the SDK's classes, and counted from 0."""
+    messages = answers(path)
+    assert [problem for message in messages for problem in flux_problems(message)] == []
+    for message in messages:
+        assert SDK[message["type"]].model_validate(message).model_extra == {}
+    assert [message["sequence_id"] for message in messages] == list(range(len(messages)))
+
+
+if __name__ == "__main__":
+    for each in PATHS:
+        record(each, dialect(each.stem), in_pieces)
