@@ -203,7 +203,9 @@ class Server(uvicorn.Server):
             self._drain = asyncio.get_running_loop().create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
+        self._service.calls.drain()
         await self._service.admission.drain()
+        await self._service.calls.wait_until_unused()
         if self._last_signal is not None:
             # The exit status shows that the drain was cut short.
             super().handle_exit(self._last_signal, None)

@@ -38,14 +38,26 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _answer(description: str, **contents: Schema) -> Schema:
+def _answer(description: str, headers: dict[str, Schema] | None = None, **contents: Schema) -> Schema:
     """An answer, with the schema of each content type; `_` stands for `/` in its name."""
     content = {name.replace("_", "/"): {"schema": schema} for name, schema in contents.items()}
-    return {"description": description, "content": content}
+    return {"description": description, "headers": (headers or {}) | {"x-request-id": REQUEST_ID}, "content": content}
 
 
-def _refused(description: str, schema: str = "Error") -> Schema:
-    return _answer(description, application_json=_ref(schema), text_plain=TEXT)
+def _refused(status: str, description: str, schema: str = "Error") -> Schema:
+    headers = {"retry-after": RETRY_AFTER} if status in ("429", "503") else {}
+    return _answer(description, headers, application_json=_ref(schema), text_plain=TEXT)
+
+
+def _header(description: str, schema: Schema) -> Schema:
+    return {"description": description, "schema": schema}
+
+
+REQUEST_ID = _header("The id of the request, which is in the log, too.", TEXT)
+RETRY_AFTER = _header("After how many seconds to try again.", INTEGER)
+IGNORED = _header("The fields or parameters of the request that had no effect, separated by commas.", TEXT)
+ADJUSTED = _header("The parameters whose value was replaced, as `name=value`, separated by commas.", TEXT)
+ANSWERING_MODEL = _header("The model that has answered.", TEXT)
 
 
 ERROR = _object(
@@ -77,9 +89,9 @@ SEGMENT = _object(
     }
 )
 USAGE = _object({"type": {"const": "duration"}, "seconds": INTEGER})
-TRANSCRIPT = _object(
-    {"text": TEXT, "usage": USAGE, "languages": _list(_object({"code": TEXT}))}, {"logprobs": _list(ANY_OBJECT)}
-)
+LANGUAGES = _list(_object({"code": TEXT}))
+LOGPROBS = _list(_object({"token": TEXT, "logprob": NUMBER, "bytes": _list(INTEGER)}))
+TRANSCRIPT = _object({"text": TEXT, "usage": USAGE, "languages": LANGUAGES}, {"logprobs": LOGPROBS})
 VERBOSE_TRANSCRIPT = _object(
     {
         "task": {"enum": ["transcribe", "translate"]},
@@ -91,12 +103,72 @@ VERBOSE_TRANSCRIPT = _object(
     },
     {"segments": _list(_ref("Segment")), "words": _list(_object({"word": TEXT, "start": NUMBER, "end": NUMBER}))},
 )
-DEEPGRAM_WORD = _object({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER}, {"punctuated_word": TEXT})
+TEXT_DELTA = _object({"type": {"const": "transcript.text.delta"}, "delta": TEXT}, {"logprobs": LOGPROBS})
+TEXT_SEGMENT = _object(
+    {
+        "type": {"const": "transcript.text.segment"},
+        "start": NUMBER,
+        "end": NUMBER,
+        "text": {
+            "type": "string",
+            "description": "Empty for speech without text; the fields of a segment are missing then.",
+        },
+        "utterance": INTEGER,
+    },
+    {
+        **{name: schema for name, schema in SEGMENT["properties"].items() if name not in ("start", "end", "text")},
+        "confidence": NUMBER,
+        "language": TEXT_OR_NULL,
+        "words": _list(_object({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
+    },
+)
+TOKEN_USAGE = _object(
+    {
+        "type": {"const": "tokens"},
+        "input_tokens": INTEGER,
+        "input_token_details": _object({"audio_tokens": INTEGER}),
+        "output_tokens": INTEGER,
+        "total_tokens": INTEGER,
+    }
+)
+TEXT_DONE = _object(
+    {"type": {"const": "transcript.text.done"}, "text": TEXT, "usage": TOKEN_USAGE, "languages": LANGUAGES},
+    {"logprobs": LOGPROBS, "duration": NUMBER, "speech_duration": NUMBER, "words": INTEGER},
+)
+DEEPGRAM_WORD = _object(
+    {"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER}, {"punctuated_word": TEXT, "language": TEXT}
+)
+DEEPGRAM_SENTENCE = _object({"text": TEXT, "start": NUMBER, "end": NUMBER})
+DEEPGRAM_PARAGRAPHS = _object(
+    {
+        "transcript": TEXT,
+        "paragraphs": _list(
+            _object({"sentences": _list(DEEPGRAM_SENTENCE), "num_words": INTEGER, "start": NUMBER, "end": NUMBER})
+        ),
+    }
+)
+DEEPGRAM_UTTERANCE = _object(
+    {
+        "start": NUMBER,
+        "end": NUMBER,
+        "confidence": NUMBER,
+        "channel": INTEGER,
+        "transcript": TEXT,
+        "words": _list(_ref("DeepgramWord")),
+        "id": TEXT,
+    }
+)
 DEEPGRAM_TRANSCRIPT = _object(
     {
         "metadata": _object(
             {"request_id": TEXT, "sha256": TEXT, "created": TEXT, "duration": NUMBER, "channels": INTEGER},
-            {"models": _list(TEXT), "model_info": ANY_OBJECT, "warnings": _list(ANY_OBJECT), "extra": ANY_OBJECT},
+            {
+                "transaction_key": TEXT,
+                "models": _list(TEXT),
+                "model_info": ANY_OBJECT,
+                "warnings": _list(_object({"parameter": TEXT, "type": TEXT, "message": TEXT})),
+                "extra": ANY_OBJECT,
+            },
         ),
         "results": _object(
             {
@@ -106,7 +178,7 @@ DEEPGRAM_TRANSCRIPT = _object(
                             "alternatives": _list(
                                 _object(
                                     {"transcript": TEXT, "confidence": NUMBER, "words": _list(_ref("DeepgramWord"))},
-                                    {"paragraphs": ANY_OBJECT, "languages": _list(TEXT)},
+                                    {"paragraphs": DEEPGRAM_PARAGRAPHS, "languages": _list(TEXT)},
                                 )
                             )
                         },
@@ -114,7 +186,7 @@ DEEPGRAM_TRANSCRIPT = _object(
                     )
                 )
             },
-            {"utterances": _list(ANY_OBJECT)},
+            {"utterances": _list(DEEPGRAM_UTTERANCE)},
         ),
     }
 )
@@ -140,6 +212,9 @@ SCHEMAS = {
     "Segment": SEGMENT,
     "Transcript": TRANSCRIPT,
     "VerboseTranscript": VERBOSE_TRANSCRIPT,
+    "TextDelta": TEXT_DELTA,
+    "TextSegment": TEXT_SEGMENT,
+    "TextDone": TEXT_DONE,
     "DeepgramWord": DEEPGRAM_WORD,
     "DeepgramTranscript": DEEPGRAM_TRANSCRIPT,
     "Expiry": EXPIRY,
@@ -150,9 +225,14 @@ FORM = _object(
     {
         "model": {"type": "string", "description": "Any name; the server's model answers."},
         "language": {"type": "string", "description": "A code or an English name. Without it, it is detected."},
+        "languages": {**_list(TEXT), "description": "One language counts as `language`. Of several, one is detected."},
         "prompt": TEXT,
         "response_format": {"enum": list(FORMATS), "default": "json"},
-        "stream": {"type": "boolean", "default": False, "description": "Answer with server-sent events."},
+        "stream": {
+            "type": "boolean",
+            "default": False,
+            "description": "Answer with server-sent events; with `verbose_json`, segments are among them.",
+        },
         "timestamp_granularities[]": _list({"enum": ["segment", "word"]}),
         "include[]": _list({"enum": ["logprobs"]}),
         "temperature": {"type": "number", "minimum": 0, "maximum": 1},
@@ -160,6 +240,7 @@ FORM = _object(
         "temperature_fallback": {"type": "boolean", "default": True},
         "condition_on_previous_text": {"type": "boolean", "default": False},
         "hotwords": {"type": "string", "description": "Names and terms to expect, separated by commas."},
+        "keywords": {**_list(TEXT), "description": "The same as a list."},
         "chunking_strategy": {"type": "string", "description": "`auto`, or an object of type `server_vad` as JSON."},
     },
 )
@@ -170,6 +251,16 @@ _UPLOAD_REFUSALS = {
     "500": "The engine failed.",
     "503": "The server is going down, or has no engine.",
 }
+EVENT_STREAM = _object(
+    {
+        "data": {
+            "type": "string",
+            "description": "What each server-sent event holds. An error is the last one.",
+            "contentMediaType": "application/json",
+            "contentSchema": {"oneOf": [_ref(name) for name in ("TextDelta", "TextSegment", "TextDone", "Error")]},
+        }
+    }
+)
 _BODY_REFUSALS = {status: _UPLOAD_REFUSALS[status] for status in ("408", "413")}
 
 
@@ -192,7 +283,7 @@ def _operation(
         **({"401": "A valid key is needed."} if needs_key else {}),
         **(refusals or {}),
     }
-    refused = {status: _refused(why, "Error" if status == "403" else error) for status, why in reasons.items()}
+    refused = {status: _refused(status, why, "Error" if status == "403" else error) for status, why in reasons.items()}
     security: Schema = {"security": [{"key": []}, {}]} if needs_key else {"security": []}
     return {"operationId": name, "summary": summary, "responses": refused | answers, **security, **more}
 
@@ -203,8 +294,9 @@ def _json_body(schema: Schema) -> Schema:
 
 def _file_operation(name: str, summary: str) -> Schema:
     transcript = {"oneOf": [_ref("Transcript"), _ref("VerboseTranscript")]}
-    answer = _answer("The transcript, in the format of the request.", application_json=transcript, text_plain=TEXT)
-    answer["content"] |= {"text/vtt": {"schema": TEXT}, "text/event-stream": {"schema": _object({"data": TEXT})}}
+    headers = {"x-tutti-ignored": IGNORED, "x-tutti-model": ANSWERING_MODEL}
+    contents = {"application_json": transcript, "text_plain": TEXT, "text_vtt": TEXT, "text_event-stream": EVENT_STREAM}
+    answer = _answer("The transcript, in the format of the request.", headers, **contents)
     body = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
     return _operation(name, summary, {"200": answer}, refusals=_UPLOAD_REFUSALS, requestBody=body)
 
@@ -223,13 +315,27 @@ DEEPGRAM_PARAMETERS = [
     _query("utt_split", {"type": "number", "minimum": 0}, "The pause between utterances, in seconds."),
     _query("multichannel", BOOLEAN, "Transcribe each channel on its own."),
     _query("keyterm", _list(TEXT), "Names and terms to expect."),
+    _query("keywords", _list(TEXT), "The same; a weight after `:` has no effect, but a negative one leaves it out."),
+    _query("extra", _list(TEXT), "`name:value`, which the metadata repeats."),
+    _query("model", TEXT, "Any name; the server's model answers."),
+    _query("mip_opt_out", BOOLEAN, "Nothing is kept or learned from in any case."),
+    _query("no_delay", BOOLEAN, "Nothing is delayed in any case."),
     _query("encoding", {"enum": ["linear16", "mulaw", "alaw"]}, "The encoding of raw audio."),
     _query("sample_rate", {"type": "integer", "minimum": 8000, "maximum": 48_000}, "Of raw audio, in Hz."),
     _query("channels", {"type": "integer", "minimum": 1, "maximum": 8}, "Of raw audio."),
 ]
 MODEL_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 SECRET = _object({"value": TEXT, "expires_at": INTEGER})
-SESSION = _object({"id": TEXT, "object": TEXT})
+SESSION_HEAD = {"id": TEXT, "object": {"const": "realtime.transcription_session"}, "include": _list(TEXT)}
+SESSION = _object({**SESSION_HEAD, "type": {"const": "transcription"}, "audio": _object({"input": ANY_OBJECT})})
+FLAT_SESSION = {
+    **SESSION_HEAD,
+    "modalities": _list(TEXT),
+    "input_audio_format": {"oneOf": [TEXT, ANY_OBJECT]},
+    "input_audio_transcription": ANY_OBJECT,
+    "input_audio_noise_reduction": {"type": "null"},
+    "turn_detection": {"oneOf": [ANY_OBJECT, {"type": "null"}]},
+}
 PLAIN = {"text_plain": TEXT}
 
 PATHS: dict[str, dict[str, Schema]] = {
@@ -274,7 +380,7 @@ PATHS: dict[str, dict[str, Schema]] = {
         "post": _operation(
             "createTranscriptionSession",
             "Make such a secret, in the older shape.",
-            {"200": _answer("The secret.", application_json=_object({"client_secret": SECRET, "id": TEXT}))},
+            {"200": _answer("The secret.", application_json=_object({"client_secret": SECRET, **FLAT_SESSION}))},
             refusals=_BODY_REFUSALS,
             requestBody=_json_body(ANY_OBJECT),
         )
@@ -283,7 +389,13 @@ PATHS: dict[str, dict[str, Schema]] = {
         "post": _operation(
             "listen",
             "Transcribe a recording, in Deepgram's protocol.",
-            {"200": _answer("The transcript.", application_json=_ref("DeepgramTranscript"))},
+            {
+                "200": _answer(
+                    "The transcript.",
+                    {"dg-request-id": REQUEST_ID, "x-tutti-ignored": IGNORED, "x-tutti-adjusted": ADJUSTED},
+                    application_json=_ref("DeepgramTranscript"),
+                )
+            },
             refusals=_UPLOAD_REFUSALS,
             error="DeepgramError",
             parameters=DEEPGRAM_PARAMETERS,

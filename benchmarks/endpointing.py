@@ -31,9 +31,8 @@ from engine.config import EngineConfig
 from engine.process_environment import prepare_environment
 
 FIXED_MS = "200,300,400,500,600,700,800,1000,1200,1500"
-THRESHOLDS = (20, 30, 40, 50, 60, 70, 80, 90)
+THRESHOLDS = "20,30,40,50,60,70,80,90"
 """Values of `end_confidence`, in percent, that make the adaptive curve."""
-USUAL_THRESHOLD = 50
 TAIL_S = 2.0
 """Seconds of silence after each recording, so that its last utterance ends: longer than any policy waits."""
 
@@ -148,7 +147,7 @@ def table(rows: Sequence[dict[str, Any]], kind: str) -> Table:
 async def run(
     loaded: Sequence[LoadedRecording], engine: Transcriber, answers: Answers, chosen: Sequence[Policy], answer_ms: int
 ) -> list[dict[str, Any]]:
-    """One row for each policy and kind; with several kinds also for all of them."""
+    """One row for each policy and kind."""
     kinds = list(dict.fromkeys(each.kind for each in loaded))
     rows = []
     for kind in kinds:
@@ -165,6 +164,7 @@ async def run(
 @click.option("--kinds", default="pauses-test", show_default=True, help="Kinds of the manifest's recordings to use.")
 @click.option("--match", default="", help="Use only recordings whose file name contains this.")
 @click.option("--fixed-ms", default=FIXED_MS, show_default=True, help="Fixed silences to compare with.")
+@click.option("--thresholds", default=THRESHOLDS, show_default=True, help="Values of end_confidence, in percent.")
 @click.option("--answer-ms", default=0, show_default=True, help="How long the engine takes for an answer.")
 @click.option("--model", default="tutti-demo", show_default=True)
 @click.option("--language", default="en", show_default=True)
@@ -185,6 +185,7 @@ def main(
     kinds: str,
     match: str,
     fixed_ms: str,
+    thresholds: str,
     answer_ms: int,
     model: str,
     language: str,
@@ -195,7 +196,7 @@ def main(
     picture: Path | None,
 ) -> None:
     """Measure the silence waited and the utterances split, by fixed and by adaptive endpointing."""
-    chosen = policies(parse_numbers("--fixed-ms", fixed_ms), THRESHOLDS)
+    chosen = policies(parse_numbers("--fixed-ms", fixed_ms), parse_numbers("--thresholds", thresholds))
     if picture:
         plot.check_path(picture)
     prepare_environment()

@@ -58,6 +58,32 @@ class Usage:
 
 def family_cpu_s(pid: int) -> float | None:
     """CPU seconds that a process and its living descendants have used so far, or `None` if that is not known."""
+    usages = [usage for each in family(pid) if (usage := Usage.of(each))]
+    return sum(usage.cpu_s for usage in usages) if usages else None
+
+
+def family_memory_mib(pid: int) -> float | None:
+    """The memory of a process and its living descendants, in MiB, or `None` if that is not known.
+
+    What they share counts once. Of the files that they have mapped, such as libraries, those of the process with the
+    most count.
+    """
+    own_kib, files_kib = 0, [0]
+    for each in family(pid):
+        try:
+            # PSS of files depends on the other programs that run on the machine.
+            parts = [_field(f"/proc/{each}/smaps_rollup", name) for name in ("Pss_Anon", "Pss_Shmem")]
+            files = _field(f"/proc/{each}/status", "RssFile")
+        except OSError:
+            # The process ended meanwhile, or another user owns it.
+            continue
+        own_kib += sum(int(part.split()[0]) for part in parts if part)
+        files_kib.append(int(files.split()[0]) if files else 0)
+    return (own_kib + max(files_kib)) / 1024 if own_kib else None
+
+
+def family(pid: int) -> list[int]:
+    """A process and its living descendants. Without /proc, the process alone."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -65,12 +91,11 @@ def family_cpu_s(pid: int) -> float | None:
         except OSError:
             # The process ended meanwhile.
             continue
-    family, found = [pid], list[int]()
-    while family:
-        found.append(family.pop())
-        family += [child for child, parent in parents.items() if parent == found[-1]]
-    usages = [usage for each in found if (usage := Usage.of(each))]
-    return sum(usage.cpu_s for usage in usages) if usages else None
+    waiting, found = [pid], list[int]()
+    while waiting:
+        found.append(waiting.pop())
+        waiting += [child for child, parent in parents.items() if parent == found[-1]]
+    return found
 
 
 def busy_s() -> float | None:

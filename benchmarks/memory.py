@@ -2,14 +2,17 @@
 
     python -m benchmarks.memory --sessions 5000
 
-The table has a row for each tenth of the sessions, and for each stage after them. Memory that a stage took and that the
-server does not give back when it is idle is a fault. Arguments after `--` go to `tutti serve`. The command exits with 1
-when a session failed.
+The memory is that of all processes of the server, once a second: its mean and its peak. A first, small load comes
+before the others: it brings what every server takes that has worked once. The table has a row for each tenth of the
+sessions, and for each stage after them; `--points` has more parts, for a picture (`--plot`). Memory that a stage took
+and that the server does not give back when it is idle is a fault. Arguments after `--` go to `tutti serve`. The command
+exits with 1 when a session failed.
 """
 
 import asyncio
 import itertools
 import random
+import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -23,7 +26,7 @@ import numpy as np
 import uvloop
 
 import tutti
-from benchmarks import machine, report
+from benchmarks import machine, plot, report
 from benchmarks.files.endpoint import PATH, side_by_side
 from benchmarks.files.labelled_clips import to_wav
 from benchmarks.live.client import describe_error
@@ -35,6 +38,7 @@ from benchmarks.options import (
     kind_option,
     markdown_option,
     match_option,
+    plot_option,
     serve_arguments_argument,
 )
 from benchmarks.recordings import Recording, load_recordings
@@ -42,16 +46,16 @@ from benchmarks.report import Table, number
 from benchmarks.server import RunningServer, running_server
 from engine.api import SAMPLE_RATE
 
-SCHEMA = 1
+SCHEMA = 2
 CHUNK_BYTES = SAMPLE_RATE // 10 * 2
 """Bytes of a message: 100 ms."""
 CLIP_S = 30.0
 """Seconds of each recording of which clips are cut."""
 N_RECORDINGS = 8
-MIN_CLIP_S, MAX_CLIP_S = 2.0, 8.0
-"""The length of a short session, in seconds of audio."""
 N_ROWS = 10
-"""Rows of the short sessions."""
+"""The most rows of short sessions in the table. The result has all of them."""
+SAMPLE_PERIOD_S = 1.0
+"""Seconds between two measurements of the memory."""
 OVERLOAD_PACE = 4.0
 """The speed of the sessions of the overload, as a multiple of real time."""
 TIMEOUT_S = 300.0
@@ -67,8 +71,16 @@ GENEROUS = (
 class Load:
     """What the server has to do."""
 
+    n_warm_up: int
+    """Short sessions before all others."""
     n_sessions: int
     """Short sessions, one after another for each client."""
+    n_points: int
+    """The number of parts into which they are divided; each has a mean and a peak of the memory."""
+    shortest_s: float
+    """The least length of a short session, in seconds of audio."""
+    longest_s: float
+    """The greatest length of a short session, in seconds of audio."""
     n_uploads: int
     """Uploads whose clients leave, in the middle of the file or before the answer."""
     n_overload: int
@@ -80,34 +92,54 @@ class Load:
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
-@click.option("--sessions", default=2000, show_default=True, help="Short sessions, of 2 to 8 s.")
-@click.option("--uploads", default=300, show_default=True, help="Uploads that are aborted.")
-@click.option("--overload", default=64, show_default=True, help="Sessions at the same time, at four times real time.")
-@click.option("--clients", default=4, show_default=True, help="Clients of short sessions and of uploads.")
+@click.option("--warm-up", "n_warm_up", default=100, show_default=True, help="Short sessions before all others.")
+@click.option("--sessions", "n_sessions", default=2000, show_default=True, help="Short sessions.")
+@click.option(
+    "--points",
+    "n_points",
+    default=N_ROWS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Parts of the short sessions, each with a mean and a peak of the memory.",
+)
+@click.option(
+    "--shortest", "shortest_s", default=2.0, show_default=True, help="The least seconds of audio of a short session."
+)
+@click.option(
+    "--longest", "longest_s", default=8.0, show_default=True, help="The greatest seconds of audio of a short session."
+)
+@click.option("--uploads", "n_uploads", default=300, show_default=True, help="Uploads that are aborted.")
+@click.option(
+    "--overload",
+    "n_overload",
+    default=64,
+    show_default=True,
+    help="Sessions at the same time, at four times real time.",
+)
+@click.option("--clients", "n_clients", default=4, show_default=True, help="Clients of short sessions and of uploads.")
 @click.option("--idle", "idle_s", default=30.0, show_default=True, help="Seconds without any work after each stage.")
 @audio_option
 @kind_option
 @match_option
 @json_option("memory")
 @markdown_option
+@plot_option
 @serve_arguments_argument
 def main(
-    sessions: int,
-    uploads: int,
-    overload: int,
-    clients: int,
-    idle_s: float,
     folder: Path | None,
     kind: str,
     match: str,
     path: Path,
     markdown: bool,
+    picture: Path | None,
     serve_arguments: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Measure the memory of a server under loads of several kinds, and when it is idle after them."""
-    if min(sessions, uploads, overload) < 0 or clients < 1:
-        raise click.UsageError("--sessions, --uploads and --overload: expected 0 or more; --clients: at least 1")
-    load = Load(n_sessions=sessions, n_uploads=uploads, n_overload=overload, n_clients=clients, idle_s=idle_s)
+    load = Load(**options)
+    _check(load)
+    if picture:
+        plot.check_path(picture)
     recordings = load_recordings(folder, kind, match, seconds=CLIP_S, n=N_RECORDINGS)
     with running_server([*GENEROUS, *serve_arguments]) as server:
         rows, failures = uvloop.run(measure(server, load, recordings))
@@ -121,9 +153,25 @@ def main(
         "failures": failures,
     }
     report.show([table(result)], result, as_markdown=markdown, path=path)
+    if picture:
+        plot.draw([result], picture)
     if failures:
         print(*failures[:5], sep="\n", file=sys.stderr)
         sys.exit(1)
+
+
+def _check(load: Load) -> None:
+    """Check that there is such a load.
+
+    Raises:
+        UsageError: an option is out of its range.
+    """
+    if min(load.n_warm_up, load.n_sessions, load.n_uploads, load.n_overload) < 0 or load.n_clients < 1:
+        raise click.UsageError(
+            "--warm-up, --sessions, --uploads and --overload: expected 0 or more; --clients: at least 1"
+        )
+    if not 0 < load.shortest_s <= load.longest_s <= CLIP_S:
+        raise click.UsageError(f"--shortest and --longest: expected 0 < shortest <= longest <= {CLIP_S:g}")
 
 
 async def measure(
@@ -146,17 +194,31 @@ class _Stages:
         self._audio = [encode(each.samples, PCM_16K) for each in recordings]
         self._files = [to_wav((each.samples * 32767).astype(np.int16)) for each in recordings]
         self._random = random.Random(1)
+        self._samples: list[float] = []
+        """The memory since the last row, in MiB."""
 
     async def run(self) -> None:
         """Run all stages."""
+        sampling = asyncio.create_task(self._sample())
+        try:
+            await self._run()
+        finally:
+            sampling.cancel()
+
+    async def _run(self) -> None:
         load = self._load
         await self._idle("at start")
+        if load.n_warm_up:
+            await self._short_sessions(0, load.n_warm_up)
+            self._add_row(f"{load.n_warm_up} sessions to warm up")
+            await self._idle("idle")
         n_done = 0
-        for row in range(1, N_ROWS + 1) if load.n_sessions else ():
-            n_until = load.n_sessions * row // N_ROWS
-            await side_by_side(range(n_done, n_until), load.n_clients, self._short_session)
+        n_points = min(load.n_points, load.n_sessions)
+        for point in range(1, n_points + 1):
+            n_until = load.n_sessions * point // n_points
+            await self._short_sessions(n_done, n_until)
             n_done = n_until
-            self._add_row(f"{n_done} short sessions")
+            self._add_row(f"{n_done} short sessions", n_done)
         if load.n_sessions:
             await self._idle("idle")
         if load.n_uploads:
@@ -168,12 +230,15 @@ class _Stages:
             self._add_row(f"{load.n_overload} sessions at once")
             await self._idle("idle")
 
+    async def _short_sessions(self, begin: int, end: int) -> None:
+        await side_by_side(range(begin, end), self._load.n_clients, self._short_session)
+
     async def _short_session(self, index: int) -> None:
         """Send a clip as fast as possible."""
         audio = self._audio[index % len(self._audio)]
-        n_bytes = int(self._random.uniform(MIN_CLIP_S, MAX_CLIP_S) * SAMPLE_RATE) * 2
+        n_bytes = int(self._random.uniform(self._load.shortest_s, self._load.longest_s) * SAMPLE_RATE) * 2
         begin = self._random.randrange(0, max(1, len(audio) - n_bytes), 2)
-        await self._session(audio[begin : begin + n_bytes], tutti.Pace(1000.0, MAX_CLIP_S * 2))
+        await self._session(audio[begin : begin + n_bytes], tutti.Pace(1000.0, CLIP_S * 2))
 
     async def _long_session(self, index: int) -> None:
         await self._session(self._audio[index % len(self._audio)], tutti.Pace(OVERLOAD_PACE, CLIP_S * 2))
@@ -216,14 +281,37 @@ class _Stages:
             writer.transport.abort()
 
     async def _idle(self, name: str) -> None:
+        """Wait, then measure once: what the server gave back in the meantime does not count."""
         await asyncio.sleep(self._load.idle_s)
+        self._samples.clear()
         self._add_row(name)
 
-    def _add_row(self, name: str) -> None:
-        usage = machine.Usage.of(self._server.pid) if self._server.pid else None
-        rss_mib = usage.rss_mib if usage else None
-        self.rows.append({"after": name, "at_s": time.monotonic(), "rss_mib": rss_mib})
-        print(f"{name}: {number(rss_mib, 0)} MiB", file=sys.stderr, flush=True)
+    async def _sample(self) -> None:
+        """Measure the memory again and again, until cancelled."""
+        while True:
+            self._measure_once()
+            await asyncio.sleep(SAMPLE_PERIOD_S)
+
+    def _measure_once(self) -> None:
+        mib = machine.family_memory_mib(self._server.pid) if self._server.pid else None
+        if mib is not None:
+            self._samples.append(mib)
+
+    def _add_row(self, name: str, n_sessions: int | None = None) -> None:
+        """Add the memory since the last row. `n_sessions`: the short sessions so far, in a row of the curve."""
+        self._measure_once()
+        samples = self._samples
+        row: dict[str, Any] = {
+            "after": name,
+            "at_s": time.monotonic(),
+            "n_sessions": n_sessions,
+            "n_processes": len(machine.family(self._server.pid)) if self._server.pid else None,
+            "memory_mib": statistics.fmean(samples) if samples else None,
+            "peak_mib": max(samples, default=None),
+        }
+        samples.clear()
+        self.rows.append(row)
+        print(f"{name}: {number(row['memory_mib'], 0)} MiB", file=sys.stderr, flush=True)
 
 
 BOUNDARY = "tutti"
@@ -242,23 +330,38 @@ async def _chunks(audio: bytes) -> AsyncIterator[bytes]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The table: one row for each moment at which the memory was measured."""
-    rows = result["rows"]
-    first = rows[0]["rss_mib"]
+    """The table: a row for each stage and moment at which the memory was measured."""
+    rows = _table_rows(result["rows"])
+    start_mib = rows[0]["memory_mib"]
+    warm_mib = next((row["memory_mib"] for row in rows if row["after"] == "idle"), None)
     changes = [0.0, *(after["at_s"] - before["at_s"] for before, after in itertools.pairwise(rows))]
+
+    def compared(row: dict[str, Any], with_mib: float | None) -> str:
+        return number(row["memory_mib"] / with_mib if with_mib else None)
+
     return Table(
         "Memory of a server",
-        ("after", "took, s", "RSS, MiB", "of the start"),
+        ("after", "took, s", "processes", "memory, MiB", "peak, MiB", "of the start", "of the first idle"),
         [
             (
                 row["after"],
                 number(took_s, 0),
-                number(row["rss_mib"], 1),
-                number(row["rss_mib"] / first if first else None),
+                number(row["n_processes"], 0),
+                number(row["memory_mib"], 0),
+                number(row["peak_mib"], 0),
+                compared(row, start_mib),
+                compared(row, warm_mib),
             )
             for row, took_s in zip(rows, changes, strict=True)
         ],
     )
+
+
+def _table_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All rows, but of the short sessions at most `N_ROWS`."""
+    points = [row for row in rows if row["n_sessions"]]
+    kept = {points[len(points) * part // N_ROWS - 1]["n_sessions"] for part in range(1, N_ROWS + 1)} if points else ()
+    return [row for row in rows if not row["n_sessions"] or row["n_sessions"] in kept]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 It reads results of `benchmarks.live`, `benchmarks.live_peers` and `benchmarks.live_capacity`. Several results of
 `benchmarks.live_capacity` share one picture. For a result of `benchmarks.endpointing` it draws the utterances that were
-split over the silence that was waited.
+split over the silence that was waited, and for one of `benchmarks.memory` the memory over the number of sessions.
 """
 
 import json
@@ -76,14 +76,20 @@ def check_path(path: Path) -> None:
 
 
 def draw(results: list[dict[str, Any]], path: Path) -> None:
-    """Draw one panel for each measure, with one colour for each server.
+    """Draw the picture of a result. Latencies have one panel for each measure, and one colour for each server.
 
     Raises:
-        ClickException: a result comes from another benchmark, or holds no latencies.
+        ClickException: a result comes from another benchmark, or holds no figures.
     """
     from matplotlib import rc_context
 
-    figure = _draw_splits(results[0]) if results[0].get("benchmark") == "endpointing" else _draw_latencies(results)
+    match results[0].get("benchmark"):
+        case "endpointing":
+            figure = _draw_splits(results[0])
+        case "memory":
+            figure = _draw_memory(results[0])
+        case _:
+            figure = _draw_latencies(results)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Equal figures give equal files.
     with rc_context({"svg.hashsalt": "tutti"}):
@@ -143,6 +149,29 @@ def _draw_splits(result: dict[str, Any]) -> "Figure":
     figure.axes[0].set_ylim(bottom=0)
     figure.axes[0].set_ylabel("splits for each pause, %")
     figure.axes[0].legend(fontsize="small")
+    return figure
+
+
+def _draw_memory(result: dict[str, Any]) -> "Figure":
+    """Draw the memory during the short sessions, and when the server is idle before and after them."""
+    from matplotlib.figure import Figure
+
+    points = [row for row in result["rows"] if row["n_sessions"]]
+    if not points or not all(row["memory_mib"] for row in result["rows"]):
+        raise click.ClickException("there is no memory of short sessions in this result")
+    figure = Figure(figsize=INCHES, layout="constrained")
+    axes = figure.subplots()
+    axes.plot(
+        [row["n_sessions"] for row in points], [row["memory_mib"] for row in points], "C0o-", label="during sessions"
+    )
+    first, last = result["rows"].index(points[0]), result["rows"].index(points[-1])
+    idle = [row["memory_mib"] for row in (result["rows"][first - 1], *result["rows"][last + 1 : last + 2])]
+    axes.plot([0, points[-1]["n_sessions"]][: len(idle)], idle, "C1o:", label="idle, before and after")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("short sessions so far")
+    axes.set_ylabel("memory of the server, MiB")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
     return figure
 
 

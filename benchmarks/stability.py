@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,10 +21,10 @@ import click
 
 from app.media.pcm import AudioFormat
 from app.session import commands, events
-from app.session.effects import Effect, Send, Submit
 from app.session.session import Session, SessionConfig
 from app.session.stabilizer import Agreement, Attention, MakePolicy
 from benchmarks import machine, report
+from benchmarks.live.audio_time import run_in_audio_time
 from benchmarks.live.captions import Caption, WordLatencies, measure_words, spoken_words
 from benchmarks.options import (
     CONTEXT_SETTINGS,
@@ -38,13 +37,12 @@ from benchmarks.options import (
 from benchmarks.recordings import Recording, load_recordings, with_silence
 from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, word_errors, word_summary
-from engine.api import SAMPLE_RATE, Transcriber
+from engine import api
+from engine.api import Transcriber
 from engine.checkpoint.checkpoint import find_checkpoint
 from engine.config import AudioContext, EngineConfig
 from engine.process_environment import prepare_environment
 
-CHUNK_SAMPLES = SAMPLE_RATE // 10
-"""Audio is fed in chunks of 100 ms."""
 TAIL_S = 2.0
 """Seconds of silence after each recording, so that its last utterance ends."""
 START = commands.Start(audio=AudioFormat("pcm_f32le"), language="en")
@@ -97,30 +95,27 @@ class CaptionBuilder:
         return " ".join(text for _, text in sorted(self._ended.items()))
 
 
+class _Observer:
+    """Builds captions of the events of a session, and counts its windows."""
+
+    def __init__(self, captions: CaptionBuilder, found: PolicyResult) -> None:
+        self._captions = captions
+        self._found = found
+
+    def on_event(self, at_s: float, event: events.Event) -> None:
+        """See `Observer`."""
+        self._captions.apply(at_s, event)
+
+    def on_window(self, window: api.Window, answers: list[api.EngineEvent], took_s: float) -> None:
+        """See `Observer`."""
+        self._found.n_hypotheses += 1
+
+
 async def run_session(engine: Transcriber, recording: Recording, config: SessionConfig) -> PolicyResult:
     """Run one session in which the engine answers every window at once."""
-    session, captions, found = Session("bench", engine.info, config), CaptionBuilder(), PolicyResult()
-    waiting: deque[Effect] = deque(session.receive(START))
-
-    async def perform() -> None:
-        while waiting:
-            match waiting.popleft():
-                case Send(event):
-                    captions.apply(session.now_s, event)
-                case Submit(job, window):
-                    found.n_hypotheses += 1
-                    async with engine.submit(window) as answers:
-                        async for answer in answers:
-                            waiting.extend(session.engine_event(job, answer))
-                case _:
-                    pass
-
-    samples = recording.samples.astype("<f4")
-    for begin in range(0, len(samples), CHUNK_SAMPLES):
-        waiting.extend(session.receive(commands.Audio(samples[begin : begin + CHUNK_SAMPLES].tobytes())))
-        await perform()
-    waiting.extend(session.receive(commands.Stop()))
-    await perform()
+    captions, found = CaptionBuilder(), PolicyResult()
+    observer = _Observer(captions, found)
+    await run_in_audio_time(Session("bench", engine.info, config), START, engine, recording.samples, observer)
     found.latencies = measure_words(captions.seen, spoken_words(recording.utterances), 0.0)
     found.errors = word_errors(recording.text, captions.text)
     return found

@@ -59,7 +59,11 @@ class Engine:
 
         def main() -> None:
             try:
-                engine = cls(load(config), config, loop, ended)
+                runner = load(config)
+                # Python searches old objects for garbage when their number has grown by a quarter: beside those of
+                # PyTorch only after thousands of sessions, each of which leaves buffers of 30 kB.
+                gc.freeze()
+                engine = cls(runner, config, loop, ended)
                 if engine.info.device == "cuda":
                     _prepare_interpreter()
             except Exception as error:
@@ -124,9 +128,8 @@ class Engine:
 def _prepare_interpreter() -> None:
     """Keep Python's own pauses short beside a GPU.
 
-    The garbage collector no longer searches what is loaded, and a busy event loop releases the interpreter sooner.
+    The garbage collector does not search the graphs either, and a busy event loop releases the interpreter sooner.
     """
-    gc.collect()
     gc.freeze()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
@@ -168,4 +171,5 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
         n_slots=runner.slots.n_free,
         max_encode_batch=config.max_encode_batch,
         understands_people=known is None or known.understands_people,
+        adaptive_endpointing=generation.adaptive_endpointing,
     )

@@ -186,3 +186,45 @@ def check_promises(bench: Bench) -> None:
                 final_until = event.final_until_s
                 ended[number] = event.text
     assert ended.keys() == shown.keys(), "an utterance that was announced did not end"
+    _check_words(bench)
+
+
+def _check_words(bench: Bench) -> None:
+    """Check that stable words are those of the stable text, that they only grow, and that finals keep their times."""
+    final: dict[int, list[events.Word]] = {}
+    shown: dict[int, list[events.Word]] = {}
+    for event in bench.events:
+        match event:
+            case events.Interim(utterance=number):
+                if event.stable_words:
+                    assert _letters(event.stable_words) == "".join(event.stable.split())
+                    stable = [*final.get(number, ()), *event.stable_words]
+                    _check_begins_with(stable, shown.get(number, []))
+                    shown[number] = stable
+                assert "".join(event.tail.split()).endswith(_letters(event.tail_words))
+                _check_times([*event.stable_words, *event.tail_words])
+            case events.Segment(utterance=number):
+                assert not event.words or _letters(event.words) == "".join(event.text.split())
+                final.setdefault(number, []).extend(event.words)
+                _check_times(event.words)
+                for word in event.words:
+                    assert event.start_s <= word.start_s and word.end_s <= event.end_s
+            case events.Utterance(utterance=number):
+                _check_begins_with(final.get(number, []), shown.get(number, []))
+
+
+def _letters(words: Sequence[events.Word]) -> str:
+    return "".join("".join(word.text.split()) for word in words)
+
+
+def _check_times(words: Sequence[events.Word]) -> None:
+    times = [time for word in words for time in (word.start_s, word.end_s)]
+    assert times == sorted(times), "the times of words go back"
+
+
+def _check_begins_with(words: Sequence[events.Word], before: Sequence[events.Word]) -> None:
+    """Check that the words begin with those before them, of which only the text of the last may have grown."""
+    assert len(words) >= len(before), "words were taken back"
+    for word, old in zip(words, before, strict=False):
+        assert (word.start_s, word.end_s, word.confidence) == (old.start_s, old.end_s, old.confidence)
+        assert word.text == old.text or (old is before[-1] and word.text.startswith(old.text))

@@ -78,6 +78,9 @@ class LevelDetector:
     def is_speech(self, frame: Samples) -> bool:
         return bool(np.abs(frame).max() > 0.001)
 
+    def set_threshold(self, threshold: float | None) -> None:
+        pass
+
     def renew(self) -> None:
         pass
 

@@ -44,6 +44,8 @@ def generation_settings(tokenizer: Any, decoder_layers: int, heads_per_layer: in
         "max_length": N_POSITIONS,
         "return_timestamps": False,
         "tutti_audio_context": AUDIO_CONTEXT,
+        # Measured by benchmarks.endpointing: its punctuation, learnt from sentences broken off, tells ends from pauses.
+        "tutti_adaptive_endpointing": True,
         # A placeholder until training.alignment has chosen the heads.
         "alignment_heads": [[layer, head] for layer in layers for head in range(heads_per_layer)],
     }

@@ -16,12 +16,15 @@ from app.errors import SessionError
 from app.files.formats import clock, segment_line
 from app.media.file_decoder import decode_file
 from engine.api import SAMPLE_RATE
+from tutti.terminal import connection_note
 
 SAMPLE = Path(__file__).parents[1] / "assets" / "sample.flac"
 """The recording of a demo without `--file`."""
 CHUNK_MS = 100
 """The length of one audio message, in milliseconds."""
 CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
+RESUME_TIMEOUT_S = 20.0
+"""How long a lost connection may stay lost, in seconds: a restart of a server takes less."""
 
 
 class _Latency:
@@ -73,9 +76,8 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str, api_k
     latency, captions = _Latency(), tutti.Transcript()
     console.print(f"\nStreaming {name} at the pace of speech:\n")
     try:
-        # A lost session is not resumed: who watches the demo sees at once that its server is gone.
         async with tutti.connect(
-            url, sample_rate=SAMPLE_RATE, language="en", api_key=api_key, resume_buffer_s=0
+            url, sample_rate=SAMPLE_RATE, language="en", api_key=api_key, resume_timeout_s=RESUME_TIMEOUT_S
         ) as session:
             with Live(console=console, transient=True, refresh_per_second=12) as live:
                 async with asyncio.TaskGroup() as tasks:
@@ -86,6 +88,8 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str, api_k
                         match event:
                             case tutti.Segment():
                                 live.console.print(segment_line(event.start_s, event.end_s, event.text), markup=False)
+                            case tutti.Reconnecting() | tutti.Resumed():
+                                live.console.print(connection_note(event), style="dim", markup=False)
                             case tutti.Stopped():
                                 stopped = event
                         live.update(caption_line(captions))

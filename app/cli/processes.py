@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
+from starlette.applications import Starlette
 
 from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
 from app.edge.descriptors import reserve_descriptors
 from app.errors import SettingsError
 from app.main import Server, bind, bind_each, build_app
+from app.service.idle_memory import return_memory
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from app.service.tls import load_tls
@@ -35,6 +37,7 @@ from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
 from engine.config import EngineConfig
 from engine.errors import EngineFailed
+from engine.process_memory import return_freed_memory
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -138,8 +141,10 @@ async def _serve_one_process(settings: Settings) -> None:
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
             ready = banner(settings, engine.info, listener.getsockname()[1])
-            server = Server(build_app(settings, engine), settings, tls, lambda: console().print(ready))
-            await _serve_with(server, engine, listener)
+            app = build_app(settings, engine)
+            server = Server(app, settings, tls, lambda: console().print(ready))
+            async with _returning_memory(app):
+                await _serve_with(server, engine, listener)
 
 
 async def _serve_with(server: Server, engine: "Engine", listener: socket) -> None:
@@ -218,7 +223,20 @@ async def _serve_gateway(
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
     app = build_app(settings, transcriber, shared=shared)
-    await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])
+    # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
+    gc.freeze()
+    async with _returning_memory(app):
+        await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])
+
+
+@asynccontextmanager
+async def _returning_memory(app: Starlette) -> AsyncIterator[None]:
+    """Give memory that is not in use back to the system after each load, while the context is open."""
+    task = asyncio.create_task(return_memory(app.state.service.admission, return_freed_memory))
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def _engine_config(settings: Settings) -> EngineConfig:

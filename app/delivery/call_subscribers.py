@@ -1,15 +1,19 @@
 """The telephone calls that are active, and the clients that subscribe to their transcripts."""
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from app.delivery.outbox import Outbox, Outgoing
-from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
+from app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
 from app.session import events
 
 MAX_SUBSCRIBERS_PER_CALL = 8
 """Each subscriber costs a socket, and an outbox with its own limit."""
+LEAVE_S = 1.0
+"""How long subscribers of a stopping server may take to receive their last events, in seconds."""
+GOING_DOWN = "the server is going down; subscribe at another"
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +36,10 @@ class Calls:
         """Start without calls; `max_subscribers` is the limit for all calls together."""
         self._max_subscribers = max_subscribers
         self._n_subscribers = 0
+        self._is_draining = False
+        self._is_unused = asyncio.Event()
+        """Set while there is no subscriber."""
+        self._is_unused.set()
         self._topics: dict[str, _Topic] = {}
 
     def begin(self, sid: str, introduction: Outgoing) -> "ActiveCall":
@@ -58,8 +66,10 @@ class Calls:
         A subscriber that arrives after events have been published receives the notice `joined_late`.
 
         Raises:
-            LimitExceeded: there are too many subscribers.
+            LimitExceeded: there are too many subscribers, or the server is stopping.
         """
+        if self._is_draining:
+            raise LimitExceeded("draining", GOING_DOWN, CLOSE_DRAINING)
         topic = self._topics.setdefault(sid, _Topic())
         try:
             if self._n_subscribers >= self._max_subscribers or len(topic.subscribers) >= MAX_SUBSCRIBERS_PER_CALL:
@@ -71,14 +81,31 @@ class Calls:
             if topic.n_published > len(topic.opening):
                 outbox.push(events.Notice("joined_late", "the call has been on for a while; this is what follows"))
             self._n_subscribers += 1
+            self._is_unused.clear()
             topic.subscribers.add(outbox)
             try:
                 yield outbox
             finally:
                 topic.subscribers.discard(outbox)
                 self._n_subscribers -= 1
+                if not self._n_subscribers:
+                    self._is_unused.set()
         finally:
             self.drop_if_unused(sid, topic)
+
+    def drain(self) -> None:
+        """Send the subscribers elsewhere whose calls have not begun. The others receive the ends of their calls."""
+        self._is_draining = True
+        for topic in self._topics.values():
+            for outbox in () if topic.is_active else topic.subscribers:
+                outbox.push(events.Failure("draining", GOING_DOWN, is_fatal=True))
+                outbox.close()
+
+    async def wait_until_unused(self) -> None:
+        """Wait until the last subscriber has received what was left, for a limited time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._is_unused.wait()
 
     def drop_if_unused(self, sid: str, topic: _Topic) -> None:
         """Remove a call id that has neither an active call nor a subscriber."""

@@ -14,3 +14,6 @@ MAX_NAME_CHARS = 80
 
 MIN_SILENCE_MS, MAX_SILENCE_MS = 100, 5000
 """How short and how long the silence may be that ends an utterance, in milliseconds."""
+
+MAX_PADDING_MS = 1000
+"""The most audio before detected speech that an utterance may include, in milliseconds."""

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers
+from websockets.exceptions import InvalidHeader
 from websockets.http11 import MAX_LINE_LENGTH
 from websockets.http11 import Request as UpgradeRequest
 from websockets.protocol import State
@@ -120,12 +121,18 @@ class HttpProtocol(H11Protocol):
         if any(len(value) > MAX_LINE_LENGTH // 2 for name, value in event.headers if name in HANDSHAKE_HEADERS):
             self._refuse(431, f"Expected at most {MAX_LINE_LENGTH // 2} bytes in each header of the handshake.")
             return
+        try:
+            headers = Headers([(name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers])
+        except InvalidHeader:
+            # Such as one with a control character, which HTTP requests may have.
+            self._refuse(400, "Expected headers without control characters.")
+            return
         self.connections.discard(self)
         protocol = WebSocketProtocol(self.config, self.server_state, self.app_state, self._visitor, self._settings)
         protocol.connection_made(self.transport)
         self._visitor.expect(self._settings.stranger_timeout_s)
         self.transport.set_protocol(protocol)
-        protocol.begin(event)
+        protocol.begin(event, headers)
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that cannot be parsed. Called by uvicorn."""
@@ -186,10 +193,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._visitor = visitor
         self._settings = settings
         self._request: h11.Request
+        self._headers: Headers
 
-    def begin(self, request: h11.Request) -> None:
+    def begin(self, request: h11.Request, headers: Headers) -> None:
         """Start the handshake. The HTTP protocol has parsed the request."""
         self._request = request
+        self._headers = headers
         # The library would not accept a long line or many headers, so it gets only what it reads itself.
         head = [b"GET / HTTP/1.1"]
         head += [name + b": " + value for name, value in request.headers if name in HANDSHAKE_HEADERS]
@@ -197,8 +206,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: UpgradeRequest) -> None:
         """Call the application with the whole request."""
-        headers = Headers([(name.decode("ascii"), value.decode("latin-1")) for name, value in self._request.headers])
-        super().handle_connect(replace(event, path=self._request.target.decode("ascii"), headers=headers))
+        super().handle_connect(replace(event, path=self._request.target.decode("ascii"), headers=self._headers))
 
     def handle_parser_exception(self) -> None:
         """End a connection that breaks the rules of WebSockets, perhaps before the handshake is over."""

@@ -1,6 +1,7 @@
 """Admits a WebSocket, accepts it and serves a session on it: the same steps for every dialect."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from secrets import token_hex
 
 from starlette.responses import Response
@@ -11,7 +12,7 @@ from app.live.connection import Connection
 from app.live.dialect import Dialect
 from app.live.reader import OnDisconnect
 from app.service.service import Service
-from app.service.strangers import admit
+from app.service.strangers import admit, let_wait
 from app.session.session import Session
 
 Refuse = Callable[[LimitExceeded], Response]
@@ -51,7 +52,8 @@ async def serve_session(
 ) -> None:
     """Admit a WebSocket, accept it unless it is accepted, and serve a session on it until it ends.
 
-    The caller answers a client that is not admitted; `serve_or_refuse` does that with an HTTP response.
+    Where clients need no key, it is admitted with its first valid message, and is a stranger before. The caller answers
+    a client for which there is no room before it is accepted; `serve_or_refuse` does that with an HTTP response.
 
     Args:
         websocket, dialect, subprotocol, headers: see `serve_or_refuse`.
@@ -71,8 +73,18 @@ async def serve_session(
         on_disconnect=on_disconnect,
         first_messages=first_messages,
     )
-    with service.admission.session(connection):
-        admit(websocket.scope)
+    with ExitStack() as place:
+
+        def take_place() -> None:
+            place.enter_context(service.admission.session(connection))
+            admit(websocket.scope)
+
+        if service.access.is_open:
+            place.enter_context(service.admission.guest(connection))
+            let_wait(websocket.scope)
+            connection.admit_by(take_place)
+        else:
+            take_place()
         if websocket.application_state is WebSocketState.CONNECTING:
             await websocket.accept(
                 subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]

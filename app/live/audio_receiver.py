@@ -78,7 +78,7 @@ class AudioReceiver:
             await self._driver.room()
             piece = data[start : start + n_piece_bytes]
             await self._driver.receive_audio(piece)
-            self._on_audio(self._session.duration_s(piece), self._session.now_s)
+            self._on_audio(self._duration_s(piece), self._session.now_s)
             await asyncio.sleep(0)
 
     async def receive_container(self, data: bytes) -> None:
@@ -102,8 +102,13 @@ class AudioReceiver:
         if self._container is not None:
             self._container.close()
 
+    def _duration_s(self, data: bytes) -> float:
+        """How long these bytes of the client's audio last, in seconds; 0 before the start."""
+        bytes_per_s = self._session.bytes_per_s
+        return len(data) / bytes_per_s if bytes_per_s else 0.0
+
     def _check_pace(self, data: bytes) -> None:
-        ahead_s = self._pace.add(self._session.duration_s(data), self._clock())
+        ahead_s = self._pace.add(self._duration_s(data), self._clock())
         limit_s = self._session.limits.max_ahead_s
         if self._session.is_resumed:
             limit_s += self._session.max_utterance_s + REPLAY_EXTRA_S

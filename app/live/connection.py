@@ -15,7 +15,7 @@ from app.errors import CLOSE_OUR_FAULT, LimitExceeded
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
 from app.live.latency import LatencyRecorder
-from app.live.reader import OnDisconnect, Reader
+from app.live.reader import OnDisconnect, Reader, TakePlace
 from app.live.time_limits import TimedSocket, TimeLimits
 from app.live.writer import Writer
 from app.service.service import Service
@@ -73,12 +73,17 @@ class Connection:
         self._session = session
         self._service = service
         self._on_disconnect = on_disconnect
+        self._take_place: TakePlace | None = None
         self._clock = clock
         self._socket = TimedSocket(websocket, self._limits, first_messages)
         self._latency = LatencyRecorder(service.metrics.latency, clock)
         self._log = _SessionLog(logger, {"session": session.id})
         self._writer = Writer(self._socket, dialect, service.metrics, self._latency, self._log)
         self._driver: SessionDriver | None = None
+
+    def admit_by(self, take_place: TakePlace) -> None:
+        """Call this at the first valid message of the client; before, the session has no place."""
+        self._take_place = take_place
 
     async def serve(self) -> None:
         """Read and write until either side ends the session. No task and no engine window outlives this call."""
@@ -126,10 +131,13 @@ class Connection:
             self._writer.finish,
             self._limits.final_deadline_s,
             self._service.admission.note_final,
+            self._service.session_config.detect_ahead,
         )
         if self._service.admission.is_draining:
             # The drain began while the client was being accepted.
             self.drain()
+        # Not kept: it may refer to this connection, and such a cycle would keep the audio, too.
+        take_place, self._take_place = self._take_place, None
         reader = Reader(
             self._socket,
             self._dialect,
@@ -138,6 +146,7 @@ class Connection:
             self._push,
             idle_timeout_s=self._limits.idle_timeout_s,
             on_disconnect=self._on_disconnect,
+            take_place=take_place,
         )
         reading = tasks.create_task(reader.run())
         writing = tasks.create_task(self._writer.run())

@@ -1,12 +1,12 @@
 """The reading half of a connection: the client's messages become commands of its session."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 
 from starlette.websockets import WebSocketDisconnect
 
-from app.errors import CLOSE_TOO_BIG, LimitExceeded, SessionError
+from app.errors import CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, SessionError
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import ClientMessage, Dialect
 from app.live.time_limits import TimedSocket
@@ -19,6 +19,9 @@ IDLE_FLUSH_ID = "quiet"
 
 OnDisconnect = Callable[[], Iterable[ClientMessage]]
 """Makes the last items of a client that has left, in place of the messages that it cannot send any more."""
+
+TakePlace = Callable[[], None]
+"""Takes the place of a session for a client of which nothing was known before. Raises `LimitExceeded` without room."""
 
 
 class Reader:
@@ -34,6 +37,7 @@ class Reader:
         *,
         idle_timeout_s: float,
         on_disconnect: OnDisconnect | None = None,
+        take_place: TakePlace | None = None,
     ) -> None:
         """Prepare to read; `run` reads.
 
@@ -45,6 +49,8 @@ class Reader:
             on_reply: sends an answer that the dialect gives by itself.
             idle_timeout_s: the operator's limit, used where the dialect has none.
             on_disconnect: see `Connection`.
+            take_place: called once, before the first valid message that is a start or follows one. The client has
+                `idle_timeout_s` in all up to there.
         """
         self._socket = socket
         self._dialect = dialect
@@ -54,6 +60,8 @@ class Reader:
         self._on_reply = on_reply
         self._idle_timeout_s = idle_timeout_s
         self._on_disconnect = on_disconnect
+        self._take_place = take_place
+        self._begun_s = asyncio.get_running_loop().time()
         self.is_client_gone = False
         """The client has left, and its audio is being made final for others."""
 
@@ -63,7 +71,9 @@ class Reader:
             await self._dispatch(self._dialect.open())
             while not self._session.is_closed:
                 try:
-                    await self._dispatch(await self._next_items())
+                    items = tuple(await self._next_items())
+                    self._admit(items)
+                    await self._dispatch(items)
                 except WebSocketDisconnect:
                     return
                 except LimitExceeded as error:
@@ -91,12 +101,32 @@ class Reader:
             content = await self._socket.receive(None, None)
         else:
             idle_timeout_s = self._dialect.idle_timeout_s or self._idle_timeout_s
-            content = await self._socket.receive(idle_timeout_s, self._flush if self._has_started else None)
+            if self._take_place is not None:
+                content = await self._receive_within(idle_timeout_s)
+            else:
+                content = await self._socket.receive(idle_timeout_s, self._flush if self._has_started else None)
         limit = self._session.limits.max_message_bytes if isinstance(content, bytes) else self._dialect.max_text_chars
         if len(content) > limit:
             unit = "bytes of audio" if isinstance(content, bytes) else "characters of text"
             raise LimitExceeded("too_big", f"expected at most {limit} {unit}, got {len(content)}", CLOSE_TOO_BIG)
         return content
+
+    async def _receive_within(self, limit_s: float) -> str | bytes:
+        """The next message of a stranger, to which messages that are not valid give no more time than this in all."""
+        left_s = self._begun_s + limit_s - asyncio.get_running_loop().time()
+        with suppress(LimitExceeded):
+            if left_s > 0:
+                return await self._socket.receive(left_s, None)
+        raise LimitExceeded("idle", f"no valid message for {limit_s:g} s", CLOSE_POLICY)
+
+    def _admit(self, items: Sequence[ClientMessage]) -> None:
+        """Take the place of a client that has none, if these items hold a command for a session that has begun."""
+        of_client = [item for item in items if not isinstance(item, events.Notice | events.Reply)]
+        if self._take_place is None or not of_client:
+            return
+        if self._has_started or any(isinstance(item, commands.Start) for item in of_client):
+            take_place, self._take_place = self._take_place, None
+            take_place()
 
     @property
     def _has_started(self) -> bool:

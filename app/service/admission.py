@@ -81,8 +81,11 @@ class Admission:
         self.all_finished = asyncio.Event()
         """Set while this gateway has no session and no upload."""
         self.all_finished.set()
+        self.has_begun = asyncio.Event()
+        """Set when a session or an upload begins. Whoever waits for it clears it."""
         self.sessions: set[Drainable] = set()
         """The live sessions of this gateway."""
+        self._guests: set[Drainable] = set()
         self._settings = settings
         self._metrics = metrics
         self._counter = counter
@@ -98,18 +101,13 @@ class Admission:
             LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, there
                 is no engine, or the server is stopping.
         """
-        self._check_draining()
-        self._check_engine()
         with self._counter.one_more("sessions") as n_others:
-            self._check_limit(n_others, self._settings.max_sessions, "sessions")
-            # Without other sessions the waits are out of date: the sessions that caused them have ended.
-            if n_others:
-                self._check_load(n_others)
+            self._check_session(n_others)
             self.sessions.add(connection)
             self._load.note_sessions(len(self.sessions), n_others + 1)
             self._metrics.sessions.inc()
             self._metrics.sessions_total.inc()
-            self.all_finished.clear()
+            self._note_begun()
             try:
                 yield
             finally:
@@ -117,6 +115,20 @@ class Admission:
                 self._load.note_sessions(len(self.sessions), self._counter.total("sessions") - 1)
                 self._metrics.sessions.dec()
                 self._note_finished()
+
+    @contextmanager
+    def guest(self, connection: Drainable) -> Iterator[None]:
+        """Let a connection wait for its first message. It takes no place before, but it is drained like a session.
+
+        Raises:
+            LimitExceeded: a session would not be admitted at present; see `session`.
+        """
+        self._check_session(self._counter.total("sessions"))
+        self._guests.add(connection)
+        try:
+            yield
+        finally:
+            self._guests.discard(connection)
 
     def note_final(self, wait_s: float) -> None:
         """Note that a final of a live session has left the engine's queue after this time, in seconds."""
@@ -130,7 +142,7 @@ class Admission:
         with self._counter.one_more("uploads") as n_others:
             self._check_limit(n_others, self._settings.max_uploads, "file transcriptions")
             self._n_uploads += 1
-            self.all_finished.clear()
+            self._note_begun()
             try:
                 yield
             finally:
@@ -145,7 +157,7 @@ class Admission:
         """
         self.is_draining = True
         logger.info("draining %d sessions and %d uploads", len(self.sessions), self._n_uploads)
-        for connection in list(self.sessions):
+        for connection in self.sessions | self._guests:
             connection.drain()
         waits = [asyncio.ensure_future(event.wait()) for event in (self.all_finished, self._is_hurried)]
         await asyncio.wait(waits, timeout=self._settings.drain_timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -162,6 +174,15 @@ class Admission:
     def hurry(self) -> None:
         """Let `drain` wait no longer."""
         self._is_hurried.set()
+
+    def _check_session(self, n_others: int) -> None:
+        """Refuse one session more than these."""
+        self._check_draining()
+        self._check_engine()
+        self._check_limit(n_others, self._settings.max_sessions, "sessions")
+        # Without other sessions the waits are out of date: the sessions that caused them have ended.
+        if n_others:
+            self._check_load(n_others)
 
     def _check_draining(self) -> None:
         if self.is_draining:
@@ -194,6 +215,10 @@ class Admission:
     def _refuse(self, message: str) -> NoReturn:
         self._metrics.refused_total.labels("overloaded").inc()
         raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
+
+    def _note_begun(self) -> None:
+        self.all_finished.clear()
+        self.has_begun.set()
 
     def _note_finished(self) -> None:
         if not self.sessions and not self._n_uploads:

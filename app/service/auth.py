@@ -27,6 +27,11 @@ class Access:
         self._signing_key = signing_key
         self._on_refused = on_refused
 
+    @property
+    def is_open(self) -> bool:
+        """Whether clients need no credential, so that nothing is known of them before their first message."""
+        return not self._keys
+
     def is_valid(self, key: str | None) -> bool:
         """Whether this API key may use the service."""
         # Compare with every key, so that the time taken does not show which key was close.

@@ -56,6 +56,7 @@ class RequestIds:
         except Exception:
             if scope["type"] != "http" or has_started:
                 raise
-            logger.exception("[%s] %s %s failed", request_id(scope), scope["method"], scope["path"])
+            # Of a path, `%r` makes one line, whatever is in it.
+            logger.exception("[%s] %s %r failed", request_id(scope), scope["method"], scope["path"])
             error = RequestError(500, f"our fault; the log knows it as {request_id(scope)}", code="internal_error")
             await error_response(error)(scope, receive, send_with_id)

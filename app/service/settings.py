@@ -3,7 +3,8 @@
 import ipaddress
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ ENV_PREFIX = "TUTTI_"
 ANY = "*"
 """Stands for every name, in a list of names."""
 MIN_INTERIM_INTERVAL_MS = 100
+DETECTORS = ("webrtc", "silero")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways")
 """Settings that may be 0."""
@@ -184,6 +186,17 @@ class Settings:
         "attention for this text is well before the end of the audio.",
         POLICIES,
     )
+    detector: str = _setting(
+        "webrtc",
+        "What tells speech from other sounds. webrtc: a statistical model, quick and cheap. silero: a small neural "
+        "network, which takes far less noise and music for speech; it needs the packages of the extra silero.",
+        DETECTORS,
+    )
+    speech_threshold: float = _setting(
+        0.5,
+        "How sure the detector must be of speech, above 0 and below 1, where clients say nothing else. A higher value "
+        "takes less noise for speech, and more soft speech for noise. The detector webrtc knows four steps.",
+    )
     max_message_kb: int = _setting(1024, "Size limit of a WebSocket message, in KiB.")
     max_ahead_s: float = _setting(
         60.0, "How far a client's audio may be ahead of the clock, in seconds. A client further ahead is disconnected."
@@ -206,6 +219,7 @@ class Settings:
         self._check_numbers()
         _require(self.stability in POLICIES, "stability", f"one of {', '.join(POLICIES)}", self.stability)
         _require(self.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}", self.log_level)
+        self._check_detector()
         self._check_tls()
         self._check_webhook()
         self._check_proxies()
@@ -224,6 +238,16 @@ class Settings:
             f"at least {MIN_INTERIM_INTERVAL_MS} (milliseconds)",
             self.interim_interval_ms,
         )
+
+    def _check_detector(self) -> None:
+        _require(self.detector in DETECTORS, "detector", f"one of {', '.join(DETECTORS)}", self.detector)
+        _require(0 < self.speech_threshold < 1, "speech_threshold", "above 0 and below 1", self.speech_threshold)
+        if self.detector == "silero":
+            from app.speech import silero
+
+            if not silero.is_installed():
+                install = "pip install 'tutti-asr[silero]'"
+                raise SettingsError(f"detector: silero needs {' and '.join(silero.DISTRIBUTIONS)}: {install}")
 
     def _check_tls(self) -> None:
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -304,14 +328,27 @@ class Settings:
     def session_config(self) -> "SessionConfig":
         """The operator's part of how sessions behave."""
         # Imported here because it brings NumPy and the speech detector, which `--help` and `--version` do not need.
+        from app.session.endpointing import WebRtcDetector
         from app.session.session import SessionConfig
 
-        return SessionConfig(
+        config = SessionConfig(
             limits=self.limits,
             interim_interval_ms=self.interim_interval_ms,
             speculates=self.speculative_finals,
             make_policy=POLICIES[self.stability],
+            make_detector=partial(WebRtcDetector, self.speech_threshold),
         )
+        return _with_silero(config, self.speech_threshold) if self.detector == "silero" else config
+
+
+def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":
+    """The configuration with Silero's speech detector, whose network is loaded here."""
+    from app.speech.detection_batcher import DetectionBatcher
+    from app.speech.silero import SileroDetector, SileroModel
+
+    model = SileroModel()
+    make_detector = partial(SileroDetector, model, threshold)
+    return replace(config, make_detector=make_detector, detect_ahead=DetectionBatcher(model).detect)
 
 
 def check_environment(environment: Mapping[str, str]) -> None:

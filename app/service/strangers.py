@@ -106,6 +106,10 @@ class Visitor:
         """Let this end the connection from now on; see `Strangers.arrive`."""
         self._cut = cut
 
+    def wait(self) -> None:
+        """Limit the time of the stranger no longer: what serves it does."""
+        self._cancel_timer()
+
     def come_from(self, address: str | None) -> None:
         """Count the connection under the address of the client whose request a proxy has passed on."""
         group = self._strangers.group(address)
@@ -146,5 +150,16 @@ class Visitor:
 
 def admit(scope: Mapping[str, Any]) -> None:
     """Admit the client of this request. Does nothing under another server than ours, which counts no strangers."""
-    if (visitor := scope.get("state", {}).get(STATE_KEY)) is not None:
+    if (visitor := _visitor(scope)) is not None:
         visitor.admit()
+
+
+def let_wait(scope: Mapping[str, Any]) -> None:
+    """Let the client of this request stay a stranger until `admit`, for as long as its endpoint lets it."""
+    if (visitor := _visitor(scope)) is not None:
+        visitor.wait()
+
+
+def _visitor(scope: Mapping[str, Any]) -> Visitor | None:
+    visitor: Visitor | None = scope.get("state", {}).get(STATE_KEY)
+    return visitor

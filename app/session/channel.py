@@ -4,7 +4,7 @@ It counts samples and does no I/O. Windows that have ended go to `app/session/fi
 `app/session/interims.py` shows its text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import assert_never
 
@@ -24,16 +24,13 @@ from app.session.endpointing import (
     UpcomingFrames,
 )
 from app.session.finals import Finals
-from app.session.interims import Interims
+from app.session.hypotheses import Hypotheses
 from app.session.jobs import Acknowledged, SessionPort
 from app.session.language_choice import ChannelLanguage, UtteranceLanguage
 from app.session.options import ChannelOptions
-from app.session.speculation import Speculations
 from app.session.stabilizer import Stabilizer
-from app.session.turns import Turns
 from app.session.window_cutting import find_cut
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
-from engine import api
 from engine.api import SAMPLE_RATE
 
 MIN_MANUAL_SAMPLES = SAMPLE_RATE // 10
@@ -84,20 +81,20 @@ class Channel:
         self._session = session
         self._options = options
         endpointing = options.endpointing
+        detector.set_threshold(endpointing.threshold)
         first = start.detector_from or 0
         origin = round(session.from_s * SAMPLE_RATE)
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
         self._detector_life = DetectorLife(detector, first, origin, is_exact=start.detector_from is not None)
         self._buffer = SampleBuffer()
-        self._interims: Interims | None = None
-        if options.interim_samples:
-            self._interims = Interims(
-                options.interim_samples, options, session, self.finals, self._endpointer, self._buffer
-            )
-        self._speculations = Speculations(
-            options, session, self.finals, self._endpointer, self._buffer, self._interims, self._judge_pause
+        self._hypotheses = Hypotheses(
+            options,
+            session,
+            self.finals,
+            self._endpointer,
+            self._buffer,
+            lambda window: self._end_here(window, self._kind),
         )
-        self._turns = Turns(number, options, session, self._endpointer)
         self._open: OpenWindow | None = None
         self._done_until = start.done_until
         self._last_cut = start.done_until
@@ -107,7 +104,7 @@ class Channel:
 
     @property
     def number(self) -> int:
-        """The number of the channel within the session."""
+        """The number of the channel within the session, from 0."""
         return self.finals.channel
 
     # How far it has come.
@@ -133,7 +130,7 @@ class Channel:
         `None` if that lies inside an utterance, or where one was cut.
         """
         first = self.finals.oldest or self._open
-        return first.detector_from if first else self._detector_life.start_for(self.final_until)
+        return first.utterance.detector_from if first else self._detector_life.start_for(self.final_until)
 
     @property
     def lag_samples(self) -> int:
@@ -144,16 +141,11 @@ class Channel:
         """
         oldest = self.finals.oldest
         since = [oldest.end] if oldest else []
-        if self._interims:
-            since += self._speech_without_interim(self._interims.decoded_until)
+        decoded_until = self._hypotheses.decoded_until
+        if decoded_until is not None:
+            speech = chain(self.finals.speech(), self._open.speech if self._open else ())
+            since += _speech_after(speech, decoded_until)
         return self.position - min(since, default=self.position)
-
-    def _speech_without_interim(self, decoded_until: int) -> Iterator[int]:
-        """Yield the position where speech begins that no answered interim contains, if there is any."""
-        for start, end in chain(self.finals.speech(), self._open.speech if self._open else ()):
-            if end > decoded_until:
-                yield max(start, decoded_until)
-                return
 
     # Audio.
 
@@ -202,11 +194,9 @@ class Channel:
             self.finals.language = ChannelLanguage(options.request.language, options.language_delay)
         self._options = options
         self._prompt = options.prompt
+        self._endpointer.detector.set_threshold(options.endpointing.threshold)
         self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
-        if self._interims:
-            self._interims.set_silence(options.silence_samples)
-        self._speculations.configure(options)
-        self._turns.configure(options)
+        self._hypotheses.configure(options)
 
     def finish(self) -> None:
         """Process the last, incomplete frame, then flush, because the channel gets no more audio."""
@@ -264,10 +254,7 @@ class Channel:
             self._detector_life.renew_in_silence(self.position - FRAME_SAMPLES, self.position)
             self._forget_idle()
             return
-        self._turns.update(self._open)
-        self._speculations.update(self._open)
-        if self._interims and not self._speculations.is_running:
-            self._interims.submit_if_due(self._open)
+        self._hypotheses.update(self._open)
 
     def _forget_idle(self) -> None:
         """Forget audio that no utterance can begin with any more."""
@@ -276,12 +263,6 @@ class Channel:
         self._buffer.forget_before(
             min(self._done_until, self.position) if may_be_late else self.position - idle_samples
         )
-
-    def _judge_pause(self, done: api.DoneEvent, audio_end: int) -> None:
-        """The open window was decoded up to a pause, which may be long enough now to end the utterance."""
-        assert self._open
-        if self._turns.judge(self._open, done, audio_end):
-            self._end_here(self._open, self._kind)
 
     # Utterances.
 
@@ -309,6 +290,7 @@ class Channel:
             request=self._options.request,
             language=UtteranceLanguage(self.finals.language),
             text_until=window_start,
+            detector_from=self._detector_life.start_for(window_start),
         )
         self._prompt = self._options.prompt
         self._session.send(
@@ -320,18 +302,22 @@ class Channel:
                 from_s=self._session.seconds(window_start),
             )
         )
-        detector_from = self._detector_life.start_for(window_start)
-        window = OpenWindow(utterance, window_start, speech, Stabilizer(self._options.make_policy()), detector_from)
-        if self._interims:
-            self._interims.begin_utterance(window)
+        window = OpenWindow(
+            utterance=utterance,
+            start=window_start,
+            speech=speech,
+            stabilizer=Stabilizer(self._options.make_policy()),
+        )
+        self._hypotheses.begin_utterance(window)
         return window
 
     def _end_here(self, window: OpenWindow, kind: WindowKind, flush_id: events.FlushId | None = None) -> None:
         """End the open utterance at the present position. Its text is decoded from the audio up to its last silence."""
         window.extend_speech(self._endpointer.speech_until)
-        position, audio_end = self.position, self._speculations.audio_end(window)
-        self._endpointer.reset()
+        position, audio_end = self.position, self._hypotheses.audio_end(window)
+        # First of all, because the utterance may be final at once, and tells the client where the detector begins.
         self._detector_life.renew(position)
+        self._endpointer.reset()
         self._end_utterance(window, position, kind, flush_id, audio_end)
 
     def _end_utterance(
@@ -343,8 +329,6 @@ class Channel:
         audio_end: int | None = None,
     ) -> None:
         """End the open utterance, whose last window ends at `end`."""
-        if self._interims:
-            self._interims.cancel()
         self._send_endpoint(window, end, flush_id, is_discarded=kind is WindowKind.DISCARDED)
         self._close_window(window, end, kind, is_last=True, audio_end=audio_end)
 
@@ -358,7 +342,7 @@ class Channel:
                 end_s=self._session.seconds(end),
                 flush=flush_id,
                 is_discarded=is_discarded,
-                confidence=self._turns.confidence(self._speculations.audio_end(window)),
+                confidence=self._hypotheses.confidence(window),
             )
         )
 
@@ -370,15 +354,17 @@ class Channel:
         is_last = cut - window.utterance.start >= self._options.endpointing.max_utterance_s * SAMPLE_RATE
         speech_after = window.split_speech(cut)
         if not is_last:
-            if self._interims:
-                self._interims.cancel()
             self._close_window(window, cut, self._kind, is_last=False)
-            self._open = OpenWindow(window.utterance, cut, speech_after, Stabilizer(self._options.make_policy()))
-            if self._interims:
-                self._interims.continue_utterance(self._open)
+            self._open = OpenWindow(
+                utterance=window.utterance,
+                start=cut,
+                speech=speech_after,
+                stabilizer=Stabilizer(self._options.make_policy()),
+            )
+            self._hypotheses.continue_utterance(self._open)
             return
-        self._end_utterance(window, cut, self._kind)
         self._detector_life.cut(cut)
+        self._end_utterance(window, cut, self._kind)
         if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()
@@ -398,7 +384,7 @@ class Channel:
         self._last_cut = end
         self._buffer.forget_before(end)
         ended = window.end(end, samples, kind, is_last)
-        self._speculations.end_window(ended, audio_end)
+        self._hypotheses.end_window(ended, audio_end)
         self._open = None
         self.finals.add(ended)
 
@@ -406,3 +392,11 @@ class Channel:
     def _kind(self) -> WindowKind:
         """The kind of a window that ends now and is not discarded."""
         return WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED
+
+
+def _speech_after(speech: Iterable[Span], decoded_until: int) -> Iterator[int]:
+    """Yield the position where speech begins that no answered interim contains, if there is any."""
+    for start, end in speech:
+        if end > decoded_until:
+            yield max(start, decoded_until)
+            return

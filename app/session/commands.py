@@ -56,6 +56,8 @@ class Endpointing:
     """
     padding_ms: int = 300
     """The audio before detected speech that is decoded with it, in milliseconds: detectors notice soft onsets late."""
+    threshold: float | None = None
+    """How sure the speech detector must be of speech, 0 to 1; `None` for the operator's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ class Start:
     """Names and terms to expect; the limits are those of `engine.api.DecodeOptions`."""
     words: bool = False
     """Whether every final word gets a start, an end and a confidence."""
+    interim_words: bool = False
+    """Whether every word of an interim does, too. Needs `words` and `interim`."""
     resume: Resume | None = None
     """`None` for a new session."""
     resumes: bool = False
@@ -163,6 +167,7 @@ class Configure:
     prompt: str
     hotwords: tuple[str, ...]
     words: bool
+    interim_words: bool = False
 
 
 @dataclass(frozen=True, slots=True)

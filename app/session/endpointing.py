@@ -17,6 +17,10 @@ FRAME_MS = 20
 """The length of a frame in milliseconds. The WebRTC detector accepts 10, 20 and 30."""
 FRAME_SAMPLES = SAMPLE_RATE * FRAME_MS // 1000
 
+DEFAULT_THRESHOLD = 0.5
+"""How sure a detector must be of speech, 0 to 1, by default."""
+N_AGGRESSIVENESS = 4
+"""The number of modes of the WebRTC detector."""
 ONSET_WINDOW = 10
 """How many of the last frames decide whether speech has begun (200 ms)."""
 ONSET_VOICED = 6
@@ -48,6 +52,10 @@ class SpeechDetector(Protocol):
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
         ...
 
+    def set_threshold(self, threshold: float | None) -> None:
+        """Change how sure the detector must be of speech, 0 to 1; `None` restores the operator's value."""
+        ...
+
     def renew(self) -> None:
         """Decide from now on as a new detector that has processed the last `memory_samples`, and nothing before."""
         ...
@@ -64,16 +72,18 @@ class WebRtcDetector:
 
     memory_samples = MEMORY_FRAMES * FRAME_SAMPLES
 
-    def __init__(self, aggressiveness: int = 2) -> None:
-        """Make a detector.
-
-        Args:
-            aggressiveness: 0 to 3; a higher value takes fewer noises for speech.
-        """
-        self._aggressiveness = aggressiveness
-        self._vad = webrtcvad.Vad(aggressiveness)
+    def __init__(self, threshold: float = DEFAULT_THRESHOLD) -> None:
+        """Make a detector; `set_threshold` explains the threshold."""
+        self._default_threshold = threshold
+        self._aggressiveness = aggressiveness(threshold)
+        self._vad = webrtcvad.Vad(self._aggressiveness)
         self._memory: deque[bytes] = deque(maxlen=MEMORY_FRAMES)
         """The last frames, as the library takes them."""
+
+    def set_threshold(self, threshold: float | None) -> None:
+        """Change how sure the detector must be of speech, 0 to 1, in the four steps that it knows."""
+        self._aggressiveness = aggressiveness(self._default_threshold if threshold is None else threshold)
+        self._vad.set_mode(self._aggressiveness)
 
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
@@ -86,6 +96,11 @@ class WebRtcDetector:
         self._vad = webrtcvad.Vad(self._aggressiveness)
         for pcm in self._memory:
             self._vad.is_speech(pcm, SAMPLE_RATE)
+
+
+def aggressiveness(threshold: float) -> int:
+    """The WebRTC detector's mode, 0 to 3, for a threshold from 0 to 1: a higher mode takes fewer noises for speech."""
+    return min(int(threshold * N_AGGRESSIVENESS), N_AGGRESSIVENESS - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from app.session import commands, events
 from app.session.effects import Cancel, Close, Effect, Send, Submit
+from app.session.endpointing import DetectAhead
 from app.session.session import Session
 from engine import api
 from engine.errors import EngineError
@@ -31,6 +32,7 @@ class SessionDriver:
         on_close: Callable[[Close], None],
         window_deadline_s: float | None = None,
         on_final_wait: Callable[[float], None] | None = None,
+        detect_ahead: DetectAhead | None = None,
     ) -> None:
         """Make a driver.
 
@@ -43,8 +45,10 @@ class SessionDriver:
             window_deadline_s: how long the engine may take for a window, its time in the queue included; `None` for
                 as long as it takes.
             on_final_wait: called with the seconds that each final window has waited in the engine's queue.
+            detect_ahead: prepares the session's detectors for audio; `None` if they need no preparation.
         """
         self.session = session
+        self._detect_ahead = detect_ahead
         self._window_deadline_s = window_deadline_s
         self._on_final_wait = on_final_wait
         self._transcriber = transcriber
@@ -62,9 +66,9 @@ class SessionDriver:
 
     async def receive_audio(self, data: bytes) -> None:
         """Give audio to the session. Waits while its detectors are prepared, together with those of other sessions."""
-        if self.session.detect_ahead:
+        if self._detect_ahead:
             upcoming, data = self.session.decode_ahead(data), b""
-            await self.session.detect_ahead(upcoming)
+            await self._detect_ahead(upcoming)
         self.receive(commands.Audio(data))
 
     def perform(self, effects: list[Effect]) -> None:

@@ -112,6 +112,18 @@ class SpeechResumed:
     """The time up to which the audio was processed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a segment or of an interim."""
+
+    text: str
+    """The word with its punctuation, without spaces around it."""
+    start_s: float
+    end_s: float
+    confidence: float
+    """0 to 1: the mean probability of its tokens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
     """The present hypothesis of an utterance, after the segments that were sent already."""
@@ -128,18 +140,16 @@ class Interim:
     """The part of the text that may still change."""
     avg_logprob: float = 0.0
     """The mean log-probability of the tokens of the whole hypothesis."""
+    stable_words: tuple[Word, ...] = ()
+    """The words of `stable`, if the client asked for them. Their times and confidences do not change any more.
 
+    The list only grows, and the final text has the same times. Only the text of its last word may grow as well.
+    """
+    tail_words: tuple[Word, ...] = ()
+    """The words of `tail`, if the client asked for them; they may still change, as `tail` may.
 
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word of a segment."""
-
-    text: str
-    """The word with its punctuation, without spaces around it."""
-    start_s: float
-    end_s: float
-    confidence: float
-    """0 to 1: the mean probability of its tokens."""
+    Punctuation at the beginning of `tail` belongs to a stable word, and is not among them.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

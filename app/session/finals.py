@@ -14,6 +14,7 @@ from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausibl
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
 from app.session.language_choice import ChannelLanguage
+from app.session.stable_words import on_timeline, with_stable_times, words_from
 from app.session.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -182,14 +183,14 @@ class Finals:
                 if not self._redecode_missed(window, window.end, "", event.language):
                     return True
                 continue
-            segment = event.segment
+            segment, shown_until_s = with_stable_times(event.segment, window.stable.words, window.n_processed_chars)
             if accepts_segment(self._options.hallucination_filter, window, segment):
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode_missed(window, start, segment.text, event.language):
                     continue
-                probability = event.language_probability
-                window.utterance.language.add(event.language, probability, segment.text)
-                self._send_segment(window, segment, event.language, window.span)
+                window.utterance.language.add(event.language, event.language_probability, segment.text)
+                shown_until = window.start + round(shown_until_s * SAMPLE_RATE)
+                self._send_segment(window, segment, event.language, window.span, shown_until)
             window.n_processed_chars += len(segment.text)
             decoding.events.popleft()
         return False
@@ -214,7 +215,7 @@ class Finals:
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         self._session.submit(self, JobKind.REDECODE, samples, options, window)
         window.redecoding.start(stretch, following_text)
-        window.utterance.redecoded.n_stretches += 1
+        window.utterance.counts.n_redecodes += 1
         return True
 
     def _send_redecoded(self, window: EndedWindow, done: api.DoneEvent) -> None:
@@ -230,19 +231,24 @@ class Finals:
                 window.utterance.language.add(done.language, None, segment.text)
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
-        window.utterance.redecoded.recovered_samples += duration(stretch.speech) - duration(missed)
+        window.utterance.counts.recovered_samples += duration(stretch.speech) - duration(missed)
 
     # Send in order.
 
-    def _send_segment(self, window: EndedWindow, segment: api.Segment, language: str | None, audio: Span) -> None:
-        """Send a segment that was decoded from the audio between two positions; its times count from the first."""
+    def _send_segment(
+        self, window: EndedWindow, segment: api.Segment, language: str | None, audio: Span, shown_until: int = 0
+    ) -> None:
+        """Send a segment that was decoded from the audio between two positions; its times count from the first.
+
+        Its words up to the position `shown_until` were shown with their times, so it does not end before.
+        """
         utterance = window.utterance
         text = segment.text if utterance.text else segment.text.lstrip()
         if not text:
             return
         start = min(max(audio[0] + round(segment.start_s * SAMPLE_RATE), utterance.text_until), audio[1])
         end = max(min(audio[0] + round(segment.end_s * SAMPLE_RATE), audio[1]), start)
-        end = plausible_end(text, window.speech, start, end)
+        end = max(plausible_end(text, window.speech, start, end), shown_until)
         utterance.text += text
         utterance.text_until = end
         self._previous_text.append(segment.text)
@@ -271,16 +277,12 @@ class Finals:
         def to_timeline(word_s: float) -> float:
             return self._session.seconds(min(max(origin + round(word_s * SAMPLE_RATE), sent[0]), sent[1]))
 
-        return tuple(
-            events.Word(
-                word.text.strip(), to_timeline(word.start_s), to_timeline(word.end_s), round(word.probability, 3)
-            )
-            for word in segment.words or ()
-        )
+        return on_timeline(segment.words or (), to_timeline)
 
     def _send_stable(self, window: EndedWindow) -> None:
         """Send the text that was shown as stable, because no final text of it comes."""
         end_s = (window.stable.until - window.start) / SAMPLE_RATE
+        words = words_from(window.stable.words, window.n_processed_chars)
         segment = api.Segment(
             start_s=0.0,
             end_s=end_s,
@@ -289,8 +291,10 @@ class Finals:
             avg_logprob=0.0,
             compression_ratio=1.0,
             no_speech_prob=0.0,
+            words=words or None,
         )
-        self._send_segment(window, segment, window.stable.language, window.span)
+        shown_until = window.start + round((words[-1].end_s if words else 0.0) * SAMPLE_RATE)
+        self._send_segment(window, segment, window.stable.language, window.span, shown_until)
 
     def _finish(self, window: EndedWindow) -> None:
         """All text of the window was sent: report its speech without text, and end its utterance if it is the last."""
@@ -303,6 +307,7 @@ class Finals:
             window.utterance.language.channel.add(window.decoding.language_probabilities, window.speech_s)
         min_samples = MIN_UNCOVERED_SAMPLES if window.covered else 1
         window.utterance.uncovered += uncovered(window.speech, window.covered, min_samples)
+        window.utterance.detector_from = None
         if window.is_last:
             is_complete = window.kind is not WindowKind.DISCARDED
             self._end_utterance(window, self._session.acknowledged(), is_complete)
@@ -346,10 +351,10 @@ class Finals:
                 final_until_s=min(acknowledged.until_s),
                 resume_from_s=acknowledged.until_s,
                 detector_from_s=acknowledged.detector_from_s,
-                n_redecodes=utterance.redecoded.n_stretches,
-                recovered_s=utterance.redecoded.recovered_samples / SAMPLE_RATE,
-                n_speculative=utterance.n_speculative,
-                is_speculative=utterance.is_speculative,
+                n_redecodes=utterance.counts.n_redecodes,
+                recovered_s=utterance.counts.recovered_samples / SAMPLE_RATE,
+                n_speculative=utterance.counts.n_speculative,
+                is_speculative=utterance.counts.is_speculative,
                 is_complete=is_complete,
             )
         )

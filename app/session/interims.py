@@ -12,6 +12,7 @@ from app.session.hallucination_filter import HallucinationFilter
 from app.session.interim_schedule import InterimSchedule
 from app.session.jobs import Job, JobKind, SessionPort
 from app.session.options import ChannelOptions
+from app.session.stable_words import Words, on_timeline, timed_words
 from app.session.windows import OpenWindow
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -106,8 +107,9 @@ class Interims:
         self._schedule.note_submitted(position)
         stabilizer = window.stabilizer
         options = self._finals.decode_options(window.utterance, stabilizer.tokens, stabilizer.draft)
-        options = window.utterance.language.channel.for_interim(options, window.speech_s, window.stabilizer.language)
-        options = replace(options, attention_times=stabilizer.needs_attention)
+        options = window.utterance.language.channel.for_interim(options, window.speech_s, stabilizer.language)
+        has_words = window.utterance.request.interim_words
+        options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
         samples = self._buffer.view(window.start, position).copy()
         self._replaced = self._newest.job if self._newest else None
         self._newest = _Request(self._session.submit(self, JobKind.INTERIM, samples, options), position)
@@ -167,8 +169,9 @@ class Interims:
         if not accepts_interim(self._hallucination_filter, window, done):
             return
         is_certain = not window.utterance.language.channel.is_in_doubt(done, window.speech_s)
+        words = timed_words(done) if window.utterance.request.interim_words else ()
         audio_s = (end - window.start) / SAMPLE_RATE
-        window.stabilizer.update(done.pieces, end, audio_s, language=done.language, is_certain=is_certain)
+        window.stabilizer.update(done.pieces, end, audio_s, words, language=done.language, is_certain=is_certain)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail
         if not window.utterance.text:
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
@@ -181,5 +184,10 @@ class Interims:
                 stable=stable,
                 tail=tail,
                 avg_logprob=done.avg_logprob,
+                stable_words=self._on_timeline(window, window.stabilizer.words),
+                tail_words=self._on_timeline(window, window.stabilizer.tail_words),
             )
         )
+
+    def _on_timeline(self, window: OpenWindow, words: Words) -> tuple[events.Word, ...]:
+        return on_timeline(words, lambda word_s: self._session.seconds(window.start + round(word_s * SAMPLE_RATE)))

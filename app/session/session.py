@@ -61,7 +61,7 @@ class SessionConfig:
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
     """Makes the speech detector of a channel."""
     detect_ahead: DetectAhead | None = None
-    """Prepares these detectors; the session's shell calls it. `None` if they need no preparation."""
+    """Prepares these detectors for audio; the shells of sessions call it. `None` if they need no preparation."""
     make_policy: MakePolicy = Agreement
     """Makes the policy that decides which text of an open window is stable."""
 
@@ -77,7 +77,8 @@ class Session:
         self._resumes = False
         """Whether the client will continue this session if the server ends it."""
         self._model = model
-        self._config = config
+        self.config = config
+        """The operator's settings."""
         self._state = State.NEW
         self._port = SessionPort(session_id)
         self._options: ChannelOptions | None = None
@@ -124,10 +125,6 @@ class Session:
         """Bytes that make a second of the client's audio; 0 before the start."""
         return self._intake.bytes_per_s if self._intake else 0
 
-    def duration_s(self, data: bytes) -> float:
-        """How long these bytes of the client's audio last, in seconds; 0 before the start."""
-        return len(data) / self.bytes_per_s if self.bytes_per_s else 0.0
-
     @property
     def backlog(self) -> int:
         """Ended windows of all channels that wait for the engine; the shell stops reading when there are many.
@@ -141,17 +138,13 @@ class Session:
         """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
         return self._port.acknowledged().until_s
 
-    @property
-    def detect_ahead(self) -> DetectAhead | None:
-        """Prepares the detectors for what `decode_ahead` returns; `None` if they need no preparation."""
-        return self._config.detect_ahead
-
     # What happens to it.
 
     def decode_ahead(self, data: bytes) -> list[UpcomingFrames]:
         """Decode audio that the next `Audio` processes, which may be without data, or the end of the session.
 
-        In between, the shell may prepare the detectors. A session that is not open takes no audio, and returns nothing.
+        In between, the shell may prepare the detectors by `SessionConfig.detect_ahead`. A session that is not open
+        takes no audio, and returns nothing.
         """
         return self._intake.decode_ahead(data) if self._intake and self._state is State.OPEN else []
 
@@ -270,24 +263,28 @@ class Session:
         language = _language_request(start, self._model, BadStart)
         if start.task not in self._model.tasks:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
+        if start.interim_words and not (start.interim and start.words):
+            raise BadStart("interim_words", "true only with interim and words", start.interim_words)
         self.is_resumed = start.resume is not None
         self._resumes = start.resumes
         begin = find_start(start.resume, start.audio.n_transcribed)
         self._port.from_s = begin.from_s
-        self._options = options = _channel_options(start, language, self._config)
+        self._options = options = _channel_options(start, language, self.config)
         channels = [
-            Channel(number, self._port, self._config.make_detector(), options, channel_start)
+            Channel(number, self._port, self.config.make_detector(), options, channel_start)
             for number, channel_start in enumerate(begin.channels)
         ]
         self._port.channels += channels
         self._intake = AudioIntake(start.audio, channels, self._port)
         self._state = State.OPEN
-        notices = (*start.notices, *_notices(start.endpointing, self._config))
+        notices = (*start.notices, *_notices(start.endpointing, self.config))
         self._port.send(events.Started(self.id, self._model.name, self.limits, notices))
 
     def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:
         assert self._options
         language = _language_request(change, self._model, _bad_option)
+        if change.interim_words and not (self._options.interim_samples and change.words):
+            raise BadMessage("bad_message", "interim_words only with interim and words", change.interim_words)
         n_channels = intake.audio_format.n_transcribed
         if change.audio.n_transcribed != n_channels:
             raise BadMessage("bad_message", f"{n_channels} channels, as before", change.audio.n_transcribed)
@@ -297,7 +294,13 @@ class Session:
             endpointing=change.endpointing,
             prompt=change.prompt,
             first_prompt="",
-            request=DecodeRequest(language, self._options.request.task, change.hotwords, change.words),
+            request=DecodeRequest(
+                language=language,
+                task=self._options.request.task,
+                hotwords=change.hotwords,
+                words=change.words,
+                interim_words=change.interim_words,
+            ),
         )
         for channel in intake.channels:
             channel.configure(self._options)
@@ -351,17 +354,28 @@ def _channel_options(start: commands.Start, language: LanguageRequest, config: S
         interim_samples=interim_samples if start.interim else None,
         speculates=config.speculates,
         make_policy=config.make_policy,
-        request=DecodeRequest(language, start.task, start.hotwords, start.words),
+        request=DecodeRequest(
+            language=language,
+            task=start.task,
+            hotwords=start.hotwords,
+            words=start.words,
+            interim_words=start.interim_words,
+        ),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
 
 
 def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:
     """What the client must know of options that have no effect here."""
-    if endpointing.mode != "adaptive" or config.speculates:
+    if config.speculates:
         return ()
-    message = "endpointing.mode: adaptive needs speculative finals, which are switched off here; vad holds instead"
-    return (events.Notice("no_effect", message),)
+    needs = "needs speculative finals, which are switched off here"
+    messages = []
+    if endpointing.mode == "adaptive":
+        messages.append(f"endpointing.mode: adaptive {needs}; vad holds instead")
+    if endpointing.eager_confidence is not None:
+        messages.append(f"endpointing.eager_confidence: {needs}; no pause is reported")
+    return tuple(events.Notice("no_effect", message) for message in messages)
 
 
 def _language_request(

@@ -152,7 +152,7 @@ class Speculations:
         samples = self._buffer.view(window.start, audio_end).copy()
         job = self._session.submit(self, JobKind.SPECULATIVE, samples, options)
         self._current = _Speculation(job=job, audio_end=audio_end, decoding=Decoding(had_context))
-        window.utterance.n_speculative += 1
+        window.utterance.counts.n_speculative += 1
 
     def end_window(self, window: EndedWindow, audio_end: int) -> None:
         """The open window has ended. It gets the speculative decoding, if that is of all audio of its final text.
@@ -174,7 +174,7 @@ class Speculations:
         elif not current.settle():
             return
         window.decoding = current.decoding
-        window.utterance.is_speculative = True
+        window.utterance.counts.is_speculative = True
 
     # What the engine answers.
 
@@ -223,7 +223,7 @@ class Speculations:
         """Have the window decoded as if there had been no speculation."""
         assert speculation.window
         speculation.window.decoding = None
-        speculation.window.utterance.is_speculative = False
+        speculation.window.utterance.counts.is_speculative = False
         self._finals.advance()
 
     def _withdraw(self) -> None:

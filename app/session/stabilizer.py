@@ -8,7 +8,8 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Protocol
 
-from engine.api import Piece
+from app.session.stable_words import Words, grow, words_between
+from engine.api import SAMPLE_RATE, Piece
 
 WORDS_KEPT_BACK = 1
 """How many of the last words of a hypothesis never become stable: the end of the audio may have cut them off."""
@@ -109,6 +110,10 @@ class Stabilizer:
         """Position before which all stable words were spoken."""
         self.language: str | None = None
         """The language of the stable text; `None` if there is none, or if the model names no language."""
+        self.words: Words = ()
+        """The words of the stable text, if hypotheses have words with times."""
+        self.tail_words: Words = ()
+        """The words of the tail, if the last hypothesis has words with times."""
         self._policy = policy
 
     @property
@@ -121,6 +126,7 @@ class Stabilizer:
         pieces: tuple[Piece, ...],
         audio_end: int,
         audio_s: float,
+        words: Words = (),
         *,
         language: str | None = None,
         is_certain: bool = True,
@@ -131,23 +137,30 @@ class Stabilizer:
             pieces: the words and timestamps of the hypothesis.
             audio_end: the position after the audio that was decoded.
             audio_s: the audio that was decoded, in seconds.
+            words: the words of the hypothesis with their times, if the client is shown them.
             language: the language in which the hypothesis was decoded.
             is_certain: whether its words may become stable.
         """
         latest_s = audio_s + TIMESTAMP_SLACK_S
         pieces = tuple(takewhile(lambda piece: piece.at_s is None or piece.at_s <= latest_s, pieces))
         new_pieces = _after_prefix(pieces, self.tokens, self.stable)
-        words = [piece for piece in new_pieces if piece.at_s is None]
-        n_stable, stable_until = self._policy.count_stable(words, audio_s, audio_end) if is_certain else (0, 0)
+        new_words = [piece for piece in new_pieces if piece.at_s is None]
+        n_stable, stable_until = self._policy.count_stable(new_words, audio_s, audio_end) if is_certain else (0, 0)
         if n_stable:
             n_pieces = _index_after_words(new_pieces, n_stable)
             self.tokens += tuple(token for piece in new_pieces[:n_pieces] for token in piece.tokens)
             self.stable += "".join(piece.text for piece in new_pieces[:n_pieces])
             self.stable_until = stable_until
             self.language = language
-            new_pieces, words = new_pieces[n_pieces:], words[n_stable:]
+            new_pieces, new_words = new_pieces[n_pieces:], new_words[n_stable:]
         self.draft = tuple(token for piece in new_pieces for token in piece.tokens)
-        self.tail = "".join(piece.text for piece in words)
+        self.tail = "".join(piece.text for piece in new_words)
+        n_stable_chars = len(self.stable)
+        self.words = grow(self.words, words, n_stable_chars, audio_s)
+        since_s = self.words[-1].end_s if self.words else 0.0
+        window_start = audio_end - round(audio_s * SAMPLE_RATE)
+        self.stable_until = max(self.stable_until, window_start + round(since_s * SAMPLE_RATE))
+        self.tail_words = words_between(words, n_stable_chars, n_stable_chars + len(self.tail), since_s)
 
 
 def _after_prefix(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: str) -> list[Piece]:

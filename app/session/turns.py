@@ -40,7 +40,7 @@ class Turns:
 
     def confidence(self, audio_end: int) -> float | None:
         """The confidence that the speaker has finished; `None` if no hypothesis up to `audio_end` was judged."""
-        return self._confidence if self._judged_until == audio_end else None
+        return round(self._confidence, 3) if self._judged_until == audio_end else None
 
     def judge(self, window: OpenWindow, done: api.DoneEvent, audio_end: int) -> SpeechEnded | None:
         """Judge a pause by the hypothesis of the open window up to `audio_end`. Returns the end of speech if it is due.

@@ -59,7 +59,7 @@ def find_cut(
         return None
     pause = min(pause_samples, length)
     if pause * 1000 >= required_pause_ms(length, silence_ms) * SAMPLE_RATE:
-        return end - pause // 2
+        return max(end - pause // 2, min(stable_until, end))
     if length + FRAME_SAMPLES <= WINDOW_SAMPLES:
         return None
     earliest = min(max(start + LONG_WINDOW_SAMPLES, stable_until), end)

@@ -10,6 +10,7 @@ from app.session.coverage import Missed, Span, duration, find_missed
 from app.session.endpointing import FRAME_SAMPLES
 from app.session.language_choice import LanguageRequest, UtteranceLanguage
 from app.session.stabilizer import Stabilizer
+from app.session.stable_words import Words
 from engine import api
 from engine.api import SAMPLE_RATE
 
@@ -19,7 +20,7 @@ MAX_REDECODES = 2
 """The most stretches of one window that are decoded again, so that its final text comes in bounded time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRequest:
     """What the client asked for that the engine must know to decode an utterance."""
 
@@ -31,6 +32,8 @@ class DecodeRequest:
     """Names and terms to expect."""
     words: bool = False
     """Whether every final word gets a start and an end."""
+    interim_words: bool = False
+    """Whether every word of an interim does, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,17 @@ class SentEagerEnd:
 
 
 @dataclass(slots=True)
-class RedecodedSpeech:
-    """The missed speech of an utterance that was decoded again."""
+class DecodingCounts:
+    """How the text of an utterance came about, for the operator."""
 
-    n_stretches: int = 0
-    """How many stretches were decoded again."""
+    n_redecodes: int = 0
+    """How many stretches of missed speech were decoded again."""
     recovered_samples: int = 0
-    """Samples of speech that have text thanks to that."""
+    """Samples of speech that have text thanks to these re-decodes."""
+    n_speculative: int = 0
+    """How many speculative decodings its windows had."""
+    is_speculative: bool = False
+    """Whether the text of its last window is that of a speculative decoding."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,6 +76,11 @@ class PendingUtterance:
     """
     request: DecodeRequest
     """How the windows of the utterance are decoded."""
+    detector_from: int | None = None
+    """Where a detector must begin to find the same speech from the first window on that is not done.
+
+    `None` if that window is not the first of the utterance, or follows one that was cut.
+    """
     language: UtteranceLanguage
     """Decides the language of its windows, and notes that of its text."""
     text: str = ""
@@ -77,12 +89,8 @@ class PendingUtterance:
     """Position where the last segment ended."""
     uncovered: list[Span] = field(default_factory=list)
     """Detected speech without text, of the windows that are done."""
-    redecoded: RedecodedSpeech = field(default_factory=RedecodedSpeech)
-    """What was decoded again of its windows that are done."""
-    n_speculative: int = 0
-    """How many speculative decodings its windows had."""
-    is_speculative: bool = False
-    """Whether the text of its last window is that of a speculative decoding."""
+    counts: DecodingCounts = field(default_factory=DecodingCounts)
+    """What its decodings cost, and what they gave."""
     eager_end: SentEagerEnd | None = None
     """The eager end that was sent last; `None` if the speaker went on after it."""
 
@@ -111,6 +119,8 @@ class StableText:
     """The language in which it was decoded, which the final decoding must not change; `None` if there is no text."""
     draft: tuple[int, ...] = ()
     """The tokens that followed in the last interim; the final text is likely to go on with them."""
+    words: Words = ()
+    """The words of the text with the times that the client was shown, if it was shown any."""
 
 
 @dataclass(slots=True)
@@ -165,10 +175,8 @@ class EndedWindow:
 
     utterance: PendingUtterance
     kind: WindowKind
-    start: int
-    """Position of its first sample."""
-    end: int
-    """Position after its last sample."""
+    span: Span
+    """The positions of its first sample and after its last one."""
     samples: Samples
     """The audio of the window; empty if the client discarded it."""
     speech: list[Span]
@@ -176,8 +184,6 @@ class EndedWindow:
     stable: StableText
     is_last: bool
     """Whether its utterance ends with it."""
-    detector_from: int | None = None
-    """As in `OpenWindow`."""
     decoding: Decoding | None = None
     """`None` until the engine is asked for its text. A speculative decoding may have begun before the window ended."""
     redecoding: Redecoding = field(default_factory=Redecoding)
@@ -207,12 +213,17 @@ class EndedWindow:
         return duration(self.speech) / SAMPLE_RATE
 
     @property
-    def span(self) -> Span:
-        """The positions of the first sample and after the last one."""
-        return self.start, self.end
+    def start(self) -> int:
+        """Position of its first sample."""
+        return self.span[0]
+
+    @property
+    def end(self) -> int:
+        """Position after its last sample."""
+        return self.span[1]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class OpenWindow:
     """The window of a channel that still receives audio."""
 
@@ -223,8 +234,6 @@ class OpenWindow:
     """The speech detected in it so far, in order."""
     stabilizer: Stabilizer
     """Decides and holds which text of the window was shown as stable."""
-    detector_from: int | None = None
-    """Where a detector must begin to find the same speech from `start` on; `None` if that is in the utterance."""
 
     @property
     def speech_s(self) -> float:
@@ -241,6 +250,7 @@ class OpenWindow:
             until=stabilizer.stable_until,
             language=stabilizer.language,
             draft=stabilizer.draft,
+            words=stabilizer.words,
         )
 
     def extend_speech(self, speech_until: int) -> None:
@@ -264,11 +274,9 @@ class OpenWindow:
         return EndedWindow(
             utterance=self.utterance,
             kind=kind,
-            start=self.start,
-            end=end,
+            span=(self.start, end),
             samples=samples,
             speech=self.speech,
             stable=self.stable,
             is_last=is_last,
-            detector_from=self.detector_from,
         )

@@ -38,6 +38,9 @@ class ScriptedDetector:
         """See `SpeechDetector`."""
         return next(self._decisions)
 
+    def set_threshold(self, threshold: float | None) -> None:
+        """See `SpeechDetector`; the decisions are made."""
+
     def renew(self) -> None:
         """See `SpeechDetector`; the decisions are fixed."""
 
@@ -127,32 +130,28 @@ async def simulate(
         answers: of the engine.
         answer_samples: how long the engine takes for an answer, in samples of audio that arrive meanwhile.
     """
-    usual_ms = policy.endpointing.silence_ms
-    outcome, endpointer = Outcome(), Endpointer(ScriptedDetector(are_voiced), usual_ms)
+    outcome = Outcome()
+    endpointer = Endpointer(ScriptedDetector(are_voiced), policy.endpointing.silence_ms)
     asks = policy.asks or policy.model is not None
-    window_start = last_end = voiced_until = 0
+    window_start = last_end = 0
     answer: tuple[int, int] | None = None
     """When the answer arrives, and the silence that follows from it."""
     for is_voiced in are_voiced:
         change = endpointer.push(NO_SAMPLES)
+        if isinstance(change, SpeechBegan):
+            window_start = max(change.position - PADDING_SAMPLES, last_end)
         if is_voiced:
-            voiced_until, answer = endpointer.position, None
-            endpointer.configure(usual_ms, 0.0)
-        match change:
-            case SpeechBegan(position):
-                window_start = max(position - PADDING_SAMPLES, last_end)
-            case SpeechEnded(position):
-                outcome.ends.append(End(position, endpointer.position))
-                last_end, answer = endpointer.position, None
-                endpointer.configure(usual_ms, 0.0)
-        if asks and endpointer.is_speaking and endpointer.position - voiced_until == PAUSE_SAMPLES:
+            answer = None
+        if asks and endpointer.is_speaking and endpointer.position - endpointer.voiced_until == PAUSE_SAMPLES:
             start = max(window_start, endpointer.position - WINDOW_SAMPLES)
             evidence = await answers.ask(samples[start : endpointer.position])
             outcome.pauses.append(Pause(endpointer.speech_until, evidence))
             if policy.model:
                 silence_ms = required_silence_ms(policy.model.confidence(evidence), policy.endpointing)
                 answer = (endpointer.position + answer_samples, silence_ms)
-        if answer and endpointer.position >= answer[0]:
-            endpointer.configure(answer[1], 0.0)
-            answer = None
+        if answer and endpointer.is_speaking and endpointer.position >= answer[0]:
+            change, answer = endpointer.require_silence(answer[1]), None
+        if isinstance(change, SpeechEnded):
+            outcome.ends.append(End(change.position, endpointer.position))
+            last_end = endpointer.position
     return outcome

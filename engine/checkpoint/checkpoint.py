@@ -74,6 +74,8 @@ class GenerationConfig:
 
     `None` if the model needs full windows.
     """
+    adaptive_endpointing: bool = False
+    """Adaptive endpointing was measured for this model, as the key `tutti_adaptive_endpointing` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +200,15 @@ def _generation_config(defaults: dict[str, Any], model: ModelConfig, tokenizer: 
         max_initial_timestamp_index=defaults.get("max_initial_timestamp_index"),
         alignment_heads=tuple((layer, head) for layer, head in heads),
         audio_context=_audio_context(defaults.get("tutti_audio_context"), model),
+        adaptive_endpointing=_flag(defaults, "tutti_adaptive_endpointing"),
     )
+
+
+def _flag(defaults: dict[str, Any], key: str) -> bool:
+    value = defaults.get(key, False)
+    if not isinstance(value, bool):
+        raise CheckpointError(f"generation_config.json: {key}: expected true or false, got {value!r}")
+    return value
 
 
 def _audio_context(listed: Any, model: ModelConfig) -> AudioContext | None:

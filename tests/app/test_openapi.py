@@ -1,10 +1,14 @@
 """The published OpenAPI document is complete, and true of the real application."""
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
 import hypothesis
+import jsonschema_rs
+import numpy as np
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase
 from hypothesis.strategies import SearchStrategy
@@ -17,11 +21,19 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.routing import Route
 
-from app.openapi import DOCUMENT, PATHS
+from app.dialects.deepgram import options as deepgram
+from app.dialects.deepgram.query import Query
+from app.dialects.openai import files_wire
+from app.dialects.openai.form import Form
+from app.errors import BadStart, RequestError
+from app.openapi import DEEPGRAM_PARAMETERS, DOCUMENT, FORM, PATHS
 from app.routes import routes
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
+from tests.fakes import FakeTranscriber, silence, speech
 
+LONG_TALK = np.concatenate((TALK, silence(1.5), speech([4, 5])))
+"""Two utterances. An engine that loses words leaves speech without text in the first one."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = hypothesis.settings(
     max_examples=5,
@@ -68,8 +80,91 @@ def send_requests(address: str, cases: SearchStrategy[Case[Any]]) -> None:
     check()
 
 
+def strict(schema: Any) -> Any:
+    """The schema without room for fields that it does not describe."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if "properties" in schema else {}
+    return {name: strict(each) for name, each in schema.items()} | closed
+
+
+COMPONENTS = {"components": strict(DOCUMENT["components"])}
+
+
+def check_fully_described(value: Any, schema: Any) -> None:
+    """Fail if the value has a field that is not described, or lacks one that is required."""
+    jsonschema_rs.Draft202012Validator(strict(schema) | COMPONENTS).validate(value)
+
+
+def described(path: str, media_type: str) -> Any:
+    """The schema of the successful answer to a POST."""
+    return PATHS[path]["post"]["responses"]["200"]["content"][media_type]["schema"]
+
+
+async def test_no_field_of_an_answer_is_left_out(serve: Serve) -> None:
+    """Neither in transcripts, nor in the events of streams, nor in sessions and tokens."""
+    server = await serve(FakeTranscriber(lost=range(4)))
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        for form in FORMS:
+            path = "/v1/audio/transcriptions"
+            answer = await client.post(path, data=form, files={"file": wav(LONG_TALK)})
+            media_type = answer.headers["content-type"].partition(";")[0]
+            schema = described(path, media_type)
+            if media_type == "application/json":
+                check_fully_described(answer.json(), schema)
+            for line in answer.text.splitlines() if media_type == "text/event-stream" else ():
+                if line.startswith("data: "):
+                    check_fully_described(json.loads(line[6:]), schema["properties"]["data"]["contentSchema"])
+            headers = PATHS[path]["post"]["responses"]["200"]["headers"]
+            assert {name for name in answer.headers if name.startswith("x-tutti")} <= headers.keys()
+        for query in QUERIES:
+            answer = await client.post("/v1/listen", params=query, content=wav(LONG_TALK))
+            check_fully_described(answer.json(), described("/v1/listen", "application/json"))
+        for path in ("/v1/realtime/client_secrets", "/v1/realtime/transcription_sessions", "/v1/auth/grant"):
+            check_fully_described((await client.post(path)).json(), described(path, "application/json"))
+
+
+def test_every_field_of_a_form_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the code reads, but for what it refuses."""
+    read: set[str] = set()
+
+    class ReadForm(Form):
+        def texts(self, name: str) -> tuple[str, ...]:
+            read.add(name)
+            return super().texts(name)
+
+    monkeypatch.setattr("app.dialects.openai.files_wire.Form", ReadForm)
+    files_wire.parse_options([], "transcribe")
+    known = {name.removesuffix("[]") for name in FORM["properties"]} - {"file"}
+    assert known <= read
+    for name in read - known:
+        with pytest.raises(RequestError, match="not offered"):
+            files_wire.parse_options([(name, "x")], "transcribe")
+
+
+def test_every_parameter_of_deepgram_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: set[str] = set()
+
+    class ReadQuery(Query):
+        def texts(self, name: str) -> list[str]:
+            read.add(name)
+            return super().texts(name)
+
+    monkeypatch.setattr(deepgram, "Query", ReadQuery)
+    deepgram.parse([], ("en",), is_live=False)
+    deepgram.parse([("encoding", "linear16"), ("sample_rate", "8000")], ("en",), is_live=False)
+    known = {each["name"] for each in DEEPGRAM_PARAMETERS}
+    assert known <= read
+    for name in read - known:
+        with pytest.raises(BadStart):
+            deepgram.parse([(name, "x")], ("en",), is_live=False)
+
+
 FORMS: list[dict[str, str]] = [
     {},
+    {"unknown": "x"},
     {"include[]": "logprobs"},
     {"response_format": "verbose_json"},
     {"response_format": "verbose_json", "timestamp_granularities[]": "word"},
@@ -77,10 +172,13 @@ FORMS: list[dict[str, str]] = [
     {"response_format": "srt"},
     {"response_format": "vtt"},
     {"stream": "true"},
+    {"stream": "true", "include[]": "logprobs"},
+    {"stream": "true", "response_format": "verbose_json"},
+    {"stream": "true", "response_format": "verbose_json", "timestamp_granularities[]": "word"},
 ]
 QUERIES: list[dict[str, str]] = [
     {},
-    {"smart_format": "true", "utterances": "true", "language": "multi", "unknown": "x"},
+    {"smart_format": "true", "utterances": "true", "language": "multi", "unknown": "x", "extra": "a:b"},
     {"detect_language": "true", "multichannel": "true"},
 ]
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import deque
 from pathlib import Path
 
 import click
@@ -9,8 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from app.media.pcm import Samples
+from app.media.pcm import AudioFormat, Samples
+from app.session import commands, events
 from app.session.commands import Endpointing
+from app.session.effects import Send, Submit
+from app.session.endpointing import FRAME_SAMPLES
+from app.session.session import Session, SessionConfig
 from app.session.turn_taking import WEIGHTS, PauseEvidence, TurnModel
 from benchmarks import endpointing, plot
 from benchmarks.pauses import speech
@@ -19,7 +24,7 @@ from benchmarks.pauses.fitting import fit
 from benchmarks.pauses.simulation import Answers, End, Pause, Policy, simulate
 from benchmarks.recordings import Recording, ReferenceUtterance, load_folder
 from engine.api import SAMPLE_RATE
-from tests.fakes import FakeTranscriber, silence
+from tests.fakes import FakeTranscriber, LevelDetector, silence
 from tests.fakes import speech as words
 
 FIXED = Policy("fixed", Endpointing(silence_ms=500))
@@ -71,7 +76,32 @@ async def test_a_late_answer_ends_an_utterance_late() -> None:
     are_voiced = voiced((0.4, 1.0), until_s=3.0)
     outcomes = [await simulate(AUDIO, are_voiced, ADAPTIVE, SameAnswer(" Yes."), ms * 16) for ms in (0, 300, 900)]
     at_once, late, too_late = (seconds(each.ends[0].position) for each in outcomes)
-    assert at_once < late and (late, too_late) == pytest.approx((1.4, 1.5), abs=0.03)
+    assert at_once < late and (late, too_late) == pytest.approx((1.4, 1.5))
+
+
+async def test_a_session_ends_where_the_simulation_does() -> None:
+    """The same audio, detector and engine give the same endpoints."""
+    engine, config = FakeTranscriber(), SessionConfig(make_detector=LevelDetector, speculates=True)
+    session = Session("bench", engine.info, config)
+    start = commands.Start(audio=AudioFormat("pcm_f32le"), language="en", endpointing=ADAPTIVE.endpointing)
+    waiting, ends_s = deque(session.receive(start)), []
+    for at in range(0, len(AUDIO), FRAME_SAMPLES):
+        waiting.extend(session.receive(commands.Audio(AUDIO[at : at + FRAME_SAMPLES].tobytes())))
+        while waiting:
+            match waiting.popleft():
+                case Send(events.Endpoint(end_s=end_s)):
+                    ends_s.append(end_s)
+                case Submit(job, window):
+                    async with engine.submit(window) as answers:
+                        async for answer in answers:
+                            waiting.extend(session.engine_event(job, answer))
+    are_voiced = [
+        LevelDetector().is_speech(AUDIO[at : at + FRAME_SAMPLES]) for at in range(0, len(AUDIO), FRAME_SAMPLES)
+    ]
+    found = await simulate(AUDIO, are_voiced, ADAPTIVE, Answers(engine, Path("unused"), "en"))
+    assert ends_s and [round(seconds(end.position), 3) for end in found.ends] == ends_s
+    # Neither is the usual silence.
+    assert found.ends[-1].position - found.ends[-1].speech_until > 0.6 * SAMPLE_RATE
 
 
 async def test_answers_are_kept_for_the_next_run(tmp_path: Path) -> None:
@@ -166,10 +196,11 @@ def test_kinds_of_pauses_are_read_from_the_manifest(folder: Path) -> None:
 def test_the_command_writes_the_curve(folder: Path) -> None:
     """With the embedded model; the picture is drawn where matplotlib is installed."""
     arguments = ["--audio", str(folder), "--json", str(folder / "out.json"), "--answers", str(folder / "answers.json")]
-    ran = CliRunner().invoke(endpointing.main, [*arguments, "--fixed-ms", "300,500"], catch_exceptions=False)
+    arguments += ["--fixed-ms", "300,500", "--thresholds", "20"]
+    ran = CliRunner().invoke(endpointing.main, arguments, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     rows = json.loads((folder / "out.json").read_text())["rows"]
-    assert [row["policy"] for row in rows][:3] == ["fixed 300 ms", "fixed 500 ms", "adaptive 0.2"]
+    assert [row["policy"] for row in rows] == ["fixed 300 ms", "fixed 500 ms", "adaptive 0.2"]
     assert rows[0]["pauses"] == {"sentence": 0, "number": 1, "spelling": 0}
     assert (
         plot.split_share(rows[0], ("number", "spelling")) in (0.0, 100.0)

@@ -1,7 +1,10 @@
-"""The description of a run: the command that a reader can repeat."""
+"""The description of a run, with the command that a reader can repeat; and what processes use."""
 
+import os
+import subprocess
 import sys
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 
@@ -16,3 +19,17 @@ def test_the_command_is_the_one_that_was_typed(module: str, named: str, monkeypa
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(module, None))
     monkeypatch.setattr(sys, "argv", ["a path", "--seconds", "5"])
     assert machine.describe()["command"] == f"python -m {named} --seconds 5"
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs /proc to measure the memory in use")
+def test_the_memory_of_a_server_is_that_of_all_its_processes() -> None:
+    """Also of processes of its processes."""
+    alone_mib = machine.family_memory_mib(os.getpid())
+    program = "import sys; block = bytearray(100 << 20); print(flush=True); sys.stdin.read()"
+    shell = [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"]
+    with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        assert len(machine.family(process.pid)) == 2
+        both_mib = machine.family_memory_mib(os.getpid())
+        process.communicate()
+    assert alone_mib and both_mib and both_mib > alone_mib + 90

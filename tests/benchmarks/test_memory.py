@@ -4,6 +4,8 @@ import asyncio
 import os
 
 import numpy as np
+import pytest
+from click.testing import CliRunner
 
 from app.service.settings import Settings
 from benchmarks import memory
@@ -14,7 +16,17 @@ from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, silence, speech
 
 AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(0.7)))
-LOAD = memory.Load(n_sessions=20, n_uploads=4, n_overload=3, n_clients=4, idle_s=0.0)
+LOAD = memory.Load(
+    n_warm_up=2,
+    n_sessions=22,
+    n_points=11,
+    shortest_s=2.0,
+    longest_s=8.0,
+    n_uploads=4,
+    n_overload=3,
+    n_clients=4,
+    idle_s=0.0,
+)
 
 
 async def measured(transcriber: FakeTranscriber) -> tuple[list[dict[str, object]], list[str]]:
@@ -28,12 +40,41 @@ async def test_every_stage_has_a_row() -> None:
     rows, failures = await measured(FakeTranscriber())
     assert not failures
     names = [str(row["after"]) for row in rows]
-    assert names[:2] == ["at start", "2 short sessions"] and names[10:12] == ["20 short sessions", "idle"]
-    assert names[12:] == ["4 aborted uploads", "idle", "3 sessions at once", "idle"]
-    assert all(isinstance(row["rss_mib"], float) and row["rss_mib"] > 1 for row in rows)
-    assert len(memory.table({"rows": rows}).rows) == len(rows)
+    assert names[:4] == ["at start", "2 sessions to warm up", "idle", "2 short sessions"]
+    assert names[13:] == ["22 short sessions", "idle", "4 aborted uploads", "idle", "3 sessions at once", "idle"]
+    for each in rows:
+        mean_mib, peak_mib = each["memory_mib"], each["peak_mib"]
+        assert isinstance(mean_mib, float) and isinstance(peak_mib, float) and 1 < mean_mib < 1.01 * peak_mib
+
+
+def row(after: str, mib: float, n_sessions: int | None = None) -> dict[str, object]:
+    return {
+        "after": after,
+        "at_s": 1.0,
+        "n_sessions": n_sessions,
+        "n_processes": 1,
+        "memory_mib": mib,
+        "peak_mib": 2 * mib,
+    }
+
+
+def test_the_table_compares_with_the_start_and_with_the_first_idle_server() -> None:
+    """Of many points of the short sessions it has ten; the last one is among them."""
+    points = [row(f"{n} short sessions", 300.0, n) for n in range(1, 96)]
+    rows = memory.table({"rows": [row("at start", 100.0), row("idle", 150.0), *points, row("idle", 200.0)]}).rows
+    assert len(rows) == 13
+    assert rows[-2] == ("95 short sessions", "0", "1", "300", "600", "3.00", "2.00")
+    assert rows[-1][-2:] == ("2.00", "1.33")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["--longest", "31"], "shortest <= longest <= 30"), (["--clients", "0"], "at least 1")]
+)
+def test_loads_that_do_not_exist_are_refused(arguments: list[str], message: str) -> None:
+    ran = CliRunner().invoke(memory.main, arguments)
+    assert ran.exit_code == 2 and message in ran.output
 
 
 async def test_a_session_that_fails_is_told() -> None:
     _, failures = await measured(FakeTranscriber(error=EngineFailed("gone")))
-    assert len(failures) == 23 and "engine_failed" in failures[0]
+    assert len(failures) == 27 and "engine_failed" in failures[0]

@@ -24,6 +24,12 @@ CAPACITY = {
     "levels": [{"streams": n, "interim_lag_s": {"n": 9, "p50": 0.1, "p95": 0.2}, "final_s": {"n": 0}} for n in (8, 16)],
 }
 RACE = {"benchmark": "live_peers", "runs": [{"title": t, **level(n, n / 2)} for t in ("a", "b") for n in (1, 2)]}
+MEMORY = {
+    "benchmark": "memory",
+    "rows": [
+        {"n_sessions": n, "memory_mib": mib} for n, mib in ((None, 300.0), (5, 400.0), (10, 401.0), (None, 310.0))
+    ],
+}
 
 
 def test_levels_without_words_are_left_out() -> None:
@@ -46,7 +52,13 @@ def test_other_results_are_refused() -> None:
         curves({"benchmark": "offline"}, "word_shown_s")
 
 
-@pytest.mark.parametrize("result", [LIVE, RACE, CAPACITY])
+def test_memory_without_figures_is_not_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(click.ClickException, match="no memory"):
+        plot.draw([MEMORY | {"rows": MEMORY["rows"][:1]}], tmp_path / "memory.svg")
+
+
+@pytest.mark.parametrize("result", [LIVE, RACE, CAPACITY, MEMORY])
 def test_a_picture_is_drawn_from_a_result(result: dict[str, Any], tmp_path: Path) -> None:
     """The same result gives the same file."""
     pytest.importorskip("matplotlib")

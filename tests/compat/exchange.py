@@ -8,6 +8,7 @@ the answers, `{"answer": message}` and `{"close": [code, reason]}`. The engine o
 import json
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from app.media.pcm import Samples
 from app.session import commands, events
 from app.session.effects import Cancel, Close, Effect, Send, Submit
 from app.session.session import Session, SessionConfig
+from engine import api
 from tests.fakes import MODEL, LevelDetector, decode, silence, speech
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,28 +34,52 @@ def golden(dialect: str) -> list[Path]:
     return sorted((GOLDEN / dialect).glob("*.json"))
 
 
-def replay(path: Path, dialect: Dialect, to_messages: ToMessages, said: list[Step] | None = None) -> None:
+Decode = Callable[[api.Window], Iterable[api.EngineEvent]]
+"""The engine's events for a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server behind a dialect."""
+
+    config: SessionConfig
+    decode: Decode
+
+
+PLAIN = Server(SessionConfig(make_detector=LevelDetector), decode)
+"""The fake engine as it is, without speculative finals."""
+
+
+def replay(
+    path: Path, dialect: Dialect, to_messages: ToMessages, said: list[Step] | None = None, server: Server = PLAIN
+) -> None:
     """Assert that the client's steps of a file get the answers that the file has."""
     recorded = json.loads(path.read_text())
-    assert exchange(recorded, dialect, to_messages, said) == recorded
+    assert exchange(recorded, dialect, to_messages, said, server) == recorded
 
 
-def record(path: Path, dialect: Dialect, to_messages: ToMessages, said: list[Step] | None = None) -> None:
+def record(
+    path: Path, dialect: Dialect, to_messages: ToMessages, said: list[Step] | None = None, server: Server = PLAIN
+) -> None:
     """Write the answers of now into a file. Read what has changed before it is kept."""
-    steps = exchange(json.loads(path.read_text()), dialect, to_messages, said)
+    steps = exchange(json.loads(path.read_text()), dialect, to_messages, said, server)
     lines = ",\n".join(json.dumps(step, ensure_ascii=False) for step in steps)
     path.write_text(f"[\n{lines}\n]\n")
 
 
 def exchange(
-    steps: Iterable[Step], dialect: Dialect, to_messages: ToMessages, said: list[Step] | None = None
+    steps: Iterable[Step],
+    dialect: Dialect,
+    to_messages: ToMessages,
+    said: list[Step] | None = None,
+    server: Server = PLAIN,
 ) -> list[Step]:
     """The client's steps, each followed by its answers.
 
     Args:
         said: where the dialect itself puts what it tells others than its client, in steps of its own.
     """
-    talk = _Talk(dialect, said if said is not None else [])
+    talk = _Talk(dialect, said if said is not None else [], server)
     talk.take(dialect.open())
     for step in steps:
         match step:
@@ -69,10 +95,11 @@ def exchange(
 
 
 class _Talk:
-    def __init__(self, dialect: Dialect, steps: list[Step]) -> None:
+    def __init__(self, dialect: Dialect, steps: list[Step], server: Server) -> None:
         self.steps = steps
         self._dialect = dialect
-        self._session = Session("s_0", MODEL, SessionConfig(make_detector=LevelDetector))
+        self._session = Session("s_0", MODEL, server.config)
+        self._decode = server.decode
         self._windows: deque[Submit] = deque()
 
     def hear(self, step: Step, messages: Iterable[str | bytes]) -> None:
@@ -106,7 +133,7 @@ class _Talk:
         self._carry_out(effects)
         while self._windows:
             submitted = self._windows.popleft()
-            for event in decode(submitted.window):
+            for event in self._decode(submitted.window):
                 self._carry_out(self._session.engine_event(submitted.job, event))
 
     def _carry_out(self, effects: list[Effect]) -> None:

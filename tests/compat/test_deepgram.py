@@ -14,9 +14,19 @@ from deepgram import AsyncDeepgramClient, DeepgramClient, DeepgramClientEnvironm
 from deepgram.core.api_error import ApiError
 from deepgram.core.events import EventType
 from deepgram.errors import BadRequestError
+from deepgram.listen.v2.types import (
+    ListenV2Configure,
+    ListenV2ConfigureFailure,
+    ListenV2ConfigureSuccess,
+    ListenV2ConfigureThresholds,
+    ListenV2Connected,
+    ListenV2FatalError,
+    ListenV2TurnInfo,
+)
 from pydantic import BaseModel
 from websockets.exceptions import InvalidStatus
 
+from tests.app.dialects.deepgram.test_flux_wire import check_states
 from tests.app.media.test_file_decoder import encode
 from tests.compat.agents import run_agent
 from tests.compat.conformance import supported
@@ -26,6 +36,7 @@ from tests.recordings import AUDIO, TEXTS, encoded, read, words
 # The SDK asks the package `websockets` for names that it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:websockets:DeprecationWarning")
 
+FLUX: dict[str, Any] = {"model": "flux-general-en", "encoding": "linear16", "sample_rate": 16_000}
 LIVE: dict[str, Any] = {"model": "nova-3", "encoding": "linear16", "sample_rate": 16_000}
 NO_RETRIES: Any = {"max_retries": 0}
 PIECE_BYTES = 3200
@@ -236,6 +247,68 @@ def test_a_token_takes_the_place_of_the_key(locked_server: Running) -> None:
             assert transcript(list(connection)).split() == words(TEXTS["train"])
 
 
+def test_the_blocking_client_listens_to_turns(server: Running) -> None:
+    """Its messages are answered; a turn that the client ends has all of its text."""
+    messages: list[Any] = []
+    errors: list[object] = []
+    with connected(server) as client, client.listen.v2.connect(**FLUX, eager_eot_threshold=0.5) as connection:
+        connection.on(EventType.MESSAGE, messages.append)
+        connection.on(EventType.ERROR, errors.append)
+        thresholds = ListenV2ConfigureThresholds(eot_threshold=0.9, eot_timeout_ms=3000)
+        connection.send_configure(ListenV2Configure(thresholds=thresholds, keyterms=["platform", "city"]))
+        audio = read("train").tobytes()
+        for at in range(0, len(audio), PIECE_BYTES):
+            connection.send_media(audio[at : at + PIECE_BYTES])
+        connection.send_force_end_turn()
+        connection.send_close_stream()
+        connection.start_listening()
+    assert errors == []
+    assert [lack for message in messages for lack in missing(message)] == []
+    assert types(messages) == ["Connected", "ConfigureSuccess", "TurnInfo"]
+    assert [type(message) for message in messages[:3]] == [
+        ListenV2Connected,
+        ListenV2ConfigureSuccess,
+        ListenV2TurnInfo,
+    ]
+    assert (messages[1].thresholds.eot_threshold, messages[1].keyterms) == (0.9, ["platform", "city"])
+    last = messages[-1]
+    assert (last.event, last.transcript) == ("EndOfTurn", TEXTS["train"])
+    assert [word.word for word in last.words] == TEXTS["train"].split()
+
+
+async def test_the_async_client_listens_to_turns(server: Running) -> None:
+    """Two turns, with a pause between them that ends the first one."""
+    pause = np.zeros(32_000, dtype=np.int16)
+    audio = np.concatenate([read("train"), pause, read("hello")]).tobytes()
+    async with httpx.AsyncClient(timeout=30) as http:
+        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
+        async with client.listen.v2.connect(**FLUX, eot_timeout_ms=1000) as connection:
+            for at in range(0, len(audio), PIECE_BYTES):
+                await connection.send_media(audio[at : at + PIECE_BYTES])
+            await connection.send_close_stream()
+            messages = [message async for message in connection]
+    assert [lack for message in messages for lack in missing(message)] == []
+    check_states([message.dict() for message in messages if message.type == "TurnInfo"])
+    ends = [message for message in messages if message.type == "TurnInfo" and message.event == "EndOfTurn"]
+    assert [end.transcript for end in ends] == [TEXTS["train"], TEXTS["hello"]]
+    assert [end.turn_index for end in ends] == [0, 1]
+
+
+async def test_errors_of_streams_of_turns_have_their_classes(server: Running) -> None:
+    async with httpx.AsyncClient() as http:
+        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
+        with pytest.raises(ApiError) as bad:
+            async with client.listen.v2.connect(**FLUX, eot_threshold=2.0):
+                pass
+        assert bad.value.status_code == 400
+        async with client.listen.v2.connect(**FLUX) as connection:
+            await connection.send_configure({"type": "Configure", "thresholds": {"eot_threshold": 0.1}})
+            await connection.send_configure({"type": "Else"})
+            messages = [await connection.recv() for _ in range(3)]
+    assert [type(message) for message in messages[1:]] == [ListenV2ConfigureFailure, ListenV2FatalError]
+    assert "eot_threshold: expected a number from 0.5 to 1" in messages[1].description
+
+
 @pytest.mark.node
 @pytest.mark.timeout(NPM_TIMEOUT_S)
 def test_javascript(locked_server: Running, node: Callable[..., Any], tmp_path: Path) -> None:
@@ -287,6 +360,25 @@ def test_pipecat(locked_server: Running, tmp_path: Path) -> None:
     options = {"api_key": KEY, "base_url": locked_server.http}
     told = run_agent("pipecat_deepgram.py", "pipecat.services.deepgram", path=recording(tmp_path), **options)
     assert told["finals"] == [[TEXTS["train"], True]]
+    assert told["errors"] == []
+
+
+@supported("deepgram-flux", "livekit-plugins-deepgram: STTv2")
+def test_livekit_listens_to_turns(locked_server: Running, tmp_path: Path) -> None:
+    options = {"api_key": KEY, "base_url": f"{locked_server.http}/v2/listen", "eager_eot_threshold": 0.4}
+    told = run_agent("livekit_flux.py", "livekit.plugins.deepgram", path=recording(tmp_path), **options)
+    finals = [event for event in told if event["type"] == "final_transcript"]
+    assert [(event["text"], event["n_words"]) for event in finals] == [(TEXTS["train"], len(TEXTS["train"].split()))]
+    kinds = [event["type"] for event in told if event["type"] not in ("interim_transcript", "preflight_transcript")]
+    assert kinds == ["start_of_speech", "final_transcript", "end_of_speech"]
+
+
+@supported("deepgram-flux", "pipecat-ai: DeepgramFluxSTTService")
+def test_pipecat_listens_to_turns(locked_server: Running, tmp_path: Path) -> None:
+    options = {"api_key": KEY, "url": f"{locked_server.ws}/v2/listen"}
+    told = run_agent("pipecat_flux.py", "pipecat.services.deepgram", path=recording(tmp_path), **options)
+    assert told["finals"] == [TEXTS["train"]]
+    assert (told["news"][0], told["news"][-1]) == ("on_start_of_turn", "on_end_of_turn")
     assert told["errors"] == []
 
 

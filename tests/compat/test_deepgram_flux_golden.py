@@ -17,6 +17,7 @@ from engine.api import SAMPLE_RATE
 from tests.compat.asyncapi import flux_problems
 from tests.compat.conformance import approximated, supported
 from tests.compat.exchange import golden, record, replay
+from tests.compat.sentences import SENTENCES
 from tests.fakes import MODEL, pcm
 
 FLUX = "deepgram-flux"
@@ -26,6 +27,7 @@ REQUEST_ID = "8f0e3d0e-1b1a-4d0c-9c59-3f1f1c0f5a11"
 RAW = "encoding=linear32&sample_rate=16000&"
 QUERIES = {
     "configure": "model=flux-general-multi&keyterm=tutti",
+    "eager": "model=flux-general-en&eager_eot_threshold=0.3&eot_threshold=0.9",
     "languages": "model=flux-general-multi&language_hint=en&language_hint=de",
 }
 SHOWS = {
@@ -35,6 +37,7 @@ SHOWS = {
         approximated(FLUX, "TurnInfo: words", how="with `start` and `end` once the turn has ended"),
         supported(FLUX, "CloseStream"),
     ],
+    "eager": [supported(FLUX, "TurnInfo: EagerEndOfTurn, TurnResumed")],
     "force_end_turn": [supported(FLUX, "ForceEndTurn")],
     "configure": [approximated(FLUX, "Configure", how="without `numerals`")],
     "languages": [supported(FLUX, "TurnInfo: languages, languages_hinted")],
@@ -67,7 +70,7 @@ def answers(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=SHOWS.get(path.stem, ())) for path in PATHS])
 def test_messages_are_answered_as_recorded(path: Path) -> None:
-    replay(path, dialect(path.stem), in_pieces)
+    replay(path, dialect(path.stem), in_pieces, server=SENTENCES)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -82,4 +85,4 @@ def test_messages_are_those_that_deepgram_publishes(path: Path) -> None:
 
 if __name__ == "__main__":
     for each in PATHS:
-        record(each, dialect(each.stem), in_pieces)
+        record(each, dialect(each.stem), in_pieces, server=SENTENCES)

@@ -1,6 +1,7 @@
 """The engine from outside: events, queueing, cancelling, failing. The runner is a script."""
 
 import asyncio
+import gc
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -524,6 +525,7 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
     assert info.tasks == ("transcribe", "translate")
     assert (info.n_slots, info.max_encode_batch) == (4, 3)
     assert info.understands_people
+    assert info.adaptive_endpointing
 
 
 @pytest.mark.parametrize(
@@ -684,6 +686,13 @@ async def test_sampling_that_cannot_be_done_is_refused(runner: FakeRunner, sampl
     async with start_engine(runner) as engine:
         with pytest.raises(InvalidWindow, match=f"{field}: expected"):
             await collect(engine, window(sampling=sampling))
+
+
+async def test_what_is_loaded_is_not_searched_for_garbage(runner: FakeRunner) -> None:
+    """Beside it, Python would search what sessions leave only after thousands of them."""
+    async with start_engine(runner):
+        assert gc.get_freeze_count() > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 async def test_memory_is_given_back_after_each_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "eot_timeout_ms": (500, 60_000),
 }
 """The least and the greatest value of each threshold, as Deepgram documents them."""
-UNKNOWN_TEXT_SILENCE_MS = 800
-"""The silence that ends a turn whose text is not known yet, in milliseconds. Most pauses in a turn are shorter."""
+USUAL_SILENCE_MS = commands.Endpointing().silence_ms
+"""The silence that ends a turn of the confidence `eot_threshold`, or whose text is not known yet, in milliseconds."""
 MAX_TURN_S = 300.0
 """A longer turn ends at its next window, in seconds. It bounds what a session holds; Deepgram documents no limit."""
 NEVER = 1.0
@@ -61,7 +61,7 @@ class Thresholds:
         is_manual = self.eot_threshold >= NEVER
         return commands.Endpointing(
             mode="adaptive",
-            silence_ms=self.eot_timeout_ms if is_manual else min(UNKNOWN_TEXT_SILENCE_MS, self.eot_timeout_ms),
+            silence_ms=self.eot_timeout_ms if is_manual else min(USUAL_SILENCE_MS, self.eot_timeout_ms),
             max_silence_ms=self.eot_timeout_ms,
             end_confidence=self.eot_threshold,
             eager_confidence=self.eager_eot_threshold,

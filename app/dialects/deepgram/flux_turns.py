@@ -124,10 +124,9 @@ class Turns:
         turn.end_s = max(turn.end_s, event.end_s)
         if event.confidence is not None:
             turn.confidence = event.confidence
-        is_sure = event.confidence is not None and event.confidence >= self.options.thresholds.eot_threshold
-        if event.flush is not None or (self.is_closing and not is_sure):
+        if event.flush is not None or self.is_closing:
             turn.trigger = "manual"
-        elif is_sure:
+        elif turn.confidence >= self.options.thresholds.eot_threshold:
             turn.trigger = "model"
 
     def utterance(self, event: events.Utterance) -> Iterator[Message]:

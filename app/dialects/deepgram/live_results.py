@@ -112,7 +112,9 @@ class LiveResults:
             return
         text = (event.stable + event.tail).strip()
         transcript = text if self._is_formatted else plain(text)
-        alternative = self._alternative(channel, transcript, events.confidence(event.avg_logprob), [])
+        language = channel.language if self._options.is_multilingual else None
+        words = wire_words([*event.stable_words, *event.tail_words], self._is_formatted, language)
+        alternative = self._alternative(channel, transcript, events.confidence(event.avg_logprob), words)
         yield self._result(channel, event.end_s, alternative, is_final=False)
 
     def segment(self, event: events.Segment) -> Iterator[Message]:

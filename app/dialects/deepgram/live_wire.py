@@ -67,6 +67,7 @@ class Deepgram:
                 endpointing=self._endpointing,
                 hotwords=options.hotwords,
                 words=True,
+                interim_words=options.interim,
             ),
         )
 
@@ -150,6 +151,7 @@ class Deepgram:
             prompt="",
             hotwords=hotwords(keyterms),
             words=True,
+            interim_words=self._options.interim,
         )
         return (configure, success)
 

@@ -7,16 +7,23 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.delivery.outbox import Outbox
 from app.dialects.native.wire import SUBPROTOCOL, Native, messages
-from app.errors import CLOSE_DONE, CLOSE_POLICY, LimitExceeded, RequestError
+from app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded, RequestError
 from app.live.accept import serve_or_refuse
 from app.service.auth import header_key, prefixed_key
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
+from app.session.effects import Close
 
 KEY_PREFIX = "tutti.key."
 """Starts the subprotocol in which a browser carries its key, beside `tutti.v1`."""
+DONE = Close(CLOSE_DONE, "done")
+SUBSCRIBER_CLOSES = {
+    "slow_reader": Close(CLOSE_POLICY, "slow_reader"),
+    "draining": Close(CLOSE_DRAINING, "draining"),
+}
+"""How the server ends a subscriber whose last event is a failure."""
 
 
 async def stream(websocket: WebSocket) -> None:
@@ -78,13 +85,13 @@ async def _wait_for_disconnect(websocket: WebSocket) -> None:
 
 
 async def _send_events(websocket: WebSocket, outbox: Outbox, send_timeout_s: float) -> None:
-    code, reason = CLOSE_DONE, "done"
+    close = DONE
     with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
         while (event := await outbox.pop()) is not None:
-            if isinstance(event, events.Failure) and event.code == "slow_reader":
-                code, reason = CLOSE_POLICY, event.code
+            # The failure of a call is no end of its subscribers: `call_ended` follows.
+            close = SUBSCRIBER_CLOSES.get(event.code, DONE) if isinstance(event, events.Failure) else DONE
             for text in messages(event):
                 async with asyncio.timeout(send_timeout_s):
                     await websocket.send_text(text)
         async with asyncio.timeout(send_timeout_s):
-            await websocket.close(code, reason)
+            await websocket.close(close.code, close.reason)

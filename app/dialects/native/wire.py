@@ -16,6 +16,7 @@ from app.dialects.json_text import read_object, write_object
 from app.dialects.limits import (
     MAX_NAME_CHARS,
     MAX_NOTICES,
+    MAX_PADDING_MS,
     MAX_PROMPT_CHARS,
     MAX_SILENCE_MS,
     MAX_TEXT_CHARS,
@@ -170,6 +171,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
         prompt=fields.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), default.prompt),
         hotwords=tuple(hotword.strip() for hotword in hotwords),
         words=fields.pop("words", "true or false", is_boolean, default.words),
+        interim_words=fields.pop("interim_words", "true or false", is_boolean, default.interim_words),
         resume=resume,
         resumes=fields.pop("resumes", "true or false", is_boolean, default.resumes),
         notices=(*notices, *fields.unknown()),
@@ -188,6 +190,7 @@ def _endpointing(fields: "_Fields", wants_turns: bool) -> tuple[commands.Endpoin
     notices = _without_effect(fields, mode, wants_turns)
     minimum = fields.pop("min_utterance_s", "a number from 0 to 10", number_from(0, 10), default.min_utterance_s)
     maximum = fields.pop("max_utterance_s", "a number from 10 to 300", number_from(10, 300), default.max_utterance_s)
+    padding_expected = f"an integer from 0 to {MAX_PADDING_MS}"
     eager_confidence = fields.confidence("eager_confidence", EAGER_CONFIDENCE)
     endpointing = commands.Endpointing(
         mode=mode,
@@ -198,6 +201,8 @@ def _endpointing(fields: "_Fields", wants_turns: bool) -> tuple[commands.Endpoin
         eager_confidence=eager_confidence if wants_turns else None,
         min_utterance_s=float(minimum),
         max_utterance_s=float(maximum),
+        padding_ms=fields.pop("padding_ms", padding_expected, integer_from(0, MAX_PADDING_MS), default.padding_ms),
+        threshold=fields.pop("threshold", "a number from 0 to 1", number_from(0, 1), default.threshold),
     )
     if mode == "adaptive" and endpointing.min_silence_ms > endpointing.max_silence_ms:
         expected = f"at most max_silence_ms, {endpointing.max_silence_ms}"
@@ -211,6 +216,7 @@ def _without_effect(fields: "_Fields", mode: str, wants_turns: bool) -> tuple[ev
     if mode == "manual":
         silences = ("silence_ms", "min_utterance_s", "eager_confidence")
         reasons |= dict.fromkeys(silences, "in mode manual, where silence ends no utterance")
+        reasons["padding_ms"] = "in mode manual, where an utterance begins with the first audio"
     if mode != "adaptive":
         reasons |= dict.fromkeys(TURN_OPTIONS, f"in mode {mode}; it belongs to mode adaptive")
     if not wants_turns:
@@ -414,6 +420,8 @@ def _interim(event: events.Interim) -> dict[str, Any]:
         "end_s": event.end_s,
         "stable": event.stable,
         "tail": event.tail,
+        # Absent where there are none, so that interims are as they were for clients that did not ask.
+        **({"stable_words": _words(event.stable_words)} if event.stable_words else {}),
     }
 
 
@@ -426,16 +434,20 @@ def _segment(event: events.Segment) -> dict[str, Any]:
         "start_s": event.start_s,
         "end_s": event.end_s,
         "text": event.text,
-        "words": [
-            {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
-            for word in event.words
-        ],
+        "words": _words(event.words),
         "confidence": event.confidence,
         "language": event.language,
     }
     if event.language_probability is not None:
         message["language_probability"] = event.language_probability
     return message
+
+
+def _words(words: Iterable[events.Word]) -> list[dict[str, Any]]:
+    return [
+        {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
+        for word in words
+    ]
 
 
 def _utterance(event: events.Utterance) -> dict[str, Any]:

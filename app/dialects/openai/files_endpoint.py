@@ -151,9 +151,7 @@ async def _transcribe(
             service.metrics.utterances.count(event)
         on_event(event)
 
-    endpointing = FILE_ENDPOINTING
-    if options.silence_ms is not None:
-        endpointing = replace(endpointing, silence_ms=options.silence_ms)
+    endpointing = replace(FILE_ENDPOINTING, **options.chunking)
     try:
         async with aclosing(service.decoders.decode(file)) as audio:
             await transcribe(

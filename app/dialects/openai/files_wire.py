@@ -3,10 +3,10 @@
 import json
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
-from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
+from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.dialects.openai.form import Form, bad_value
 from app.errors import RequestError
 from app.files.subtitles import cues, srt, vtt
@@ -20,8 +20,18 @@ STATES_PER_S = 50
 """Whisper's encoder makes one state of 20 ms of audio."""
 MIN_PROBABILITY = 1e-6
 """A lower probability counts as this one, since a probability that was rounded to 0 has no logarithm."""
+UNSET = -1
+"""Stands for a number that the client left out."""
 CODES = {name: code for code, name in NAMES.items()}
 """The code of each language's English name."""
+
+
+class Chunking(TypedDict, total=False):
+    """Where the audio may be cut: the fields of `commands.Endpointing` that the client chose."""
+
+    silence_ms: int
+    padding_ms: int
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +58,8 @@ class FileOptions:
     best_of: int = 1
     falls_back: bool = True
     carries_context: bool = False
-    silence_ms: int | None = None
-    """The silence at which the audio may be cut, in milliseconds; `None` for the service's own."""
+    chunking: Chunking = field(default_factory=Chunking)
+    """Where the audio may be cut."""
     ignored: tuple[str, ...] = ()
     """Names of the form fields that had no effect."""
 
@@ -101,7 +111,7 @@ def parse_options(
         best_of=form.number("best_of", 1, 1, api.MAX_BEST_OF),
         falls_back=form.boolean("temperature_fallback", True),
         carries_context=form.boolean("condition_on_previous_text"),
-        silence_ms=_silence_ms(form),
+        chunking=_chunking(form),
         ignored=form.ignored,
     )
 
@@ -179,19 +189,28 @@ def _hotwords(form: Form) -> tuple[str, ...]:
     return tuple(hotwords)
 
 
-def _silence_ms(form: Form) -> int | None:
-    """The silence in `chunking_strategy`. Audio is always cut by voice activity, so `auto` changes nothing."""
+def _chunking(form: Form) -> Chunking:
+    """The choices in `chunking_strategy`. Audio is always cut by voice activity, so `auto` changes nothing."""
     name = "chunking_strategy"
     strategy = form.nested(name)
     if strategy is None or strategy in ("", "auto"):
-        return None
+        return Chunking()
     if isinstance(strategy, str):
         raise bad_value(name, "auto or an object of type server_vad", strategy)
     strategy.choice(f"{name}[type]", ("server_vad",), "missing")
-    silence_ms = strategy.number(f"{name}[silence_duration_ms]", 0, MIN_SILENCE_MS, MAX_SILENCE_MS)
+    chunking = Chunking()
+    silence_ms = strategy.number(f"{name}[silence_duration_ms]", UNSET, MIN_SILENCE_MS, MAX_SILENCE_MS)
+    padding_ms = strategy.number(f"{name}[prefix_padding_ms]", UNSET, 0, MAX_PADDING_MS)
+    threshold = strategy.number(f"{name}[threshold]", float(UNSET), 0, 1)
+    if silence_ms != UNSET:
+        chunking["silence_ms"] = silence_ms
+    if padding_ms != UNSET:
+        chunking["padding_ms"] = padding_ms
+    if threshold != UNSET:
+        chunking["threshold"] = threshold
     for each in strategy.ignored:
         form.ignore(each)
-    return silence_ms or None
+    return chunking
 
 
 def response_body(transcript: Transcript, options: FileOptions) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from app.dialects.checks import (
     number_from,
     text_up_to,
 )
-from app.dialects.limits import MAX_NAME_CHARS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
+from app.dialects.limits import MAX_NAME_CHARS, MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.dialects.openai.realtime_fields import BadField, Fields, Warnings
 from app.languages import without_region
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding
@@ -34,16 +34,12 @@ FLAT_FORMATS = {"pcm16": PCM} | {
     name: AudioFormat(G711[kind], 8000) for name, kind in (("g711_ulaw", "audio/pcmu"), ("g711_alaw", "audio/pcma"))
 }
 """The names of formats in the older shape."""
-MAX_PADDING_MS = 1000
-"""The most audio before detected speech that a turn may include, in milliseconds."""
-DEFAULT_THRESHOLD = 0.5
-"""OpenAI's default for `threshold`, which causes no warning."""
-_MEDIUM = commands.Endpointing(mode="adaptive", silence_ms=800, max_silence_ms=4000, end_confidence=0.5)
+_MEDIUM = commands.Endpointing(mode="adaptive", silence_ms=500, max_silence_ms=4000, end_confidence=0.5)
 EAGERNESS = {
-    "low": replace(_MEDIUM, silence_ms=1500, max_silence_ms=8000, end_confidence=0.75),
+    "low": replace(_MEDIUM, silence_ms=800, max_silence_ms=8000, end_confidence=0.75),
     "medium": _MEDIUM,
     "auto": _MEDIUM,
-    "high": replace(_MEDIUM, silence_ms=400, max_silence_ms=2000, end_confidence=0.35),
+    "high": replace(_MEDIUM, silence_ms=300, max_silence_ms=2000, end_confidence=0.35),
 }
 """When a turn of `semantic_vad` ends. The longest silences are those that OpenAI documents."""
 MANUAL_MODELS = ("gpt-realtime-whisper", "gpt-live-transcribe")
@@ -264,12 +260,12 @@ def _turn_detection(settings: RealtimeSettings, parent: Fields) -> RealtimeSetti
     if kind == "semantic_vad":
         eagerness = fields.pop("eagerness", f"one of {', '.join(EAGERNESS)}", tuple(EAGERNESS).__contains__) or "auto"
         return replace(settings, turn_detection=EAGERNESS[eagerness], eagerness=eagerness)
-    if fields.pop("threshold", "a number from 0 to 1", number_from(0, 1)) not in (None, DEFAULT_THRESHOLD):
-        fields.warn("threshold", "the speech detector has no threshold")
     before = settings.endpointing if settings.endpointing.mode == "vad" else commands.Endpointing()
     padding_ms = _clamped(fields, "prefix_padding_ms", before.padding_ms, 0, MAX_PADDING_MS)
     silence_ms = _clamped(fields, "silence_duration_ms", before.silence_ms, MIN_SILENCE_MS, MAX_SILENCE_MS)
-    endpointing = commands.Endpointing(silence_ms=silence_ms, padding_ms=padding_ms)
+    wanted = fields.pop("threshold", "a number from 0 to 1", number_from(0, 1))
+    threshold = before.threshold if wanted is None else float(wanted)
+    endpointing = commands.Endpointing(silence_ms=silence_ms, padding_ms=padding_ms, threshold=threshold)
     return replace(settings, turn_detection=endpointing, eagerness=None)
 
 

@@ -12,7 +12,9 @@ from engine import api
 class RealtimeSession:
     """What is in force on one connection."""
 
-    def __init__(self, id_: str, model: api.ModelInfo, settings: RealtimeSettings, is_flat: bool) -> None:
+    def __init__(
+        self, id_: str, model: api.ModelInfo, settings: RealtimeSettings, is_flat: bool, judges_turns: bool = True
+    ) -> None:
         """Begin with the settings of the connection's URL.
 
         Args:
@@ -20,11 +22,13 @@ class RealtimeSession:
             model: the one that the server runs.
             settings: those before the first update.
             is_flat: the client is known to use the older shape.
+            judges_turns: the server can tell from what was spoken whether a turn has ended.
         """
         self.id = id_
         self.settings = settings
         self.is_flat = is_flat
         self._model = model
+        self._judges_turns = judges_turns
 
     def update(self, fields: object, is_flat_event: bool) -> Warnings:
         """Apply an update, which also shows the shape that the client uses. Returns warnings.
@@ -40,6 +44,10 @@ class RealtimeSession:
         is_flat = True if is_flat_event else options.is_flat(fields)
         if is_flat is not None:
             self.is_flat = is_flat
+        if self.settings.eagerness and not self._judges_turns:
+            silence_ms = self.settings.endpointing.silence_ms
+            message = f"turns end after {silence_ms} ms of silence: speculative finals are switched off on this server"
+            warnings = [*warnings, {"param": "turn_detection.type", "message": message}]
         return warnings
 
     def describe(self) -> dict[str, Any]:
@@ -97,11 +105,12 @@ def _turn_detection(settings: RealtimeSettings) -> dict[str, Any] | None:
     if settings.eagerness:
         return {"type": "semantic_vad", "eagerness": settings.eagerness}
     endpointing = settings.endpointing
-    return {
+    detection = {
         "type": "server_vad",
         "prefix_padding_ms": endpointing.padding_ms,
         "silence_duration_ms": endpointing.silence_ms,
     }
+    return detection | ({} if endpointing.threshold is None else {"threshold": endpointing.threshold})
 
 
 def _include(settings: RealtimeSettings) -> list[str]:

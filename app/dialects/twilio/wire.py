@@ -284,6 +284,7 @@ def _object(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _sid(start: dict[str, Any], name: str) -> str:
     sid = start.get(name)
-    if not isinstance(sid, str) or not 0 < len(sid) <= MAX_SID_CHARS:
-        raise BadStart(name, f"text of 1 to {MAX_SID_CHARS} characters", sid)
+    # They stand in lines of the log, of which a client must not make two.
+    if not isinstance(sid, str) or not 0 < len(sid) <= MAX_SID_CHARS or not (sid.isascii() and sid.isprintable()):
+        raise BadStart(name, f"1 to {MAX_SID_CHARS} printable ASCII characters", sid)
     return sid

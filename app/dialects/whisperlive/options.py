@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from app.dialects.checks import Check, is_boolean, is_integer, is_number, text_up_to
+from app.dialects.checks import Check, is_boolean, is_integer, is_number, number_from, text_up_to
 from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.errors import BadStart, shorten
 from app.media.pcm import AudioFormat, Encoding
@@ -76,19 +76,19 @@ def parse(options: dict[str, Any]) -> ClientOptions:
     language = _pop(options, "language", "a language code or null", text_up_to(MAX_LANGUAGE_CHARS)) or None
     model = _pop(options, "model", "a name", text_up_to(MAX_PROMPT_CHARS))
     hotwords, hotword_notes = _hotwords(options.pop("hotwords", None))
-    silence_ms, silence_notes = _silence_ms(options.pop("vad_parameters", None))
+    endpointing, vad_notes = _endpointing(options.pop("vad_parameters", None))
     task = _pop(options, "task", "transcribe or translate", get_args(api.Task).__contains__, "transcribe")
     prompt_expected = f"text of at most {MAX_PROMPT_CHARS} characters"
     prompt = _pop(options, "initial_prompt", prompt_expected, text_up_to(MAX_PROMPT_CHARS), "")
     notes = [f"send_last_n_segments: at most {MAX_SEGMENTS} are sent"] if n_segments > MAX_SEGMENTS else []
-    notes += hotword_notes + silence_notes + _without_effect(options)
+    notes += hotword_notes + vad_notes + _without_effect(options)
     start = commands.Start(
         audio=AudioFormat(AUDIO_FORMATS[audio_format], SAMPLE_RATE, 1),
         language=language,
         # WhisperLive keeps the first language that it detects.
         locks_language=language is None,
         task=task,
-        endpointing=commands.Endpointing(silence_ms=silence_ms),
+        endpointing=endpointing,
         prompt=prompt,
         hotwords=hotwords,
         words=words,
@@ -140,21 +140,26 @@ def _hotwords(value: Any) -> tuple[tuple[str, ...], list[str]]:
     return tuple(accepted), [f"hotwords: {limits}; {n_dropped} left out"] if n_dropped else []
 
 
-def _silence_ms(value: Any) -> tuple[int, list[str]]:
-    """The silence that ends an utterance, in milliseconds, and sentences about `vad_parameters` without an effect."""
-    default = commands.Endpointing().silence_ms
+def _endpointing(value: Any) -> tuple[commands.Endpointing, list[str]]:
+    """The endpointing in `vad_parameters`, and sentences about those without an effect."""
+    default = commands.Endpointing()
     if value is None:
         return default, []
     if not isinstance(value, dict):
         raise BadStart("vad_parameters", "an object or null", value)
     name = "min_silence_duration_ms"
     notes = [
-        f"vad_parameters.{each[:MAX_NAME_CHARS]}: has no effect; the server decides" for each in value if each != name
+        f"vad_parameters.{each[:MAX_NAME_CHARS]}: has no effect; the server decides"
+        for each in value
+        if each not in (name, "threshold")
     ]
-    wanted = value.get(name, default)
+    wanted = value.get(name, default.silence_ms)
     if not is_number(wanted):
         raise BadStart(f"vad_parameters.{name}", "milliseconds", wanted)
     silence_ms = round(min(max(wanted, MIN_SILENCE_MS), MAX_SILENCE_MS))
     if silence_ms != wanted:
         notes.append(f"vad_parameters.{name}: {shorten(wanted)} is taken as {silence_ms}")
-    return silence_ms, notes
+    threshold = value.get("threshold")
+    if not (threshold is None or number_from(0, 1)(threshold)):
+        raise BadStart("vad_parameters.threshold", "a number from 0 to 1", threshold)
+    return commands.Endpointing(silence_ms=silence_ms, threshold=threshold), notes

@@ -22,6 +22,7 @@
  *    the connection after it is followed by "resumed", and its text is what the utterance would be with that text.
  */
 import { align, followsWords, wordsOf } from "./align.js";
+import { growWords, wordsAfter } from "./stable_words.js";
 /** Two utterances of a channel whose beginnings differ by less than this, in seconds, may be the same one. */
 const SAME_START_S = 1;
 /** The events of a session over all of its connections. */
@@ -261,6 +262,8 @@ class OpenUtterance {
     #final;
     /** `#final`, and the stable text that was delivered after it. */
     #shown;
+    /** The words of that stable text, if they were asked for. */
+    #words = [];
     /** The segments that were delivered, each with `#final` after it. */
     #segments = [];
     /** The part of `#final` that this connection does not repeat. */
@@ -333,6 +336,7 @@ class OpenUtterance {
         if (text === "" && event.text !== "") {
             return undefined;
         }
+        this.#words = wordsAfter(this.#words, text);
         if (this.#isHiddenBefore(nBefore)) {
             text = text.trimStart();
         }
@@ -385,7 +389,11 @@ class OpenUtterance {
     }
     #interim(event, tail) {
         const stable = this.#shown.slice(this.#final.length);
-        const shown = { ...event, utterance: this.number, stable, tail };
+        const theirs = event.stable_words ?? [];
+        this.#words = this.isWhole ? theirs : growWords(this.#words, stable, theirs);
+        const { stable_words: _, ...rest } = event;
+        const words = this.#words.length === 0 ? {} : { stable_words: this.#words };
+        const shown = { ...rest, utterance: this.number, stable, tail, ...words };
         if (!this.#isHiddenBefore(this.#final.length)) {
             return shown;
         }

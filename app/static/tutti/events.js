@@ -30,7 +30,14 @@ export function parseEvent(value) {
         case "speech_started":
             return { type: name, ...place(event), at_s: event.number("at_s") };
         case "interim":
-            return { type: name, ...place(event), ...span(event), stable: event.text("stable"), tail: event.text("tail") };
+            return {
+                type: name,
+                ...place(event),
+                ...span(event),
+                stable: event.text("stable"),
+                tail: event.text("tail"),
+                ...(event.has("stable_words") ? { stable_words: event.list("stable_words", parseWord) } : {}),
+            };
         case "segment":
             return {
                 type: name,
@@ -38,7 +45,7 @@ export function parseEvent(value) {
                 id: event.count("id"),
                 ...span(event),
                 text: event.text("text"),
-                words: event.list("words", (field, item) => word(Fields.of(field, item))),
+                words: event.list("words", parseWord),
                 confidence: event.number("confidence"),
                 language: event.textOrNull("language"),
                 ...event.optional("language_probability", (name) => event.number(name)),
@@ -105,6 +112,7 @@ const word = (event) => ({
     ...span(event),
     confidence: event.number("confidence"),
 });
+const parseWord = (field, item) => word(Fields.of(field, item));
 const limits = (event) => ({
     max_message_bytes: event.count("max_message_bytes"),
     max_ahead_s: event.number("max_ahead_s"),
@@ -143,9 +151,12 @@ class Fields {
         }
         return new Fields(path, value);
     }
+    has(name) {
+        return this.#record[name] !== undefined;
+    }
     /** A field that may be left out, as an object with this field or none. */
     optional(name, read) {
-        return Object.hasOwn(this.#record, name) ? { [name]: read(name) } : {};
+        return this.has(name) ? { [name]: read(name) } : {};
     }
     text(name) {
         return this.#checked(name, "a string", (value) => typeof value === "string");

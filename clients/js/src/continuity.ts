@@ -23,6 +23,7 @@
  */
 
 import { align, followsWords, wordsOf } from "./align.js";
+import { growWords, wordsAfter } from "./stable_words.js";
 import type {
   InterimEvent,
   SegmentEvent,
@@ -298,6 +299,8 @@ class OpenUtterance {
   #final: string;
   /** `#final`, and the stable text that was delivered after it. */
   #shown: string;
+  /** The words of that stable text, if they were asked for. */
+  #words: readonly Word[] = [];
   /** The segments that were delivered, each with `#final` after it. */
   readonly #segments: { readonly segment: SegmentEvent; readonly final: string }[] = [];
   /** The part of `#final` that this connection does not repeat. */
@@ -380,6 +383,7 @@ class OpenUtterance {
     if (text === "" && event.text !== "") {
       return undefined;
     }
+    this.#words = wordsAfter(this.#words, text);
     if (this.#isHiddenBefore(nBefore)) {
       text = text.trimStart();
     }
@@ -435,7 +439,11 @@ class OpenUtterance {
 
   #interim(event: InterimEvent, tail: string): InterimEvent {
     const stable = this.#shown.slice(this.#final.length);
-    const shown = { ...event, utterance: this.number, stable, tail };
+    const theirs = event.stable_words ?? [];
+    this.#words = this.isWhole ? theirs : growWords(this.#words, stable, theirs);
+    const { stable_words: _, ...rest } = event;
+    const words = this.#words.length === 0 ? {} : { stable_words: this.#words };
+    const shown = { ...rest, utterance: this.number, stable, tail, ...words };
     if (!this.#isHiddenBefore(this.#final.length)) {
       return shown;
     }

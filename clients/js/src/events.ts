@@ -30,13 +30,15 @@ export interface StartOptions {
   readonly words?: boolean;
   /** Whether to send `turn` events. */
   readonly turns?: boolean;
+  /** Whether interims have the times of their stable words, too. Needs `words` and `interim`. */
+  readonly interim_words?: boolean;
   readonly endpointing?: {
     /**
      * "vad": speech is detected. "adaptive": as "vad", but what was spoken decides how long the silence must be.
      * "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length.
      */
     readonly mode?: "vad" | "adaptive" | "manual";
-    /** The silence that ends an utterance; with "adaptive", where its text is not known yet. */
+    /** The silence that ends an utterance; with "adaptive", one as sure as `end_confidence`, or of unknown text. */
     readonly silence_ms?: number;
     /** With "adaptive": the silence that ends an utterance that is certainly complete. */
     readonly min_silence_ms?: number;
@@ -48,6 +50,10 @@ export interface StartOptions {
     readonly eager_confidence?: number;
     readonly min_utterance_s?: number;
     readonly max_utterance_s?: number;
+    /** Milliseconds of audio before detected speech that belong to the utterance, 0 to 1000. */
+    readonly padding_ms?: number;
+    /** How sure the server must be that a sound is speech, 0 to 1. A higher value takes less noise for speech. */
+    readonly threshold?: number;
   };
   /** Text that the speech may follow on from, or names that it may contain. */
   readonly prompt?: string;
@@ -131,9 +137,14 @@ export interface InterimEvent {
   readonly end_s: number;
   readonly stable: string;
   readonly tail: string;
+  /**
+   * The words of `stable`, if `interim_words` was set and there are any. Their times and confidences do not change any
+   * more, and those of the segment are the same. Only the text of the last word may grow, by punctuation.
+   */
+  readonly stable_words?: readonly Word[];
 }
 
-/** A word of a segment, with its times. */
+/** A word of a segment or of an interim, with its times. */
 export interface Word {
   readonly word: string;
   readonly start_s: number;
@@ -300,7 +311,14 @@ export function parseEvent(value: unknown): ServerEvent {
     case "speech_started":
       return { type: name, ...place(event), at_s: event.number("at_s") };
     case "interim":
-      return { type: name, ...place(event), ...span(event), stable: event.text("stable"), tail: event.text("tail") };
+      return {
+        type: name,
+        ...place(event),
+        ...span(event),
+        stable: event.text("stable"),
+        tail: event.text("tail"),
+        ...(event.has("stable_words") ? { stable_words: event.list("stable_words", parseWord) } : {}),
+      };
     case "segment":
       return {
         type: name,
@@ -308,7 +326,7 @@ export function parseEvent(value: unknown): ServerEvent {
         id: event.count("id"),
         ...span(event),
         text: event.text("text"),
-        words: event.list("words", (field, item) => word(Fields.of(field, item))),
+        words: event.list("words", parseWord),
         confidence: event.number("confidence"),
         language: event.textOrNull("language"),
         ...event.optional("language_probability", (name) => event.number(name)),
@@ -381,6 +399,8 @@ const word = (event: Fields): Word => ({
   confidence: event.number("confidence"),
 });
 
+const parseWord = (field: string, item: unknown): Word => word(Fields.of(field, item));
+
 const limits = (event: Fields): Limits => ({
   max_message_bytes: event.count("max_message_bytes"),
   max_ahead_s: event.number("max_ahead_s"),
@@ -426,9 +446,13 @@ class Fields {
     return new Fields(path, value);
   }
 
+  has(name: string): boolean {
+    return this.#record[name] !== undefined;
+  }
+
   /** A field that may be left out, as an object with this field or none. */
   optional<Name extends string, Value>(name: Name, read: (name: Name) => Value): { [Key in Name]?: Value } {
-    return Object.hasOwn(this.#record, name) ? ({ [name]: read(name) } as { [Key in Name]?: Value }) : {};
+    return this.has(name) ? ({ [name]: read(name) } as { [Key in Name]?: Value }) : {};
   }
 
   text(name: string): string {

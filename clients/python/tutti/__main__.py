@@ -32,7 +32,7 @@ from tutti.messages import (
 from tutti.options import ConnectOptions, FileProgress, SessionOptions
 from tutti.recording import MICROPHONE_FORMAT, find_recorder, read_stdin, record
 from tutti.session import Session, connect, transcribe_file
-from tutti.terminal import CLEAR_LINE, CaptionLines, describe_progress
+from tutti.terminal import CLEAR_LINE, CaptionLines, connection_note, describe_progress
 
 DEFAULT_URL = "ws://127.0.0.1:8000"
 
@@ -271,12 +271,8 @@ async def _show_captions(events: AsyncGenerator[Event, None], n_channels: int, i
         match event:
             case ServerWarning() | ErrorEvent():
                 _write_note(lines, event.message, columns)
-            case Reconnecting():
-                note = f"connection lost ({event.reason}); trying again in {event.retry_in_s:.1f} s"
-                _write_note(lines, note, columns)
-            case Resumed():
-                lost = "" if event.gap is None else f"; {event.gap[1] - event.gap[0]:.1f} s of audio are lost"
-                _write_note(lines, f"connected again{lost}", columns)
+            case Reconnecting() | Resumed():
+                _write_note(lines, connection_note(event), columns)
             case Lag():
                 # A file does not wait for its captions.
                 if is_live:

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
+from tutti import stable_words
 from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Turn, Utterance, Word
 
 SAME_START_S = 1.0
@@ -103,6 +104,17 @@ class _ResumePoint:
     """The language before that time, if the server detected it."""
 
 
+@dataclass(slots=True)
+class _Totals:
+    """Numbers of what was delivered."""
+
+    n_segments: int = 0
+    n_words: int = 0
+    """Words of all segments."""
+    speech_s: float = 0.0
+    """The length of the utterances that ended in earlier connections, in seconds."""
+
+
 class Continuity:
     """The events of a session over all of its connections."""
 
@@ -119,13 +131,9 @@ class Continuity:
         self._unrepeated: dict[int, str] = {}
         """For each channel, text that was delivered although the connection has not sent it yet."""
         self._numbers = count()
-        self._segment_ids = count()
-        self._n_words = 0
-        """Words of all segments that were delivered."""
+        self._totals = _Totals()
         self._eager_ends: dict[int, Turn] = {}
         """For each utterance, the eager end that was delivered and not taken back."""
-        self._speech_s = 0.0
-        """The length of the utterances that ended in earlier connections, in seconds."""
 
     @property
     def final_until_s(self) -> float:
@@ -220,8 +228,10 @@ class Continuity:
     def _deliver(self, segment: Segment | None) -> list[Event]:
         if segment is None:
             return []
-        self._n_words += len(segment.text.split())
-        return [replace(segment, id=next(self._segment_ids))]
+        number = self._totals.n_segments
+        self._totals.n_segments += 1
+        self._totals.n_words += len(segment.text.split())
+        return [replace(segment, id=number)]
 
     def _turn(self, event: Turn) -> Turn:
         utterance = self._find(event)
@@ -295,7 +305,7 @@ class Continuity:
     def _finish(self, utterance: _OpenUtterance, event: Utterance) -> list[Event]:
         self._open.remove(utterance)
         rest = self._deliver(utterance.pop_rest())
-        self._speech_s += event.end_s - event.start_s
+        self._totals.speech_s += event.end_s - event.start_s
         ended = replace(
             event,
             utterance=utterance.number,
@@ -317,7 +327,7 @@ class Continuity:
         end_s = self._audio_from_s + event.audio_s
         closed = [closing for each in list(self._open) for closing in self._close(each, end_s)]
         audio_s = round(end_s - self._began_s, 3)
-        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._speech_s, 3), words=self._n_words)]
+        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._totals.speech_s, 3), words=self._totals.n_words)]
 
 
 class _OpenUtterance:
@@ -342,8 +352,8 @@ class _OpenUtterance:
         """The texts of the segments that were delivered."""
         self._shown = hidden
         """`_final`, and the stable text that was delivered after it."""
-        self.shown_until_s = at_s
-        """The end of the newest interim that was delivered."""
+        self._interim: Interim | None = None
+        """The newest interim that was delivered, without the words that became final since."""
         self._segments: list[tuple[Segment, str]] = []
         """The segments that were delivered, each with `_final` after it."""
         self._kept = ""
@@ -352,6 +362,11 @@ class _OpenUtterance:
         """The texts of the segments that this connection has sent."""
         self._joint: tuple[str, int] | None = None if hidden else ("", 0)
         """Our text, and the length of theirs, after which both go on alike; None if theirs is not so far yet."""
+
+    @property
+    def shown_until_s(self) -> float:
+        """The end of the newest interim that was delivered."""
+        return self._interim.end_s if self._interim else self.at_s
 
     @property
     def end_s(self) -> float:
@@ -407,6 +422,9 @@ class _OpenUtterance:
         text = self._final[n_before:]
         if not text and event.text:
             return None
+        if self._interim:
+            words = stable_words.without_text(self._interim.stable_words, text)
+            self._interim = replace(self._interim, stable_words=words)
         if self._is_hidden_before(n_before):
             text = text.lstrip()
         start_s = event.start_s if text == event.text else min(max(event.start_s, self.end_s), event.end_s)
@@ -420,21 +438,23 @@ class _OpenUtterance:
         ours = self._ours(stable)
         if self._joint is not None:
             self._shown = ours if self.is_whole else max(ours, self._shown, key=len)
-            self.shown_until_s = event.end_s
-            return self._interim(event, event.tail)
+            return self._show(event, event.tail)
         theirs = stable + event.tail
         repeatable = self._shown[len(self._kept) :]
         n_ours, n_theirs = align(repeatable, theirs)
         if n_ours < len(repeatable) or n_theirs == len(theirs):
             return None
-        self.shown_until_s = event.end_s
-        return self._interim(event, self._separator(theirs) + theirs[n_theirs:])
+        return self._show(event, self._separator(theirs) + theirs[n_theirs:])
 
-    def _interim(self, event: Interim, tail: str) -> Interim:
+    def _show(self, event: Interim, tail: str) -> Interim:
         stable = self._shown[len(self._final) :]
         if self._is_hidden_before(len(self._final)):
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
-        return replace(event, utterance=self.number, stable=stable, tail=tail)
+        words = event.stable_words
+        if not self.is_whole:
+            words = stable_words.grow(self._interim.stable_words if self._interim else (), stable, words)
+        self._interim = replace(event, utterance=self.number, stable=stable, tail=tail, stable_words=words)
+        return self._interim
 
     def _is_hidden_before(self, n_chars: int) -> bool:
         """The first text that is delivered follows hidden text. It begins the utterance, so it has no leading space."""

@@ -80,6 +80,8 @@ class Endpointing:
     eager_confidence: float | None = None
     min_utterance_s: float | None = None
     max_utterance_s: float | None = None
+    padding_ms: int | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class Start:
     interim: bool | None = None
     words: bool | None = None
     turns: bool | None = None
+    interim_words: bool | None = None
     endpointing: Endpointing | None = None
     prompt: str | None = None
     hotwords: tuple[str, ...] | None = None
@@ -193,6 +196,17 @@ class SpeechStarted:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a segment or of an interim, with its times."""
+
+    word: str
+    start_s: float
+    end_s: float
+    confidence: float
+    """How sure the model is of the word, from 0 to 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
     """The text of an open utterance after the segments sent so far. Each interim replaces the one before it."""
@@ -206,17 +220,12 @@ class Interim:
     """Text that will not change any more."""
     tail: str
     """Text that may still change. It follows `stable`."""
+    stable_words: tuple[Word, ...] = ()
+    """The words of `stable`. Empty unless the option `interim_words` was set.
 
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word of a segment, with its times."""
-
-    word: str
-    start_s: float
-    end_s: float
-    confidence: float
-    """How sure the model is of the word, from 0 to 1."""
+    Their times and confidences do not change any more, and those of the segment are the same. Only the text of the last
+    word may grow, by punctuation.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,11 +418,14 @@ def event_to_wire(event: Event) -> dict[str, object]:
     """The JSON object of an event: the inverse of `parse_event`, which leaves unknown fields out."""
     if isinstance(event, UnknownEvent):
         return dict(event.data)
-    return {"type": event.type} | {
+    wire = {"type": event.type} | {
         name: _to_lists(value)
         for name, value in asdict(event).items()
         if value is not None or (event.type, name) not in _LEFT_OUT
     }
+    if isinstance(event, Interim) and not event.stable_words:
+        del wire["stable_words"]
+    return wire
 
 
 def _to_lists(value: object) -> object:
@@ -509,6 +521,9 @@ class _Fields:
         items = self._items(name) if name in self._data else []
         return tuple(None if item is None else _to_number(path, item) for path, item in items)
 
+    def optional_objects(self, name: str) -> list[_Fields]:
+        return self.objects(name) if name in self._data else []
+
     def _items(self, name: str) -> list[tuple[str, object]]:
         value = self._get(name, "a list")
         if not isinstance(value, list | tuple):
@@ -543,6 +558,7 @@ def _parse_interim(data: _Fields) -> Interim:
         end_s=data.number("end_s"),
         stable=data.text("stable"),
         tail=data.text("tail"),
+        stable_words=_parse_words(data.optional_objects("stable_words")),
     )
 
 
@@ -554,18 +570,22 @@ def _parse_segment(data: _Fields) -> Segment:
         start_s=data.number("start_s"),
         end_s=data.number("end_s"),
         text=data.text("text"),
-        words=tuple(
-            Word(
-                word=item.text("word"),
-                start_s=item.number("start_s"),
-                end_s=item.number("end_s"),
-                confidence=item.number("confidence"),
-            )
-            for item in data.objects("words")
-        ),
+        words=_parse_words(data.objects("words")),
         confidence=data.number("confidence"),
         language=data.text_or_null("language"),
         language_probability=data.number("language_probability") if data.has("language_probability") else None,
+    )
+
+
+def _parse_words(items: list[_Fields]) -> tuple[Word, ...]:
+    return tuple(
+        Word(
+            word=item.text("word"),
+            start_s=item.number("start_s"),
+            end_s=item.number("end_s"),
+            confidence=item.number("confidence"),
+        )
+        for item in items
     )
 
 

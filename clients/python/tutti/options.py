@@ -59,6 +59,8 @@ class TranscriptionOptions(TypedDict, total=False):
     """Whether segments have the times of their words. Default: False."""
     turns: bool
     """Whether to send `Turn` events: a turn has probably ended, goes on after all, or has ended. Default: False."""
+    interim_words: bool
+    """Whether interims have the times of their stable words, too. Needs `words` and `interim`. Default: False."""
     prompt: str
     """Text that the speech may follow on from, or names that it may contain. Default: none.
 
@@ -81,13 +83,19 @@ class EndpointingOptions(TypedDict, total=False):
     `stop` or at its maximum length.
     """
     silence_ms: int | None
-    """Milliseconds of silence that end an utterance, 100 to 5000. "adaptive": where the text is not known yet."""
+    """Milliseconds of silence that end an utterance, 100 to 5000.
+
+    With "adaptive": one of which the server is as sure as `end_confidence` says, or whose text it does not know yet.
+    """
     min_silence_ms: int | None
     """With "adaptive": milliseconds of silence that end an utterance that is certainly complete, 100 to 5000."""
     max_silence_ms: int | None
     """With "adaptive": milliseconds of silence that end any utterance, 100 to 5000."""
     end_confidence: float | None
-    """With "adaptive": how sure the server must be that the speaker has finished to end a turn early, 0 to 1."""
+    """With "adaptive": how sure the server must be that the speaker has finished to end a turn early, 0 to 1.
+
+    A surer one ends before `silence_ms`, a less sure one later.
+    """
     eager_confidence: float | None
     """With `turns`: how sure the server must be that the speaker has finished to send an `eager_end`, 0 to 1."""
     min_utterance_s: float | None
@@ -97,6 +105,10 @@ class EndpointingOptions(TypedDict, total=False):
     """
     max_utterance_s: float | None
     """An utterance that is longer than this, in seconds, ends at its next window. 10 to 300."""
+    padding_ms: int | None
+    """Milliseconds of audio before detected speech that belong to the utterance, 0 to 1000."""
+    speech_threshold: float | None
+    """How sure the server must be that a sound is speech, 0 to 1. A higher value takes less noise for speech."""
 
 
 class ConnectionOptions(TypedDict, total=False):
@@ -191,6 +203,8 @@ def start_message(options: ConnectOptions) -> Start:
         eager_confidence=options.get("eager_confidence"),
         min_utterance_s=options.get("min_utterance_s"),
         max_utterance_s=options.get("max_utterance_s"),
+        padding_ms=options.get("padding_ms"),
+        threshold=options.get("speech_threshold"),
     )
     hotwords = options.get("hotwords", ())
     return Start(
@@ -206,6 +220,7 @@ def start_message(options: ConnectOptions) -> Start:
         # Not sent when False, the default: servers that have no word times answer the field with a warning.
         words=options.get("words") or None,
         turns=options.get("turns") or None,
+        interim_words=options.get("interim_words") or None,
         endpointing=None if endpointing == Endpointing() else endpointing,
         prompt=options.get("prompt") or None,
         # A string is a sequence of strings too, but the caller means one word and not a list of letters.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 
 from tutti.captions import Transcript
-from tutti.messages import Event, Segment, Utterance
+from tutti.messages import Event, Reconnecting, Resumed, Segment, Utterance
 from tutti.options import FileProgress
 
 CLEAR_LINE = "\r\x1b[2K"
@@ -113,3 +113,11 @@ def _width(text: str) -> int:
 def _make_printable(text: str) -> str:
     # Control characters in the text must not control the terminal.
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def connection_note(event: Reconnecting | Resumed) -> str:
+    """A line about a connection that is lost, or that another one has replaced."""
+    if isinstance(event, Reconnecting):
+        return f"connection lost ({event.reason}); trying again in {event.retry_in_s:.1f} s"
+    lost = "" if event.gap is None else f"; {event.gap[1] - event.gap[0]:.1f} s of audio are lost"
+    return f"connected again{lost}"

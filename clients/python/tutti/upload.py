@@ -47,7 +47,7 @@ _UPLOAD_OPTIONS = {
     *("language", "languages", "task", "words", "prompt", "hotwords", "silence_ms"),
     *("api_key", "ssl", "proxy", "open_timeout_s", "stop_timeout_s"),
 }
-_DEFAULTS: Mapping[str, object] = {"interim": False, "turns": False}
+_DEFAULTS: Mapping[str, object] = {"interim": False, "interim_words": False, "turns": False}
 """Values of other options that ask for nothing."""
 
 

@@ -35,8 +35,32 @@ async def test_the_demo_sends_its_key_to_the_server() -> None:
     assert "Hello there." in out.getvalue()
 
 
-async def test_a_session_that_breaks_off_is_explained() -> None:
+async def test_a_lost_connection_is_shown_and_replaced() -> None:
+    """With a line for the loss, and one for the new connection."""
+    out = io.StringIO()
+    n_connections = 0
+
+    async def hang_up_once(peer: Peer) -> None:
+        nonlocal n_connections
+        n_connections += 1
+        if n_connections > 1:
+            await converse(peer)
+            return
+        await peer.begin()
+        await peer.receive()
+        await peer.socket.close(1012, "draining")
+
+    async with asyncio.timeout(30), serve_script(hang_up_once) as server:
+        await run_demo(Console(file=out, width=200), server.url, io.BytesIO(wav(np.zeros(1600))), "a tone")
+    lost, again = (line for line in out.getvalue().splitlines() if line.startswith("connect"))
+    assert lost.startswith("connection lost (") and "1012" in lost
+    assert again == "connected again"
+    assert "Hello there." in out.getvalue()
+
+
+async def test_a_session_that_breaks_off_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says why; it is not a group of errors."""
+    monkeypatch.setattr("app.cli.demo.RESUME_TIMEOUT_S", 0.1)
 
     async def hang_up(peer: Peer) -> None:
         await peer.begin()

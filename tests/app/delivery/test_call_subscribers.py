@@ -97,3 +97,18 @@ def test_ended_calls_leave_no_state() -> None:
     with calls.subscribe("CA2"):
         pass
     assert not calls._topics
+
+
+async def test_a_stopping_server_has_no_new_subscribers() -> None:
+    """Those whose call has begun stay until its end; the others learn that they must go elsewhere."""
+    calls = Calls(10)
+    call = calls.begin("CA1", INTRODUCTION)
+    with calls.subscribe("CA1") as busy, calls.subscribe("CA2") as idle:
+        calls.drain()
+        for sid in ("CA1", "CA2"):
+            with pytest.raises(LimitExceeded, match="going down"), calls.subscribe(sid):
+                pass
+        assert [type(each) for each in await received(idle)] == [events.Failure]
+        call.publish(events.Notice("n", "n"))
+        call.end()
+        assert await received(busy) == [INTRODUCTION, events.Notice("n", "n")]

@@ -4,10 +4,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -58,6 +59,15 @@ async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
     while True:
         writer.write(data)
         await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def started(address: str, **options: Any) -> AsyncIterator[ClientConnection]:
+    """A session in the native protocol that has begun."""
+    async with connect(address, **options) as socket:
+        await socket.send('{"type": "start"}')
+        await socket.recv()
+        yield socket
 
 
 LATE = {
@@ -125,7 +135,7 @@ async def test_the_oldest_stranger_makes_room(serve: Serve) -> None:
     """In all, and for each address; one that is admitted is not counted."""
     server = await serve(max_strangers=3, max_strangers_per_address=2)
     async with (
-        connect(f"ws://{server.address}/v1/stream"),
+        started(server.stream),
         raw(server) as (first, _),
         raw(server, source="127.0.0.2") as (second, _),
         raw(server, source="127.0.0.2") as (third, _),
@@ -194,6 +204,8 @@ NO_ERRORS = (
     (HEAD.replace(b"GET", b"PUT") + b"transfer-encoding: chunked\r\n\r\nnonsense\r\n", 400),
     (UPGRADE.replace(b"GET", b"POST", 1) % (b"/v1/stream", b""), 405),
     (UPGRADE.replace(b"AAAAAAAA==", b"A==") % (b"/v1/stream", b""), 400),
+    (UPGRADE % (b"/v1/stream", b"x: \x01\r\n"), 400),
+    (UPGRADE.replace(b"key: AAA", b"key: \x01AA") % (b"/v1/stream", b""), 400),
     (UPGRADE % (b"/v1/stream", b""), 401),
     (UPGRADE % (b"/v1/listen", b""), 401),
     (UPGRADE % (b"/v1/twilio/almost-the-key", b""), 401),

@@ -6,6 +6,8 @@ import pytest
 
 from app.errors import SettingsError
 from app.service.settings import Settings, check_environment
+from app.session.endpointing import WebRtcDetector
+from app.speech.silero import SileroDetector, is_installed
 from tests.settings_table import PAGE, page_with, table
 
 
@@ -46,6 +48,8 @@ def test_a_loopback_address_needs_no_keys(host: str) -> None:
         ("final_deadline_s", 0.0),
         ("max_ahead_s", float("inf")),
         ("log_level", "loud"),
+        ("detector", "ears"),
+        ("speech_threshold", 1.0),
     ],
 )
 def test_values_out_of_range_are_named(name: str, value: Any) -> None:
@@ -96,3 +100,19 @@ def test_the_operators_page_lists_the_settings_as_help_explains_them() -> None:
     """`python -m tests.settings_table` writes the table anew."""
     page = PAGE.read_text()
     assert page_with(table(), page) == page
+
+
+def test_silero_without_its_packages_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.speech.silero.PACKAGES", ("no_such_package",))
+    with pytest.raises(
+        SettingsError, match=r"silero needs onnxruntime and silero-vad: pip install 'tutti-asr\[silero\]'"
+    ):
+        Settings(detector="silero")
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs the packages of the extra silero")
+def test_the_detector_is_the_one_of_the_setting() -> None:
+    """Silero's detectors are prepared in one batch; the WebRTC detector needs none."""
+    webrtc, silero = Settings().session_config, Settings(detector="silero", speech_threshold=0.3).session_config
+    assert isinstance(webrtc.make_detector(), WebRtcDetector) and webrtc.detect_ahead is None
+    assert isinstance(silero.make_detector(), SileroDetector) and silero.detect_ahead

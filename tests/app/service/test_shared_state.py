@@ -86,7 +86,9 @@ async def test_sessions_are_refused_while_other_gateways_reach_the_limit(serve: 
         await connect(server.stream)
     assert refused.value.response.status_code == 503
     counts[1, 0] = 0
-    async with connect(server.stream):
+    async with connect(server.stream) as socket:
+        await socket.send('{"type": "start"}')
+        await socket.recv()
         assert counts[0, 0] == 1
 
 

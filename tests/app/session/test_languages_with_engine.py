@@ -26,7 +26,7 @@ from engine.runner import Runner
 from tests.bench import CONFIG, START
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.conftest import start_engine
-from tests.fakes import WORD_SAMPLES, pcm, silence, speech
+from tests.fakes import GAP_SAMPLES, WORD_SAMPLES, pcm, silence, speech
 
 ANY_TEXT = HallucinationFilter(
     no_speech_threshold=1.0,
@@ -42,6 +42,8 @@ CANDIDATES = ("de", "zh")
 N_UTTERANCES = 5
 N_WORDS = 8
 """Words of an utterance."""
+SPEECH_S = (N_WORDS * (WORD_SAMPLES + GAP_SAMPLES) - GAP_SAMPLES) / SAMPLE_RATE
+"""Seconds of speech in an utterance."""
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +124,13 @@ async def test_languages_are_chosen_among_the_candidates(random_runner: Runner, 
 
 async def test_a_locked_language_is_decoded_without_detection(random_runner: Runner) -> None:
     """From when there is enough evidence. Re-decodes, which are shown no prompt, never detect the language."""
-    _, engine = await run(random_runner, replace(START, locks_language=True, interim=False, prompt="Hello."))
+    said, engine = await run(random_runner, replace(START, locks_language=True, interim=False, prompt="Hello."))
     finals = [(window.options, done) for window, done in engine.answers if window.options.previous_text]
+    utterances = [event for event in said if isinstance(event, events.Utterance)]
     language = ChannelLanguage(LanguageRequest(candidates=engine.info.languages, locks=True))
-    for options, done in finals:
+    for (options, done), utterance in zip(finals, utterances, strict=True):
         assert (options.language is None) == language.is_detected
         if language.is_locked:
             assert done.language == language.evidence.language
-        language.add(done.language_probabilities, N_WORDS * WORD_SAMPLES / SAMPLE_RATE)
-    assert len(finals) == N_UTTERANCES
+        if utterance.text:
+            language.add(done.language_probabilities, SPEECH_S)

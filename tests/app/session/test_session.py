@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.commands import MAX_PENDING_FLUSHES
 from app.session.effects import Close, Send, Submit
-from app.session.endpointing import Endpointer
+from app.session.endpointing import Endpointer, aggressiveness
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import Session
 from engine import api
@@ -1000,3 +1001,24 @@ def test_a_detector_begins_between_the_first_sample_and_what_is_final(times_s: t
     start = replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2))
     bench = Bench(replace(start, resume=commands.Resume((2.0, 3.0), "", 1.0, times_s)))
     assert bench.failure.message.startswith("resume.detector_from_s: expected")
+
+
+def test_the_detector_gets_the_threshold_of_the_client() -> None:
+    """At the start, and when the client changes it; none restores the operator's."""
+
+    class Recorder(LevelDetector):
+        thresholds: ClassVar[list[float | None]] = []
+
+        def set_threshold(self, threshold: float | None) -> None:
+            self.thresholds.append(threshold)
+
+    start = replace(START, endpointing=commands.Endpointing(threshold=0.7))
+    bench = Bench(start, replace(CONFIG, make_detector=Recorder))
+    bench.give(replace(CHANGED, endpointing=commands.Endpointing()))
+    assert Recorder.thresholds == [0.7, None]
+
+
+@pytest.mark.parametrize(("threshold", "mode"), [(0.0, 0), (0.3, 1), (0.5, 2), (0.75, 3), (1.0, 3)])
+def test_the_webrtc_detector_has_four_steps_of_a_threshold(threshold: float, mode: int) -> None:
+    """Half is the step that it always had."""
+    assert aggressiveness(threshold) == mode

@@ -3,6 +3,7 @@
 import hashlib
 import random
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,7 +38,7 @@ COMMA = 80
 STEP_S = 0.02
 LAST_STEP = 1500
 MODES: list[commands.EndpointingMode] = ["vad", "adaptive", "manual"]
-MOODS = ["random", "random", "empty", "loop", "doubted", "silent", "overload", "stall"]
+MOODS = ["random", "agrees", "agrees", "empty", "loop", "doubted", "silent", "overload", "stall"]
 
 
 def answer_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api.EngineEvent]:
@@ -50,6 +51,8 @@ def answer_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api
             of the audio.
     """
     tokens = list(window.options.prefix)
+    if mood == "agrees":
+        tokens += window.options.draft
     at_step = max((token - TIMESTAMP_BEGIN for token in tokens if token >= TIMESTAMP_BEGIN), default=0)
     for number in numbers if mood != "empty" else []:
         if number < 85:
@@ -71,7 +74,7 @@ def answer_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api
     doubts = {"doubted": (0.0, -2.0, 1.0), "silent": (0.95, -2.0, 1.0), "loop": (0.0, -0.3, 9.0)}
     no_speech_prob, avg_logprob, ratio = doubts.get(mood, (0.0, -0.1, 1.0))
     sent: list[api.EngineEvent] = [api.StartedEvent(0.0, 1)]
-    for event in as_events(pieces, window.options.word_times):
+    for event in with_wild_times(as_events(pieces, window.options.word_times), window, numbers):
         match event:
             case api.SegmentEvent(segment):
                 segment = replace(segment, no_speech_prob=no_speech_prob, avg_logprob=avg_logprob)
@@ -89,6 +92,27 @@ def answer_wildly(window: api.Window, mood: str, numbers: list[int]) -> list[api
                 )
                 sent.append(done)
     return sent
+
+
+def with_wild_times(answer: list[api.EngineEvent], window: api.Window, numbers: list[int]) -> Iterator[api.EngineEvent]:
+    """The same events, with words at other times in each answer, also outside their segments."""
+    done = answer[-1]
+    assert isinstance(done, api.DoneEvent)
+    chance = random.Random(repr(numbers))
+    words = [word for segment in done.segments for word in segment.words or ()]
+    audio_s = len(window.samples) / SAMPLE_RATE
+    times = iter(sorted(round(chance.uniform(0.0, audio_s), 2) for _ in range(2 * len(words))))
+    segments = tuple(
+        replace(
+            segment,
+            words=segment.words
+            and tuple(api.Word(word.text, next(times), next(times), chance.random()) for word in segment.words),
+        )
+        for segment in done.segments
+    )
+    for segment in segments:
+        yield api.SegmentEvent(segment, "en")
+    yield replace(done, segments=segments)
 
 
 class WildBench(Bench):
@@ -196,7 +220,8 @@ def reconfigured(start: commands.Start, chance: random.Random) -> commands.Confi
         endpointing=endpointing,
         prompt="Before.",
         hotwords=(),
-        words=chance.choice([True, False]),
+        words=(words := chance.choice([True, False])),
+        interim_words=words and chance.choice([True, False]),
     )
 
 
@@ -258,6 +283,7 @@ class Scenario:
     n_channels: int
     endpointing: commands.Endpointing
     words: bool
+    interim_words: bool
     discards: bool
     reconfigures: bool
     ending: str
@@ -265,7 +291,13 @@ class Scenario:
     @property
     def start(self) -> commands.Start:
         audio = AudioFormat("pcm_f32le", channels=self.n_channels)
-        return replace(START, audio=audio, endpointing=self.endpointing, words=self.words)
+        return replace(
+            START,
+            audio=audio,
+            endpointing=self.endpointing,
+            words=self.words,
+            interim_words=self.words and self.interim_words,
+        )
 
 
 SCENARIOS = st.builds(
@@ -282,6 +314,7 @@ SCENARIOS = st.builds(
         max_utterance_s=st.just(10),
     ),
     words=st.booleans(),
+    interim_words=st.booleans(),
     discards=st.booleans(),
     reconfigures=st.booleans(),
     ending=st.sampled_from(["stop", "drain", "limit", "stop then drain", "engine failed", "session failed"]),

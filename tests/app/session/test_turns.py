@@ -139,8 +139,9 @@ def test_an_unsure_end_is_not_reported() -> None:
 
 
 def test_a_server_without_speculative_finals_says_that_it_cannot_adapt() -> None:
-    """The mode would otherwise have no effect in silence."""
-    session = Bench(replace(START, endpointing=ADAPTIVE))
-    (started,) = session.of(events.Started)
-    assert [notice.code for notice in started.notices] == ["no_effect"]
-    assert bench().of(events.Started)[0].notices == ()
+    """The options would otherwise have no effect in silence."""
+    for endpointing, option in ((ADAPTIVE, "endpointing.mode"), (EAGER, "endpointing.eager_confidence")):
+        session = Bench(replace(START, endpointing=endpointing))
+        (started,) = session.of(events.Started)
+        assert [(notice.code, notice.message.split(":")[0]) for notice in started.notices] == [("no_effect", option)]
+        assert bench(endpointing).of(events.Started)[0].notices == ()

@@ -44,6 +44,11 @@ def test_a_long_window_is_cut_in_the_middle_of_a_pause() -> None:
     assert cut(length, PAUSE) == START + length - PAUSE // 2
 
 
+def test_a_pause_is_not_cut_before_the_end_of_the_stable_text() -> None:
+    end = START + LONG_WINDOW_SAMPLES + FRAME_SAMPLES
+    assert cut(end - START, PAUSE, stable_until=end - 160) == end - 160
+
+
 @pytest.mark.parametrize(
     ("length", "pause_ms"),
     [

@@ -24,21 +24,20 @@ UTTERANCE = PendingUtterance(
     number=0,
     start=0,
     prompt="",
-    request=DecodeRequest(LanguageRequest(), "transcribe"),
+    request=DecodeRequest(language=LanguageRequest(), task="transcribe"),
     language=UtteranceLanguage(ChannelLanguage(LanguageRequest())),
 )
 
 
 def open_window(speech: list[Span]) -> OpenWindow:
-    return OpenWindow(UTTERANCE, 0, speech, Stabilizer(Agreement()))
+    return OpenWindow(utterance=UTTERANCE, start=0, speech=speech, stabilizer=Stabilizer(Agreement()))
 
 
 def ended_window(kind: WindowKind, speech: list[Span], tokens: tuple[int, ...] = ()) -> EndedWindow:
     return EndedWindow(
         utterance=UTTERANCE,
         kind=kind,
-        start=0,
-        end=SAMPLE_RATE,
+        span=(0, SAMPLE_RATE),
         samples=np.zeros(SAMPLE_RATE, dtype=np.float32),
         speech=speech,
         stable=StableText(text="a b", tokens=tokens),

@@ -3,16 +3,16 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
-from itertools import count
 
 import numpy as np
 import pytest
 
+from app.media.pcm import Samples
 from app.session import commands, events
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session, SessionConfig
 from app.speech.detection_batcher import DetectionBatcher
-from app.speech.silero import Judgement, SileroDetector, Stretch
+from app.speech.silero import Judgement, SileroDetector, SileroModel, Stretch
 from tests.app.speech.test_silero import LevelModel
 from tests.bench import START
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, said, silence, speech
@@ -86,51 +86,55 @@ async def test_a_caller_that_leaves_holds_up_no_other(is_running: bool) -> None:
         assert detector.is_speech(SECOND[:600])
 
 
+async def transcribe(audio: Sequence[Samples], is_prepared: bool) -> list[str]:
+    """The texts of a session that received the audio in these pieces."""
+    model = HeldModel()
+    model.may_run.set()
+    async with asyncio.TaskGroup() as tasks:
+        talk = Talk(model, tasks, is_prepared)
+        for piece in audio:
+            await talk.driver.receive_audio(pcm(piece))
+        talk.driver.receive(commands.Stop())
+        await talk.is_closed.wait()
+    return talk.texts
+
+
+class Talk:
+    """A session with Silero's detector over `model`."""
+
+    def __init__(self, model: SileroModel, tasks: asyncio.TaskGroup, is_prepared: bool = True) -> None:
+        self.session = Session("s_test", MODEL, SessionConfig(make_detector=lambda: SileroDetector(model, 0.01)))
+        self.is_closed = asyncio.Event()
+        self.texts: list[str] = []
+        self.driver = SessionDriver(
+            self.session,
+            FakeTranscriber(),
+            tasks,
+            self.note,
+            lambda close: self.is_closed.set(),
+            detect_ahead=DetectionBatcher(model).detect if is_prepared else None,
+        )
+        self.driver.receive(START)
+
+    def note(self, event: events.Event) -> None:
+        if isinstance(event, events.Utterance):
+            self.texts.append(event.text)
+
+
 async def test_a_session_gives_the_same_text_with_and_without_preparation() -> None:
-    """Also the audio that waits for its detector when the server ends the session becomes text."""
     audio = np.concatenate((silence(0.3), speech([3, 4, 5, 6]), silence(0.8), speech([7, 8]), silence(0.1)))
-    texts, numbers = [], count()
-    for is_prepared in (False, True):
-        model = HeldModel()
-        model.may_run.set()
-        config = SessionConfig(make_detector=lambda model=model: SileroDetector(model, 0.01))  # type: ignore[misc]
-        if is_prepared:
-            config = SessionConfig(make_detector=config.make_detector, detect_ahead=DetectionBatcher(model).detect)
-        sent: list[events.Event] = []
-        closed = asyncio.Event()
-        async with asyncio.TaskGroup() as tasks:
-            session = Session(f"s_{next(numbers)}", MODEL, config)
-            driver = SessionDriver(
-                session,
-                FakeTranscriber(),
-                tasks,
-                sent.append,
-                lambda _, closed=closed: closed.set(),  # type: ignore[misc]
-            )
-            driver.receive(START)
-            for piece in np.array_split(audio, 7):
-                await driver.receive_audio(pcm(piece))
-            driver.receive(commands.Stop())
-            await closed.wait()
-        texts.append([event.text for event in sent if isinstance(event, events.Utterance)])
-    assert texts[0] == texts[1] == [said([3, 4, 5, 6]), said([7, 8])]
+    pieces = np.array_split(audio, 7)
+    assert await transcribe(pieces, True) == await transcribe(pieces, False) == [said([3, 4, 5, 6]), said([7, 8])]
 
 
 async def test_audio_that_waits_for_its_detector_is_not_lost_when_the_session_ends() -> None:
     model = HeldModel()
-    config = SessionConfig(
-        make_detector=lambda: SileroDetector(model, 0.01), detect_ahead=DetectionBatcher(model).detect
-    )
-    sent: list[events.Event] = []
-    closed = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        session = Session("s_test", MODEL, config)
-        driver = SessionDriver(session, FakeTranscriber(), tasks, sent.append, lambda _: closed.set())
-        driver.receive(START)
-        reading = tasks.create_task(driver.receive_audio(pcm(speech([3, 4, 5, 6]))))
+        talk = Talk(model, tasks)
+        reading = tasks.create_task(talk.driver.receive_audio(pcm(speech([3, 4, 5, 6]))))
         await model.has_begun.wait()
         model.may_run.set()
-        driver.perform(session.drain())
-        await closed.wait()
+        talk.driver.perform(talk.session.drain())
+        await talk.is_closed.wait()
         await reading
-    assert [event.text for event in sent if isinstance(event, events.Utterance)] == [said([3, 4, 5, 6])]
+    assert talk.texts == [said([3, 4, 5, 6])]

@@ -26,6 +26,9 @@ from tutti.messages import (
 SERVER = [pytest.param(case["wire"], id=case["name"]) for case in read_golden("server.json")]
 CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
 
+OPTIONAL = {"stable_words", "detector_from_s"}
+"""Fields that the server leaves out where they have no content."""
+
 COMMANDS: dict[str, Command] = {
     "start with defaults": Start(),
     "start with candidates for the language": Start(languages=("en", "de")),
@@ -33,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "start that resumes in the languages of before": Start(
         audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), language=("de", None))
     ),
+    "start with words in interims": Start(words=True, interim_words=True),
     "start of a client that resumes": Start(resumes=True),
     "start that resumes two channels": Start(
         audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), "", 1.0, (6.24, None))
@@ -43,7 +47,9 @@ COMMANDS: dict[str, Command] = {
         task="transcribe",
         interim=False,
         words=True,
-        endpointing=Endpointing(mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30),
+        endpointing=Endpointing(
+            mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30, padding_ms=500, threshold=0.7
+        ),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         resume=Resume(12.5, "Thank you for calling."),
@@ -84,10 +90,6 @@ def test_golden_server_messages_round_trip(wire: dict[str, Any]) -> None:
 def test_client_messages_are_the_golden_ones(name: str) -> None:
     """Every command of the client is encoded exactly as the golden message."""
     assert json.loads(encode_command(COMMANDS[name])) == CLIENT[name]
-
-
-OPTIONAL = {"detector_from_s"}
-"""Fields that servers of before do not send."""
 
 
 def test_an_utterance_of_a_server_of_before_is_parsed() -> None:

@@ -48,6 +48,7 @@ def test_sizes_and_defaults_are_read(folder: Path) -> None:
     assert generation.suppress_tokens == (1, 2, 7)
     assert generation.begin_suppress_tokens == (220, checkpoint.tokenizer.eot)
     assert generation.max_initial_timestamp_index == 50
+    assert not generation.adaptive_endpointing
 
 
 def test_embedded_alignment_heads_are_kept() -> None:
@@ -123,6 +124,10 @@ def break_json(folder: Path) -> None:
         (
             lambda folder: edit_json(folder / "generation_config.json", tutti_audio_context={"min_frames": -1}),
             r"tutti_audio_context: expected min_frames and margin_frames, 0 to 3000, got \{'min_frames': -1\}",
+        ),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", tutti_adaptive_endpointing="yes"),
+            r"tutti_adaptive_endpointing: expected true or false, got 'yes'",
         ),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"expected tokenizer\.json, or vocab\.json"),
         (lambda folder: (folder / "model.safetensors").unlink(), "got no weights"),

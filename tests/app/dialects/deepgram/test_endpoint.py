@@ -217,7 +217,9 @@ async def test_a_bad_query_is_refused_before_the_upgrade(serve: Serve) -> None:
 
 async def test_a_full_server_says_so_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
-    async with connect(live_url(server, **RAW)):
+    async with connect(live_url(server, **RAW)) as socket:
+        await socket.send('{"type": "Finalize"}')
+        await socket.recv()
         with pytest.raises(InvalidStatus) as caught:
             await connect(live_url(server, **RAW))
         check_refusal(caught.value, 429, "TOO_MANY_REQUESTS")

@@ -74,15 +74,20 @@ def test_other_encodings_are_refused() -> None:
         options(("encoding", "flac"))
 
 
-@supported(FLUX, "eot_threshold, eager_eot_threshold, eot_timeout_ms")
+@supported(FLUX, "eager_eot_threshold, eot_timeout_ms")
+@approximated(
+    FLUX,
+    "eot_threshold",
+    how="a turn of less confidence waits too, up to `eot_timeout_ms`: the longer, the less confidence there is",
+)
 def test_thresholds_decide_when_a_turn_ends() -> None:
     default = options().thresholds.endpointing
     assert (default.mode, default.end_confidence, default.eager_confidence) == ("adaptive", 0.7, None)
-    assert (default.silence_ms, default.max_silence_ms) == (800, 5000)
-    asked = options(("eot_threshold", "0.8"), ("eager_eot_threshold", "0.4"), ("eot_timeout_ms", "600"))
+    assert (default.silence_ms, default.max_silence_ms) == (500, 5000)
+    asked = options(("eot_threshold", "0.8"), ("eager_eot_threshold", "0.4"), ("eot_timeout_ms", "500"))
     endpointing = asked.thresholds.endpointing
     assert (endpointing.end_confidence, endpointing.eager_confidence) == (0.8, 0.4)
-    assert (endpointing.silence_ms, endpointing.max_silence_ms) == (600, 600)
+    assert (endpointing.silence_ms, endpointing.max_silence_ms) == (500, 500)
 
 
 def test_a_client_may_end_all_turns_itself() -> None:

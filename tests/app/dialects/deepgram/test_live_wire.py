@@ -96,6 +96,10 @@ def test_what_holds_of_every_stream(query: list[tuple[str, str]], steps: list[St
         assert times == sorted(times)
         texts = " ".join(each["channel"]["alternatives"][0]["transcript"] for each in finals).split()
         assert texts == [word["word"] for word in words]
+        for alternative in (each["channel"]["alternatives"][0] for each in results if not each["is_final"]):
+            assert alternative["transcript"].split() == [word["word"] for word in alternative["words"]]
+            times = [word[key] for word in alternative["words"] for key in ("start", "end")]
+            assert times == sorted(times)
         assert all(each["is_final"] for each in results if each["speech_final"] or each["from_finalize"])
         asked = [step["text"] for step in steps if "text" in step and step["text"]["type"] == "Finalize"]
         expected = sum(each.get("channel") in (None, channel) for each in asked)

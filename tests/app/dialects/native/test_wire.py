@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 
 from app.dialects.native import wire
 from app.errors import SessionError
-from app.media.pcm import AudioFormat
+from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from engine import api
+from tests.compat.exchange import Step, exchange
+from tests.compat.sentences import SENTENCES, spoken
+from tests.fakes import pcm
 
 WIRE = Path(__file__).parents[3] / "wire"
 
@@ -29,7 +33,9 @@ CLIENT = {
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",
         interim=False,
-        endpointing=commands.Endpointing(mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30.0),
+        endpointing=commands.Endpointing(
+            mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30.0, padding_ms=500, threshold=0.7
+        ),
         prompt="A call about an invoice.",
         hotwords=("Kowalski", "tutti"),
         words=True,
@@ -43,6 +49,7 @@ CLIENT = {
     "start that resumes in the languages of before": commands.Start(
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), language=("de", None))
     ),
+    "start with words in interims": commands.Start(words=True, interim_words=True),
     "start of a client that resumes": commands.Start(resumes=True),
     "start of a client that wants turns": commands.Start(
         endpointing=commands.Endpointing(
@@ -77,6 +84,16 @@ SERVER: dict[str, wire.ControlMessage] = {
     "speech started": events.SpeechStarted(utterance=0, channel=1, at_s=0.42),
     "interim": events.Interim(
         utterance=0, channel=0, start_s=0.12, end_s=2.3, stable="Thank you for", tail=" calling north"
+    ),
+    "interim with words": events.Interim(
+        utterance=0,
+        channel=0,
+        start_s=0.12,
+        end_s=2.3,
+        stable="Thank you",
+        tail=" for calling",
+        stable_words=(events.Word("Thank", 0.3, 0.52, 0.97), events.Word("you", 0.52, 0.7, 0.99)),
+        tail_words=(events.Word("for", 0.7, 0.9, 0.98), events.Word("calling", 0.9, 1.2, 0.9)),
     ),
     "interim with nothing stable yet": events.Interim(
         utterance=0, channel=0, start_s=0.12, end_s=0.8, stable="", tail="Thank"
@@ -174,6 +191,34 @@ def test_turns_are_sent_to_clients_that_ask(case: dict[str, Any]) -> None:
         assert [json.loads(text) for text in dialect.write(TURNS[case["name"]])] == expected
 
 
+def test_a_conversation_with_turns() -> None:
+    """After an eager end comes what takes it back, or the utterance with the same text."""
+
+    def in_pieces(samples: Samples) -> Iterator[bytes]:
+        for at in range(0, len(samples), 1600):
+            yield pcm(samples[at : at + 1600])
+
+    endpointing = {"mode": "adaptive", "end_confidence": 0.9}
+    client: list[Step] = [
+        {"text": {"type": "start", "turns": True, "audio": {"encoding": "pcm_f32le"}, "endpointing": endpointing}},
+        {"speech": [1, 2, 3], "silence_s": 0.24},
+        {"speech": [4, 5], "silence_s": 0.6},
+        {"text": {"type": "stop"}},
+    ]
+    told = [step["answer"] for step in exchange(client, wire.Native(), in_pieces, server=SENTENCES) if "answer" in step]
+    first, second = " ".join(map(spoken, (1, 2, 3))), " ".join(map(spoken, (1, 2, 3, 4, 5)))
+    news = [(each.get("event", "utterance"), each["text"]) for each in told if each["type"] in ("turn", "utterance")]
+    assert news == [
+        ("eager_end", f"{first}."),
+        ("resumed", None),
+        ("eager_end", f"{second}."),
+        ("end", None),
+        ("utterance", f"{second}."),
+    ]
+    (end,) = (each for each in told if each.get("event") == "end")
+    assert end["confidence"] > 0.5
+
+
 def test_a_second_start_changes_no_turns() -> None:
     """The session refuses it."""
     dialect = wire.Native()
@@ -256,6 +301,7 @@ def test_options_of_silence_cause_notices_in_manual_mode() -> None:
     [
         ({"endpointing": {"min_silence_ms": 200, "end_confidence": 0.6}}, ["min_silence_ms", "end_confidence"]),
         ({"endpointing": {"eager_confidence": 0.6}}, ["eager_confidence"]),
+        ({"endpointing": {"mode": "manual", "padding_ms": 100, "threshold": 0.6}}, ["padding_ms"]),
         ({"turns": True, "endpointing": {"mode": "manual", "eager_confidence": 0.6}}, ["eager_confidence"]),
         ({"turns": True, "endpointing": {"mode": "adaptive", "min_silence_ms": 200, "eager_confidence": 0.6}}, []),
     ],

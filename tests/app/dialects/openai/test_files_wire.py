@@ -117,7 +117,7 @@ def test_everything_that_has_an_effect() -> None:
         temperature=0.3,
         best_of=2,
         carries_context=True,
-        silence_ms=300,
+        chunking={"silence_ms": 300},
     )
 
 
@@ -160,29 +160,30 @@ def test_candidates_that_the_model_does_not_know_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "silence_ms", "ignored"),
+    ("fields", "chunking", "ignored"),
     [
-        ([("chunking_strategy", "auto")], None, ()),
-        ([("chunking_strategy", "")], None, ()),
-        ([("chunking_strategy[type]", "server_vad")], None, ()),
-        ([("chunking_strategy", '{"type": "server_vad", "silence_duration_ms": 300}')], 300, ()),
+        ([("chunking_strategy", "auto")], {}, ()),
+        ([("chunking_strategy", "")], {}, ()),
+        ([("chunking_strategy[type]", "server_vad")], {}, ()),
+        ([("chunking_strategy", '{"type": "server_vad", "silence_duration_ms": 300}')], {"silence_ms": 300}, ()),
         (
             [("chunking_strategy[type]", "server_vad"), ("chunking_strategy[threshold]", "0.4"), (SILENCE, "200")],
-            200,
-            ("chunking_strategy[threshold]",),
+            {"silence_ms": 200, "threshold": 0.4},
+            (),
         ),
+        ([("chunking_strategy", '{"type": "server_vad", "prefix_padding_ms": 0}')], {"padding_ms": 0}, ()),
         (
-            [("chunking_strategy", '{"type": "server_vad", "prefix_padding_ms": 300}')],
-            None,
-            ("chunking_strategy[prefix_padding_ms]",),
+            [("chunking_strategy[type]", "server_vad"), ("chunking_strategy[else]", "1")],
+            {},
+            ("chunking_strategy[else]",),
         ),
     ],
 )
-def test_the_chunking_strategy_is_a_silence(
-    fields: list[tuple[str, str]], silence_ms: int | None, ignored: tuple[str, ...]
+def test_the_chunking_strategy_is_about_endpointing(
+    fields: list[tuple[str, str]], chunking: dict[str, float], ignored: tuple[str, ...]
 ) -> None:
     asked = options(*fields)
-    assert (asked.silence_ms, asked.ignored) == (silence_ms, ignored)
+    assert (asked.chunking, asked.ignored) == (chunking, ignored)
 
 
 @pytest.mark.parametrize("response_format", ["srt", "vtt"])
@@ -227,6 +228,7 @@ def test_what_is_unknown_is_named() -> None:
         ([("chunking_strategy[type]", "client")], "chunking_strategy[type]"),
         ([(SILENCE, "300")], "chunking_strategy[type]"),
         ([("chunking_strategy", '{"type": "server_vad", "silence_duration_ms": 9}')], SILENCE),
+        ([("chunking_strategy", '{"type": "server_vad", "threshold": 1.5}')], "chunking_strategy[threshold]"),
         ([("language", "en"), ("language", "de")], "language"),
         ([("prompt", "a" * 10_001)], "prompt"),
         ([("temperature", "1.2")], "temperature"),

@@ -123,6 +123,9 @@ async def test_a_full_server_refuses_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with opened(server) as socket:
         await told(socket)
+        await socket.send('{"type": "input_audio_buffer.append", "audio": ""}')
+        await socket.send('{"type": "input_audio_buffer.clear"}')
+        await told(socket)
         response = await refused(server)
     assert response.status_code == 503 and int(response.headers["retry-after"]) > 0
     assert response.json()["error"]["code"] == "overloaded"

@@ -488,6 +488,19 @@ def test_padding_before_speech_is_decoded_if_asked_for(wanted: int, padding_ms: 
     assert completed(talk) == [said([1, 2, 3, 4])]
 
 
+@approximated(DIALECT, "server_vad.threshold", how="has four steps with the detector `webrtc`")
+def test_the_threshold_of_the_detector_is_the_clients() -> None:
+    """It stays until the client names another one."""
+    talk = open_talk()
+    for wanted, expected in (({"threshold": 0.7}, 0.7), ({"silence_duration_ms": 300}, 0.7), ({"threshold": 0}, 0.0)):
+        (updated,) = talk.say(update(turn_detection={"type": "server_vad", **wanted}))
+        assert source_of(updated)["turn_detection"]["threshold"] == expected
+        assert not warned(updated)
+    hear(talk, TURN)
+    assert isinstance(talk.commands[0], commands.Start)
+    assert talk.commands[0].endpointing.threshold == 0.0
+
+
 @supported(DIALECT, "turn_detection: semantic_vad")
 @pytest.mark.parametrize(
     ("eagerness", "max_silence_ms"), [(None, 4000), ("auto", 4000), ("low", 8000), ("medium", 4000), ("high", 2000)]
@@ -502,6 +515,17 @@ def test_semantic_turns_depend_on_what_was_spoken(eagerness: str | None, max_sil
     start = talk.commands[0]
     assert isinstance(start, commands.Start)
     assert (start.endpointing.mode, start.endpointing.max_silence_ms) == ("adaptive", max_silence_ms)
+
+
+def test_a_server_that_cannot_judge_turns_says_so() -> None:
+    """Its operator has switched speculative finals off."""
+    session = RealtimeSession("x", MODEL, RealtimeSettings(), False, judges_turns=False)
+    talk = Talk(OpenAIRealtime(session, warnings=[], max_text_chars=1 << 20))
+    (updated,) = talk.say(update(turn_detection={"type": "semantic_vad", "eagerness": "high"}))
+    assert warned(updated) == ["turn_detection.type"]
+    assert "300 ms of silence" in updated["warnings"][0]["message"]
+    (updated,) = talk.say(update(turn_detection={"type": "server_vad"}))
+    assert warned(updated) == []
 
 
 def test_eagerness_orders_how_sure_the_server_must_be() -> None:
@@ -533,11 +557,6 @@ def without_effect(option: str, how: str, **wanted: Any) -> Any:
     [
         without_effect("noise_reduction", "named in `warnings`", noise_reduction={"type": "near_field"}),
         without_effect("transcription.delay", "named in `warnings`", transcription={"delay": "low"}),
-        without_effect(
-            "server_vad.threshold",
-            "named in `warnings`, unless it is the default",
-            turn_detection={"type": "server_vad", "threshold": 0.7},
-        ),
         without_effect(
             "server_vad.idle_timeout_ms",
             "named in `warnings`",

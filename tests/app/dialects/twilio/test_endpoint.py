@@ -238,6 +238,33 @@ async def test_a_call_counts_as_a_session(serve: Serve) -> None:
         assert refused.value.response.status_code == 503
 
 
+async def test_a_draining_server_sends_waiting_subscribers_elsewhere(serve: Serve) -> None:
+    """A subscriber whose call has not begun would wait in vain."""
+    server = await serve()
+    async with subscriber(server.address) as listener, call(server.address, callSid="CA2") as other:
+        await other.send(messages(slowly([1]))[0])
+        server.server.stop()
+        (event,) = await hear_all(listener)
+        assert (event["type"], event["code"]) == ("error", "draining")
+        assert (listener.close_code, listener.close_reason) == (1012, "draining")
+
+
+async def test_a_forced_stop_tells_the_subscribers_of_a_call(serve: Serve) -> None:
+    """They learn why the call has ended, though its text does not come in time."""
+    server = await serve(FakeTranscriber(holds=True), drain_timeout_s=0.5)
+    async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as socket:
+        for message in messages(slowly([1, 2])):
+            await socket.send(message)
+        while json.loads(await listener.recv())["type"] != "speech_started":
+            pass
+        await server.transcriber.opened.wait()
+        server.server.stop()
+        heard = await hear_all(listener)
+    assert [each["type"] for each in heard[-2:]] == ["error", "call_ended"]
+    assert heard[-2]["code"] == "draining"
+    assert (listener.close_code, listener.close_reason) == (1000, "done")
+
+
 async def test_a_draining_server_ends_its_calls_with_their_text(serve: Serve) -> None:
     server = await serve()
     async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as socket:

@@ -198,6 +198,8 @@ def test_events_go_to_the_line_alone(dialect: Twilio, line: FakeLine) -> None:
         ({"tracks": []}, "tracks"),
         ({"tracks": ["both"]}, "tracks"),
         ({"callSid": ""}, "callSid"),
+        ({"callSid": "CA1\n2026 ERROR"}, "callSid"),
+        ({"streamSid": "MZ\x1b[2J"}, "streamSid"),
         ({"streamSid": 5}, "streamSid"),
         ({"customParameters": {"token": 1}}, "customParameters"),
         ({"customParameters": {"token": "k", "words": "yes"}}, "words"),

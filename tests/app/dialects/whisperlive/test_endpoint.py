@@ -99,9 +99,11 @@ async def test_without_a_key_there_is_no_socket(serve: Serve, path: str, options
 async def test_a_client_waits_when_the_server_is_full(serve: Serve, first: str | bytes | None) -> None:
     """The message carries the `uid`, if the client sent one. Then the client disconnects by itself."""
     server = await serve(max_sessions=1)
-    async with client(server.address), connect(f"ws://{server.address}") as late:
-        await late.send(json.dumps(OPTIONS) if first is None else first)
-        told = await hear(late)
+    async with client(server.address) as early:
+        await hear(early)
+        async with connect(f"ws://{server.address}") as late:
+            await late.send(json.dumps(OPTIONS) if first is None else first)
+            told = await hear(late)
         assert told == {"uid": None if first else "u1", "status": "WAIT", "message": pytest.approx(5 / 60)}
     assert server.metric("tutti_refused_total", reason="overloaded") == 1
 

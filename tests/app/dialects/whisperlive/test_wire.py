@@ -154,15 +154,15 @@ def test_hotwords_are_text_or_a_list() -> None:
 @approximated(
     "whisperlive",
     "vad_parameters",
-    how="`min_silence_duration_ms`, from 100 to 5000, ends an utterance; a warning names the others",
+    how="`min_silence_duration_ms`, from 100 to 5000, ends an utterance; `threshold`; a warning names the others",
 )
 def test_silence_ends_an_utterance_as_asked() -> None:
     _, command = start(vad_parameters={"min_silence_duration_ms": 800})
     assert (command.endpointing.silence_ms, command.notices) == (800, ())
-    _, command = start(vad_parameters={"min_silence_duration_ms": 20, "threshold": 0.3})
-    assert command.endpointing.silence_ms == 100
+    _, command = start(vad_parameters={"min_silence_duration_ms": 20, "threshold": 0.3, "speech_pad_ms": 9})
+    assert (command.endpointing.silence_ms, command.endpointing.threshold) == (100, 0.3)
     assert [notice.message for notice in command.notices] == [
-        "vad_parameters.threshold: has no effect; the server decides",
+        "vad_parameters.speech_pad_ms: has no effect; the server decides",
         "vad_parameters.min_silence_duration_ms: 20 is taken as 100",
     ]
 
@@ -211,6 +211,7 @@ def test_what_has_no_effect_is_named(option: str, value: object) -> None:
         ("hotwords", [1]),
         ("vad_parameters", "silero"),
         ("vad_parameters", {"min_silence_duration_ms": "long"}),
+        ("vad_parameters", {"threshold": 2}),
     ],
 )
 def test_a_wrong_value_is_named(option: str, value: object) -> None:

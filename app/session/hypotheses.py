@@ -1,0 +1,99 @@
+"""The hypotheses of a channel's open window: interims, speculative finals, and what these say of the speaker's turn."""
+
+from collections.abc import Callable
+
+from app.media.pcm import SampleBuffer
+from app.session.endpointing import Endpointer
+from app.session.finals import Finals
+from app.session.interims import Interims
+from app.session.jobs import SessionPort
+from app.session.options import ChannelOptions
+from app.session.speculation import Speculations
+from app.session.turns import Turns
+from app.session.windows import EndedWindow, OpenWindow
+from engine import api
+
+
+class Hypotheses:
+    """Has the open window decoded while it grows. All positions are in samples since the session began."""
+
+    def __init__(
+        self,
+        options: ChannelOptions,
+        session: SessionPort,
+        finals: Finals,
+        endpointer: Endpointer,
+        buffer: SampleBuffer,
+        end_utterance: Callable[[OpenWindow], None],
+    ) -> None:
+        """Make the hypotheses of a channel.
+
+        Args:
+            options: those of the channel.
+            session: where jobs and events go.
+            finals: the ended windows of the channel.
+            endpointer: it knows how far the channel's audio has come, and how far its speech.
+            buffer: the channel's audio.
+            end_utterance: ends the utterance of the open window now; called when its speaker has finished.
+        """
+        self._interims: Interims | None = None
+        if options.interim_samples:
+            self._interims = Interims(options.interim_samples, options, session, finals, endpointer, buffer)
+        self._speculations = Speculations(
+            options, session, finals, endpointer, buffer, self._interims, self._judge_pause
+        )
+        self._turns = Turns(finals.channel, options, session, endpointer)
+        self._end_utterance = end_utterance
+        self._window: OpenWindow | None = None
+
+    @property
+    def decoded_until(self) -> int | None:
+        """Position after the audio of the newest hypothesis that was shown; `None` without interims."""
+        return self._interims.decoded_until if self._interims else None
+
+    def configure(self, options: ChannelOptions) -> None:
+        """Change the options."""
+        if self._interims:
+            self._interims.set_silence(options.silence_samples)
+        self._speculations.configure(options)
+        self._turns.configure(options)
+
+    def begin_utterance(self, window: OpenWindow) -> None:
+        """The first window of an utterance opens."""
+        self._window = window
+        if self._interims:
+            self._interims.begin_utterance(window)
+
+    def continue_utterance(self, window: OpenWindow) -> None:
+        """A later window of the utterance opens."""
+        self._window = window
+        if self._interims:
+            self._interims.continue_utterance(window)
+
+    def update(self, window: OpenWindow) -> None:
+        """After each frame: ask for the hypothesis that is due, if any."""
+        self._turns.update(window)
+        self._speculations.update(window)
+        if self._interims and not self._speculations.is_running:
+            self._interims.submit_if_due(window)
+
+    def audio_end(self, window: OpenWindow) -> int:
+        """Position after the audio that the text of the window is decoded from, if its utterance ends now."""
+        return self._speculations.audio_end(window)
+
+    def confidence(self, window: OpenWindow) -> float | None:
+        """The confidence that the speaker has finished; `None` if no hypothesis of all the audio was judged."""
+        return self._turns.confidence(self.audio_end(window))
+
+    def end_window(self, window: EndedWindow, audio_end: int) -> None:
+        """The open window has ended; its speculative final is its text, if it is of the audio up to `audio_end`."""
+        self._window = None
+        if self._interims:
+            self._interims.cancel()
+        self._speculations.end_window(window, audio_end)
+
+    def _judge_pause(self, done: api.DoneEvent, audio_end: int) -> None:
+        """The window was decoded up to a pause, which may be long enough now to end the utterance."""
+        assert self._window
+        if self._turns.judge(self._window, done, audio_end):
+            self._end_utterance(self._window)

@@ -1,0 +1,1 @@
+"""Parts of `benchmarks.detectors`: audio whose speech is known, and how a detector's decisions are scored."""

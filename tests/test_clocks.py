@@ -1,0 +1,65 @@
+"""A jump of the machine's clock changes no session: times are measured by clocks that only go forward.
+
+What needs the time of day is listed here with its reason.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+TIME_OF_DAY = {
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("time", "localtime"),
+    ("time", "gmtime"),
+    ("time", "ctime"),
+    ("time", "strftime"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+    ("date", "today"),
+}
+ALLOWED = {
+    "app/delivery/webhook.py": "the date in the signature of a request",
+    "app/dialects/deepgram/endpoint.py": "the date in Deepgram's metadata, and when a token expires",
+    "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",
+    "app/service/auth.py": "whether a client secret has expired",
+    "app/service/shared_state.py": "the date of the start, in the list of models",
+    "clients/python/tutti/handshake.py": "`Retry-After` as a date",
+}
+
+
+def uses(path: Path) -> Iterator[tuple[str, str]]:
+    """The functions of the time of day that a file uses or imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr=attr):
+                yield name, attr
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from ((module, alias.name) for alias in names)
+            case _:
+                pass
+
+
+def test_only_what_needs_the_time_of_day_uses_it() -> None:
+    paths = [
+        path
+        for folder in ("app", "engine", "cluster", "clients/python")
+        for path in (REPOSITORY / folder).rglob("*.py")
+    ]
+    found = {str(path.relative_to(REPOSITORY)) for path in paths if TIME_OF_DAY.intersection(uses(path))}
+    assert found == set(ALLOWED)
+
+
+def test_the_javascript_client_and_the_page_never_use_the_time_of_day() -> None:
+    scripts = [*(REPOSITORY / "clients/js/src").rglob("*.ts"), *(REPOSITORY / "app/static").rglob("*.js")]
+    assert scripts
+    assert [path.name for path in scripts if re.search(r"\bDate\b(?!\w*\s*:)", path.read_text())] == []
+
+
+def test_a_use_is_found_however_it_is_imported(tmp_path: Path) -> None:
+    source = tmp_path / "clock.py"
+    source.write_text("import datetime\nfrom time import time\n\nnow = datetime.datetime.now()\n")
+    assert TIME_OF_DAY.intersection(uses(source)) == {("time", "time"), ("datetime", "now")}
