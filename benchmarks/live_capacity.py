@@ -285,6 +285,11 @@ def complain(result: dict[str, Any], require: int | None) -> list[str]:
     return found
 
 
+def milliseconds(seconds: dict[str, float | None]) -> str:
+    """The quantiles of a server's histogram, in milliseconds."""
+    return "/".join(number(1000 * (seconds[name] or 0.0), 0) for name in ("p50", "p95", "p99"))
+
+
 def table(result: dict[str, Any]) -> Table:
     """The table: one row for each number of sessions."""
     silence_ms = result["silence_ms"]
@@ -296,6 +301,8 @@ def table(result: dict[str, Any]) -> Table:
             number(100 * level["interims_of_due"], 0),
             spread(level["final_s"]),
             *(str(level[name]) for name in ("finals_missing", "refused", "failed")),
+            milliseconds(level["engine"]["final_after_endpoint_s"]),
+            "/".join(f"{level['engine']['speculative_finals'][each]:.0f}" for each in ("used", "unused")),
             number(level["server_cores"], 1),
             number(level["engine"]["encode_batch"], 1),
             number(level["engine"]["decode_batch"], 1),
@@ -316,6 +323,8 @@ def table(result: dict[str, Any]) -> Table:
             "finals\nmissing",
             "refused",
             "failed",
+            "final after\nendpoint ms",
+            "speculative\nused/unused",
             "server\ncores",
             "encode\nbatch",
             "decode\nbatch",

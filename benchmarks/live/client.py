@@ -151,6 +151,7 @@ class _Client:
                 encoding=format.encoding,
                 sample_rate=format.sample_rate,
                 language=self._language,
+                turns=True,
                 resume=None if from_s is None else tutti.Resume(from_s),
                 # A loss is part of the measurement.
                 resume_buffer_s=0,

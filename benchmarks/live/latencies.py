@@ -27,6 +27,12 @@ class Latencies:
     """From `utterance.end_s`, where the server detected the end of speech, to the `utterance` event."""
     final_true_s: list[float] = field(default_factory=list)
     """From the true end of that speech to the `utterance` event."""
+    endpoint_s: list[float] = field(default_factory=list)
+    """From the true end of speech to the moment at which the server ends the utterance."""
+    after_endpoint_s: list[float] = field(default_factory=list)
+    """From that moment to the `utterance` event."""
+    n_wrong_splits: int = 0
+    """How many utterances ended inside an utterance of the reference."""
     words: WordLatencies = field(default_factory=WordLatencies)
     errors: WordErrors = field(default_factory=WordErrors)
     uncovered_s: float = 0.0
@@ -34,7 +40,8 @@ class Latencies:
 
     def add(self, other: "Latencies") -> None:
         """Add the figures of another stream."""
-        for name in ("first_text_s", "interim_lag_s", "final_s", "final_true_s"):
+        self.n_wrong_splits += other.n_wrong_splits
+        for name in ("first_text_s", "interim_lag_s", "final_s", "final_true_s", "endpoint_s", "after_endpoint_s"):
             getattr(self, name).extend(getattr(other, name))
         self.words.add(other.words)
         self.errors += other.errors
@@ -49,6 +56,8 @@ class _ObservedUtterance:
     texts: list[tuple[float, str, str]] = field(default_factory=list)
     """Arrival time, all text shown, and the part of it that may not change."""
     end: tutti.Utterance | None = None
+    ended_at: float | None = None
+    """When the server ended it, before its text was final."""
     n_ends: int = 0
     """How many `utterance` events it received; the protocol guarantees one."""
     is_lost: bool = False
@@ -74,6 +83,10 @@ def measure(log: StreamLog) -> Latencies:
             latencies.first_text_s.append(first - log.started_at - onset_s)
         latencies.final_s.append(ended_at - log.started_at - utterance.end.end_s)
         latencies.final_true_s.append(ended_at - log.started_at - offset_s)
+        if utterance.ended_at is not None:
+            latencies.endpoint_s.append(utterance.ended_at - log.started_at - offset_s)
+            latencies.after_endpoint_s.append(ended_at - utterance.ended_at)
+        latencies.n_wrong_splits += _is_inside(log.recording.utterances, utterance.end.end_s)
         latencies.uncovered_s += sum(end - start for start, end in utterance.end.uncovered)
     for arrived_at, event in log.events:
         if isinstance(event, tutti.Interim):
@@ -148,6 +161,11 @@ def _true_times(utterances: tuple[ReferenceUtterance, ...], start_s: float, end_
     return max(onset_s, start_s - CUT_S), offset_s if offset_s < end_s + CUT_S else end_s
 
 
+def _is_inside(utterances: tuple[ReferenceUtterance, ...], end_s: float) -> bool:
+    """Whether speech goes on in the same utterance of the reference."""
+    return any(each.start_s < end_s < each.end_s - CUT_S for each in utterances)
+
+
 def _observed_utterances(log: StreamLog) -> dict[tuple[int, int], _ObservedUtterance]:
     """The utterances by connection and number, in the order in which they were spoken."""
     observed: dict[tuple[int, int], _ObservedUtterance] = {}
@@ -155,6 +173,8 @@ def _observed_utterances(log: StreamLog) -> dict[tuple[int, int], _ObservedUtter
     starts = [0, *(n_events for n_events, _ in log.resumed), len(log.events)]
     for connection, (first, last) in enumerate(itertools.pairwise(starts)):
         for arrived_at, event in log.events[first:last]:
+            if isinstance(event, tutti.Turn) and event.event == "end":
+                observed[connection, event.utterance].ended_at = arrived_at
             if not isinstance(event, tutti.SpeechStarted | tutti.Interim | tutti.Segment | tutti.Utterance):
                 continue
             key = connection, event.utterance

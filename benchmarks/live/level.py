@@ -108,6 +108,9 @@ def level_result(logs: list[StreamLog], before: _Snapshot, after: _Snapshot) -> 
         "interim_lag_s": summary(total.interim_lag_s),
         "final_s": summary(total.final_s),
         "final_true_s": summary(total.final_true_s),
+        "endpoint_s": summary(total.endpoint_s),
+        "after_endpoint_s": summary(total.after_endpoint_s),
+        "wrong_splits": total.n_wrong_splits,
         "word_seen_s": word_summary(total.words.seen_s),
         "word_shown_s": word_summary(total.words.shown_s),
         "word_stable_s": word_summary(total.words.stable_s),
@@ -134,7 +137,7 @@ def level_result(logs: list[StreamLog], before: _Snapshot, after: _Snapshot) -> 
 
 def engine_figures(counters: Counters) -> dict[str, Any]:
     """The engine's figures from the server's counters. Quantiles are interpolated inside the buckets of histograms."""
-    queue = "tutti_engine_queue_seconds"
+    queue, after_endpoint = "tutti_engine_queue_seconds", "tutti_final_after_endpoint_seconds"
     return {
         "encode_batch": counters.mean("tutti_engine_encode_batch"),
         "decode_batch": counters.mean("tutti_engine_decode_batch"),
@@ -147,6 +150,17 @@ def engine_figures(counters: Counters) -> dict[str, Any]:
         "interim_queue_s": {
             "mean": counters.mean(queue, priority="interim"),
             "p95": counters.quantile(queue, 0.95, priority="interim"),
+        },
+        "speculative_queue_s": {
+            "mean": counters.mean(queue, priority="speculative"),
+            "p95": counters.quantile(queue, 0.95, priority="speculative"),
+        },
+        "final_after_endpoint_s": {
+            "n": counters.value(after_endpoint + "_count"),
+            **{f"p{percent}": counters.quantile(after_endpoint, percent / 100) for percent in (50, 95, 99)},
+        },
+        "speculative_finals": {
+            outcome: counters.value("tutti_speculative_finals_total", outcome=outcome) for outcome in ("used", "unused")
         },
         "windows_done": counters.value("tutti_engine_windows_total", how="done"),
         "windows_superseded": counters.value("tutti_engine_windows_total", how="superseded"),

@@ -50,6 +50,10 @@ def _queue(wait: dict[str, float | None]) -> str:
     return f"{number(wait['mean'], 3)}/{number(wait['p95'], 3)}"
 
 
+def _speculative(finals: dict[str, float]) -> str:
+    return f"{finals['used']:.0f}/{finals['unused']:.0f}"
+
+
 def _late(late_s: dict[str, Any]) -> str:
     return f"{1000 * late_s['p99']:.0f}/{1000 * late_s['max']:.0f}" if late_s["n"] else report.NO_VALUE
 
@@ -62,6 +66,9 @@ ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "word stable": lambda level: spread(level["word_stable_s"]),
     "final after end_s": lambda level: spread(level["final_s"]),
     "final after true end": lambda level: spread(level["final_true_s"]),
+    "endpoint after true end": lambda level: spread(level["endpoint_s"]),
+    "final after endpoint": lambda level: spread(level["after_endpoint_s"]),
+    "utterances split inside": lambda level: str(level["wrong_splits"]),
     "WER %": lambda level: percent(level["wer"]),
     "missing words %": lambda level: percent(level["missing"]),
     "revised words %": lambda level: percent(level["revised_per_word"]),
@@ -77,6 +84,7 @@ ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "the same without drafts": lambda level: _steps(level, with_drafts=False),
     "queue of finals, mean/p95": lambda level: _queue(level["engine"]["final_queue_s"]),
     "queue of interims, mean/p95": lambda level: _queue(level["engine"]["interim_queue_s"]),
+    "speculative finals used/unused": lambda level: _speculative(level["engine"]["speculative_finals"]),
     "generator late, p99/max ms": lambda level: _late(level["generator"]["late_s"]),
     "generator cores": lambda level: number(level["generator"]["cores"]),
     "other processes' cores": lambda level: number(level["others_cores"]),

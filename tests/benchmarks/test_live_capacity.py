@@ -72,7 +72,13 @@ def level(**changes: object) -> dict[str, Any]:
         "failed": 0,
         "failures": [],
         "server_cores": None,
-        "engine": {"encode_batch": None, "decode_batch": None, "step_s": None},
+        "engine": {
+            "encode_batch": None,
+            "decode_batch": None,
+            "step_s": None,
+            "final_after_endpoint_s": dict.fromkeys(("p50", "p95", "p99")),
+            "speculative_finals": {"used": 0.0, "unused": 0.0},
+        },
         "generator": {"late_s": {"n": 9, "p99": 0.01}, "was_late": False},
     }
     return {**plain, **changes}
