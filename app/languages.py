@@ -3,6 +3,8 @@
 Source: openai/whisper, whisper/tokenizer.py.
 """
 
+from collections.abc import Collection, Iterable
+
 NAMES = {
     "en": "english",
     "zh": "chinese",
@@ -109,3 +111,16 @@ NAMES = {
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 """Codes of languages that write no spaces between words. Their utterances are joined without a space."""
+
+LOCK = "lock"
+"""The value of an option `language` that lets the server detect the language once, and keep it."""
+
+
+def without_region(code: str) -> str:
+    """A code in lower case, without its region: `en` for `en-GB`."""
+    return code.replace("_", "-").partition("-")[0].strip().lower()
+
+
+def known_among(codes: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """The languages of a client's list that a model knows, each once and without its region."""
+    return tuple(dict.fromkeys(short for code in codes if (short := without_region(code)) in known))

@@ -24,6 +24,11 @@ MAX_HOTWORDS = 64
 """The most hotwords that one window may have."""
 MAX_HOTWORD_BYTES = 47
 """The most bytes that one hotword may have in UTF-8."""
+LEAST_LANGUAGE_PROBABILITY = 0.05
+"""Where languages are compared, a probability below this counts as this.
+
+The detector is far too certain of short and unclear speech. So the odds of one window are at most 20 to 1.
+"""
 
 Task = Literal["transcribe", "translate"]
 
@@ -78,6 +83,16 @@ class DecodeOptions:
 
     language: str | None = None
     """A code of `ModelInfo.languages` such as "en"; `None` lets the model detect it."""
+    languages: tuple[str, ...] = ()
+    """The candidates of the detection: their probabilities add up to 1. Empty for all languages of the model.
+
+    Where `language` is given, they do not change it: then their probabilities are reported, which are not otherwise.
+    """
+    language_bias: Mapping[str, float] = field(default_factory=dict)
+    """What is known already: added to the log-probability of each of these languages before the likeliest is taken.
+
+    The reported probabilities do not contain it. Only for `language=None`.
+    """
     task: Task = "transcribe"
     timestamps: bool = True
     """Let the model mark segments with timestamp tokens; without them the window is one segment."""
@@ -196,6 +211,8 @@ class SegmentEvent:
     segment: Segment
     language: str | None = None
     """The language of the window, as in `DoneEvent.language`."""
+    language_probability: float | None = None
+    """Its probability among the candidates; `None` unless the probabilities were detected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +237,7 @@ class DoneEvent:
     temperature: float = 0.0
     """The temperature at which the tokens were sampled."""
     language_probabilities: Mapping[str, float] | None = None
-    """The probability of every language, adding up to 1; `None` unless the language was detected."""
+    """The probability of every candidate, adding up to 1; `None` unless they were detected."""
     last_text_logprob: float | None = None
     """The log-probability of the last text token: in a sentence that is complete, of its closing punctuation.
 

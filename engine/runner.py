@@ -5,7 +5,7 @@ It knows nothing of requests, queues or text. One thread calls all of it.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -219,14 +219,30 @@ class Runner:
         return self._encoder.encode_share(n_samples, is_interim)
 
     @torch.inference_mode()
-    def detect_languages(self, slots: Sequence[int]) -> list[dict[str, float]]:
-        """Return the probability of every language code for each encoded slot.
+    def detect_languages(
+        self, slots: Sequence[int], candidates: Sequence[Collection[str]] = ()
+    ) -> list[dict[str, float]]:
+        """Return the probability of every candidate, by its language code, for each encoded slot.
+
+        Args:
+            slots: the slots.
+            candidates: the language codes that are possible in each slot; all that the model knows by default, and
+                where they are empty.
 
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
         hidden = self._forward.prefill([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
-        rows = self._forward.logits(hidden[:, 0])[:, self._language_ids].softmax(dim=-1).tolist()
-        return [dict(zip(self.checkpoint.generation.languages, row, strict=True)) for row in rows]
+        logits = self._forward.logits(hidden[:, 0])[:, self._language_ids]
+        languages = tuple(self.checkpoint.generation.languages)
+        possible = [chosen or languages for chosen in candidates] or [languages] * len(slots)
+        if any(candidates):
+            is_possible = to_device([[each in chosen for each in languages] for chosen in possible], self.device)
+            logits = logits.masked_fill(~is_possible, -torch.inf)
+        rows = logits.softmax(dim=-1).tolist()
+        return [
+            {language: share for language, share in zip(languages, row, strict=True) if language in chosen}
+            for row, chosen in zip(rows, possible, strict=True)
+        ]
 
     @torch.inference_mode()
     def prefill(

@@ -1,5 +1,7 @@
 """Checks windows before they are queued, so that one that cannot be decoded does not harm the others."""
 
+import math
+
 import numpy as np
 
 from engine.api import (
@@ -67,6 +69,7 @@ def _check_options(options: DecodeOptions, checkpoint: Checkpoint) -> None:
             raise InvalidWindow("language", f"one of {', '.join(languages)}, or None", options.language)
     elif options.language not in (None, "en"):
         raise InvalidWindow("language", "en or None: the model is English-only", options.language)
+    _check_candidates(options, tuple(languages) if checkpoint.generation.is_multilingual else ("en",))
     if options.task not in tasks(checkpoint):
         raise InvalidWindow("task", " or ".join(tasks(checkpoint)), options.task)
     if len(options.hotwords) > MAX_HOTWORDS:
@@ -77,6 +80,18 @@ def _check_options(options: DecodeOptions, checkpoint: Checkpoint) -> None:
     if options.max_tokens is not None and options.max_tokens < 1:
         raise InvalidWindow("max_tokens", "at least 1", options.max_tokens)
     _check_sampling(options.sampling)
+
+
+def _check_candidates(options: DecodeOptions, known: tuple[str, ...]) -> None:
+    """Check what the detection of the language is to choose among."""
+    for language in options.languages:
+        if language not in known:
+            raise InvalidWindow("languages", f"some of {', '.join(known)}, or none for all", language)
+    if options.language_bias and options.language is not None:
+        raise InvalidWindow("language_bias", "none, as the language is given", options.language_bias)
+    for language, bias in options.language_bias.items():
+        if language not in (options.languages or known) or not math.isfinite(bias):
+            raise InvalidWindow("language_bias", "finite numbers for candidates", {language: bias})
 
 
 def _check_sampling(sampling: Sampling) -> None:

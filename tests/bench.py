@@ -86,15 +86,16 @@ class Bench:
         no_speech_prob: float = 0.0,
     ) -> None:
         """Let the engine answer the oldest window with these segments."""
-        job, _ = self.waiting.popleft()
+        job, window = self.waiting.popleft()
+        language = window.options.language or "en"
         for segment in segments:
-            self.perform(self.session.engine_event(job, api.SegmentEvent(segment, "en")))
+            self.perform(self.session.engine_event(job, api.SegmentEvent(segment, language)))
         text = "".join(segment.text for segment in segments)
         done = api.DoneEvent(
             text=text,
             pieces=(),
             segments=segments,
-            language="en",
+            language=language,
             no_speech_prob=no_speech_prob,
             avg_logprob=-0.5,
             compression_ratio=compression_ratio,

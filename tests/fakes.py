@@ -5,7 +5,7 @@ knows exactly which words a window holds, and distinguishes a word that was cut 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Iterable
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,6 +15,7 @@ import numpy as np
 from app.media.pcm import Samples, decode_samples
 from engine import api
 from engine.api import SAMPLE_RATE
+from engine.decoding.language import choose_language
 from engine.errors import EngineError
 
 WORD_SAMPLES = SAMPLE_RATE // 5
@@ -141,7 +142,7 @@ def decode(window: api.Window, lost: Container[int] = ()) -> list[api.EngineEven
         pieces.append(api.Piece((each.token,), each.text))
     if words:
         pieces.append(timestamp(words[-1].end))
-    return [api.StartedEvent(0.0, 1), *as_events(pieces, window.options.word_times)]
+    return [api.StartedEvent(0.0, 1), *as_events(pieces, window.options.word_times, window.options.language or "en")]
 
 
 def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:
@@ -153,7 +154,7 @@ def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:
     )
 
 
-def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.EngineEvent]:
+def as_events(pieces: list[api.Piece], word_times: bool = False, language: str = "en") -> list[api.EngineEvent]:
     segments: list[api.Segment] = []
     start_s, text = 0.0, ""
     tokens: list[int] = []
@@ -184,7 +185,7 @@ def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.Eng
         text=words,
         pieces=tuple(pieces),
         segments=tuple(segments),
-        language="en",
+        language=language,
         no_speech_prob=0.0,
         avg_logprob=-0.1,
         compression_ratio=1.0,
@@ -193,7 +194,27 @@ def as_events(pieces: list[api.Piece], word_times: bool = False) -> list[api.Eng
         last_text_logprob=-0.1 if words else None,
         end_logprob=-0.01,
     )
-    return [*(api.SegmentEvent(segment, "en") for segment in segments), done]
+    return [*(api.SegmentEvent(segment, language) for segment in segments), done]
+
+
+def detected(
+    window: api.Window, events: list[api.EngineEvent], probabilities: Mapping[str, float]
+) -> list[api.EngineEvent]:
+    """The events of a window as an engine gives them that detects these probabilities of languages, if it is asked."""
+    options = window.options
+    if options.language is not None and not options.languages:
+        return events
+    possible = {each: share for each, share in probabilities.items() if each in (options.languages or probabilities)}
+    shares = {each: share / sum(possible.values()) for each, share in possible.items()}
+    language = options.language or choose_language(shares, options.language_bias)
+    return [
+        replace(event, language=language, language_probability=shares[language])
+        if isinstance(event, api.SegmentEvent)
+        else replace(event, language=language, language_probabilities=shares)
+        if isinstance(event, api.DoneEvent)
+        else event
+        for event in events
+    ]
 
 
 @dataclass(kw_only=True)
@@ -211,6 +232,8 @@ class FakeTranscriber:
     """Indices of the words that the first window misses."""
     queued_s: float = 0.0
     """How long windows have waited in the queue, in seconds, by its events."""
+    detector: Callable[[api.Window], Mapping[str, float]] | None = None
+    """The probabilities of languages in a window; `None`: every window is English, and none are reported."""
     windows: list[api.Window] = field(default_factory=list)
     n_open: int = 0
     opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -236,7 +259,8 @@ class FakeTranscriber:
     async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
         if self.holds:
             await self._released.wait()
-        for event in decode(window, self.lost if window is self.windows[0] else ()):
+        events = decode(window, self.lost if window is self.windows[0] else ())
+        for event in detected(window, events, self.detector(window)) if self.detector else events:
             yield replace(event, queued_s=self.queued_s) if isinstance(event, api.StartedEvent) else event
 
     def stats(self) -> api.EngineStats:

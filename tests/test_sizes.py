@@ -60,9 +60,19 @@ def _class_sizes(node: ast.ClassDef, path: str) -> Iterator[Size]:
     }
     arguments = _dataclass_arguments(node)
     if arguments is not None and not arguments & {"kw_only"}:
-        yield Size("positional fields", name, len(fields), MAX_POSITIONAL_FIELDS)
+        yield Size("positional fields", name, len(fields - _keyword_fields(node)), MAX_POSITIONAL_FIELDS)
     if arguments is None or not arguments & {"frozen"}:
         yield Size("attributes", name, len(fields | _assigned(methods)), MAX_ATTRIBUTES)
+
+
+def _keyword_fields(node: ast.ClassDef) -> set[str]:
+    """The fields that say `field(kw_only=True)`."""
+    return {
+        each.target.id
+        for each in node.body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and isinstance(each.value, ast.Call)
+        if any(one.arg == "kw_only" for one in each.value.keywords)
+    }
 
 
 def _dataclass_arguments(node: ast.ClassDef) -> set[str] | None:
@@ -136,6 +146,7 @@ def test_nothing_grows_over_its_limit() -> None:
     [
         ("class A:\n    def __init__(self):\n        self.a = self.b = 1\n", "attributes", 2),
         ("@dataclass(slots=True)\nclass A:\n    a: int\n    b: int\n", "positional fields", 2),
+        ("@dataclass\nclass A:\n    a: int\n    b: int = field(default=0, kw_only=True)\n", "positional fields", 1),
         ("def f(self, a, *, b):\n    '''Doc.'''\n    a\n\n    b\n", "lines", 3),
         ("def f(self, a, *, b):\n    pass\n", "parameters", 2),
         ("@triton.jit\ndef f(a, b):\n    pass\n", "lines", 1),

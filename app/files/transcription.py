@@ -41,7 +41,11 @@ class TranscriptionOptions:
     """How a recording is decoded."""
 
     language: str | None = None
-    """A language code; `None` detects the language of each window."""
+    """A language code; `None` detects the language."""
+    languages: tuple[str, ...] = ()
+    """The languages to detect one of; empty for all that the model knows."""
+    locks_language: bool = False
+    """Whether the language is detected once, at the beginning of the recording."""
     task: api.Task = "transcribe"
     prompt: str = ""
     """Text before the recording, or names that it may contain."""
@@ -76,6 +80,8 @@ class TranscriptionOptions:
         return commands.Start(
             audio=self.audio_format,
             language=self.language,
+            languages=self.languages,
+            locks_language=self.locks_language,
             task=self.task,
             interim=False,
             endpointing=self.endpointing,

@@ -26,6 +26,7 @@ from app.session.endpointing import (
 from app.session.finals import Finals
 from app.session.hypotheses import Hypotheses
 from app.session.jobs import Acknowledged, SessionPort
+from app.session.language_choice import ChannelLanguage, UtteranceLanguage
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Stabilizer
 from app.session.window_cutting import find_cut
@@ -74,7 +75,8 @@ class Channel:
             options: those of the session.
             start: where it begins. Only the detector receives audio before `start.done_until`.
         """
-        self.finals = Finals(number, session, options.finals)
+        language = ChannelLanguage(options.request.language, options.language_delay, start.language)
+        self.finals = Finals(number, session, options.finals, language)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
         self._options = options
@@ -188,6 +190,8 @@ class Channel:
         if options.is_manual != self._options.is_manual:
             self.flush()
             self._last_cut = max(self._last_cut, self._buffer.start)
+        if options.request.language != self._options.request.language:
+            self.finals.language = ChannelLanguage(options.request.language, options.language_delay)
         self._options = options
         self._prompt = options.prompt
         self._endpointer.detector.set_threshold(options.endpointing.threshold)
@@ -284,6 +288,7 @@ class Channel:
             start=start,
             prompt=self._prompt,
             request=self._options.request,
+            language=UtteranceLanguage(self.finals.language),
             text_until=window_start,
             detector_from=self._detector_life.start_for(window_start),
         )

@@ -80,6 +80,12 @@ class Resume:
     The channel's detector processes the audio from its time on, and finds the speech that the lost session would have
     found. Where it is `None`, it processes all audio, and may find speech somewhat later.
     """
+    language: tuple[str | None, ...] = field(default=(), kw_only=True)
+    """The language of each channel before that time, or one for all, if the server had detected it.
+
+    It goes on with this language, and needs as much evidence for another one as in a session that was not lost. A
+    language that is not a candidate here is ignored.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +95,11 @@ class Start:
     audio: AudioFormat = field(default_factory=AudioFormat)
     """The format of the audio to come."""
     language: str | None = None
-    """A language code of the model; `None` lets the model detect the language of each window."""
+    """A language code of the model; `None` lets the server detect the language."""
+    languages: tuple[str, ...] = ()
+    """The languages that are possible if `language` is `None`; empty for all that the model knows."""
+    locks_language: bool = False
+    """Whether a language that was detected stays for all of the session, as soon as there is enough evidence for it."""
     task: api.Task = "transcribe"
     """Whether speech is transcribed, or translated to English."""
     interim: bool = True
@@ -151,6 +161,8 @@ class Configure:
     audio: AudioFormat
     """The format of the audio after this command; the number of channels cannot change."""
     language: str | None
+    languages: tuple[str, ...] = ()
+    locks_language: bool = False
     endpointing: Endpointing
     prompt: str
     hotwords: tuple[str, ...]

@@ -20,6 +20,8 @@ class ChannelStart:
     """Audio before this position does not reach the detector. `None`: all audio does, and this is not what the
     detector of the lost session began with.
     """
+    language: str | None = None
+    """The language of the channel in the lost session; `None` if it was not detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ def find_start(resume: Resume | None, n_channels: int) -> Continuation:
     first_s = _audio_from_s(resume, min(from_s))
     done_until = [round((time_s - first_s) * SAMPLE_RATE) for time_s in from_s]
     detector_from = _detector_from(resume, first_s, done_until)
-    return Continuation(first_s, tuple(map(ChannelStart, done_until, detector_from)))
+    languages = _languages(resume, n_channels)
+    return Continuation(first_s, tuple(map(ChannelStart, done_until, detector_from, languages)))
 
 
 def _one_each(from_s: tuple[float, ...], n_channels: int) -> tuple[float, ...]:
@@ -59,6 +62,14 @@ def _audio_from_s(resume: Resume, from_s: float) -> float:
     if resume.audio_from_s > from_s:
         raise BadStart("resume.audio_from_s", f"at most the least of resume.from_s, {from_s:g}", resume.audio_from_s)
     return resume.audio_from_s
+
+
+def _languages(resume: Resume, n_channels: int) -> tuple[str | None, ...]:
+    languages = resume.language or (None,)
+    if len(languages) not in (1, n_channels):
+        expected = f"a language code, or a list of {n_channels}, one or null for each channel"
+        raise BadStart("resume.language", expected, list(languages))
+    return languages * n_channels if len(languages) == 1 else languages
 
 
 def _detector_from(resume: Resume, first_s: float, done_until: list[int]) -> list[int | None]:

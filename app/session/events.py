@@ -166,6 +166,8 @@ class Segment:
     """The text with its leading space, if its script has any; the first segment of an utterance has none."""
     language: str | None
     """The language code; `None` if it is not known."""
+    language_probability: float | None = None
+    """The probability of the language that the detector found in the audio, 0 to 1; `None` if it was not asked."""
     source: api.Segment
     """The segment as the engine decoded it. Its times count from `window_start_s`."""
     window_start_s: float
@@ -192,6 +194,10 @@ class Utterance:
     end_s: float
     """The time at which the speech or the text of the utterance ends, whichever is later."""
     text: str
+    language: str | None = None
+    """The language of most of its text, if the server chose it; `None` if the client named it, or it is not known."""
+    language_probability: float | None = None
+    """The probability of that language, 0 to 1; `None` if the detector was not asked."""
     uncovered: tuple[tuple[float, float], ...]
     """Starts and ends of detected speech without text."""
     final_until_s: float

@@ -13,8 +13,9 @@ from app.session.context import Context, PreviousText
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
+from app.session.language_choice import ChannelLanguage
 from app.session.stable_words import on_timeline, with_stable_times, words_from
-from app.session.windows import Decoding, EndedWindow, PendingUtterance, WindowKind
+from app.session.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
 
@@ -37,8 +38,10 @@ class Finals:
     A window stays in the queue until all of its text was sent. Only the first window of the queue sends text.
     """
 
-    def __init__(self, channel: int, session: SessionPort, options: FinalOptions) -> None:
+    def __init__(self, channel: int, session: SessionPort, options: FinalOptions, language: ChannelLanguage) -> None:
         self.channel = channel
+        self.language = language
+        """Decides the language of the windows of utterances to come."""
         self._session = session
         self._options = options
         self._windows: deque[EndedWindow] = deque()
@@ -76,9 +79,8 @@ class Finals:
     def decode_options(
         self, utterance: PendingUtterance, prefix: tuple[int, ...], draft: tuple[int, ...]
     ) -> api.DecodeOptions:
-        """How the engine decodes the next window of this utterance, interim or final."""
+        """How the engine decodes the next window of this utterance, interim or final; its language is left open."""
         return api.DecodeOptions(
-            language=utterance.request.language,
             task=utterance.request.task,
             previous_text=self._previous_text.of(utterance) or utterance.prompt,
             prefix=prefix,
@@ -87,10 +89,18 @@ class Finals:
         )
 
     def final_options(
-        self, utterance: PendingUtterance, prefix: tuple[int, ...], draft: tuple[int, ...]
+        self, utterance: PendingUtterance, stable: StableText, speech_s: float, n_before: int = 0
     ) -> api.DecodeOptions:
-        """How the engine decodes the next window of this utterance for its final text."""
-        options = self.decode_options(utterance, prefix, draft)
+        """How the engine decodes the next window of this utterance for its final text.
+
+        Args:
+            utterance: the utterance of the window.
+            stable: the text of the window that the client was shown as stable.
+            speech_s: the seconds of speech in the window.
+            n_before: how many windows before it are not done.
+        """
+        options = self.decode_options(utterance, stable.tokens, stable.draft)
+        options = utterance.language.channel.for_final(options, speech_s, stable.language, n_before)
         return replace(options, word_times=utterance.request.words, sampling=self._options.sampling)
 
     def add(self, window: EndedWindow) -> None:
@@ -124,12 +134,14 @@ class Finals:
                     return
                 if previous and self._previous_text.must_wait(window, previous):
                     return
-                self._submit_window(window)
+                if previous and window.utterance.language.channel.must_wait:
+                    return
+                self._submit_window(window, n_in_flight)
             n_in_flight += 1
             previous = window
 
-    def _submit_window(self, window: EndedWindow) -> None:
-        options = self.final_options(window.utterance, window.stable.tokens, window.stable.draft)
+    def _submit_window(self, window: EndedWindow, n_before: int) -> None:
+        options = self.final_options(window.utterance, window.stable, window.speech_s, n_before)
         window.decoding = Decoding(had_context=bool(options.previous_text or options.prefix))
         self._session.submit(self, JobKind.FINAL, window.samples, options, window)
 
@@ -165,6 +177,7 @@ class Finals:
             event = decoding.events[0]
             if isinstance(event, api.DoneEvent):
                 decoding.is_repetitive |= self._is_repetitive(event)
+                decoding.language_probabilities = event.language_probabilities
                 if is_silent(self._options.hallucination_filter, window, event):
                     return True
                 if not self._redecode_missed(window, window.end, "", event.language):
@@ -175,6 +188,7 @@ class Finals:
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode_missed(window, start, segment.text, event.language):
                     continue
+                window.utterance.language.add(event.language, event.language_probability, segment.text)
                 shown_until = window.start + round(shown_until_s * SAMPLE_RATE)
                 self._send_segment(window, segment, event.language, window.span, shown_until)
             window.n_processed_chars += len(segment.text)
@@ -193,7 +207,7 @@ class Finals:
             return False
         request = window.utterance.request
         options = api.DecodeOptions(
-            language=request.language or language,
+            language=language,
             task=request.task,
             hotwords=request.hotwords,
             word_times=request.words,
@@ -214,6 +228,7 @@ class Finals:
             return
         for segment in done.segments:
             if accepts_redecoded(hallucination_filter, window, stretch, segment, following_text):
+                window.utterance.language.add(done.language, None, segment.text)
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
         window.utterance.counts.recovered_samples += duration(stretch.speech) - duration(missed)
@@ -248,6 +263,7 @@ class Finals:
                 end_s=self._session.seconds(end),
                 text=text,
                 language=language,
+                language_probability=utterance.language.probability(language),
                 source=segment,
                 window_start_s=self._session.seconds(audio[0]),
                 words=self._words(segment, audio[0], (start, end)),
@@ -278,7 +294,7 @@ class Finals:
             words=words or None,
         )
         shown_until = window.start + round((words[-1].end_s if words else 0.0) * SAMPLE_RATE)
-        self._send_segment(window, segment, window.utterance.request.language, window.span, shown_until)
+        self._send_segment(window, segment, window.stable.language, window.span, shown_until)
 
     def _finish(self, window: EndedWindow) -> None:
         """All text of the window was sent: report its speech without text, and end its utterance if it is the last."""
@@ -287,6 +303,8 @@ class Finals:
             self._send_stable(window)
         if window.decoding and (window.decoding.is_repetitive or not window.covered):
             self._previous_text.clear()
+        if window.decoding and window.covered:
+            window.utterance.language.channel.add(window.decoding.language_probabilities, window.speech_s)
         min_samples = MIN_UNCOVERED_SAMPLES if window.covered else 1
         window.utterance.uncovered += uncovered(window.speech, window.covered, min_samples)
         window.utterance.detector_from = None
@@ -314,6 +332,7 @@ class Finals:
         """Send the end of the utterance that ends with this window."""
         utterance = last.utterance
         seconds = self._session.seconds
+        language = None if utterance.request.language.named else utterance.language.language
         end = max(last.speech[-1][1] if last.speech else utterance.start, utterance.text_until)
         if utterance.eager_end and utterance.eager_end.text != utterance.text.strip():
             # The text of the eager end was another one.
@@ -326,6 +345,8 @@ class Finals:
                 start_s=seconds(utterance.start),
                 end_s=seconds(end),
                 text=utterance.text,
+                language=language,
+                language_probability=utterance.language.probability(language),
                 uncovered=tuple((seconds(start), seconds(end)) for start, end in utterance.uncovered),
                 final_until_s=min(acknowledged.until_s),
                 resume_from_s=acknowledged.until_s,

@@ -107,6 +107,7 @@ class Interims:
         self._schedule.note_submitted(position)
         stabilizer = window.stabilizer
         options = self._finals.decode_options(window.utterance, stabilizer.tokens, stabilizer.draft)
+        options = window.utterance.language.channel.for_interim(options, window.speech_s, stabilizer.language)
         has_words = window.utterance.request.interim_words
         options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
         samples = self._buffer.view(window.start, position).copy()
@@ -167,8 +168,10 @@ class Interims:
         self.decoded_until = end
         if not accepts_interim(self._hallucination_filter, window, done):
             return
+        is_certain = not window.utterance.language.channel.is_in_doubt(done, window.speech_s)
         words = timed_words(done) if window.utterance.request.interim_words else ()
-        window.stabilizer.update(done.pieces, end, (end - window.start) / SAMPLE_RATE, words)
+        audio_s = (end - window.start) / SAMPLE_RATE
+        window.stabilizer.update(done.pieces, end, audio_s, words, language=done.language, is_certain=is_certain)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail
         if not window.utterance.text:
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()

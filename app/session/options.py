@@ -34,6 +34,11 @@ class ChannelOptions:
         return self.endpointing.mode == "manual"
 
     @property
+    def language_delay(self) -> int:
+        """How many windows may be decided at the same time; see `ChannelLanguage`."""
+        return self.finals.max_in_flight if self.interim_samples is None else 1
+
+    @property
     def silence_samples(self) -> int:
         """The silence that ends an utterance. In manual mode, where none does, it is as long as a window."""
         return WINDOW_SAMPLES if self.is_manual else self.endpointing.silence_ms * SAMPLE_RATE // 1000

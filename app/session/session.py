@@ -30,6 +30,7 @@ from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import JobKind, SessionPort
+from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
@@ -259,8 +260,7 @@ class Session:
                 assert_never(command)
 
     def _start(self, start: commands.Start) -> None:
-        if not _knows_language(self._model, start.language):
-            raise BadStart("language", _expected_language(self._model), start.language)
+        language = _language_request(start, self._model, BadStart)
         if start.task not in self._model.tasks:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         if start.interim_words and not (start.interim and start.words):
@@ -269,7 +269,7 @@ class Session:
         self._resumes = start.resumes
         begin = find_start(start.resume, start.audio.n_transcribed)
         self._port.from_s = begin.from_s
-        self._options = options = _channel_options(start, self.config)
+        self._options = options = _channel_options(start, language, self.config)
         channels = [
             Channel(number, self._port, self.config.make_detector(), options, channel_start)
             for number, channel_start in enumerate(begin.channels)
@@ -282,8 +282,7 @@ class Session:
 
     def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:
         assert self._options
-        if not _knows_language(self._model, change.language):
-            raise BadMessage("bad_message", f"{_expected_language(self._model)} as language", change.language)
+        language = _language_request(change, self._model, _bad_option)
         if change.interim_words and not (self._options.interim_samples and change.words):
             raise BadMessage("bad_message", "interim_words only with interim and words", change.interim_words)
         n_channels = intake.audio_format.n_transcribed
@@ -296,7 +295,7 @@ class Session:
             prompt=change.prompt,
             first_prompt="",
             request=DecodeRequest(
-                language=change.language,
+                language=language,
                 task=self._options.request.task,
                 hotwords=change.hotwords,
                 words=change.words,
@@ -346,7 +345,7 @@ class Session:
             self._port.close(error.close_code, error.code)
 
 
-def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOptions:
+def _channel_options(start: commands.Start, language: LanguageRequest, config: SessionConfig) -> ChannelOptions:
     interim_samples = config.interim_interval_ms * SAMPLE_RATE // 1000
     return ChannelOptions(
         endpointing=start.endpointing,
@@ -356,7 +355,7 @@ def _channel_options(start: commands.Start, config: SessionConfig) -> ChannelOpt
         speculates=config.speculates,
         make_policy=config.make_policy,
         request=DecodeRequest(
-            language=start.language,
+            language=language,
             task=start.task,
             hotwords=start.hotwords,
             words=start.words,
@@ -379,10 +378,33 @@ def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[
     return tuple(events.Notice("no_effect", message) for message in messages)
 
 
-def _knows_language(model: api.ModelInfo, language: str | None) -> bool:
-    return language is None or language in model.languages
+def _language_request(
+    options: commands.Start | commands.Configure,
+    model: api.ModelInfo,
+    error: Callable[[str, str, object], SessionError],
+) -> LanguageRequest:
+    """What a client leaves open of the language. A model that knows one language needs no detection.
 
-
-def _expected_language(model: api.ModelInfo) -> str:
+    Args:
+        options: the client's options.
+        model: the one that the server runs.
+        error: makes the error for an option, from its name, what was expected and what came.
+    """
     known = ", ".join(model.languages) or "none: this model knows one language only"
-    return f"null or one of the model's languages ({known})"
+    if options.language is not None and options.language not in model.languages:
+        raise error("language", f"null or one of the model's languages ({known})", options.language)
+    if options.language is not None and (options.languages or options.locks_language):
+        raise error("languages", "none beside a language: they are for the detection", list(options.languages))
+    for language in options.languages:
+        if language not in model.languages:
+            raise error("languages", f"a list of the model's languages ({known})", language)
+    candidates = tuple(dict.fromkeys(options.languages or model.languages))
+    if options.language is not None or not model.is_multilingual:
+        return LanguageRequest(named=options.language)
+    if len(candidates) == 1:
+        return LanguageRequest(named=candidates[0])
+    return LanguageRequest(candidates=candidates, locks=options.locks_language)
+
+
+def _bad_option(name: str, expected: str, got: object) -> BadMessage:
+    return BadMessage("bad_message", f"{expected} as {name}", got)

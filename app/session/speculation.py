@@ -67,11 +67,14 @@ class _Speculation:
         return not (self.is_decoding or self.done)
 
     def settle(self) -> bool:
-        """Hand the text over to `decoding`, if it begins with all that was shown as stable. Returns whether it does."""
+        """Hand the text over to `decoding`, if it begins with all that was shown as stable, in the same language.
+
+        Returns whether it does.
+        """
         assert self.done and self.window
-        stable = self.window.stable.tokens
+        stable = self.window.stable
         tokens = tuple(token for piece in self.done.pieces for token in piece.tokens)
-        if tokens[: len(stable)] != stable:
+        if tokens[: len(stable.tokens)] != stable.tokens or stable.language not in (None, self.done.language):
             return False
         self.decoding.events.extend([*self.events, self.done])
         return True
@@ -177,7 +180,7 @@ class Speculations:
             self._delay //= 2
             return
         stabilizer = window.stabilizer
-        options = self._finals.final_options(window.utterance, stabilizer.tokens, stabilizer.draft)
+        options = self._finals.final_options(window.utterance, window.stable, window.speech_s)
         had_context = bool(options.previous_text or options.prefix)
         if self._interims:
             self._interims.give_way(self._endpointer.position)

@@ -108,6 +108,8 @@ class Stabilizer:
         """The tokens of the last hypothesis after `tokens`; the next one is likely to go on with them."""
         self.stable_until = 0
         """Position before which all stable words were spoken."""
+        self.language: str | None = None
+        """The language of the stable text; `None` if there is none, or if the model names no language."""
         self.words: Words = ()
         """The words of the stable text, if hypotheses have words with times."""
         self.tail_words: Words = ()
@@ -119,7 +121,16 @@ class Stabilizer:
         """Whether hypotheses need the peaks of the attention weights."""
         return self._policy.needs_attention
 
-    def update(self, pieces: tuple[Piece, ...], audio_end: int, audio_s: float, words: Words = ()) -> None:
+    def update(
+        self,
+        pieces: tuple[Piece, ...],
+        audio_end: int,
+        audio_s: float,
+        words: Words = (),
+        *,
+        language: str | None = None,
+        is_certain: bool = True,
+    ) -> None:
         """Process a newer hypothesis, which begins with `tokens`.
 
         Args:
@@ -127,17 +138,20 @@ class Stabilizer:
             audio_end: the position after the audio that was decoded.
             audio_s: the audio that was decoded, in seconds.
             words: the words of the hypothesis with their times, if the client is shown them.
+            language: the language in which the hypothesis was decoded.
+            is_certain: whether its words may become stable.
         """
         latest_s = audio_s + TIMESTAMP_SLACK_S
         pieces = tuple(takewhile(lambda piece: piece.at_s is None or piece.at_s <= latest_s, pieces))
         new_pieces = _after_prefix(pieces, self.tokens, self.stable)
         new_words = [piece for piece in new_pieces if piece.at_s is None]
-        n_stable, stable_until = self._policy.count_stable(new_words, audio_s, audio_end)
+        n_stable, stable_until = self._policy.count_stable(new_words, audio_s, audio_end) if is_certain else (0, 0)
         if n_stable:
             n_pieces = _index_after_words(new_pieces, n_stable)
             self.tokens += tuple(token for piece in new_pieces[:n_pieces] for token in piece.tokens)
             self.stable += "".join(piece.text for piece in new_pieces[:n_pieces])
             self.stable_until = stable_until
+            self.language = language
             new_pieces, new_words = new_pieces[n_pieces:], new_words[n_stable:]
         self.draft = tuple(token for piece in new_pieces for token in piece.tokens)
         self.tail = "".join(piece.text for piece in new_words)

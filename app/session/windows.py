@@ -1,12 +1,14 @@
 """What the session core knows of utterances and of their windows: the open one, and those that have ended."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from app.media.pcm import Samples
-from app.session.coverage import Missed, Span, find_missed
+from app.session.coverage import Missed, Span, duration, find_missed
 from app.session.endpointing import FRAME_SAMPLES
+from app.session.language_choice import LanguageRequest, UtteranceLanguage
 from app.session.stabilizer import Stabilizer
 from app.session.stable_words import Words
 from engine import api
@@ -22,8 +24,8 @@ MAX_REDECODES = 2
 class DecodeRequest:
     """What the client asked for that the engine must know to decode an utterance."""
 
-    language: str | None
-    """A language code; `None` lets the model detect the language of each window."""
+    language: LanguageRequest
+    """The language, or what is left open of it."""
     task: api.Task
     """Whether speech is transcribed or translated."""
     hotwords: tuple[str, ...] = ()
@@ -79,6 +81,8 @@ class PendingUtterance:
 
     `None` if that window is not the first of the utterance, or follows one that was cut.
     """
+    language: UtteranceLanguage
+    """Decides the language of its windows, and notes that of its text."""
     text: str = ""
     """The text of the segments that were sent."""
     text_until: int = 0
@@ -111,6 +115,8 @@ class StableText:
     """The tokens of the text: the forced prefix of the final decoding."""
     until: int = 0
     """Position before which all of the text was spoken."""
+    language: str | None = None
+    """The language in which it was decoded, which the final decoding must not change; `None` if there is no text."""
     draft: tuple[int, ...] = ()
     """The tokens that followed in the last interim; the final text is likely to go on with them."""
     words: Words = ()
@@ -130,6 +136,8 @@ class Decoding:
     """
     is_repetitive: bool = False
     """Whether a decoding attempt repeated itself."""
+    language_probabilities: Mapping[str, float] | None = None
+    """The probability of every candidate for its language; `None` until they are known, and where none were asked."""
 
 
 @dataclass(slots=True)
@@ -200,6 +208,11 @@ class EndedWindow:
         return self.kind is WindowKind.FORCED
 
     @property
+    def speech_s(self) -> float:
+        """Seconds of speech detected in it."""
+        return duration(self.speech) / SAMPLE_RATE
+
+    @property
     def start(self) -> int:
         """Position of its first sample."""
         return self.span[0]
@@ -222,6 +235,24 @@ class OpenWindow:
     stabilizer: Stabilizer
     """Decides and holds which text of the window was shown as stable."""
 
+    @property
+    def speech_s(self) -> float:
+        """Seconds of speech detected in it so far."""
+        return duration(self.speech) / SAMPLE_RATE
+
+    @property
+    def stable(self) -> StableText:
+        """Its text that the client was shown as stable so far."""
+        stabilizer = self.stabilizer
+        return StableText(
+            text=stabilizer.stable,
+            tokens=stabilizer.tokens,
+            until=stabilizer.stable_until,
+            language=stabilizer.language,
+            draft=stabilizer.draft,
+            words=stabilizer.words,
+        )
+
     def extend_speech(self, speech_until: int) -> None:
         """Note that the detector has found speech up to the position `speech_until`."""
         if speech_until <= (self.speech[-1][1] if self.speech else self.start):
@@ -240,19 +271,12 @@ class OpenWindow:
 
     def end(self, end: int, samples: Samples, kind: WindowKind, is_last: bool) -> EndedWindow:
         """The window as it is when it ends at the position `end`."""
-        stabilizer = self.stabilizer
         return EndedWindow(
             utterance=self.utterance,
             kind=kind,
             span=(self.start, end),
             samples=samples,
             speech=self.speech,
-            stable=StableText(
-                text=stabilizer.stable,
-                tokens=stabilizer.tokens,
-                until=stabilizer.stable_until,
-                draft=stabilizer.draft,
-                words=stabilizer.words,
-            ),
+            stable=self.stable,
             is_last=is_last,
         )

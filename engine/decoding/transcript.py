@@ -158,7 +158,7 @@ class TokenTranscript:
             events += self._close(end_s)
         if self._info.with_word_times:
             self._segments = self._with_words(alignment or Alignment((), ()))
-            events += [SegmentEvent(segment, self._info.language) for segment in self._segments]
+            events += [self._segment_event(segment) for segment in self._segments]
         done = DoneEvent(
             text=self._text,
             pieces=tuple(self._pieces()),
@@ -209,7 +209,13 @@ class TokenTranscript:
         )
         self._segments.append(segment)
         self._open = _OpenSegment(end_s)
-        return [] if self._info.with_word_times else [SegmentEvent(segment, self._info.language)]
+        return [] if self._info.with_word_times else [self._segment_event(segment)]
+
+    def _segment_event(self, segment: Segment) -> SegmentEvent:
+        info = self._info
+        probabilities = info.language_probabilities
+        probability = probabilities.get(info.language) if probabilities and info.language else None
+        return SegmentEvent(segment, info.language, probability)
 
     def _with_words(self, alignment: Alignment) -> list[Segment]:
         """Return the segments, whose tokens follow one another, with the times of their words."""

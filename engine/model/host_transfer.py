@@ -99,7 +99,7 @@ class HostTransfer:
 
 
 def to_device(numbers: Sequence[Any], device: torch.device) -> Tensor:
-    """Copy integers, or rows of integers, to the device as int64.
+    """Copy integers or booleans, or rows of them, to the device as int64 or bool.
 
     The host does not wait. It would if the memory were not page-locked: until the GPU has finished all earlier work.
     """

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.api import SAMPLE_RATE, EngineEvent, Window
+from engine.decoding.language import choose_language
 from engine.decoding.temperature_fallback import TemperatureFallback
 from engine.decoding.transcript import TokenTranscript
 from engine.errors import EngineError
@@ -51,7 +52,7 @@ class Request:
     """Decode steps taken after prefill, in all attempts."""
     fallback: TemperatureFallback[AttemptOutput] = field(init=False)
     language_probabilities: dict[str, float] | None = None
-    """The probability of every language; `None` unless the language was detected."""
+    """The probability of every candidate for the language; `None` unless they were detected."""
     output: AttemptOutput | None = None
     """The output of the current attempt; `None` until its prompt is prefilled."""
     has_segments_out: bool = False
@@ -79,10 +80,17 @@ class Request:
     @property
     def language(self) -> str | None:
         """The code of the window's language; `None` until it is known."""
-        probabilities = self.language_probabilities
-        if probabilities is None:
-            return self.window.options.language
-        return max(probabilities, key=lambda language: probabilities[language])
+        options = self.window.options
+        if options.language is not None or self.language_probabilities is None:
+            return options.language
+        return choose_language(self.language_probabilities, options.language_bias)
+
+    @property
+    def needs_detection(self) -> bool:
+        """Whether the probabilities of languages are needed and not known, if the model knows several."""
+        options = self.window.options
+        is_wanted = options.language is None or bool(options.languages)
+        return is_wanted and self.language_probabilities is None
 
     @property
     def audio_s(self) -> float:

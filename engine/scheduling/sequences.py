@@ -60,9 +60,10 @@ class RunningSequences:
         new = {slot: self._running[slot] for slot in slots if slot in self._running}
         if not new:
             return
-        unknown = {slot: request for slot, request in new.items() if request.language is None}
+        unknown = {slot: request for slot, request in new.items() if request.needs_detection}
         if unknown and self._runner.checkpoint.generation.is_multilingual:
-            detected = self._runner.detect_languages(list(unknown))
+            candidates = [request.window.options.languages for request in unknown.values()]
+            detected = self._runner.detect_languages(list(unknown), candidates)
             for request, probabilities in zip(unknown.values(), detected, strict=True):
                 request.language_probabilities = probabilities
         self._start_attempts(new)

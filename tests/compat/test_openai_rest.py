@@ -140,7 +140,7 @@ def test_speakers_are_refused(client: openai.OpenAI, options: dict[str, Any]) ->
 @approximated(
     "openai-rest",
     "languages[]",
-    how="one language is used; with several, the model detects the language, and `x-tutti-ignored` names the field",
+    how="the language is one of these; `x-tutti-ignored` names the field where the model does not know all of them",
 )
 def test_languages(client: openai.OpenAI) -> None:
     """In a language of the model; others are refused, since nothing good would come of them."""

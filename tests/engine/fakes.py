@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,7 +109,9 @@ class FakeRunner:
     def encode_share(self, n_samples: int, is_interim: bool) -> float:
         return 1.0
 
-    def detect_languages(self, slots: Sequence[int]) -> list[dict[str, float]]:
+    def detect_languages(
+        self, slots: Sequence[int], candidates: Sequence[Collection[str]] = ()
+    ) -> list[dict[str, float]]:
         return [{"en": 0.75, "de": 0.25} for _ in slots]
 
     def prefill(

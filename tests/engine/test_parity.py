@@ -161,6 +161,24 @@ async def test_language_is_detected_as_in_the_reference(random_runner: Runner, r
     ]
 
 
+async def test_candidates_are_detected_as_by_the_masked_reference(
+    random_runner: Runner, random_reference: Reference
+) -> None:
+    """The probabilities of the candidates add up to 1. Windows with other candidates may be in the same batch."""
+    if not random_reference.languages:
+        pytest.skip("the checkpoint knows one language")
+    samples = [noise(seed) for seed in range(4)]
+    named = [("de", "zh"), (), ("zh",), ("en", "de")]
+    options = [DecodeOptions(languages=languages, max_tokens=2) for languages in named]
+    decoded = await decode(random_runner, *zip(samples, options, strict=True))
+    for audio, languages, done in zip(samples, named, decoded, strict=True):
+        everything = random_reference.language_probabilities(random_reference.states(audio))
+        possible = {each: share for each, share in everything.items() if each in (languages or everything)}
+        expected = {each: share / sum(possible.values()) for each, share in possible.items()}
+        assert done.language_probabilities == pytest.approx(expected, abs=1e-4)
+        assert done.language == max(expected, key=lambda each: expected[each])
+
+
 async def test_no_speech_probability_is_that_after_start_of_transcript(
     demo_runner: Runner, demo_reference: Reference
 ) -> None:

@@ -179,7 +179,12 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
                 session_id=id_,
                 config=service.session_config,
                 options=TranscriptionOptions(
-                    language=options.language, words=True, hotwords=options.hotwords, audio_format=audio_format
+                    language=options.language,
+                    languages=options.languages,
+                    locks_language=options.locks_language,
+                    words=True,
+                    hotwords=options.hotwords,
+                    audio_format=audio_format,
                 ),
             )
     except MediaError as error:

@@ -21,7 +21,7 @@ SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
 Words = list[dict[str, Any]]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Channel:
     """What was transcribed of one channel."""
 
@@ -33,6 +33,9 @@ class _Channel:
     """The confidence of each segment."""
     languages: Counter[str] = field(default_factory=Counter)
     """How many words are in each language."""
+
+    probabilities: dict[str, float] = field(default_factory=dict)
+    """The probability of each language, as the detector last found it."""
 
     @property
     def language(self) -> str | None:
@@ -58,6 +61,8 @@ class Recording:
                 channel.confidences.append(event.confidence)
                 if event.language:
                     channel.languages[event.language] += max(len(event.words), 1)
+                if event.language and event.language_probability is not None:
+                    channel.probabilities[event.language] = event.language_probability
             case events.Utterance():
                 channel = self._channels[event.channel]
                 if event.text:
@@ -101,6 +106,8 @@ class Recording:
         answer: dict[str, Any] = {"alternatives": [alternative]}
         if self._options.detects_language and channel.language:
             answer["detected_language"] = channel.language
+            if channel.language in channel.probabilities:
+                answer["language_confidence"] = channel.probabilities[channel.language]
         return answer
 
     def _utterances(self) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from app.dialects.checks import are_texts, is_number
 from app.dialects.deepgram.options import RAW, REFUSED, hotwords
 from app.dialects.deepgram.query import Query
 from app.errors import BadStart
+from app.languages import without_region
 from app.media.pcm import AudioFormat
 from app.session import commands
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -93,6 +94,11 @@ class FluxOptions:
         expected = self.language_hints if self.is_multilingual else ("en",)
         return expected[0] if len(expected) == 1 and expected[0] in self.languages else None
 
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The codes of the languages to detect one of; empty for all that the model knows, or if one is given."""
+        return self.language_hints if len(self.language_hints) > 1 else ()
+
 
 def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOptions:
     """The options in the parameters of a URL.
@@ -116,8 +122,6 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOpt
     if is_multilingual and len(languages) <= 1:
         values.adjust("model", ENGLISH)
     hints = _language_hints("language_hint", values.texts("language_hint"), is_multilingual, languages)
-    if len(hints) > 1:
-        values.adjust("language_hint", "all that the model knows")
     wanted_terms = values.texts("keyterm")
     keyterms = hotwords(wanted_terms)
     if len(keyterms) < len(wanted_terms):
@@ -216,7 +220,7 @@ def _language_hints(
     if wanted and not is_multilingual:
         raise BadStart(name, f"none with another model than {MULTILINGUAL}", wanted[0])
     known = languages or ("en",)
-    codes = [each.replace("_", "-").partition("-")[0].lower() for each in wanted]
+    codes = [without_region(each) for each in wanted]
     for code, text in zip(codes, wanted, strict=True):
         if code not in known:
             raise BadStart(name, f"one of {', '.join(known)} with or without a region", text)

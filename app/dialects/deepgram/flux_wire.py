@@ -70,6 +70,7 @@ class Flux:
             commands.Start(
                 audio=self._audio,
                 language=options.language,
+                languages=options.candidates,
                 endpointing=options.thresholds.endpointing,
                 hotwords=options.keyterms,
                 words=True,
@@ -137,6 +138,7 @@ class Flux:
         configure = commands.Configure(
             audio=self._audio,
             language=options.language,
+            languages=options.candidates,
             endpointing=options.thresholds.endpointing,
             prompt="",
             hotwords=options.keyterms,

@@ -61,6 +61,8 @@ class Deepgram:
             commands.Start(
                 audio=self._audio,
                 language=options.language,
+                languages=options.languages,
+                locks_language=options.locks_language,
                 interim=options.interim,
                 endpointing=self._endpointing,
                 hotwords=options.hotwords,
@@ -143,6 +145,8 @@ class Deepgram:
         configure = commands.Configure(
             audio=self._audio,
             language=self._options.language,
+            languages=self._options.languages,
+            locks_language=self._options.locks_language,
             endpointing=self._endpointing,
             prompt="",
             hotwords=hotwords(keyterms),

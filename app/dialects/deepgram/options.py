@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from app.dialects.deepgram.query import BOOLEANS, Query
 from app.dialects.limits import MAX_SILENCE_MS
 from app.errors import BadStart
+from app.languages import known_among, without_region
 from app.media.pcm import AudioFormat, Encoding
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
@@ -61,6 +62,10 @@ class Options:
     """How many channels there are; `None` if the audio itself says it."""
     language: str | None = None
     """A language code; `None` to detect the language."""
+    languages: tuple[str, ...] = ()
+    """The languages to detect one of; empty for all that the model knows."""
+    locks_language: bool = False
+    """Detect the language once, and keep it."""
     is_multilingual: bool = False
     """Report the language of each text."""
     detects_language: bool = False
@@ -117,15 +122,17 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: b
     is_multichannel = values.boolean("multichannel")
     audio, channels = _audio(values, is_multichannel, is_live)
     language = _language(values, languages)
-    detects_language = not is_live and _detects(values)
+    detects_language, candidates = _detects(values, languages)
     silence_ms, reports_endpoints = _endpointing(values) if is_live else (SILENCE_MS, False)
     return Options(
         audio=audio,
         is_multichannel=is_multichannel,
         channels=channels,
         language=None if language == MULTI or detects_language else language,
-        is_multilingual=language == MULTI,
-        detects_language=detects_language,
+        languages=candidates,
+        locks_language=detects_language and language != MULTI,
+        is_multilingual=language == MULTI or (is_live and detects_language),
+        detects_language=detects_language and not is_live,
         hotwords=_hotwords(values),
         punctuate=values.boolean("punctuate"),
         smart_format=values.boolean("smart_format"),
@@ -179,7 +186,7 @@ def _language(values: Query, languages: Sequence[str]) -> str | None:
         if len(languages) == 1:
             values.adjust("language", languages[0])
         return MULTI
-    code = wanted.lower().partition("-")[0]
+    code = without_region(wanted)
     if wanted.lower() == "zh-hk" and "yue" in languages:
         return "yue"
     if code not in languages:
@@ -187,13 +194,17 @@ def _language(values: Query, languages: Sequence[str]) -> str | None:
     return code
 
 
-def _detects(values: Query) -> bool:
-    """Whether `detect_language` is on. A list of languages counts as true: the model chooses among all."""
+def _detects(values: Query, languages: Sequence[str]) -> tuple[bool, tuple[str, ...]]:
+    """Whether `detect_language` is on, and the languages that it names, as far as the model knows them."""
     wanted = values.texts("detect_language")
     if not wanted or wanted[0].lower() in BOOLEANS:
-        return bool(wanted) and BOOLEANS[wanted[0].lower()]
-    values.adjust("detect_language", "true")
-    return True
+        return bool(wanted) and BOOLEANS[wanted[0].lower()], ()
+    candidates = known_among(wanted, languages)
+    if not candidates:
+        raise BadStart("detect_language", f"true, false, or some of {', '.join(languages)}", wanted[0])
+    if any(without_region(each) not in languages for each in wanted):
+        values.adjust("detect_language", ",".join(candidates))
+    return True, candidates
 
 
 def _endpointing(values: Query) -> tuple[int, bool]:

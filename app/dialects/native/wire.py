@@ -23,6 +23,7 @@ from app.dialects.limits import (
     MIN_SILENCE_MS,
 )
 from app.errors import BadMessage, BadStart, SessionError
+from app.languages import LOCK
 from app.live.dialect import ClientMessage
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat
 from app.session import commands, events
@@ -37,6 +38,8 @@ TASKS = get_args(api.Task)
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
 MAX_FLUSH_ID_CHARS = 200
 FLUSH_ID_EXPECTED = f"a string of at most {MAX_FLUSH_ID_CHARS} characters or an integer of at most 64 bits"
+MAX_LANGUAGES = 128
+"""The most languages that a client may name. Whisper knows 100."""
 EAGER_CONFIDENCE = 0.4
 """With `turns`, a pause is reported from this confidence on that the speaker has finished, unless the client names one.
 
@@ -156,9 +159,12 @@ def _start(message: dict[str, Any]) -> commands.Start:
     endpointing, notices = _endpointing(fields.nested("endpointing"), wants_turns)
     resume = _resume(fields)
     hotwords: list[str] = fields.pop("hotwords", HOTWORDS_EXPECTED, are_hotwords, [])
+    language = fields.pop("language", f"a language code, {LOCK} or null", _is_language, default.language)
     return commands.Start(
         audio=audio_format,
-        language=fields.pop("language", "a language code or null", _is_language, default.language),
+        language=None if language == LOCK else language,
+        languages=tuple(fields.pop("languages", "a list of language codes", _are_languages, [])),
+        locks_language=language == LOCK,
         task=fields.pop("task", "transcribe or translate", TASKS.__contains__, default.task),
         interim=fields.pop("interim", "true or false", is_boolean, default.interim),
         endpointing=endpointing,
@@ -230,11 +236,13 @@ def _resume(fields: "_Fields") -> commands.Resume | None:
     audio_from_s = resume.pop("audio_from_s", f"seconds from 0 to {MAX_FROM_S}", number_from(0, MAX_FROM_S), None)
     detector_expected = f"a list of seconds from 0 to {MAX_FROM_S} or null"
     detector_from_s = resume.pop("detector_from_s", detector_expected, _is_detector_from_s, [])
+    language = resume.pop("language", "a language code or null, or a list of them", _is_language_before, None)
     return commands.Resume(
         times,
         resume.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), ""),
         None if audio_from_s is None else float(audio_from_s),
         tuple(None if time_s is None else float(time_s) for time_s in detector_from_s),
+        language=tuple(language) if isinstance(language, list) else (language,) if language else (),
     )
 
 
@@ -313,6 +321,16 @@ class _Fields:
 
 def _is_language(value: object) -> bool:
     return value is None or (isinstance(value, str) and value != "")
+
+
+def _are_languages(value: object) -> bool:
+    return (
+        isinstance(value, list) and len(value) <= MAX_LANGUAGES and all(each and _is_language(each) for each in value)
+    )
+
+
+def _is_language_before(value: object) -> bool:
+    return _is_language(value) or (isinstance(value, list) and len(value) > 0 and all(map(_is_language, value)))
 
 
 def _is_flush_id(value: object) -> bool:
@@ -408,7 +426,7 @@ def _interim(event: events.Interim) -> dict[str, Any]:
 
 
 def _segment(event: events.Segment) -> dict[str, Any]:
-    return {
+    message = {
         "type": "segment",
         "utterance": event.utterance,
         "id": event.id,
@@ -420,6 +438,9 @@ def _segment(event: events.Segment) -> dict[str, Any]:
         "confidence": event.confidence,
         "language": event.language,
     }
+    if event.language_probability is not None:
+        message["language_probability"] = event.language_probability
+    return message
 
 
 def _words(words: Iterable[events.Word]) -> list[dict[str, Any]]:
@@ -430,7 +451,7 @@ def _words(words: Iterable[events.Word]) -> list[dict[str, Any]]:
 
 
 def _utterance(event: events.Utterance) -> dict[str, Any]:
-    return {
+    message: dict[str, Any] = {
         "type": "utterance",
         "utterance": event.utterance,
         "channel": event.channel,
@@ -442,3 +463,8 @@ def _utterance(event: events.Utterance) -> dict[str, Any]:
         "resume_from_s": list(event.resume_from_s),
         "detector_from_s": list(event.detector_from_s),
     }
+    if event.language is not None:
+        message["language"] = event.language
+    if event.language_probability is not None:
+        message["language_probability"] = event.language_probability
+    return message

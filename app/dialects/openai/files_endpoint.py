@@ -82,7 +82,7 @@ class FileEndpoint:
     async def _answer(self, service: Service, form: FormData, scope: Scope, receive: Receive, send: Send) -> None:
         file = _file(form)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
-        options = parse_options(fields, self.task)
+        options = parse_options(fields, self.task, service.transcriber.info.languages)
         headers = {MODEL_HEADER: header_value(service.transcriber.info.name)}
         if options.ignored:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
@@ -164,6 +164,8 @@ async def _transcribe(
                 config=service.session_config,
                 options=TranscriptionOptions(
                     language=options.language,
+                    languages=options.languages,
+                    locks_language=options.locks_language,
                     task=options.task,
                     prompt=options.prompt,
                     words=options.needs_words,

@@ -1,7 +1,7 @@
 """OpenAI's file transcription: form fields to options, transcripts to response bodies, events to stream events."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -11,7 +11,7 @@ from app.dialects.openai.form import Form, bad_value
 from app.errors import RequestError
 from app.files.subtitles import cues, srt, vtt
 from app.files.transcript import Transcript, separator
-from app.languages import NAMES
+from app.languages import LOCK, NAMES, known_among, without_region
 from app.session import events
 from engine import api
 
@@ -48,6 +48,10 @@ class FileOptions:
     has_logprobs: bool = False
     language: str | None = None
     """A language code, or `None` to detect the language."""
+    languages: tuple[str, ...] = ()
+    """The languages to detect one of; empty for all that the model knows."""
+    locks_language: bool = False
+    """Detect the language at the beginning, and keep it."""
     prompt: str = ""
     hotwords: tuple[str, ...] = ()
     temperature: float = 0.0
@@ -65,8 +69,15 @@ class FileOptions:
         return self.has_words or self.has_logprobs or self.response_format in ("srt", "vtt")
 
 
-def parse_options(items: Iterable[tuple[str, str]], task: api.Task) -> FileOptions:
+def parse_options(
+    items: Iterable[tuple[str, str]], task: api.Task, known_languages: Collection[str] = NAMES
+) -> FileOptions:
     """The options in the text fields of a form.
+
+    Args:
+        items: names and values.
+        task: what the endpoint does.
+        known_languages: the codes of the languages that the model knows.
 
     Raises:
         RequestError: a value is wrong, or asks for something that this server does not do.
@@ -83,6 +94,7 @@ def parse_options(items: Iterable[tuple[str, str]], task: api.Task) -> FileOptio
             form.ignore("response_format")
         response_format = "json"
     _refuse_speakers(form)
+    language, languages = _languages(form, known_languages)
     return FileOptions(
         task=task,
         response_format=response_format,
@@ -90,7 +102,9 @@ def parse_options(items: Iterable[tuple[str, str]], task: api.Task) -> FileOptio
         has_segments="segment" in granularities or not granularities,
         has_words="word" in granularities,
         has_logprobs=_logprobs(form, response_format),
-        language=_language(form),
+        language=None if language == LOCK else language,
+        languages=languages,
+        locks_language=language == LOCK,
         prompt=_prompt(form),
         hotwords=_hotwords(form),
         temperature=form.number("temperature", 0.0, 0.0, 1.0),
@@ -135,18 +149,22 @@ def _refuse_speakers(form: Form) -> None:
             raise RequestError(400, message, name, "unsupported_parameter")
 
 
-def _language(form: Form) -> str | None:
-    """A language code, from a code or an English name. If several `languages` are possible, the model detects one."""
-    language = form.text("language")
-    possible = form.texts("languages")
-    if not language and len(possible) == 1:
-        (language,) = possible
-    elif possible:
+def _languages(form: Form, known: Collection[str]) -> tuple[str | None, tuple[str, ...]]:
+    """A language code or `LOCK`, from a code or an English name; and the possible languages that the model knows.
+
+    `languages` are hints. They are ignored beside a language, and those that the model does not know are ignored, too.
+    """
+    language = (form.text("language") or "").strip().lower() or None
+    language = CODES.get(language, language) if language else None
+    hints = [CODES.get(each.strip().lower(), each) for each in form.texts("languages")]
+    possible = known_among(hints, known)
+    if hints and not possible:
+        raise bad_value("languages", f"some of {', '.join(known)}", hints[0])
+    if language not in (None, LOCK):
+        possible = ()
+    if any(without_region(each) not in possible for each in hints):
         form.ignore("languages")
-    if not language:
-        return None
-    language = language.strip().lower()
-    return CODES.get(language, language)
+    return language, possible
 
 
 def _prompt(form: Form) -> str:

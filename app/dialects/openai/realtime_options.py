@@ -21,6 +21,7 @@ from app.dialects.checks import (
 )
 from app.dialects.limits import MAX_NAME_CHARS, MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.dialects.openai.realtime_fields import BadField, Fields, Warnings
+from app.languages import without_region
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding
 from app.session import commands
 from engine import api
@@ -67,6 +68,8 @@ class RealtimeSettings:
     """The name of a model that the client asked for and the server does not have."""
     language: str | None = None
     """A language code, or `None` to detect the language."""
+    languages: tuple[str, ...] = ()
+    """The languages to detect one of, if `language` is `None`; empty for all that the model knows."""
     prompt: str = ""
     keywords: tuple[str, ...] = ()
     turn_detection: commands.Endpointing | None = None
@@ -98,6 +101,7 @@ class RealtimeSettings:
         return commands.Start(
             audio=self.audio,
             language=self.language,
+            languages=self.languages,
             endpointing=self.endpointing,
             prompt=self.prompt,
             hotwords=self.keywords,
@@ -109,6 +113,7 @@ class RealtimeSettings:
         return commands.Configure(
             audio=self.audio,
             language=self.language,
+            languages=self.languages,
             endpointing=self.endpointing,
             prompt=self.prompt,
             hotwords=self.keywords,
@@ -192,23 +197,14 @@ def _audio(settings: RealtimeSettings, source: Fields, flat: Fields) -> Realtime
 def _transcription(settings: RealtimeSettings, parent: Fields, key: str, model: api.ModelInfo) -> RealtimeSettings:
     if parent.pop_null(key):
         parent.warn(key, "transcription cannot be turned off, because this server does nothing else")
-        return replace(settings, requested_model=None, language=None, prompt="", keywords=())
+        return replace(settings, requested_model=None, language=None, languages=(), prompt="", keywords=())
     fields = parent.nested(key)
     if fields.has("model"):
         name = fields.pop("model", "a name", is_text)
         settings, warnings = named(replace(settings, requested_model=None), name, model)
         for warning in warnings:
             fields.warn("model", warning["message"])
-    if fields.has("languages"):
-        languages = fields.pop("languages", "a list of language codes", are_texts) or []
-        codes = {_language(fields, "languages", each, model) for each in languages}
-        if len(codes) > 1:
-            fields.warn("languages", "the model detects the language among all that it knows")
-        settings = replace(settings, language=codes.pop() if len(codes) == 1 else None)
-    if fields.has("language"):
-        code = fields.pop("language", "a language code", is_text)
-        if code or not fields.was_popped("languages"):
-            settings = replace(settings, language=_language(fields, "language", code or None, model))
+    settings = _languages(settings, fields, model)
     if fields.has("prompt"):
         prompt_expected = f"text of at most {MAX_PROMPT_CHARS} characters"
         prompt = fields.pop("prompt", prompt_expected, text_up_to(MAX_PROMPT_CHARS))
@@ -221,11 +217,27 @@ def _transcription(settings: RealtimeSettings, parent: Fields, key: str, model: 
     return settings
 
 
+def _languages(settings: RealtimeSettings, fields: Fields, model: api.ModelInfo) -> RealtimeSettings:
+    """The settings with `language` and with the hints of `languages`, which have no effect beside a language."""
+    if fields.has("languages"):
+        hints = fields.pop("languages", "a list of language codes", are_texts) or []
+        codes = dict.fromkeys(_language(fields, "languages", each, model) for each in hints)
+        known = tuple(code for code in codes if code)
+        settings = replace(settings, language=known[0] if len(known) == 1 else None, languages=known[1:] and known)
+    if fields.has("language"):
+        code = fields.pop("language", "a language code", is_text)
+        if code and settings.languages and fields.was_popped("languages"):
+            fields.warn("languages", "the language is named, so it is not detected")
+        if code or not fields.was_popped("languages"):
+            settings = replace(settings, language=_language(fields, "language", code or None, model), languages=())
+    return settings
+
+
 def _language(fields: Fields, key: str, code: str | None, model: api.ModelInfo) -> str | None:
     """A language code as the model knows it, without its region: `en` for `en-GB`."""
     if code is None:
         return None
-    short = code.replace("_", "-").partition("-")[0].lower()
+    short = without_region(code)
     if short in model.languages:
         return short
     if short == "en" and not model.languages:

@@ -93,7 +93,9 @@ def _format(audio: AudioFormat) -> dict[str, Any]:
 
 
 def _transcription(settings: RealtimeSettings, model: api.ModelInfo) -> dict[str, Any]:
-    transcription = {"model": model.name, "language": settings.language, "prompt": settings.prompt}
+    transcription: dict[str, Any] = {"model": model.name, "language": settings.language, "prompt": settings.prompt}
+    if settings.languages:
+        transcription["languages"] = list(settings.languages)
     return transcription | ({"keywords": list(settings.keywords)} if settings.keywords else {})
 
 

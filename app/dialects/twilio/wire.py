@@ -14,6 +14,7 @@ from app.dialects.json_text import read_object, write_object
 from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MAX_TEXT_CHARS, MIN_SILENCE_MS
 from app.dialects.twilio.track_sync import SAMPLE_RATE, TrackSync
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
+from app.languages import LOCK
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.session import commands, events
@@ -29,7 +30,7 @@ TRACKS = ("inbound", "outbound")
 MEDIA_FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": SAMPLE_RATE, "channels": 1}
 MAX_SID_CHARS = 100
 MAX_TIMESTAMP_DIGITS = 15
-OPTIONS = ("language", "task", "prompt", "hotwords", "words", "interim", "silence_ms")
+OPTIONS = ("language", "languages", "task", "prompt", "hotwords", "words", "interim", "silence_ms")
 """Custom parameters that are options of the session. The server passes all others on to subscribers."""
 TOKEN = "token"
 """The custom parameter that holds the API key."""
@@ -235,10 +236,13 @@ def _start_command(parameters: dict[str, str], n_channels: int) -> commands.Star
         raise BadStart("hotwords", expected, parameters["hotwords"])
     silence_expected = f"a whole number from {MIN_SILENCE_MS} to {MAX_SILENCE_MS}"
     prompt_expected = f"at most {MAX_PROMPT_CHARS} characters"
+    language = parameters.get("language") or None
     task = option("task", " or ".join(TASKS), TASKS.__contains__, default.task)
     return commands.Start(
         audio=AudioFormat("mulaw", SAMPLE_RATE, n_channels),
-        language=parameters.get("language") or None,
+        language=None if language == LOCK else language,
+        languages=tuple(each.strip() for each in parameters.get("languages", "").split(",") if each.strip()),
+        locks_language=language == LOCK,
         task="translate" if task == "translate" else "transcribe",
         interim=boolean("interim", default.interim),
         endpointing=commands.Endpointing(

@@ -85,6 +85,8 @@ def parse(options: dict[str, Any]) -> ClientOptions:
     start = commands.Start(
         audio=AudioFormat(AUDIO_FORMATS[audio_format], SAMPLE_RATE, 1),
         language=language,
+        # WhisperLive keeps the first language that it detects.
+        locks_language=language is None,
         task=task,
         endpointing=endpointing,
         prompt=prompt,

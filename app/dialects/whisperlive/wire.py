@@ -45,7 +45,8 @@ class WhisperLive:
         self._is_uint8 = False
         self._wants_words = False
         self._language: str | None = None
-        """The language that the client asked for, else the one that was detected first."""
+        """The language that the client asked for, else the one that was detected last."""
+        self._is_language_named = False
         self._completed: deque[dict[str, Any]] = deque(maxlen=MAX_SEGMENTS)
         self._until_s = 0.0
         """The time at which the last completed segment ends, in seconds."""
@@ -113,6 +114,7 @@ class WhisperLive:
         self._is_uint8 = options.is_uint8
         self._wants_words = options.start.words
         self._language = options.start.language
+        self._is_language_named = self._language is not None
         self._completed = deque(maxlen=options.n_segments)
         return options.start
 
@@ -133,9 +135,12 @@ class WhisperLive:
         yield self._segments(_incomplete(start_s, max(event.end_s, start_s), text))
 
     def _segment(self, event: events.Segment) -> Iterable[str]:
-        if event.language and self._language is None:
+        if event.language and event.language != self._language and not self._is_language_named:
             self._language = event.language
-            yield self._message(language=event.language)
+            probability = event.language_probability
+            yield self._message(
+                language=event.language, **({} if probability is None else {"language_prob": probability})
+            )
         text = self._spaced(event.text)
         if not text.strip():
             return

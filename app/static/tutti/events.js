@@ -48,6 +48,7 @@ export function parseEvent(value) {
                 words: event.list("words", parseWord),
                 confidence: event.number("confidence"),
                 language: event.textOrNull("language"),
+                ...event.optional("language_probability", (name) => event.number(name)),
             };
         case "utterance":
             return {
@@ -59,6 +60,8 @@ export function parseEvent(value) {
                 final_until_s: event.number("final_until_s"),
                 resume_from_s: event.list("resume_from_s", parseNumber),
                 detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
+                ...event.optional("language", (name) => event.text(name)),
+                ...event.optional("language_probability", (name) => event.number(name)),
             };
         case "turn":
             return {
@@ -150,6 +153,10 @@ class Fields {
     }
     has(name) {
         return this.#record[name] !== undefined;
+    }
+    /** A field that may be left out, as an object with this field or none. */
+    optional(name, read) {
+        return this.has(name) ? { [name]: read(name) } : {};
     }
     text(name) {
         return this.#checked(name, "a string", (value) => typeof value === "string");

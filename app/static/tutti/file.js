@@ -10,7 +10,7 @@ import { httpUrl, streamUrl } from "./session.js";
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;
-const OPTIONS = ["language", "task", "words", "prompt", "hotwords", "apiKey", "signal", "onProgress", "timeoutMs"];
+const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords", "apiKey", "signal", "onProgress", "timeoutMs"];
 /**
  * Transcribes a file. Leaving the loop over its events cancels the work.
  *
@@ -94,6 +94,9 @@ function formOf(file, options) {
     form.append("stream", "true");
     form.append("response_format", "verbose_json");
     form.append("language", options.language ?? "");
+    for (const language of options.languages ?? []) {
+        form.append("languages", language);
+    }
     form.append("prompt", options.prompt ?? "");
     for (const hotword of options.hotwords ?? []) {
         form.append("keywords", hotword);

@@ -41,6 +41,7 @@ const SAME_START_S = 1;
 /** The events of a session over all of its connections. */
 export class Continuity {
   #resumeFromS: readonly number[];
+  #languages = new Map<number, string>();
   #detectorFromS: readonly (number | null)[];
   #isResumed = false;
   readonly #beganS: number;
@@ -70,6 +71,12 @@ export class Continuity {
   /** For each channel, the time from which on its text is not final yet. */
   get resumeFromS(): readonly number[] {
     return this.#resumeFromS;
+  }
+
+  /** For each channel, the language of its last utterance if the server detected it; undefined where none is known. */
+  get languages(): readonly (string | null)[] | undefined {
+    const languages = this.#resumeFromS.map((_, channel) => this.#languages.get(channel) ?? null);
+    return languages.some((language) => language !== null) ? languages : undefined;
   }
 
   /** For each channel, from when on a detector must process the audio to find the same speech after that time. */
@@ -194,6 +201,9 @@ export class Continuity {
   #end(event: UtteranceEvent): ServerEvent[] {
     const utterance = this.#find(event, event.start_s);
     this.#counterparts.delete(event.utterance);
+    if (event.language !== undefined) {
+      this.#languages.set(event.channel, event.language);
+    }
     const points = this.#resumePoints(event);
     const resumeFromS = points.map(({ timeS }) => timeS);
     const untilS = timeOf(resumeFromS, event.channel);

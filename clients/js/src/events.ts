@@ -18,8 +18,13 @@ export interface StartOptions {
     readonly sample_rate?: number;
     readonly channels?: number;
   };
-  /** A code such as "en"; null: the server detects the language of every utterance. */
+  /**
+   * A code such as "en"; null: the server detects the language and follows its changes; "lock": it detects the language
+   * at the beginning, and keeps it.
+   */
   readonly language?: string | null;
+  /** The codes of the languages that are possible, where the server detects the language. */
+  readonly languages?: readonly string[];
   readonly task?: "transcribe" | "translate";
   readonly interim?: boolean;
   readonly words?: boolean;
@@ -66,6 +71,8 @@ export interface StartOptions {
      * times on, the server finds the speech that the lost session would have found.
      */
     readonly detector_from_s?: readonly (number | null)[];
+    /** The `language` of the last `utterance` of each channel, so that the server goes on with it. */
+    readonly language?: string | null | readonly (string | null)[];
   } | null;
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
@@ -157,6 +164,8 @@ export interface SegmentEvent {
   readonly words: readonly Word[];
   readonly confidence: number;
   readonly language: string | null;
+  /** The probability of the language in this audio, from 0 to 1, if the server detected it. */
+  readonly language_probability?: number;
 }
 
 /** An utterance has ended, and all of its text is final. */
@@ -178,6 +187,10 @@ export interface UtteranceEvent {
    * audio to find the same speech; null where that is not possible. Empty if the server is too old to say.
    */
   readonly detector_from_s: readonly (number | null)[];
+  /** The code of the language of most of its text, if the server chose it. */
+  readonly language?: string;
+  /** The probability of that language, from 0 to 1, if the server detected it for this utterance. */
+  readonly language_probability?: number;
 }
 
 /**
@@ -316,6 +329,7 @@ export function parseEvent(value: unknown): ServerEvent {
         words: event.list("words", parseWord),
         confidence: event.number("confidence"),
         language: event.textOrNull("language"),
+        ...event.optional("language_probability", (name) => event.number(name)),
       };
     case "utterance":
       return {
@@ -327,6 +341,8 @@ export function parseEvent(value: unknown): ServerEvent {
         final_until_s: event.number("final_until_s"),
         resume_from_s: event.list("resume_from_s", parseNumber),
         detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
+        ...event.optional("language", (name) => event.text(name)),
+        ...event.optional("language_probability", (name) => event.number(name)),
       };
     case "turn":
       return {
@@ -432,6 +448,11 @@ class Fields {
 
   has(name: string): boolean {
     return this.#record[name] !== undefined;
+  }
+
+  /** A field that may be left out, as an object with this field or none. */
+  optional<Name extends string, Value>(name: Name, read: (name: Name) => Value): { [Key in Name]?: Value } {
+    return this.has(name) ? ({ [name]: read(name) } as { [Key in Name]?: Value }) : {};
   }
 
   text(name: string): string {

@@ -30,7 +30,7 @@ export interface FileProgress {
 }
 
 /** The options of `transcribeFile`. Those that `start` has too mean the same as in a live session. */
-export interface FileOptions extends Pick<StartOptions, "language" | "task" | "words" | "prompt" | "hotwords"> {
+export interface FileOptions extends Pick<StartOptions, "language" | "languages" | "task" | "words" | "prompt" | "hotwords"> {
   /** The API key. */
   readonly apiKey?: string | undefined;
   /** Cancels the upload and the transcription. */
@@ -41,7 +41,7 @@ export interface FileOptions extends Pick<StartOptions, "language" | "task" | "w
   readonly timeoutMs?: number | undefined;
 }
 
-const OPTIONS = ["language", "task", "words", "prompt", "hotwords", "apiKey", "signal", "onProgress", "timeoutMs"];
+const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords", "apiKey", "signal", "onProgress", "timeoutMs"];
 
 /**
  * Transcribes a file. Leaving the loop over its events cancels the work.
@@ -135,6 +135,9 @@ function formOf(file: Blob, options: FileOptions): FormData {
   form.append("stream", "true");
   form.append("response_format", "verbose_json");
   form.append("language", options.language ?? "");
+  for (const language of options.languages ?? []) {
+    form.append("languages", language);
+  }
   form.append("prompt", options.prompt ?? "");
   for (const hotword of options.hotwords ?? []) {
     form.append("keywords", hotword);

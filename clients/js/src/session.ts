@@ -546,7 +546,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     if (this.#state === "ended") {
       return;
     }
-    const { finalUntilS, resumeFromS, detectorFromS } = this.#continuity;
+    const { finalUntilS, resumeFromS, detectorFromS, languages } = this.#continuity;
     this.#replay = this.#outgoing.rewind(finalUntilS);
     const { audioFromS } = this.#replay;
     const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
@@ -558,6 +558,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       from_s: fromS.length === 1 && first !== undefined ? first : fromS,
       ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
       ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
+      ...(languages === undefined ? {} : { language: languages }),
     };
     this.#connect({ ...this.#start, resume });
   }

@@ -201,6 +201,22 @@ test("the audio that the server's speech detector needs is sent again, and no mo
   await end;
 });
 
+test("a session is resumed in the language that the server had detected", async () => {
+  const session = await open();
+  const { end } = readAll(session);
+  session.send(bytes(0, 250));
+  socket().deliver(begun(0, 0), { ...ended(0, 0, "", 20), language: "de", language_probability: 0.9 });
+  lose();
+  await reconnect();
+  expect(socket().sentText[0]).toMatchObject({ resume: { from_s: 20, language: ["de"] } });
+  socket().deliver(ended(0, 22, "", 24));
+  lose();
+  await reconnect();
+  expect(socket().sentText[0]).toMatchObject({ resume: { from_s: 24, language: ["de"] } });
+  session.close();
+  await end;
+});
+
 test("at most 64 flushes wait for their answers; the others are sent as answers come", async () => {
   const session = await open();
   const { end } = readAll(session);

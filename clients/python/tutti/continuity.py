@@ -92,6 +92,18 @@ def _equally_far(ours: list[str], theirs: list[str]) -> tuple[int, int]:
     return n_same - n_ours, n_same - n_theirs
 
 
+@dataclass(frozen=True, slots=True)
+class _ResumePoint:
+    """Where another connection would go on with a channel."""
+
+    time_s: float
+    """The time from which on its text is not final yet."""
+    detector_from_s: float | None = None
+    """From when on a detector must process the audio to find the same speech after that time."""
+    language: str | None = None
+    """The language before that time, if the server detected it."""
+
+
 @dataclass(slots=True)
 class _Totals:
     """Numbers of what was delivered."""
@@ -108,10 +120,8 @@ class Continuity:
 
     def __init__(self, from_s: tuple[float, ...]) -> None:
         """Begin at `from_s`: one time for each channel, or one for all."""
-        self.resume_from_s = from_s
-        """For each channel, the time from which on its text is not final yet, by the events that were delivered."""
-        self.detector_from_s: tuple[float | None, ...] = (None,) * len(from_s)
-        """For each channel, from when on a detector must process the audio to find the same speech after that time."""
+        self._points = tuple(map(_ResumePoint, from_s))
+        """For each channel, or for all, where another connection would go on."""
         self._is_resumed = False
         self._audio_from_s = self._began_s = min(from_s)
         self._open: list[_OpenUtterance] = []
@@ -129,6 +139,21 @@ class Continuity:
     def final_until_s(self) -> float:
         """Audio before this time is final on all channels."""
         return min(self.resume_from_s)
+
+    @property
+    def resume_from_s(self) -> tuple[float, ...]:
+        """For each channel, the time from which on its text is not final yet, by the events that were delivered."""
+        return tuple(point.time_s for point in self._points)
+
+    @property
+    def detector_from_s(self) -> tuple[float | None, ...]:
+        """For each channel, from when on a detector must process the audio to find the same speech after that time."""
+        return tuple(point.detector_from_s for point in self._points)
+
+    @property
+    def languages(self) -> tuple[str | None, ...]:
+        """For each channel, the language of its last utterance, if the server detected it."""
+        return tuple(point.language for point in self._points)
 
     def resume(self, audio_from_s: float, lost_until_s: float | None = None) -> list[Event]:
         """A new connection has begun; `receive` gets its events from now on.
@@ -149,9 +174,10 @@ class Continuity:
             utterance.wait_for_counterpart(self._resume_from(utterance.channel))
         if lost_until_s is None:
             return taken_back
-        times = zip(self.resume_from_s, self.detector_from_s, strict=True)
-        self.detector_from_s = tuple(known_s if time_s >= lost_until_s else None for time_s, known_s in times)
-        self.resume_from_s = tuple(max(time_s, lost_until_s) for time_s in self.resume_from_s)
+        self._points = tuple(
+            point if point.time_s >= lost_until_s else _ResumePoint(lost_until_s, language=point.language)
+            for point in self._points
+        )
         lost = [utterance for utterance in self._open if utterance.at_s < lost_until_s]
         ends = [event for utterance in lost for event in self._close(utterance, lost_until_s, is_lost=True)]
         return [*taken_back, *ends]
@@ -230,29 +256,31 @@ class Continuity:
         utterance = self._find(event)
         del self._counterparts[event.utterance]
         points = self._resume_points(event)
-        resume_from_s = tuple(time_s for time_s, _ in points)
-        until_s = resume_from_s[min(event.channel, len(resume_from_s) - 1)]
+        until_s = points[min(event.channel, len(points) - 1)].time_s
         passed = [
             each
             for each in self._open
             if each.is_waiting and each.channel == event.channel and each.at_s + SAME_START_S < until_s
         ]
         closed = [closing for each in passed for closing in self._close(each, until_s)]
-        self.resume_from_s = resume_from_s
-        self.detector_from_s = tuple(known_s for _, known_s in points)
+        self._points = points
         if rest := utterance.unrepeated:
             self._unrepeated[event.channel] = rest
         return [*closed, *self._finish(utterance, event)]
 
-    def _resume_points(self, event: Utterance) -> list[tuple[float, float | None]]:
-        """For each channel, where its text is not final yet, and from when on a detector must process the audio."""
+    def _resume_points(self, event: Utterance) -> tuple[_ResumePoint, ...]:
+        """Where another connection would go on after this event."""
         times_s = event.resume_from_s or (event.final_until_s,)
-        known = len(event.detector_from_s) == len(times_s)
-        points = list(zip(times_s, event.detector_from_s if known else (None,) * len(times_s), strict=True))
-        if len(times_s) != len(self.resume_from_s):
-            return points
-        before = zip(self.resume_from_s, self.detector_from_s, strict=True)
-        return [new if new[0] >= old[0] else old for new, old in zip(points, before, strict=True)]
+        is_known = len(event.detector_from_s) == len(times_s)
+        points = tuple(map(_ResumePoint, times_s, event.detector_from_s if is_known else (None,) * len(times_s)))
+        if len(points) == len(self._points):
+            points = tuple(
+                replace(new if new.time_s >= old.time_s else old, language=old.language)
+                for new, old in zip(points, self._points, strict=True)
+            )
+        channel = min(event.channel, len(points) - 1)
+        spoken = replace(points[channel], language=event.language or points[channel].language)
+        return (*points[:channel], spoken, *points[channel + 1 :])
 
     def _resume_from(self, channel: int) -> float:
         return self.resume_from_s[min(channel, len(self.resume_from_s) - 1)]

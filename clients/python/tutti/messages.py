@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Literal, NoReturn, TypeAlias, assert_never
 
 from tutti.errors import ProtocolError
@@ -64,6 +64,8 @@ class Resume:
     """The lost session's `Utterance.detector_from_s`. With it, and with the audio from the earliest of these times on,
     the server finds the speech that the lost session would have found. None: it may find speech somewhat later.
     """
+    language: tuple[str | None, ...] | None = field(default=None, kw_only=True)
+    """The `Utterance.language` of each channel that the lost session sent last, so that the server goes on with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,7 @@ class Start:
 
     audio: AudioFormat | None = None
     language: str | None = None
+    languages: tuple[str, ...] | None = None
     task: Task | None = None
     interim: bool | None = None
     words: bool | None = None
@@ -243,6 +246,8 @@ class Segment:
     """How sure the model is of the segment, from 0 to 1."""
     language: str | None
     """A code such as "en", or None if the server does not know it."""
+    language_probability: float | None = None
+    """The probability of the language in this audio, from 0 to 1. None if the server did not detect it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +270,10 @@ class Utterance:
     """The value for `Resume.detector_from_s`: for each channel, from when on the server's speech detector must process
     the audio to find the same speech; None where that is not possible. Empty if the server is too old to say.
     """
+    language: str | None = None
+    """The code of the language of most of its text, if the server chose it. None if it was named, or is not known."""
+    language_probability: float | None = None
+    """The probability of that language, from 0 to 1. None if the server did not detect it for this utterance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,11 +410,19 @@ def parse_event(message: str | Mapping[str, object]) -> Event:
     return parse(_Fields(event_type, message))
 
 
+_LEFT_OUT = {("segment", "language_probability"), ("utterance", "language"), ("utterance", "language_probability")}
+"""The fields that an event has only where there is something to say, with the types of their events."""
+
+
 def event_to_wire(event: Event) -> dict[str, object]:
     """The JSON object of an event: the inverse of `parse_event`, which leaves unknown fields out."""
     if isinstance(event, UnknownEvent):
         return dict(event.data)
-    wire = {"type": event.type} | {name: _to_lists(value) for name, value in asdict(event).items()}
+    wire = {"type": event.type} | {
+        name: _to_lists(value)
+        for name, value in asdict(event).items()
+        if value is not None or (event.type, name) not in _LEFT_OUT
+    }
     if isinstance(event, Interim) and not event.stable_words:
         del wire["stable_words"]
     return wire
@@ -438,6 +455,9 @@ class _Fields:
 
     def _wrong(self, name: str, expected: str) -> NoReturn:
         raise ProtocolError(f"{self._path}.{name}", expected, _describe(self._data[name]))
+
+    def has(self, name: str) -> bool:
+        return name in self._data
 
     def text(self, name: str) -> str:
         value = self._get(name, "a string")
@@ -553,6 +573,7 @@ def _parse_segment(data: _Fields) -> Segment:
         words=_parse_words(data.objects("words")),
         confidence=data.number("confidence"),
         language=data.text_or_null("language"),
+        language_probability=data.number("language_probability") if data.has("language_probability") else None,
     )
 
 
@@ -579,6 +600,8 @@ def _parse_utterance(data: _Fields) -> Utterance:
         final_until_s=data.number("final_until_s"),
         resume_from_s=data.numbers("resume_from_s"),
         detector_from_s=data.optional_numbers_or_null("detector_from_s"),
+        language=data.text("language") if data.has("language") else None,
+        language_probability=data.number("language_probability") if data.has("language_probability") else None,
     )
 
 

@@ -45,7 +45,12 @@ class TranscriptionOptions(TypedDict, total=False):
     """What the server recognises, and which events it sends."""
 
     language: str | None
-    """A code such as "en". Default: None, the server detects the language of every utterance."""
+    """A code such as "en". Default: None, the server detects the language and follows its changes.
+
+    "lock": the server detects it at the beginning, and keeps it.
+    """
+    languages: Sequence[str]
+    """The codes of the languages that are possible, where the server detects the language. Default: all it knows."""
     task: Task
     """Whether to write the language that is spoken, or to translate into English. Default: "transcribe"."""
     interim: bool
@@ -209,6 +214,7 @@ def start_message(options: ConnectOptions) -> Start:
             channels=options.get("channels", 1),
         ),
         language=options.get("language"),
+        languages=tuple(options.get("languages", ())) or None,
         task=options.get("task", "transcribe"),
         interim=options.get("interim", True),
         # Not sent when False, the default: servers that have no word times answer the field with a warning.

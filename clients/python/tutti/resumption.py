@@ -114,6 +114,7 @@ def resume_command(continuity: Continuity, audio_from_s: float, has_lead_in: boo
         times_s,
         audio_from_s=audio_from_s if audio_from_s < min(times_s) else None,
         detector_from_s=detector_from_s if any(known_s is not None for known_s in detector_from_s) else None,
+        language=continuity.languages if any(continuity.languages) else None,
     )
 
 

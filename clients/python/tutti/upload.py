@@ -44,7 +44,7 @@ IGNORED_HEADER = "x-tutti-ignored"
 """The header in which the server names the fields that had no effect."""
 
 _UPLOAD_OPTIONS = {
-    *("language", "task", "words", "prompt", "hotwords", "silence_ms"),
+    *("language", "languages", "task", "words", "prompt", "hotwords", "silence_ms"),
     *("api_key", "ssl", "proxy", "open_timeout_s", "stop_timeout_s"),
 }
 _DEFAULTS: Mapping[str, object] = {"interim": False, "interim_words": False, "turns": False}
@@ -154,6 +154,7 @@ def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
         "stream": "true",
         "response_format": "verbose_json",
         "language": options.get("language") or "",
+        "languages": list(options.get("languages", ())),
         "prompt": options.get("prompt", ""),
         "keywords": [hotwords] if isinstance(hotwords, str) else list(hotwords),
     }

@@ -5,6 +5,7 @@ import pytest
 
 from app.session.coverage import MIN_MISSED_SAMPLES, Span
 from app.session.endpointing import FRAME_SAMPLES
+from app.session.language_choice import ChannelLanguage, LanguageRequest, UtteranceLanguage
 from app.session.stabilizer import Agreement, Stabilizer
 from app.session.windows import (
     MAX_REDECODES,
@@ -19,7 +20,13 @@ from app.session.windows import (
 )
 from engine.api import SAMPLE_RATE
 
-UTTERANCE = PendingUtterance(number=0, start=0, prompt="", request=DecodeRequest(language=None, task="transcribe"))
+UTTERANCE = PendingUtterance(
+    number=0,
+    start=0,
+    prompt="",
+    request=DecodeRequest(language=LanguageRequest(), task="transcribe"),
+    language=UtteranceLanguage(ChannelLanguage(LanguageRequest())),
+)
 
 
 def open_window(speech: list[Span]) -> OpenWindow:

@@ -438,6 +438,22 @@ def test_the_detector_begins_where_the_lost_session_says_if_the_audio_is_kept() 
     assert resume_command(continuity, 12.5, True) == tutti.Resume((12.5, 13.0))
 
 
+def test_a_session_is_resumed_in_the_languages_of_before() -> None:
+    """That of the last utterance of each channel whose language was detected, also after audio was lost."""
+    continuity = Continuity((0.0,))
+    events = [
+        UTTERANCE | {"utterance": 0, "resume_from_s": [12.0, 13.0], "channel": 1, "language": "de"},
+        UTTERANCE | {"utterance": 1, "resume_from_s": [14.0, 15.0], "channel": 1, "language": "en"},
+        UTTERANCE | {"utterance": 2, "resume_from_s": [16.0, 17.0], "channel": 1},
+    ]
+    assert resume_command(continuity, 0.0, True).language is None
+    for event in events:
+        continuity.receive(parse_event(event))
+    assert resume_command(continuity, 12.0, True).language == (None, "en")
+    continuity.resume(20.0, lost_until_s=20.0)
+    assert resume_command(continuity, 20.0, True).language == (None, "en")
+
+
 def test_at_most_64_flushes_wait_for_their_answers() -> None:
     """A server refuses more of them. The others are sent, with the audio after them, as answers come."""
     outgoing = Outgoing(FORMAT, 0.0, 60.0)

@@ -445,6 +445,17 @@ async def test_the_detected_language_is_reported(serve: Serve) -> None:
     assert channel["alternatives"][0]["words"][0]["language"] == "en"
 
 
+async def test_the_language_is_detected_among_a_list(serve: Serve) -> None:
+    """The detector finds Italian most likely, which is not on the list."""
+    server = await serve(FakeTranscriber(detector=lambda _: {"it": 0.6, "de": 0.3, "en": 0.1}))
+    response = await post(server, wav(TALK), {"detect_language": ["en", "de"]})
+    (channel,) = response.json()["results"]["channels"]
+    assert (channel["detected_language"], channel["language_confidence"]) == ("de", 0.75)
+    told = await heard(server, pcm(TALK), **RAW, detect_language="true")
+    finals = [each["channel"]["alternatives"][0] for each in told if each["type"] == "Results" and each["is_final"]]
+    assert {language for each in finals for language in each["languages"]} == {"de"}
+
+
 async def test_a_header_and_a_warning_name_what_is_ignored(serve: Serve) -> None:
     server = await serve()
     response = await post(server, wav(TALK), {"diarize": "true", "summarize": "false", "keywords": "w1:2"})

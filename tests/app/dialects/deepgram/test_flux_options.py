@@ -39,15 +39,13 @@ def test_a_model_of_one_language_detects_none(languages: tuple[str, ...]) -> Non
     assert parse([MULTI, ("language_hint", "en")], languages).language == (languages[0] if languages else None)
 
 
-@approximated(
-    FLUX, "language_hint", how="one is the language that is transcribed; several are reported in `x-tutti-adjusted`"
-)
+@supported(FLUX, "language_hint")
 def test_language_hints() -> None:
     one = options(MULTI, ("language_hint", "de-AT"))
-    assert (one.language, one.language_hints, one.adjusted) == ("de", ("de",), ())
+    assert (one.language, one.candidates, one.language_hints, one.adjusted) == ("de", (), ("de",), ())
     several = options(MULTI, ("language_hint", "de"), ("language_hint", "fr"))
-    assert (several.language, several.language_hints) == (None, ("de", "fr"))
-    assert several.adjusted == ("language_hint=all that the model knows",)
+    assert (several.language, several.candidates, several.language_hints) == (None, ("de", "fr"), ("de", "fr"))
+    assert several.adjusted == ()
     with pytest.raises(BadStart, match="language_hint: expected one of en, de, fr"):
         options(MULTI, ("language_hint", "tlh"))
     with pytest.raises(BadStart, match="language_hint: expected none with another model than flux-general-multi"):

@@ -154,21 +154,44 @@ def test_languages_may_have_a_region(asked: str | None, code: str) -> None:
     assert recorded(*query).language == code
 
 
-@approximated(LIVE, "language=multi", how="the language is detected for every window, not for every word")
-@approximated(FILE, "language=multi", how="the language is detected for every window, not for every word")
+MULTI_HOW = (
+    "a window of up to 30 s has one language, which one short utterance does not change; not every word has its own"
+)
+
+
+@approximated(LIVE, "language=multi", how=MULTI_HOW)
+@approximated(FILE, "language=multi", how=MULTI_HOW)
 def test_any_of_the_models_languages_may_be_spoken() -> None:
     options = live(("language", "multi"))
-    assert (options.language, options.is_multilingual) == (None, True)
+    assert (options.language, options.is_multilingual, options.locks_language) == (None, True, False)
     assert parse([("language", "multi")], ("en",), is_live=True).adjusted == ("language=en",)
 
 
 @supported(FILE, "detect_language")
-def test_the_language_of_a_recording_may_be_detected() -> None:
-    options = recorded(("detect_language", "true"))
-    assert (options.language, options.detects_language) == (None, True)
-    assert recorded(("detect_language", "false")).language == "en"
-    assert recorded(("detect_language", "en"), ("detect_language", "de")).adjusted == ("detect_language=true",)
-    assert live(("detect_language", "true")).ignored == ("detect_language",)
+@supported(LIVE, "detect_language")
+def test_the_language_may_be_detected() -> None:
+    """Once, as Deepgram does for recordings. Live, where it is our own parameter, every text has its language."""
+    for parsed in (recorded, live):
+        options = parsed(("detect_language", "true"))
+        assert (options.language, options.languages, options.locks_language) == (None, (), True)
+        assert (options.detects_language, options.is_multilingual) == (parsed is recorded, parsed is live)
+        off = parsed(("detect_language", "false"))
+        assert (off.language, off.locks_language) == ("en", False)
+
+
+def test_the_language_may_be_one_of_a_list() -> None:
+    """Languages that the model does not know are left out, and this is reported."""
+    for parsed in (recorded, live):
+        options = parsed(("detect_language", "en"), ("detect_language", "de-CH"))
+        assert (options.languages, options.locks_language, options.adjusted) == (("en", "de"), True, ())
+        options = parsed(("detect_language", "de"), ("detect_language", "xx"), ("language", "multi"))
+        assert (options.languages, options.locks_language, options.adjusted) == (
+            ("de",),
+            False,
+            ("detect_language=de",),
+        )
+        with pytest.raises(BadStart, match="detect_language: expected true, false, or some of"):
+            parsed(("detect_language", "xx"))
 
 
 @approximated(

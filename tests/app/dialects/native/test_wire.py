@@ -44,6 +44,11 @@ CLIENT = {
     "start that resumes two channels": commands.Start(
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), "", 1.0, (6.24, None))
     ),
+    "start with candidates for the language": commands.Start(languages=("en", "de")),
+    "start that decides the language once": commands.Start(locks_language=True),
+    "start that resumes in the languages of before": commands.Start(
+        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), language=("de", None))
+    ),
     "start with words in interims": commands.Start(words=True, interim_words=True),
     "start of a client that resumes": commands.Start(resumes=True),
     "start of a client that wants turns": commands.Start(
@@ -63,6 +68,11 @@ CLIENT = {
     "stop": commands.Stop(),
 }
 
+
+SOURCE = api.Segment(
+    start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.6931, compression_ratio=1.0, no_speech_prob=0.0
+)
+"""A segment of the engine, with a confidence of a half."""
 
 SERVER: dict[str, wire.ControlMessage] = {
     "started": events.Started(
@@ -109,6 +119,31 @@ SERVER: dict[str, wire.ControlMessage] = {
         final_until_s=11.0,
         resume_from_s=(12.25, 11.0),
         detector_from_s=(6.24, None),
+    ),
+    "a segment whose language was detected": events.Segment(
+        utterance=2,
+        id=1,
+        channel=0,
+        start_s=4.0,
+        end_s=5.25,
+        text="Guten Tag.",
+        language="de",
+        language_probability=0.97,
+        source=SOURCE,
+        window_start_s=4.0,
+    ),
+    "an utterance whose language was detected": events.Utterance(
+        utterance=2,
+        channel=0,
+        start_s=4.0,
+        end_s=5.25,
+        text="Guten Tag.",
+        language="de",
+        language_probability=0.97,
+        uncovered=(),
+        final_until_s=5.5,
+        resume_from_s=(5.5,),
+        detector_from_s=(5.5,),
     ),
     "flushed with a string id": events.Flushed("turn-7"),
     "flushed with a number id": events.Flushed(0),
@@ -194,9 +229,6 @@ def test_a_second_start_changes_no_turns() -> None:
 
 def test_segments_are_encoded() -> None:
     with_words, without = (c.values[0]["wire"] for c in golden("server") if c.values[0]["name"].startswith("segment"))
-    source = api.Segment(
-        start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.6931, compression_ratio=1.0, no_speech_prob=0.0
-    )
     event = events.Segment(
         utterance=1,
         id=0,
@@ -205,12 +237,12 @@ def test_segments_are_encoded() -> None:
         end_s=3.25,
         text=" How are you?",
         language=None,
-        source=source,
+        source=SOURCE,
         window_start_s=2.0,
     )
     assert json.loads(wire.encode(event)) == without
     words = (events.Word("Hello", 0.12, 0.6, 0.98), events.Word("there.", 0.6, 1.5, 0.91))
-    sure = replace(source, avg_logprob=-0.0513)
+    sure = replace(SOURCE, avg_logprob=-0.0513)
     event = events.Segment(
         utterance=0,
         id=3,

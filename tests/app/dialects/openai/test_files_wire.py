@@ -127,15 +127,36 @@ def test_everything_that_has_an_effect() -> None:
         ([("language", "German")], "de", ()),
         ([("language", "DE ")], "de", ()),
         ([("language", "")], None, ()),
-        ([("languages[]", "de")], "de", ()),
-        ([("languages", "de"), ("languages", "en")], None, ("languages",)),
         ([("language", "en"), ("languages[]", "de")], "en", ("languages",)),
     ],
 )
-def test_languages(fields: list[tuple[str, str]], language: str | None, ignored: tuple[str, ...]) -> None:
-    """A code or an English name; of several possible ones none is preferred."""
+def test_a_language_is_named(fields: list[tuple[str, str]], language: str | None, ignored: tuple[str, ...]) -> None:
+    """By its code or its English name."""
     asked = options(*fields)
-    assert (asked.language, asked.ignored) == (language, ignored)
+    assert (asked.language, asked.languages, asked.locks_language) == (language, (), False)
+    assert asked.ignored == ignored
+
+
+@pytest.mark.parametrize(
+    ("fields", "languages", "locks", "ignored"),
+    [
+        ([("languages[]", "de")], ("de",), False, ()),
+        ([("languages", "German"), ("languages", "en-US")], ("de", "en"), False, ()),
+        ([("languages", "de"), ("languages", "xx")], ("de",), False, ("languages",)),
+        ([("languages", "de"), ("languages", "en"), ("language", "lock")], ("de", "en"), True, ()),
+    ],
+)
+def test_languages_are_candidates_for_the_detection(
+    fields: list[tuple[str, str]], languages: tuple[str, ...], locks: bool, ignored: tuple[str, ...]
+) -> None:
+    """Those that the model knows. `language=lock` is our own: the language is detected once."""
+    asked = options(*fields)
+    assert (asked.language, asked.languages, asked.locks_language, asked.ignored) == (None, languages, locks, ignored)
+
+
+def test_candidates_that_the_model_does_not_know_are_refused() -> None:
+    with pytest.raises(RequestError, match="languages: expected some of"):
+        options(("languages", "xx"))
 
 
 @pytest.mark.parametrize(

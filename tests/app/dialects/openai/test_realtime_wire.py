@@ -406,7 +406,7 @@ def test_hints_reach_the_model() -> None:
     options = talk.windows[-1].options
     assert (options.language, options.previous_text, options.hotwords) == ("de", "One.", ("Kowalski",))
     (done,) = talk.of("conversation.item.input_audio_transcription.completed")
-    assert done["languages"] == [{"code": "en"}]
+    assert done["languages"] == [{"code": "de"}]
 
 
 def test_an_english_only_model_accepts_english() -> None:
@@ -418,17 +418,20 @@ def test_an_english_only_model_accepts_english() -> None:
     assert completed(talk) == [said([1, 2, 3, 4])]
 
 
-@approximated(
-    DIALECT,
-    "transcription.languages",
-    how="one language is used; with several, the model detects any language that it knows",
-)
-def test_several_languages_are_detected() -> None:
+@supported(DIALECT, "transcription.languages")
+def test_the_language_is_one_of_those_that_are_expected() -> None:
     talk = open_talk()
     (updated,) = talk.say(update(transcription={"languages": ["de"]}))
     assert source_of(updated)["transcription"]["language"] == "de"
-    (updated,) = talk.say(update(transcription={"languages": ["de", "en"]}))
+    (updated,) = talk.say(update(transcription={"languages": ["de-CH", "en"]}))
     assert source_of(updated)["transcription"]["language"] is None
+    assert source_of(updated)["transcription"]["languages"] == ["de", "en"]
+    assert warned(updated) == []
+    hear(talk, TURN)
+    assert talk.windows[-1].options.languages == ("de", "en")
+    (updated,) = talk.say(update(transcription={"languages": ["de", "en"], "language": "en"}))
+    assert source_of(updated)["transcription"]["language"] == "en"
+    assert "languages" not in source_of(updated)["transcription"]
     assert warned(updated) == ["session.audio.input.transcription.languages"]
 
 

@@ -3,7 +3,7 @@
 import base64
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -77,6 +77,20 @@ def test_a_call_begins(dialect: Twilio, line: FakeLine) -> None:
     )
     assert line.calls == [Call("CA1", "MZ1", ("inbound", "outbound"), {"agent": "Ann"})]
     assert dialect.idle_timeout_s is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "start"),
+    [
+        ({"language": "lock"}, commands.Start(locks_language=True)),
+        ({"languages": "en, de", "language": ""}, commands.Start(languages=("en", "de"))),
+    ],
+)
+def test_the_language_of_a_call_may_be_detected(
+    dialect: Twilio, parameters: dict[str, str], start: commands.Start
+) -> None:
+    """Once, or among some candidates."""
+    assert read(dialect, begin(parameters)) == (replace(start, audio=AudioFormat("mulaw", 8000, 2)),)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_the_server_is_ready_first() -> None:
 
 def test_defaults_cause_no_warning() -> None:
     _, command = start()
-    assert command == commands.Start(audio=AudioFormat("pcm_f32le"))
+    assert command == commands.Start(audio=AudioFormat("pcm_f32le"), locks_language=True)
 
 
 @supported("whisperlive", "uid")
@@ -272,7 +272,24 @@ def test_words_have_times_where_they_were_asked_for() -> None:
     assert "words" not in told["segments"][0]
 
 
-@approximated("whisperlive", "language detection", how="reported once, with the first segment, without `language_prob`")
+@approximated(
+    "whisperlive",
+    "language detection",
+    how="reported with the first segment, and again if it changes before there is enough evidence to keep it",
+)
+def test_a_detected_language_is_reported() -> None:
+    """With its probability, if the model knows several languages."""
+    dialect, started = start()
+    assert started.locks_language
+    german = replace(segment("Ja.", 0.0, 1.0, "de"), language_probability=0.75)
+    english = replace(segment("That is it.", 1.0, 2.0), language_probability=0.875)
+    told = answers(dialect, german, english, replace(english, language_probability=0.75))
+    assert [each for each in told if "language" in each] == [
+        {"uid": "u1", "language": "de", "language_prob": 0.75},
+        {"uid": "u1", "language": "en", "language_prob": 0.875},
+    ]
+
+
 def test_a_detected_language_is_reported_once() -> None:
     dialect, _ = start()
     told = answers(dialect, segment("Hello.", 0.0, 1.0), segment("Yes.", 1.0, 2.0))
