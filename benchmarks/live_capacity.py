@@ -187,7 +187,7 @@ def main(
     sys.exit(1 if complaints else 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """What every client does."""
 
