@@ -142,9 +142,8 @@ def main(
         raise click.UsageError("arguments for `tutti serve` make no sense with --url")
     if seconds <= ramp_s:
         raise click.UsageError("--seconds: expected more than --ramp")
-    start: dict[str, Any] = {"type": "start", "language": "en"}
-    if silence_ms:
-        start |= {"endpointing": {"silence_ms": silence_ms}}
+    endpointing = {"mode": "vad"} | ({"silence_ms": silence_ms} if silence_ms else {})
+    start: dict[str, Any] = {"type": "start", "language": "en", "endpointing": endpointing}
     load = Load(start=start, seconds=seconds, ramp_s=ramp_s, flushes=silence_ms is None, chunk_ms=chunk_ms)
     result: dict[str, Any] = {
         "benchmark": "live_capacity",

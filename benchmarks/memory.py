@@ -250,6 +250,8 @@ class _Stages:
                 tutti.connect(
                     self._server.url,
                     language="en",
+                    # With a fixed silence the number of windows does not depend on how soon the engine answers.
+                    endpointing="vad",
                     proxy=None,
                     stop_timeout_s=TIMEOUT_S,
                     # A loss is a failure of the run.

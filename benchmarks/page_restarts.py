@@ -144,6 +144,7 @@ async def caption(recording: Recording, restart_at_s: list[float], serve_argumen
             silence = write_wav(Path(folder) / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
             async with open_page(Path(folder) / "profile", silence) as page:
                 await exact_microphone.play(page, with_silence(recording, TRAIL_S).samples)
+                await exact_microphone.use_fixed_silence(page)
                 await page.open(server.url)
                 await exact_microphone.watch(page)
                 await page.click("#toggle")

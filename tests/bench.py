@@ -23,8 +23,10 @@ START = commands.Start(audio=AudioFormat("pcm_f32le"))
 class Bench:
     """Runs a session by hand: collects its events, and answers its windows when the test asks for it."""
 
-    def __init__(self, start: commands.Start = START, config: SessionConfig = CONFIG) -> None:
-        self.session = Session("s_test", MODEL, config)
+    def __init__(
+        self, start: commands.Start = START, config: SessionConfig = CONFIG, model: api.ModelInfo = MODEL
+    ) -> None:
+        self.session = Session("s_test", model, config)
         self.events: list[events.Event] = []
         self.waiting: deque[tuple[int, api.Window]] = deque()
         self.windows: list[api.Window] = []

@@ -30,7 +30,8 @@ This bounds what a session holds.
 class Endpointing:
     """When an utterance begins and ends."""
 
-    mode: EndpointingMode = "vad"
+    mode: EndpointingMode | None = "vad"
+    """`None`: `adaptive` where that was measured for the model, and `vad` elsewhere."""
     silence_ms: int = 500
     """The silence after speech that ends an utterance, in milliseconds.
 

@@ -269,6 +269,7 @@ class Session:
         self._resumes = start.resumes
         begin = find_start(start.resume, start.audio.n_transcribed)
         self._port.from_s = begin.from_s
+        start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
         self._options = options = _channel_options(start, language, self.config)
         channels = [
             Channel(number, self._port, self.config.make_detector(), options, channel_start)
@@ -291,7 +292,7 @@ class Session:
         intake.change_format(change.audio)
         self._options = replace(
             self._options,
-            endpointing=change.endpointing,
+            endpointing=_with_mode(change.endpointing, self._model, self.config),
             prompt=change.prompt,
             first_prompt="",
             request=DecodeRequest(
@@ -363,6 +364,13 @@ def _channel_options(start: commands.Start, language: LanguageRequest, config: S
         ),
         finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
     )
+
+
+def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: SessionConfig) -> commands.Endpointing:
+    """The endpointing with a mode, also where the client leaves it to the service."""
+    if endpointing.mode is not None:
+        return endpointing
+    return replace(endpointing, mode="adaptive" if model.adaptive_endpointing and config.speculates else "vad")
 
 
 def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:

@@ -102,7 +102,8 @@ async def _stream(log: SessionLog, url: str, recording: Recording, speed: float,
     async with (
         asyncio.timeout(recording.audio_s / min(speed, 1.0) + SESSION_GRACE_S),
         aclosing(_chunks(recording)) as chunks,
-        tutti.connect(url, language=language, proxy=None) as session,
+        # With a fixed silence the same audio ends in the same places, however late the engine answers.
+        tutti.connect(url, language=language, endpointing="vad", proxy=None) as session,
         aclosing(tutti.paced(chunks, PCM_16K, tutti.Pace(speed, session.started.limits.max_ahead_s))) as audio,
         aclosing(session.stream(audio)) as events,
     ):

@@ -189,6 +189,8 @@ async def _stream(setup: Setup, clip: Clip) -> ClipResult:
                 sample_rate=SAMPLE_RATE,
                 channels=format.channels,
                 language=clip.language,
+                # With a fixed silence the same audio ends in the same places, however late the engine answers.
+                endpointing="vad",
                 proxy=None,
                 # A loss is a failure of the run.
                 resume_buffer_s=0,

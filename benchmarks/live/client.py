@@ -53,12 +53,14 @@ class StreamLog(ClientLog):
 
 @dataclass(frozen=True, slots=True)
 class ClientProfile:
-    """The encoding and the network of a client."""
+    """The encoding, the network and the endpointing of a client."""
 
     format: tutti.AudioFormat = PCM_16K
     network: Network = field(default_factory=Network)
     seed: int = 0
     """Seed of the random faults of the network."""
+    endpointing: tutti.EndpointingMode = "vad"
+    """With a fixed silence the utterances are the same, however late the engine answers."""
 
 
 async def stream(
@@ -151,6 +153,7 @@ class _Client:
                 encoding=format.encoding,
                 sample_rate=format.sample_rate,
                 language=self._language,
+                endpointing=self._profile.endpointing,
                 turns=True,
                 resume=None if from_s is None else tutti.Resume(from_s),
                 # A loss is part of the measurement.

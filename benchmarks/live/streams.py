@@ -15,6 +15,7 @@ from typing import Any
 import click
 import uvloop
 
+import tutti
 from benchmarks import machine, plot, report
 from benchmarks.live.client import ClientProfile
 from benchmarks.live.encodings import format_name, parse_formats
@@ -61,6 +62,7 @@ TAIL_S = 2.0
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of all random choices.")
 @click.option("--language", default="en", show_default=True, help="Sent with `start`. Empty: the server detects it.")
+@click.option("--endpointing", type=click.Choice(["vad", "adaptive"]), default="vad", show_default=True)
 @click.option("--url", help="Measure the server at http://host:port instead of starting one.")
 @json_option("live")
 @plot_option
@@ -79,6 +81,7 @@ def main(
     encodings: str,
     seed: int,
     language: str,
+    endpointing: tutti.EndpointingMode,
     url: str | None,
     path: Path,
     picture: Path | None,
@@ -98,7 +101,7 @@ def main(
     recordings = [with_silence(each, TAIL_S) for each in recordings]
     network = Network(jitter_ms / 1000, bursts, disconnects)
     formats = parse_formats(encodings)
-    profiles = [ClientProfile(formats[i % len(formats)], network, seed + i) for i in range(max(levels))]
+    profiles = [ClientProfile(formats[i % len(formats)], network, seed + i, endpointing) for i in range(max(levels))]
     result = {
         "benchmark": "live",
         "schema": SCHEMA,
@@ -109,6 +112,7 @@ def main(
         "network": asdict(network),
         "encodings": [format_name(each) for each in formats],
         "seed": seed,
+        "endpointing": endpointing,
         "serve_arguments": list(serve_arguments),
     }
     with ExitStack() as stack:

@@ -43,12 +43,14 @@ async def read_sample() -> Samples:
             return np.concatenate([piece async for piece in pieces])
 
 
-async def listen(engine: Engine, chunks: list[bytes], start: commands.Start) -> list[events.Event]:
+async def listen(
+    engine: Engine, chunks: list[bytes], start: commands.Start, config: SessionConfig
+) -> list[events.Event]:
     """The events of a session whose engine answers each window before more audio arrives.
 
     So every interim is decoded, and its stable words are forced on what follows, as at the pace of speech.
     """
-    session = Session("s_sample", engine.info, SessionConfig())
+    session = Session("s_sample", engine.info, config)
     received: list[events.Event] = []
     script: list[commands.Command] = [start, *map(commands.Audio, chunks), commands.Stop()]
     for command in script:
@@ -68,11 +70,13 @@ def sentences(received: list[events.Event]) -> list[str]:
     return [event.text.strip() for event in received if isinstance(event, events.Segment)]
 
 
-async def test_every_word_is_heard_live(engine: Engine) -> None:
-    """With interims, in the chunks of `tutti demo`; punctuation too."""
+@pytest.mark.parametrize("mode", ["vad", "adaptive"])
+async def test_every_word_is_heard_live(engine: Engine, mode: commands.EndpointingMode) -> None:
+    """With interims, in the chunks of `tutti demo`; punctuation too. Its mode is adaptive with the embedded model."""
     pcm = (await read_sample() * 32767).astype("<i2")
     chunks = [pcm[at : at + CHUNK_SAMPLES].tobytes() for at in range(0, len(pcm), CHUNK_SAMPLES)]
-    received = await listen(engine, chunks, commands.Start(language="en"))
+    start = commands.Start(language="en", endpointing=commands.Endpointing(mode=None))
+    received = await listen(engine, chunks, start, SessionConfig(speculates=mode == "adaptive"))
     assert sentences(received) == SENTENCES
     assert sum(isinstance(event, events.Interim) for event in received) > 30
 

@@ -50,6 +50,20 @@ WATCH = """
 """Watches the lines of the page: `changes` lists each change of solid text that is not more text at its end."""
 
 
+FIXED_SILENCE = """
+    const send = WebSocket.prototype.send;
+    WebSocket.prototype.send = function (data) {
+      const message = typeof data === "string" ? JSON.parse(data) : {};
+      if (message.type === "start") {
+        message.endpointing = {...message.endpointing, mode: "vad"};
+        return send.call(this, JSON.stringify(message));
+      }
+      return send.call(this, data);
+    };
+"""
+"""Runs before the page."""
+
+
 async def play(page: Page, samples: Samples) -> None:
     """Let the page's microphone be this recording, from its start. Call it before `page.open`.
 
@@ -60,6 +74,14 @@ async def play(page: Page, samples: Samples) -> None:
     for start in range(0, len(pcm), PIECE_SAMPLES):
         piece = base64.b64encode(pcm[start : start + PIECE_SAMPLES].tobytes()).decode()
         await _run_before_page(page, f'recording.push("{piece}")')
+
+
+async def use_fixed_silence(page: Page) -> None:
+    """Let every session of the page use mode `vad`, so that no utterance ends sooner or later with a slow engine.
+
+    Call it before `page.open`.
+    """
+    await _run_before_page(page, FIXED_SILENCE)
 
 
 async def _run_before_page(page: Page, script: str) -> None:

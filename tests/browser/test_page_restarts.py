@@ -90,6 +90,7 @@ async def test_restarts_in_the_middle_of_speech_change_nothing(server: Restarted
     silence = write_wav(tmp_path / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
     async with open_page(tmp_path / "profile", silence) as page:
         await exact_microphone.play(page, await speech())
+        await exact_microphone.use_fixed_silence(page)
         await page.open(server.url)
         await exact_microphone.watch(page)
         await page.click("#toggle")

@@ -186,7 +186,9 @@ def _endpointing(fields: "_Fields", wants_turns: bool) -> tuple[commands.Endpoin
         wants_turns: whether the client asked for `turn` messages.
     """
     default = commands.Endpointing()
-    mode = fields.pop("mode", f"one of {', '.join(MODES)}", MODES.__contains__, default.mode)
+    # A client that chooses a silence and no mode means a silence that is always the same.
+    usual = default.mode if any(map(fields.has, ("silence_ms", *TURN_OPTIONS))) else None
+    mode = fields.pop("mode", f"one of {', '.join(MODES)}", MODES.__contains__, usual)
     notices = _without_effect(fields, mode, wants_turns)
     minimum = fields.pop("min_utterance_s", "a number from 0 to 10", number_from(0, 10), default.min_utterance_s)
     maximum = fields.pop("max_utterance_s", "a number from 10 to 300", number_from(10, 300), default.max_utterance_s)
@@ -210,7 +212,7 @@ def _endpointing(fields: "_Fields", wants_turns: bool) -> tuple[commands.Endpoin
     return endpointing, notices
 
 
-def _without_effect(fields: "_Fields", mode: str, wants_turns: bool) -> tuple[events.Notice, ...]:
+def _without_effect(fields: "_Fields", mode: str | None, wants_turns: bool) -> tuple[events.Notice, ...]:
     """Notices about options of endpointing that have no effect."""
     reasons: dict[str, str] = {}
     if mode == "manual":

@@ -36,9 +36,14 @@ export interface StartOptions {
     /**
      * "vad": speech is detected. "adaptive": as "vad", but what was spoken decides how long the silence must be.
      * "manual": an utterance begins with the first audio, and ends with `flush`, `stop` or at its maximum length.
+     * The default is "adaptive" where that was measured for the server's model, and "vad" elsewhere. It is always "vad"
+     * with one of the four options below.
      */
     readonly mode?: "vad" | "adaptive" | "manual";
-    /** The silence that ends an utterance; with "adaptive", one as sure as `end_confidence`, or of unknown text. */
+    /**
+     * The silence that ends an utterance; with "adaptive", one as sure as `end_confidence`, or of unknown text. Without
+     * `mode`, it means "vad".
+     */
     readonly silence_ms?: number;
     /** With "adaptive": the silence that ends an utterance that is certainly complete. */
     readonly min_silence_ms?: number;

@@ -78,12 +78,13 @@ class EndpointingOptions(TypedDict, total=False):
     endpointing: EndpointingMode | None
     """How utterances begin and end.
 
-    "vad", the server's default: with detected speech. "adaptive": as "vad", but what was spoken decides how long the
-    silence must be. "manual", for push-to-talk: an utterance begins with the first audio, and ends with `flush`, with
-    `stop` or at its maximum length.
+    "vad": with detected speech, and after a silence that is always the same. "adaptive": as "vad", but what was spoken
+    decides how long the silence must be. "manual", for push-to-talk: an utterance begins with the first audio, and ends
+    with `flush`, with `stop` or at its maximum length. The server's default is "adaptive" where that was measured for
+    its model, and "vad" elsewhere; it is always "vad" with one of the four options below.
     """
     silence_ms: int | None
-    """Milliseconds of silence that end an utterance, 100 to 5000.
+    """Milliseconds of silence that end an utterance, 100 to 5000. Without `endpointing`, it means "vad".
 
     With "adaptive": one of which the server is as sure as `end_confidence` says, or whose text it does not know yet.
     """

@@ -9,7 +9,7 @@ from app.session import commands, events
 from engine import api
 from engine.api import SAMPLE_RATE, Priority
 from tests.bench import CONFIG, START, Bench
-from tests.fakes import silence, speech
+from tests.fakes import MODEL, silence, speech
 
 SPECULATES = replace(CONFIG, speculates=True)
 ADAPTIVE = commands.Endpointing(mode="adaptive")
@@ -145,3 +145,19 @@ def test_a_server_without_speculative_finals_says_that_it_cannot_adapt() -> None
         (started,) = session.of(events.Started)
         assert [(notice.code, notice.message.split(":")[0]) for notice in started.notices] == [("no_effect", option)]
         assert bench(endpointing).of(events.Started)[0].notices == ()
+
+
+@pytest.mark.parametrize(("was_measured", "speculates"), [(True, True), (True, False), (False, True)])
+def test_the_service_chooses_the_mode_that_the_client_leaves_open(was_measured: bool, speculates: bool) -> None:
+    """It is adaptive where that was measured for the model, and a pause is decoded; there is no notice."""
+    start = replace(START, interim=False, endpointing=commands.Endpointing(mode=None))
+    model = replace(MODEL, adaptive_endpointing=was_measured)
+    session = Bench(start, replace(CONFIG, speculates=speculates), model)
+    (started,) = session.of(events.Started)
+    assert not started.notices
+    if was_measured and speculates:
+        speak_and_pause(session, " My number is")
+        assert silence_waited_s(session) > 0.7
+    else:
+        session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.6))))
+        assert len(session.of(events.Endpoint)) == 1

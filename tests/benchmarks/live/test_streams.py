@@ -112,6 +112,7 @@ def test_clients_are_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(streams, "warm_up", lambda server, language: None)
     asked = (
         "--streams 3 --seconds 20 --talk 0.4 --jitter 50 --bursts --disconnects 2 --encodings mulaw,pcm_s16le --seed 5"
+        " --endpointing adaptive"
     )
     path = tmp_path / "live.json"
     ran = CliRunner().invoke(streams.main, ["--url", "http://nowhere", "--json", str(path), *asked.split()])
@@ -120,13 +121,14 @@ def test_clients_are_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     network = Network(0.05, True, 2.0)
     mulaw, pcm = AudioFormat("mulaw", 8_000), AudioFormat()
     assert profiles == [
-        ClientProfile(mulaw, network, 5),
-        ClientProfile(pcm, network, 6),
-        ClientProfile(mulaw, network, 7),
+        ClientProfile(mulaw, network, 5, "adaptive"),
+        ClientProfile(pcm, network, 6, "adaptive"),
+        ClientProfile(mulaw, network, 7, "adaptive"),
     ]
     assert len({recording.samples.tobytes() for recording in recordings}) == 3
     result = json.loads(path.read_text())
     assert (result["talk"], result["encodings"], result["seed"]) == (0.4, ["mulaw@8000", "pcm_s16le@16000"], 5)
+    assert result["endpointing"] == "adaptive"
     assert result["network"] == {"jitter_s": 0.05, "has_bursts": True, "losses_per_min": 2.0}
 
 

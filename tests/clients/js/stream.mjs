@@ -10,7 +10,9 @@ const CHUNK_S = 0.1;
 const [modules, url, path, speed] = process.argv.slice(2);
 const { connect } = await import(`${modules}/index.js`);
 const audio = readFileSync(path);
-const session = await connect(url, { start: { audio: { sample_rate: 16_000 }, language: "en" } });
+// With a fixed silence the same audio ends in the same places, however late the server answers.
+const endpointing = { mode: "vad" };
+const session = await connect(url, { start: { audio: { sample_rate: 16_000 }, language: "en", endpointing } });
 
 async function send() {
   for (let at = 0; at < audio.length; at += BYTES_PER_S * CHUNK_S) {

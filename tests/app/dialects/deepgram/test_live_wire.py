@@ -192,6 +192,12 @@ def test_an_unknown_channel_is_explained(content: dict[str, Any]) -> None:
     assert "channel: expected an integer from 0 to 0" in json.loads(reply.text)["description"]
 
 
+def test_the_silence_is_fixed_whatever_the_model() -> None:
+    """A client that names no `endpointing` expects a silence that is always the same."""
+    (start,) = Deepgram(Options(), REQUEST).open()
+    assert isinstance(start, commands.Start) and start.endpointing.mode == "vad"
+
+
 def test_a_container_is_passed_on_unchanged() -> None:
     dialect = Deepgram(Options(), REQUEST)
     (start,) = dialect.open()

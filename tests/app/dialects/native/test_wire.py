@@ -27,8 +27,11 @@ def golden(name: str) -> list[Any]:
     return [pytest.param(case, id=case["name"]) for case in json.loads((WIRE / f"{name}.json").read_text())]
 
 
+OPEN = commands.Endpointing(mode=None)
+"""The client leaves the mode to the service."""
+
 CLIENT = {
-    "start with defaults": commands.Start(),
+    "start with defaults": commands.Start(endpointing=OPEN),
     "start with everything": commands.Start(
         audio=AudioFormat("mulaw", 8000, 2),
         language="en",
@@ -42,15 +45,15 @@ CLIENT = {
         resume=commands.Resume((12.5,), "Thank you for calling."),
     ),
     "start that resumes two channels": commands.Start(
-        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), "", 1.0, (6.24, None))
+        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), "", 1.0, (6.24, None)), endpointing=OPEN
     ),
-    "start with candidates for the language": commands.Start(languages=("en", "de")),
-    "start that decides the language once": commands.Start(locks_language=True),
+    "start with candidates for the language": commands.Start(languages=("en", "de"), endpointing=OPEN),
+    "start that decides the language once": commands.Start(locks_language=True, endpointing=OPEN),
     "start that resumes in the languages of before": commands.Start(
-        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), language=("de", None))
+        audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), language=("de", None)), endpointing=OPEN
     ),
-    "start with words in interims": commands.Start(words=True, interim_words=True),
-    "start of a client that resumes": commands.Start(resumes=True),
+    "start with words in interims": commands.Start(words=True, interim_words=True, endpointing=OPEN),
+    "start of a client that resumes": commands.Start(resumes=True, endpointing=OPEN),
     "start of a client that wants turns": commands.Start(
         endpointing=commands.Endpointing(
             mode="adaptive",
@@ -323,3 +326,20 @@ def test_any_text_is_a_command_or_an_error(text: str) -> None:
 def test_deeply_nested_json_is_an_error() -> None:
     with pytest.raises(SessionError):
         wire.decode("[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("endpointing", "mode"),
+    [
+        ({}, None),
+        ({"max_utterance_s": 20}, None),
+        ({"silence_ms": 700}, "vad"),
+        ({"end_confidence": 0.6}, "vad"),
+        ({"mode": "adaptive", "silence_ms": 700}, "adaptive"),
+    ],
+)
+def test_without_a_mode_and_a_silence_the_service_chooses_the_mode(
+    endpointing: dict[str, Any], mode: str | None
+) -> None:
+    command, _ = wire.decode(json.dumps({"type": "start", "endpointing": endpointing}))
+    assert isinstance(command, commands.Start) and command.endpointing.mode == mode

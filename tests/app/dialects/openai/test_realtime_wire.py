@@ -471,7 +471,8 @@ def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
     assert bool(warned(updated)) == is_warned
     talk.say(append(silence(0.1)))
     start = talk.commands[0]
-    assert isinstance(start, commands.Start) and start.endpointing.silence_ms == silence_ms
+    assert isinstance(start, commands.Start)
+    assert (start.endpointing.mode, start.endpointing.silence_ms) == ("vad", silence_ms)
     (updated,) = talk.say(update(turn_detection={"type": "server_vad"}))
     assert source_of(updated)["turn_detection"]["silence_duration_ms"] == silence_ms
 
