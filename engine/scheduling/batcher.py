@@ -20,6 +20,10 @@ SLOTS_PER_RESERVED = 4
 """One of this many slots is kept for finals; where there are several slots, at least one is."""
 RECENT_S = 1.5
 """A session that submitted a window less than this many seconds ago is expected to submit another."""
+MAX_FINAL_LOAD = 0.4
+"""Speculative finals give way while finals and they take this fraction of the time for encoding, or more."""
+LOAD_MEMORY_S = 2.0
+"""Over about this many seconds that fraction is averaged."""
 ENCODER_POLL_S = 0.001
 """How often the worker asks whether the device still encodes, in seconds: the device does not notify it."""
 
@@ -119,6 +123,7 @@ class Batcher:
         """The time of each session's last window, the oldest first."""
         self._first_s: float | None = None
         """The time of the first window of all."""
+        self._final_load = _FinalLoad()
 
     def n_waiting(self, priority: Priority) -> int:
         """Return the number of windows of a priority that are in the queue."""
@@ -165,6 +170,7 @@ class Batcher:
 
     def decide(self, now_s: float, load: Load) -> Decision:
         """Decide what to do now. The windows of an `Encode` leave the queue."""
+        self._final_load.advance(now_s)
         can_join_later = load.can_join_later(now_s)
         if not can_join_later or self._fills_device(load):
             ids = self._pop_batch(now_s, load)
@@ -193,8 +199,8 @@ class Batcher:
         if not is_full and self._held_back_s(now_s, load.sessions) > 0:
             return []
         batch, encode_s = list[int](), load.begun_encode_s
-        while self._by_id and len(batch) < n_places:
-            first = self._first_queue().first()
+        while len(batch) < n_places and (queue := self._first_queue(load)):
+            first = queue.first()
             n_free = load.n_free_slots - len(batch)
             if first.priority.may_be_dropped and n_free <= self._limits.n_reserved_slots:
                 break
@@ -202,7 +208,10 @@ class Batcher:
             is_first_call = not batch and not load.begun_encode_s
             if not is_first_call and encode_s > self._max_encode_s(first.priority, load.n_running):
                 break
-            batch.append(self._pop())
+            if first.priority is not Priority.INTERIM:
+                self._final_load.add(first.encode_share * load.window_encode_s)
+            del self._by_id[queue.pop().id]
+            batch.append(first.id)
         return batch
 
     def _held_back_s(self, now_s: float, running: frozenset[str]) -> float:
@@ -234,13 +243,30 @@ class Batcher:
             return limits.max_interim_stall_s
         return limits.max_decode_stall_s if n_running else math.inf
 
-    def _first_queue(self) -> "_FairQueue":
-        return next(self._queues[priority] for priority in Priority if self._queues[priority].n_waiting)
+    def _first_queue(self, load: Load) -> "_FairQueue | None":
+        """Return the queue whose turn it is; `None` if no window may be encoded."""
+        gives_way = self._final_load.fraction >= MAX_FINAL_LOAD and (load.n_running or self.n_waiting(Priority.INTERIM))
+        allowed = (each for each in Priority if not (gives_way and each is Priority.SPECULATIVE))
+        return next((self._queues[each] for each in allowed if self._queues[each].n_waiting), None)
 
-    def _pop(self) -> int:
-        waiting = self._first_queue().pop()
-        del self._by_id[waiting.id]
-        return waiting.id
+
+class _FinalLoad:
+    """How much of the time finals and speculative finals take for encoding."""
+
+    def __init__(self) -> None:
+        self.fraction = 0.0
+        """The fraction of the last seconds."""
+        self._at_s: float | None = None
+
+    def advance(self, now_s: float) -> None:
+        """Let the past count for less."""
+        if self._at_s is not None:
+            self.fraction *= math.exp((self._at_s - now_s) / LOAD_MEMORY_S)
+        self._at_s = now_s
+
+    def add(self, encode_s: float) -> None:
+        """Count a final whose encoding takes this many seconds."""
+        self.fraction += encode_s / LOAD_MEMORY_S
 
 
 @dataclass(slots=True)

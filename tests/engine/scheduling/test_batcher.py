@@ -277,6 +277,21 @@ def test_speculative_finals_come_between_finals_and_interims() -> None:
     assert encoded(batcher_with(*windows, limits=limits), LATER_S, load_of(2, 0, 0.15)) == [3]
 
 
+def test_speculative_finals_give_way_where_finals_take_much_of_the_time() -> None:
+    """They wait while interims wait or sequences run, and come again when the load has passed or nothing else waits."""
+    batcher = batcher_with(*(final(id) for id in range(4)), speculative(4, "b"), interim(5, "c"))
+    # Four finals of 0.25 s in 2 s are half of the time.
+    busy = load_of(8, 0, 0.25)
+    assert encoded(batcher, LATER_S, busy) == [0, 1, 2, 3]
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.25)) == [5]
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.25)) == []
+    assert encoded(batcher, LATER_S, busy) == [4], "nothing else is to be done"
+    batcher.add(speculative(6, "b"), LATER_S)
+    batcher.add(interim(7, "c"), LATER_S)
+    assert encoded(batcher, LATER_S, busy) == [7]
+    assert encoded(batcher, LATER_S + 2.0, load_of(8, 1, 0.25)) == [6]
+
+
 def test_a_newer_speculative_final_replaces_only_its_like() -> None:
     """An interim of the same session keeps its place."""
     batcher = batcher_with(speculative(1), interim(2))
