@@ -145,3 +145,15 @@ def test_a_server_without_speculative_finals_says_that_it_cannot_adapt() -> None
         (started,) = session.of(events.Started)
         assert [(notice.code, notice.message.split(":")[0]) for notice in started.notices] == [("no_effect", option)]
         assert bench(endpointing).of(events.Started)[0].notices == ()
+
+
+def test_such_a_server_says_so_of_a_change_too() -> None:
+    """Once for each option that a change brings: a client may change others as often as it likes."""
+    session = Bench(START)
+    change = commands.Configure(
+        audio=START.audio, language=None, endpointing=ADAPTIVE, prompt="", hotwords=(), words=False
+    )
+    for endpointing in (ADAPTIVE, ADAPTIVE, replace(ADAPTIVE, eager_confidence=0.5)):
+        session.give(replace(change, endpointing=endpointing))
+    options = [(notice.code, notice.message.split(":")[0]) for notice in session.of(events.Notice)]
+    assert options == [("no_effect", "endpointing.mode"), ("no_effect", "endpointing.eager_confidence")]
