@@ -164,7 +164,7 @@ class Speculations:
         current = self._current
         if current and current.is_waiting and pause_end != current.audio_end:
             self._session.cancel(current.job)
-            self._current = None
+            self.on_dropped(current.job)
         if pause_end is None or pause_end == self._submitted_until:
             return
         if not self.is_running and not self._finals:

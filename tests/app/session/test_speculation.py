@@ -186,6 +186,18 @@ def test_a_discarded_utterance_withdraws_it() -> None:
     assert session.text() == "" and not session.jobs
 
 
+def test_what_is_withdrawn_says_nothing_of_how_long_answers_take() -> None:
+    """An engine that answers every interim at once gets them at the usual interval, also after many pauses."""
+    session = bench(START)
+    for _ in range(6):
+        session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.12))), answer=False)
+        session.feed(speech([4, 5, 6], gap_samples=640))
+    n_before = len(session.windows)
+    session.feed(speech(range(15), gap_samples=0))
+    lengths = [len(window.samples) for window in session.windows[n_before:]]
+    assert len(lengths) > 5 and max(np.diff(lengths)) <= 0.4 * SAMPLE_RATE
+
+
 def test_a_slow_engine_is_spared() -> None:
     """Answers that come after the endpoint save no time. After such pauses it is tried again now and then."""
     session = bench()
