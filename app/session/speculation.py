@@ -199,6 +199,7 @@ class Speculations:
             is_flushed: whether the client ended its utterance.
         """
         self._expects_flush = is_flushed if window.is_last else self._expects_flush
+        window.utterance.counts.is_speculative = False
         current, self._current = self._current, None
         if current is None:
             return

@@ -198,6 +198,20 @@ def test_what_is_withdrawn_says_nothing_of_how_long_answers_take() -> None:
     assert len(lengths) > 5 and max(np.diff(lengths)) <= 0.4 * SAMPLE_RATE
 
 
+def test_only_the_last_window_of_an_utterance_counts_as_speculative() -> None:
+    """A long one is cut in a pause, just where its text was decoded up to. The next window has a decode of its own."""
+    session = bench(replace(MANUAL, endpointing=commands.Endpointing(mode="manual", silence_ms=500)))
+    session.feed(np.concatenate((speech([number % 80 for number in range(134)], gap_samples=0), silence(0.22))))
+    assert len(session.channels[0].finals) == 0 and session.channels[0].final_until > 26 * SAMPLE_RATE
+    assert Priority.FINAL not in priorities(session), "the cut window has the text of the pause"
+    session.feed(speech([1, 2, 3]), answer=False)
+    session.give(commands.Flush(1))
+    session.answer_all()
+    assert priorities(session)[-1] is Priority.FINAL
+    (utterance,) = session.of(events.Utterance)
+    assert not utterance.is_speculative
+
+
 def test_a_slow_engine_is_spared() -> None:
     """Answers that come after the endpoint save no time. After such pauses it is tried again now and then."""
     session = bench()
