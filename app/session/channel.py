@@ -85,7 +85,7 @@ class Channel:
         first = start.detector_from or 0
         origin = round(session.from_s * SAMPLE_RATE)
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
-        self._detector_life = DetectorLife(detector, first, origin, is_exact=start.detector_from is not None)
+        self._detector_life = DetectorLife(self._endpointer, first, origin, is_exact=start.detector_from is not None)
         self._buffer = SampleBuffer()
         self._hypotheses = Hypotheses(
             options,

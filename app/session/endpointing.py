@@ -150,12 +150,22 @@ class Endpointer:
         """Position after the last frame that the detector took for speech, smoothed or not."""
         self.loud_until = 0
         """Position after the last of these frames that was not quiet."""
-        self._loudness = Loudness()
+        self._loudness = Loudness(detector.memory_samples // FRAME_SAMPLES)
 
     @property
     def detector(self) -> SpeechDetector:
         """Decides about the frames."""
         return self._detector
+
+    @property
+    def memory_samples(self) -> int:
+        """The audio before a renewal that the decisions after it depend on, in samples."""
+        return self._detector.memory_samples
+
+    def renew(self) -> None:
+        """Decide about frames, from now on, as if the last `memory_samples` were the first ones."""
+        self._detector.renew()
+        self._loudness.renew()
 
     @property
     def pause_samples(self) -> int:

@@ -168,7 +168,9 @@ class Interims:
         self.decoded_until = end
         if not accepts_interim(self._hallucination_filter, window, done):
             return
-        is_certain = not window.utterance.language.channel.is_in_doubt(done, window.speech_s)
+        # Stable text has fixed the language of the window, whatever the engine reports for a speculative final.
+        is_fixed = window.stabilizer.language is not None
+        is_certain = is_fixed or not window.utterance.language.channel.is_in_doubt(done, window.speech_s)
         words = timed_words(done) if window.utterance.request.interim_words else ()
         audio_s = (end - window.start) / SAMPLE_RATE
         window.stabilizer.update(done.pieces, end, audio_s, words, language=done.language, is_certain=is_certain)

@@ -21,15 +21,33 @@ PEAK_FACTOR = 1e-4
 class Loudness:
     """Compares each frame with the loudest and the quietest one of the last seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_remembered: int = 0) -> None:
+        """Begin without any frame.
+
+        Args:
+            n_remembered: how many of the last frames are compared first after a renewal.
+        """
+        self._energies: deque[float] = deque(maxlen=n_remembered)
+        """The energy of each of these frames."""
         self._blocks: deque[tuple[float, float]] = deque(maxlen=MEMORY_BLOCKS)
         """The least and the most energy in each of the last blocks."""
         self._least = self._most = 0.0
         self._n_frames = 0
 
+    def renew(self) -> None:
+        """Compare from now on as if the frames that are remembered were the first ones."""
+        self._blocks.clear()
+        self._n_frames = 0
+        for energy in self._energies:
+            self._compare(energy)
+
     def is_quiet(self, frame: Samples) -> bool:
         """Whether the next frame, of mono float32 samples, is no louder than the noise or the echo after speech."""
         energy = float(np.dot(frame, frame))
+        self._energies.append(energy)
+        return self._compare(energy)
+
+    def _compare(self, energy: float) -> bool:
         if self._n_frames == 0:
             self._least = self._most = energy
         else:

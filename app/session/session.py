@@ -290,6 +290,10 @@ class Session:
         if change.audio.n_transcribed != n_channels:
             raise BadMessage("bad_message", f"{n_channels} channels, as before", change.audio.n_transcribed)
         intake.change_format(change.audio)
+        known = _notices(self._options.endpointing, self.config)
+        for notice in _notices(change.endpointing, self.config):
+            if notice not in known:
+                self._port.send(notice)
         self._options = replace(
             self._options,
             endpointing=_with_mode(change.endpointing, self._model, self.config),

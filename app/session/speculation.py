@@ -198,7 +198,7 @@ class Speculations:
         current = self._current
         if current and current.is_waiting and pause_end != current.audio_end:
             self._session.cancel(current.job)
-            self._current = None
+            self.on_dropped(current.job)
         if pause_end is None or pause_end == self._submitted_until:
             return
         if not self.is_running and not self._finals:
@@ -238,6 +238,7 @@ class Speculations:
 
     def _adopt(self, window: EndedWindow, audio_end: int) -> None:
         """Give a window that has ended its text, if it was decoded or is being decoded; else withdraw what is not."""
+        window.utterance.counts.is_speculative = False
         current, self._current = self._current, None
         if current is None:
             return

@@ -1,9 +1,10 @@
 """A session that continues a lost one makes the same windows as if nothing had been lost."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -42,8 +43,8 @@ def talk(seed: int, seconds: float) -> Samples:
 class RealBench(Bench):
     """A session with the real detector. The engine answers each window with one segment, made of its samples."""
 
-    def __init__(self, start: commands.Start) -> None:
-        super().__init__(start, replace(CONFIG, make_detector=WebRtcDetector))
+    def __init__(self, start: commands.Start, make_detector: Callable[[], WebRtcDetector] = WebRtcDetector) -> None:
+        super().__init__(start, replace(CONFIG, make_detector=make_detector))
 
     def answer_some(self, n: int) -> None:
         """Answer this many of the windows that wait."""
@@ -62,10 +63,19 @@ class RealBench(Bench):
                 )
             )
 
-    def play(self, audio: Samples, answers: Sequence[int]) -> None:
-        """Feed all audio `(samples, channels)` and stop. `answers`: how many windows are answered after each piece."""
-        for number, at in enumerate(range(0, len(audio), PIECE_SAMPLES)):
-            self.give(commands.Audio(audio[at : at + PIECE_SAMPLES].tobytes()))
+    def play(self, audio: Samples, answers: Sequence[int], flushes: Sequence[int] = ()) -> None:
+        """Feed all audio `(samples, channels)` and stop.
+
+        Args:
+            audio: samples, by channel.
+            answers: how many windows are answered after each piece.
+            flushes: the numbers of samples after which the client flushes.
+        """
+        ends = sorted({*range(PIECE_SAMPLES, len(audio), PIECE_SAMPLES), *flushes, len(audio)})
+        for number, (at, end) in enumerate(pairwise([0, *ends])):
+            self.give(commands.Audio(audio[at:end].tobytes()))
+            if end in flushes:
+                self.give(commands.Flush(end))
             self.answer_some(answers[number % len(answers)])
         self.give(commands.Stop())
         while self.waiting:
@@ -92,17 +102,24 @@ def shape(bench: Bench, channel: int, since_s: float) -> Shape:
     )
 
 
-def check_resumed_anywhere(start: commands.Start, audio: Samples, answers: Sequence[int]) -> Counter[str]:
+def check_resumed_anywhere(
+    start: commands.Start,
+    audio: Samples,
+    answers: Sequence[int],
+    flushes: Sequence[int] = (),
+    make_detector: Callable[[], WebRtcDetector] = WebRtcDetector,
+) -> Counter[str]:
     """Continue a session at each of its utterances, and compare with the rest of it. Counts what was compared."""
-    whole = RealBench(start)
-    whole.play(audio, answers)
+    whole = RealBench(start, make_detector)
+    whole.play(audio, answers, flushes)
     counts: Counter[str] = Counter()
     for utterance in whole.of(events.Utterance):
         times = zip(utterance.resume_from_s, utterance.detector_from_s, strict=True)
         first_s = min(max(0.0, done_s - 10.0) if known_s is None else known_s for done_s, known_s in times)
         resume = commands.Resume(utterance.resume_from_s, "", first_s, utterance.detector_from_s)
-        rest = RealBench(replace(start, resume=resume))
-        rest.play(audio[round(first_s * SAMPLE_RATE) :], answers)
+        rest = RealBench(replace(start, resume=resume), make_detector)
+        first = round(first_s * SAMPLE_RATE)
+        rest.play(audio[first:], answers, [at - first for at in flushes if at > first])
         for channel, known_s in enumerate(utterance.detector_from_s):
             if known_s is None:
                 counts["inside"] += 1
@@ -133,6 +150,25 @@ def test_a_session_continued_anywhere_makes_the_same_windows(
         endpointing=commands.Endpointing(silence_ms=silence_ms),
     )
     check_resumed_anywhere(start, audio, answers)
+
+
+class ForgetfulDetector(WebRtcDetector):
+    """Is new after each renewal, as Silero's is."""
+
+    memory_samples = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory = deque(maxlen=0)
+
+
+@pytest.mark.parametrize("make_detector", [WebRtcDetector, ForgetfulDetector])
+def test_flushes_end_the_same_windows_in_a_continued_session(make_detector: Callable[[], WebRtcDetector]) -> None:
+    """The quiet at the end of a flushed window is judged by the loudness of the same audio as the speech is."""
+    audio = talk(121, 30)[:, None]
+    flushes = range(10334, len(audio), 21921)
+    start = replace(START, interim=False)
+    assert check_resumed_anywhere(start, audio, [3], flushes, make_detector)["exact"]
 
 
 def test_only_a_time_inside_an_utterance_cannot_be_continued_exactly() -> None:

@@ -109,6 +109,19 @@ def test_no_text_in_the_wrong_language_becomes_stable() -> None:
     check_promises(bench)
 
 
+def test_after_stable_text_a_pause_makes_text_stable_as_an_interim_does() -> None:
+    """The language of the window is fixed by then, so that it is no reason to wait, whatever the detector says."""
+    stable = []
+    for speculates in (False, True):
+        bench = LanguageBench(START, replace(CONFIG, speculates=speculates))
+        bench.feed(speech(range(7)))
+        assert bench.of(events.Interim)[-1].stable
+        bench.hears = lambda window: {"en": 0.01, "de": 0.99}
+        bench.feed(silence(0.2))
+        stable.append(bench.of(events.Interim)[-1].stable)
+    assert stable[0] == stable[1]
+
+
 def test_a_locked_language_is_decided_once() -> None:
     """Windows wait for each other until then, and the detector is not asked afterwards."""
     bench = LanguageBench(

@@ -186,6 +186,32 @@ def test_a_discarded_utterance_withdraws_it() -> None:
     assert session.text() == "" and not session.jobs
 
 
+def test_what_is_withdrawn_says_nothing_of_how_long_answers_take() -> None:
+    """An engine that answers every interim at once gets them at the usual interval, also after many pauses."""
+    session = bench(START)
+    for _ in range(6):
+        session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.12))), answer=False)
+        session.feed(speech([4, 5, 6], gap_samples=640))
+    n_before = len(session.windows)
+    session.feed(speech(range(15), gap_samples=0))
+    lengths = [len(window.samples) for window in session.windows[n_before:]]
+    assert len(lengths) > 5 and max(np.diff(lengths)) <= 0.4 * SAMPLE_RATE
+
+
+def test_only_the_last_window_of_an_utterance_counts_as_speculative() -> None:
+    """A long one is cut in a pause, just where its text was decoded up to. The next window has a decode of its own."""
+    session = bench(replace(MANUAL, endpointing=commands.Endpointing(mode="manual", silence_ms=500)))
+    session.feed(np.concatenate((speech([number % 80 for number in range(134)], gap_samples=0), silence(0.22))))
+    assert len(session.channels[0].finals) == 0 and session.channels[0].final_until > 26 * SAMPLE_RATE
+    assert Priority.FINAL not in priorities(session), "the cut window has the text of the pause"
+    session.feed(speech([1, 2, 3]), answer=False)
+    session.give(commands.Flush(1))
+    session.answer_all()
+    assert priorities(session)[-1] is Priority.FINAL
+    (utterance,) = session.of(events.Utterance)
+    assert not utterance.is_speculative
+
+
 def test_a_slow_engine_is_spared() -> None:
     """Where it does not begin in time, only every fourth utterance is tried, until it does."""
     session = bench()

@@ -161,3 +161,15 @@ def test_the_service_chooses_the_mode_that_the_client_leaves_open(was_measured: 
     else:
         session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.6))))
         assert len(session.of(events.Endpoint)) == 1
+
+
+def test_such_a_server_says_so_of_a_change_too() -> None:
+    """Once for each option that a change brings: a client may change others as often as it likes."""
+    session = Bench(START)
+    change = commands.Configure(
+        audio=START.audio, language=None, endpointing=ADAPTIVE, prompt="", hotwords=(), words=False
+    )
+    for endpointing in (ADAPTIVE, ADAPTIVE, replace(ADAPTIVE, eager_confidence=0.5)):
+        session.give(replace(change, endpointing=endpointing))
+    options = [(notice.code, notice.message.split(":")[0]) for notice in session.of(events.Notice)]
+    assert options == [("no_effect", "endpointing.mode"), ("no_effect", "endpointing.eager_confidence")]
