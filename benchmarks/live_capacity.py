@@ -44,6 +44,7 @@ from benchmarks.report import NO_VALUE, Table, number, spread
 from benchmarks.scoring import summary
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
+from engine.api import SAMPLE_RATE
 
 SCHEMA = 1
 N_CALLS = 32
@@ -92,6 +93,13 @@ N_SHOWN_FAILURES = 5
     type=click.IntRange(100, 5000),
     help="Let this much silence end utterances. Default: clients flush at the end of speech.",
 )
+@click.option(
+    "--chunk-ms",
+    type=click.IntRange(10, 1000),
+    default=100,
+    show_default=True,
+    help="Length of the chunks that clients send. A server acts on a pause when a chunk has arrived.",
+)
 @click.option("--processes", type=click.IntRange(min=1), help="Client processes. Default: one for every 100 clients.")
 @click.option(
     "--max-late-ms",
@@ -114,6 +122,7 @@ def main(
     talk: float,
     interim_interval_ms: int,
     silence_ms: int | None,
+    chunk_ms: int,
     processes: int | None,
     max_late_ms: float,
     go_on: bool,
@@ -136,7 +145,7 @@ def main(
     start: dict[str, Any] = {"type": "start", "language": "en"}
     if silence_ms:
         start |= {"endpointing": {"silence_ms": silence_ms}}
-    load = Load(start=start, seconds=seconds, ramp_s=ramp_s, flushes=silence_ms is None)
+    load = Load(start=start, seconds=seconds, ramp_s=ramp_s, flushes=silence_ms is None, chunk_ms=chunk_ms)
     result: dict[str, Any] = {
         "benchmark": "live_capacity",
         "schema": SCHEMA,
@@ -147,6 +156,7 @@ def main(
         "talk": talk,
         "interim_interval_ms": interim_interval_ms,
         "silence_ms": silence_ms,
+        "chunk_ms": chunk_ms,
         "serve_arguments": list(serve_arguments),
         "levels": [],
     }
@@ -177,7 +187,7 @@ def main(
     sys.exit(1 if complaints else 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """What every client does."""
 
@@ -189,6 +199,8 @@ class Load:
     """Clients begin at random times within this many seconds. This time is not measured."""
     flushes: bool
     """Whether it flushes after each utterance."""
+    chunk_ms: int = 100
+    """Length of the chunks that it sends, in milliseconds."""
 
 
 def write_calls(folder: Path, n: int, talk: float, seconds: float) -> list[PreparedCall]:
@@ -204,7 +216,16 @@ def run_level(server: RunningServer, calls: list[PreparedCall], load: Load, n: i
     first = time.monotonic() + START_S + CONNECT_AHEAD_S
     starts = first + load.ramp_s * np.random.default_rng(n).random(n)
     clients = [(calls[i % len(calls)], float(speaks_at)) for i, speaks_at in enumerate(starts)]
-    groups = [ClientGroup(url, load.start, tuple(clients[k::n_processes]), load.flushes) for k in range(n_processes)]
+    groups = [
+        ClientGroup(
+            url=url,
+            start=load.start,
+            calls=tuple(clients[k::n_processes]),
+            flushes=load.flushes,
+            chunk_samples=load.chunk_ms * SAMPLE_RATE // 1000,
+        )
+        for k in range(n_processes)
+    ]
     before = _Snapshot(server)
     log = LoadLog()
     # Spawned, so that they inherit neither open files nor threads of this process.
@@ -314,7 +335,8 @@ def table(result: dict[str, Any]) -> Table:
     ]
     return Table(
         f"{result['title']}: {result['most_held'] or NO_VALUE} live sessions held, {100 * result['talk']:.0f} % talk, "
-        f"interims every {result['interim_interval_ms']} ms, ended by {wait}, included (s, p50/p95/p99)",
+        f"interims every {result['interim_interval_ms']} ms, chunks of {result['chunk_ms']} ms, ended by {wait}, "
+        "included (s, p50/p95/p99)",
         (
             "sessions",
             "interim lag",

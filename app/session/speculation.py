@@ -105,7 +105,6 @@ class Speculations:
             on_text: called with each hypothesis of the open window while its pause goes on, and the position after the
                 audio that was decoded.
         """
-        self.channel = finals.channel
         self._session = session
         self._finals = finals
         self._endpointer = endpointer
@@ -123,6 +122,11 @@ class Speculations:
         """Position after the audio of the last request."""
         self._delay = 0
         """How long answers take, in samples of audio that arrives meanwhile."""
+
+    @property
+    def channel(self) -> int:
+        """The number of the channel."""
+        return self._finals.channel
 
     def configure(self, options: ChannelOptions) -> None:
         """Change the options."""

@@ -16,6 +16,8 @@ from benchmarks.scoring import WordErrors, summary, word_summary
 from benchmarks.server import RunningServer
 from benchmarks.server_counters import Counters
 
+DELAYS = ("first_text_s", "interim_lag_s", "final_s", "final_true_s", "endpoint_s", "after_endpoint_s")
+"""The fields of `Latencies` that are lists of delays."""
 STAGGER_S = 0.23
 """Seconds between two clients' starts.
 
@@ -104,12 +106,7 @@ def level_result(logs: list[StreamLog], before: _Snapshot, after: _Snapshot) -> 
         "resumed": sum(len(log.resumed) for log in logs),
         "failed": sum(bool(each) for each in problems_by_log),
         "problems": [f"stream {i}: {what}" for i, each in enumerate(problems_by_log) for what in each],
-        "first_text_s": summary(total.first_text_s),
-        "interim_lag_s": summary(total.interim_lag_s),
-        "final_s": summary(total.final_s),
-        "final_true_s": summary(total.final_true_s),
-        "endpoint_s": summary(total.endpoint_s),
-        "after_endpoint_s": summary(total.after_endpoint_s),
+        **{name: summary(getattr(total, name)) for name in DELAYS},
         "wrong_splits": total.n_wrong_splits,
         "word_seen_s": word_summary(total.words.seen_s),
         "word_shown_s": word_summary(total.words.shown_s),

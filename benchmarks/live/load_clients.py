@@ -53,7 +53,7 @@ class PreparedCall:
         return min(before[-1][1], end_s) if before else end_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientGroup:
     """The clients of one process."""
 
@@ -65,6 +65,8 @@ class ClientGroup:
     """The call of each client, and when it starts to speak."""
     flushes: bool
     """Whether clients flush after each utterance."""
+    chunk_samples: int = CHUNK_SAMPLES
+    """Samples in a chunk."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,8 +168,8 @@ class _Client:
         flushes: dict[int, float] = {}
         if self._group.flushes:
             flushes = {round((end_s + FLUSH_AFTER_S) * SAMPLE_RATE): end_s for end_s in self._call.ends}
-        begin = 0
-        for end in sorted({*range(CHUNK_SAMPLES, n_samples, CHUNK_SAMPLES), *flushes, n_samples}):
+        begin, n_chunk = 0, self._group.chunk_samples
+        for end in sorted({*range(n_chunk, n_samples, n_chunk), *flushes, n_samples}):
             due = self._speaks_at + end / SAMPLE_RATE
             await asyncio.sleep(due - time.monotonic())
             self._log.late_s.append(time.monotonic() - due)

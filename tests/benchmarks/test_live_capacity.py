@@ -116,6 +116,7 @@ def test_late_clients_lost_finals_and_too_few_sessions_fail_the_run() -> None:
         "talk": 0.5,
         "interim_interval_ms": 1000,
         "silence_ms": None,
+        "chunk_ms": 100,
         "most_held": 0,
         "levels": [level(generator=was_late, finals_missing=2, failed=1, failures=["HTTP 500"], holds=False)],
     }
