@@ -104,7 +104,7 @@ class Turns:
         if window.is_last:
             self._pause, self._earlier = _Pause(0), NO_SAMPLES
         elif self._options.scores_turns:
-            self._earlier = np.concatenate((self._earlier, window.samples))[-INPUT_SAMPLES:]
+            self._earlier = np.concatenate((self._earlier, window.samples))[-INPUT_SAMPLES:].copy()
 
     def judge(self, window: OpenWindow, done: api.DoneEvent, audio_end: int) -> SpeechEnded | None:
         """Judge a pause by the hypothesis of the open window up to `audio_end`. Returns the end of speech if it is due.
