@@ -14,7 +14,7 @@ from app.session.finals import Finals
 from app.session.interims import Interims
 from app.session.jobs import Job, JobKind, SessionPort
 from app.session.options import ChannelOptions
-from app.session.windows import Decoding, EndedWindow, OpenWindow, WindowKind
+from app.session.windows import Decoding, DecodingCounts, EndedWindow, OpenWindow, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
 
@@ -43,6 +43,14 @@ MAX_TAIL_CUT_SAMPLES = SAMPLE_RATE
 
 Where there is more, all audio is decoded, because the detector may have missed quiet speech.
 """
+
+
+LEAST_SUCCESS = 0.5
+"""The least fraction of utterances with a speculative decoding whose text it gave; below, the engine is spared."""
+N_SMOOTHED = 4
+"""The number of utterances over which this fraction is smoothed."""
+RETRY_AFTER = 3
+"""An engine that is spared is tried again after this many utterances."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +86,29 @@ class _Speculation:
             return False
         self.decoding.events.extend([*self.events, self.done])
         return True
+
+
+@dataclass(slots=True)
+class _Record:
+    """How many of the last utterances got their text from a speculative decoding."""
+
+    success: float = 1.0
+    """The smoothed fraction, of those that had one."""
+    n_passed_over: int = 0
+    """Utterances without any since the last one that had some."""
+
+    def add(self, counts: DecodingCounts) -> None:
+        """Add an utterance that has ended."""
+        if counts.n_speculative:
+            self.success += (counts.is_speculative - self.success) / N_SMOOTHED
+            self.n_passed_over = 0
+        else:
+            self.n_passed_over += 1
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the next utterance should have one."""
+        return self.success >= LEAST_SUCCESS or self.n_passed_over >= RETRY_AFTER
 
 
 class Speculations:
@@ -120,8 +151,7 @@ class Speculations:
         """Whether the client ended the last utterance by a flush."""
         self._submitted_until = 0
         """Position after the audio of the last request."""
-        self._delay = 0
-        """How long answers take, in samples of audio that arrives meanwhile."""
+        self._record = _Record()
 
     @property
     def channel(self) -> int:
@@ -178,16 +208,15 @@ class Speculations:
             self._current = None
         if pause_end is None or pause_end == self._submitted_until or self.is_running or self._finals:
             return None
-        return pause_end if self._begin_if_useful(window, pause_end) else None
+        return pause_end if self._begin_if_worth_it(window, pause_end) else None
 
-    def _begin_if_useful(self, window: OpenWindow, audio_end: int) -> bool:
-        """Begin if the answer is expected before the silence ends the utterance: a later one saves no time.
+    def _begin_if_worth_it(self, window: OpenWindow, audio_end: int) -> bool:
+        """Begin unless the engine's answers have come too late for most of the last utterances.
 
-        This is the rule that spares a busy engine. After each pause that it passes over, answers are expected sooner.
+        This is the rule that spares a busy engine. Now and then an utterance tries again.
         """
         self._submitted_until = audio_end
-        if self._endpointer.pause_samples + self._delay >= self._options.silence_samples:
-            self._delay //= 2
+        if not self._record.is_good:
             return False
         stabilizer = window.stabilizer
         options = self._finals.final_options(window.utterance, window.stable, window.speech_s)
@@ -209,7 +238,13 @@ class Speculations:
             audio_end: position after the audio that its final text is decoded from.
             is_flushed: whether the client ended its utterance.
         """
-        self._expects_flush = is_flushed if window.is_last else self._expects_flush
+        self._adopt(window, audio_end)
+        if window.is_last and window.kind is not WindowKind.DISCARDED:
+            self._expects_flush = is_flushed
+            self._record.add(window.utterance.counts)
+
+    def _adopt(self, window: EndedWindow, audio_end: int) -> None:
+        """Give a window that has ended its text, if it was decoded or is being decoded; else withdraw what is not."""
         current, self._current = self._current, None
         if current is None:
             return
@@ -245,8 +280,6 @@ class Speculations:
 
     def _on_done(self, speculation: _Speculation, done: api.DoneEvent) -> None:
         if speculation.window is None:
-            delay = self._endpointer.position - speculation.audio_end
-            self._delay = (self._delay + delay) // 2
             if self._interims:
                 self._interims.show(done, speculation.audio_end)
             if self.is_pause(speculation.audio_end):

@@ -72,9 +72,9 @@ class BatchLimits:
     n_filling: int = 1_000_000
     """The number of full windows that keep the device busy. When this many wait, none is held back for more."""
     max_interim_stall_s: float | None = None
-    """The stall that interims and speculative finals may cause, in seconds: a final soon finds the device free.
+    """The stall that interims may cause, in seconds: it is shorter, so that a final soon finds the device free.
 
-    `None`: they keep to `max_decode_stall_s` too.
+    `None`: interims keep to `max_decode_stall_s` too.
     """
 
     @property
@@ -229,7 +229,7 @@ class Batcher:
     def _max_encode_s(self, priority: Priority, n_running: int) -> float:
         """Return the most seconds of encoder work at a time, if a window of this priority is the last part of it."""
         limits = self._limits
-        if priority.may_be_dropped and limits.max_interim_stall_s is not None:
+        if priority is Priority.INTERIM and limits.max_interim_stall_s is not None:
             # Also where nothing is running: a final may arrive.
             return limits.max_interim_stall_s
         return limits.max_decode_stall_s if n_running else math.inf
