@@ -36,7 +36,12 @@ async def test_clients_are_served_and_measured(
     start = {"type": "start", "language": "en"}
     async with asyncio.timeout(60), running(Settings(port=0), FakeTranscriber()) as server:
         level = await asyncio.to_thread(
-            run_level, RunningServer(server.http, None), [call], Load(start, 1.7, 0.0, flushes), 2, 1
+            run_level,
+            RunningServer(server.http, None),
+            [call],
+            Load(start=start, seconds=1.7, ramp_s=0.0, flushes=flushes),
+            2,
+            1,
         )
     assert level["failures"] == []
     assert (level["refused"], level["failed"], level["finals_missing"], level["finals_empty"]) == (0, 0, 0, 0)
@@ -51,7 +56,12 @@ async def test_clients_that_are_refused_are_counted(call: PreparedCall, monkeypa
     monkeypatch.setattr(live_capacity, "START_S", 1.0)
     async with asyncio.timeout(60), running(Settings(port=0, max_sessions=1), FakeTranscriber()) as server:
         level = await asyncio.to_thread(
-            run_level, RunningServer(server.http, None), [call], Load({"type": "start"}, 1.7, 0.0, True), 2, 1
+            run_level,
+            RunningServer(server.http, None),
+            [call],
+            Load(start={"type": "start"}, seconds=1.7, ramp_s=0.0, flushes=True),
+            2,
+            1,
         )
     assert (level["refused"], level["failed"], level["final_s"]["n"]) == (1, 0, 1)
 
