@@ -7,7 +7,7 @@ from typing import TypeVar
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.channel import Channel
-from app.session.effects import Cancel, Close, Effect, Send, Submit
+from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit
 from app.session.jobs import Job
 from app.session.session import Session, SessionConfig
 from engine import api
@@ -31,6 +31,7 @@ class Bench:
         self.waiting: deque[tuple[int, api.Window]] = deque()
         self.windows: list[api.Window] = []
         self.closes: list[Close] = []
+        self.pauses: list[ScoreTurn] = []
         self.give(start)
 
     def give(self, command: commands.Command) -> None:
@@ -64,6 +65,8 @@ class Bench:
                         self.perform(self.session.engine_event(each, api.SupersededEvent()))
                 case Cancel(job):
                     self.waiting = deque(each for each in self.waiting if each[0] != job)
+                case ScoreTurn():
+                    self.pauses.append(effect)
                 case Close():
                     self.closes.append(effect)
 
@@ -106,6 +109,11 @@ class Bench:
             is_repetitive=is_repetitive,
         )
         self.perform(self.session.engine_event(job, done))
+
+    def score(self, probability: float, index: int = -1) -> None:
+        """Let the turn model score the pause at this index, by default the last one."""
+        pause = self.pauses[index]
+        self.perform(self.session.turn_scored(pause.channel, pause.audio_end, probability))
 
     def answer_all(self) -> None:
         """Let the engine answer all windows, also those that follow from its answers."""

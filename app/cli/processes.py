@@ -32,6 +32,7 @@ from app.service.idle_memory import return_memory
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from app.service.tls import load_tls
+from app.speech.turn_model import AudioTurnModel
 from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
@@ -137,11 +138,13 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
 
 async def _serve_one_process(settings: Settings) -> None:
     tls = load_tls(settings)
+    # Before the engine, because a wrong turn model should be reported at once.
+    session_config = settings.session_config
     reserve_descriptors(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
             ready = banner(settings, engine.info, listener.getsockname()[1])
-            app = build_app(settings, engine)
+            app = build_app(settings, engine, session_config)
             server = Server(app, settings, tls, lambda: console().print(ready))
             async with _returning_memory(app):
                 await _serve_with(server, engine, listener)
@@ -173,6 +176,8 @@ async def _serve_gateways(settings: Settings) -> None:
     # Report the operator's mistakes before any process starts.
     load_tls(settings)
     _engine_config(settings)
+    if settings.turn_model:
+        AudioTurnModel(Path(settings.turn_model))
     listeners = bind_each(settings)
     port = listeners[0].getsockname()[1]
     multiprocessing.current_process().name = "supervisor"

@@ -139,9 +139,7 @@ async def transcribe(
     )
     session = Session(session_id, transcriber.info, options.session_config(config))
     async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(
-            session, transcriber, tasks, outcome.add, outcome.close, detect_ahead=config.detect_ahead
-        )
+        driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close)
         driver.receive(options.start)
         try:
             await _feed(driver, audio, outcome.progress)

@@ -131,7 +131,6 @@ class Connection:
             self._writer.finish,
             self._limits.final_deadline_s,
             self._service.admission.note_final,
-            self._service.session_config.detect_ahead,
         )
         if self._service.admission.is_draining:
             # The drain began while the client was being accepted.

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -197,6 +198,11 @@ class Settings:
         "How sure the detector must be of speech, above 0 and below 1, where clients say nothing else. A higher value "
         "takes less noise for speech, and more soft speech for noise. The detector webrtc knows four steps.",
     )
+    turn_model: str = _setting(
+        "",
+        "ONNX file of a model that tells from the audio before a pause whether the speaker has finished, beside the "
+        "text. Used in mode adaptive and for eager ends; needs the extra turn-model. Empty: the text alone tells.",
+    )
     max_message_kb: int = _setting(1024, "Size limit of a WebSocket message, in KiB.")
     max_ahead_s: float = _setting(
         60.0, "How far a client's audio may be ahead of the clock, in seconds. A client further ahead is disconnected."
@@ -220,6 +226,7 @@ class Settings:
         _require(self.stability in POLICIES, "stability", f"one of {', '.join(POLICIES)}", self.stability)
         _require(self.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}", self.log_level)
         self._check_detector()
+        self._check_turn_model()
         self._check_tls()
         self._check_webhook()
         self._check_proxies()
@@ -248,6 +255,17 @@ class Settings:
             if not silero.is_installed():
                 install = "pip install 'tutti-asr[silero]'"
                 raise SettingsError(f"detector: silero needs {' and '.join(silero.DISTRIBUTIONS)}: {install}")
+
+    def _check_turn_model(self) -> None:
+        if not self.turn_model:
+            return
+        from app.speech import turn_model
+
+        if not turn_model.is_installed():
+            raise SettingsError(f"turn_model: needs {turn_model.PACKAGE}: pip install 'tutti-asr[turn-model]'")
+        if not self.speculative_finals:
+            raise SettingsError("turn_model: expected speculative_finals with it, as pauses are not judged without")
+        _require(Path(self.turn_model).is_file(), "turn_model", "an ONNX file", self.turn_model)
 
     def _check_tls(self) -> None:
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -326,7 +344,11 @@ class Settings:
 
     @property
     def session_config(self) -> "SessionConfig":
-        """The operator's part of how sessions behave."""
+        """The operator's part of how sessions behave. Loads the models for speech and turns, if there are any.
+
+        Raises:
+            SettingsError: the file `turn_model` is no such model.
+        """
         # Imported here because it brings NumPy and the speech detector, which `--help` and `--version` do not need.
         from app.session.endpointing import WebRtcDetector
         from app.session.session import SessionConfig
@@ -338,7 +360,9 @@ class Settings:
             make_policy=POLICIES[self.stability],
             make_detector=partial(WebRtcDetector, self.speech_threshold),
         )
-        return _with_silero(config, self.speech_threshold) if self.detector == "silero" else config
+        if self.detector == "silero":
+            config = _with_silero(config, self.speech_threshold)
+        return _with_turn_model(config, Path(self.turn_model)) if self.turn_model else config
 
 
 def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":
@@ -349,6 +373,14 @@ def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":
     model = SileroModel()
     make_detector = partial(SileroDetector, model, threshold)
     return replace(config, make_detector=make_detector, detect_ahead=DetectionBatcher(model).detect)
+
+
+def _with_turn_model(config: "SessionConfig", path: Path) -> "SessionConfig":
+    """The configuration with the operator's turn model, which is loaded here."""
+    from app.speech.turn_batcher import TurnBatcher
+    from app.speech.turn_model import AudioTurnModel
+
+    return replace(config, score_turn=TurnBatcher(AudioTurnModel(path).score).score)
 
 
 def check_environment(environment: Mapping[str, str]) -> None:

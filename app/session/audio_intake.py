@@ -7,6 +7,7 @@ from app.session import events
 from app.session.channel import Channel
 from app.session.endpointing import UpcomingFrames
 from app.session.jobs import SessionPort
+from app.session.options import ChannelOptions
 from engine.api import SAMPLE_RATE
 
 LAG_SAMPLES = 2 * SAMPLE_RATE
@@ -48,11 +49,13 @@ class AudioIntake:
         """Process the samples that the resamplers hold back, so that the last sound belongs to the open utterance."""
         self._feed_channels(self._decoder.drain())
 
-    def change_format(self, audio_format: AudioFormat) -> None:
-        """The audio after this call comes in another format, with as many channels as before."""
+    def configure(self, audio_format: AudioFormat, options: ChannelOptions) -> None:
+        """The audio after this call may come in another format, with as many channels as before, and other options."""
         if audio_format != self.audio_format:
             self._end_format()
             self.audio_format, self._decoder = audio_format, AudioDecoder(audio_format)
+        for channel in self.channels:
+            channel.configure(options)
 
     def finish(self) -> None:
         """End the open utterances, because the session gets no more audio."""

@@ -177,6 +177,10 @@ class Channel:
         if self._open:
             self._end_here(self._open, self._kind, flush_id, is_flushed=True)
 
+    def turn_scored(self, audio_end: int, probability: float) -> None:
+        """The turn model has scored the pause that is judged by the audio up to `audio_end`."""
+        self._hypotheses.turn_scored(audio_end, probability)
+
     def discard(self) -> None:
         """Forget all audio that is not part of an ended utterance; the open one ends with its stable text."""
         if self._open:

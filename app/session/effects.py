@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from app.media.pcm import Samples
 from app.session.events import Event
 from engine import api
 
@@ -30,6 +31,21 @@ class Cancel:
     """The id of its `Submit`."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreTurn:
+    """Have the operator's turn model score a pause, and give the probability to `Session.turn_scored`.
+
+    The session does not wait for the answer. One that is still under way for an earlier pause of the channel is not
+    needed any more.
+    """
+
+    channel: int
+    audio_end: int
+    """Position after the audio, in samples since the session began."""
+    samples: Samples
+    """The audio of the utterance before the pause; at most the last `app.speech.turn_model.INPUT_SAMPLES`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
     """Close the connection. It is the last effect of a session."""
@@ -40,4 +56,4 @@ class Close:
     """The close reason: a stable code in words, such as `done` or `overloaded`."""
 
 
-Effect = Send | Submit | Cancel | Close
+Effect = Send | Submit | Cancel | ScoreTurn | Close

@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from app.session import commands, events
-from app.session.effects import Cancel, Close, Effect, Send, Submit
-from app.session.endpointing import DetectAhead
+from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit
 from app.session.session import Session
 from engine import api
 from engine.errors import EngineError
@@ -32,12 +31,12 @@ class SessionDriver:
         on_close: Callable[[Close], None],
         window_deadline_s: float | None = None,
         on_final_wait: Callable[[float], None] | None = None,
-        detect_ahead: DetectAhead | None = None,
     ) -> None:
         """Make a driver.
 
         Args:
-            session: the session; the caller gives it commands only by `receive` and `perform`.
+            session: the session; the caller gives it commands only by `receive` and `perform`. Its configuration has
+                what prepares its detectors and scores its pauses.
             transcriber: the engine.
             tasks: where windows run.
             on_event: called with each event for the client, in order.
@@ -45,10 +44,8 @@ class SessionDriver:
             window_deadline_s: how long the engine may take for a window, its time in the queue included; `None` for
                 as long as it takes.
             on_final_wait: called with the seconds that each final window has waited in the engine's queue.
-            detect_ahead: prepares the session's detectors for audio; `None` if they need no preparation.
         """
         self.session = session
-        self._detect_ahead = detect_ahead
         self._window_deadline_s = window_deadline_s
         self._on_final_wait = on_final_wait
         self._transcriber = transcriber
@@ -57,6 +54,8 @@ class SessionDriver:
         self._on_close = on_close
         self._windows: dict[int, asyncio.Task[None]] = {}
         """The tasks of the windows that run, by the ids of their jobs."""
+        self._scoring: dict[int, asyncio.Task[None]] = {}
+        """The last task of each channel that waits, or has waited, for the turn model."""
         self._has_room = asyncio.Event()
         self._has_room.set()
 
@@ -66,9 +65,9 @@ class SessionDriver:
 
     async def receive_audio(self, data: bytes) -> None:
         """Give audio to the session. Waits while its detectors are prepared, together with those of other sessions."""
-        if self._detect_ahead:
+        if detect_ahead := self.session.config.detect_ahead:
             upcoming, data = self.session.decode_ahead(data), b""
-            await self._detect_ahead(upcoming)
+            await detect_ahead(upcoming)
         self.receive(commands.Audio(data))
 
     def perform(self, effects: list[Effect]) -> None:
@@ -82,6 +81,9 @@ class SessionDriver:
                     self._windows[job] = self._tasks.create_task(self._run(job, window))
                 case Cancel(job):
                     self._cancel(job)
+                case ScoreTurn(channel):
+                    self._stop_scoring(channel)
+                    self._scoring[channel] = self._tasks.create_task(self._score(effect))
                 case Close():
                     self._on_close(effect)
         if self.session.backlog < MAX_BACKLOG or self.session.is_closed:
@@ -94,9 +96,11 @@ class SessionDriver:
         await self._has_room.wait()
 
     def cancel_windows(self) -> None:
-        """Withdraw all windows that still run."""
+        """Withdraw all windows that still run, and all pauses that wait for the turn model."""
         for job in list(self._windows):
             self._cancel(job)
+        for channel in list(self._scoring):
+            self._stop_scoring(channel)
 
     def _cancel(self, job: int) -> None:
         task = self._windows.pop(job, None)
@@ -119,6 +123,19 @@ class SessionDriver:
             self.perform(self.session.engine_stalled(job, self._window_deadline_s))
         finally:
             self._windows.pop(job, None)
+
+    def _stop_scoring(self, channel: int) -> None:
+        task = self._scoring.pop(channel, None)
+        if task:
+            task.cancel()
+
+    async def _score(self, pause: ScoreTurn) -> None:
+        """Have the turn model score a pause, and tell the session. Where the model fails, it goes on without."""
+        score_turn = self.session.config.score_turn
+        assert score_turn, "the session asks only where there is a turn model"
+        probability = await score_turn(pause.samples)
+        if probability is not None:
+            self.perform(self.session.turn_scored(pause.channel, pause.audio_end, probability))
 
     def _note_speculative(self, event: events.Event) -> None:
         """A final whose text was ready, or nearly so, when it was due has not waited."""

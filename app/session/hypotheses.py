@@ -42,7 +42,7 @@ class Hypotheses:
         self._speculations = Speculations(
             options, session, finals, endpointer, buffer, self._interims, self._judge_pause
         )
-        self._turns = Turns(finals.channel, options, session, endpointer)
+        self._turns = Turns(finals.channel, options, session, endpointer, buffer)
         self._end_utterance = end_utterance
         self._window: OpenWindow | None = None
 
@@ -73,7 +73,9 @@ class Hypotheses:
     def update(self, window: OpenWindow) -> None:
         """After each frame: ask for the hypothesis that is due, if any."""
         self._turns.update(window)
-        self._speculations.update(window)
+        audio_end = self._speculations.update(window)
+        if audio_end is not None and self._speculations.is_pause(audio_end):
+            self._turns.score(window, audio_end)
         if self._interims and not self._speculations.is_running:
             self._interims.submit_if_due(window)
 
@@ -88,6 +90,7 @@ class Hypotheses:
     def end_window(self, window: EndedWindow, audio_end: int, *, is_flushed: bool) -> None:
         """The open window has ended; its speculative final is its text, if it is of the audio up to `audio_end`."""
         self._window = None
+        self._turns.end_window(window)
         if self._interims:
             self._interims.cancel()
         self._speculations.end_window(window, audio_end, is_flushed=is_flushed)
@@ -96,4 +99,11 @@ class Hypotheses:
         """The window was decoded up to a pause, which may be long enough now to end the utterance."""
         assert self._window
         if self._turns.judge(self._window, done, audio_end):
+            self._end_utterance(self._window)
+
+    def turn_scored(self, audio_end: int, probability: float) -> None:
+        """The turn model has scored the pause up to `audio_end`, whose utterance may be over by that."""
+        if not self._window or not self._speculations.is_pause(audio_end):
+            return
+        if self._turns.scored(self._window, audio_end, probability):
             self._end_utterance(self._window)

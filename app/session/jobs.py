@@ -10,7 +10,7 @@ from typing import Protocol
 
 from app.media.pcm import Samples
 from app.session import events
-from app.session.effects import Cancel, Close, Effect, Send, Submit
+from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit
 from app.session.windows import EndedWindow
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -160,6 +160,10 @@ class SessionPort:
     def send(self, event: events.Event) -> None:
         """Append the effect that sends an event to the client."""
         self._effects.append(Send(event))
+
+    def score_turn(self, channel: int, audio_end: int, samples: Samples) -> None:
+        """Append the effect that has the turn model score the pause of a channel at this position."""
+        self._effects.append(ScoreTurn(channel, audio_end, samples))
 
     def close(self, code: int, reason: str) -> None:
         """Append the effects that withdraw all jobs and close the connection."""

@@ -23,6 +23,8 @@ class ChannelOptions:
     """The least audio between two interims, in samples; `None` for no interims."""
     speculates: bool
     """Whether a pause is decoded as if the utterance ended there."""
+    scores_turns: bool
+    """Whether the operator has a turn model, which scores the audio before a pause."""
     make_policy: MakePolicy
     """Makes the policy that decides which text of a window is stable."""
     request: DecodeRequest

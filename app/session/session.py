@@ -19,6 +19,7 @@ from app.errors import (
     BadStart,
     SessionError,
 )
+from app.media.pcm import AudioFormat
 from app.session import commands, events
 from app.session.audio_intake import AudioIntake
 from app.session.channel import Channel
@@ -34,6 +35,7 @@ from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
+from app.session.turn_taking import TurnScorer
 from app.session.windows import DecodeRequest
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -62,6 +64,8 @@ class SessionConfig:
     """Makes the speech detector of a channel."""
     detect_ahead: DetectAhead | None = None
     """Prepares these detectors for audio; the shells of sessions call it. `None` if they need no preparation."""
+    score_turn: TurnScorer | None = None
+    """The operator's turn model, which scores the audio before a pause; the shells of sessions call it."""
     make_policy: MakePolicy = Agreement
     """Makes the policy that decides which text of an open window is stable."""
 
@@ -168,6 +172,19 @@ class Session:
         self._answer()
         return self._port.pop_effects()
 
+    def turn_scored(self, channel: int, audio_end: int, probability: float) -> list[Effect]:
+        """Process the answer to a `ScoreTurn`; one for a pause that is over changes nothing.
+
+        Args:
+            channel: that of the effect, as is `audio_end`.
+            audio_end: position after the audio that was scored.
+            probability: that the turn has ended, 0 to 1.
+        """
+        if self._intake and self._state is State.OPEN:
+            self._intake.channels[channel].turn_scored(audio_end, probability)
+            self._answer()
+        return self._port.pop_effects()
+
     def engine_error(self, job_id: int, error: EngineError) -> list[Effect]:
         """The engine could not accept or finish a window.
 
@@ -251,7 +268,13 @@ class Session:
                 for channel in intake.channels:
                     channel.discard()
             case commands.Configure():
-                self._configure(command, intake)
+                assert self._options
+                known = _notices(self._options.endpointing, self.config)
+                self._options = _changed_options(self._options, command, self._model, intake.audio_format, self.config)
+                intake.configure(command.audio, self._options)
+                for notice in _notices(command.endpointing, self.config):
+                    if notice not in known:
+                        self._port.send(notice)
             case commands.Stop():
                 self._stop(State.STOPPING)
             case commands.Keepalive():
@@ -280,35 +303,6 @@ class Session:
         self._state = State.OPEN
         notices = (*start.notices, *_notices(start.endpointing, self.config))
         self._port.send(events.Started(self.id, self._model.name, self.limits, notices))
-
-    def _configure(self, change: commands.Configure, intake: AudioIntake) -> None:
-        assert self._options
-        language = _language_request(change, self._model, _bad_option)
-        if change.interim_words and not (self._options.interim_samples and change.words):
-            raise BadMessage("bad_message", "interim_words only with interim and words", change.interim_words)
-        n_channels = intake.audio_format.n_transcribed
-        if change.audio.n_transcribed != n_channels:
-            raise BadMessage("bad_message", f"{n_channels} channels, as before", change.audio.n_transcribed)
-        intake.change_format(change.audio)
-        known = _notices(self._options.endpointing, self.config)
-        for notice in _notices(change.endpointing, self.config):
-            if notice not in known:
-                self._port.send(notice)
-        self._options = replace(
-            self._options,
-            endpointing=_with_mode(change.endpointing, self._model, self.config),
-            prompt=change.prompt,
-            first_prompt="",
-            request=DecodeRequest(
-                language=language,
-                task=self._options.request.task,
-                hotwords=change.hotwords,
-                words=change.words,
-                interim_words=change.interim_words,
-            ),
-        )
-        for channel in intake.channels:
-            channel.configure(self._options)
 
     # Ends.
 
@@ -358,6 +352,7 @@ def _channel_options(start: commands.Start, language: LanguageRequest, config: S
         first_prompt=start.resume.prompt if start.resume else "",
         interim_samples=interim_samples if start.interim else None,
         speculates=config.speculates,
+        scores_turns=config.score_turn is not None,
         make_policy=config.make_policy,
         request=DecodeRequest(
             language=language,
@@ -375,6 +370,34 @@ def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: 
     if endpointing.mode is not None:
         return endpointing
     return replace(endpointing, mode="adaptive" if model.adaptive_endpointing and config.speculates else "vad")
+
+
+def _changed_options(
+    options: ChannelOptions,
+    change: commands.Configure,
+    model: api.ModelInfo,
+    audio_format: AudioFormat,
+    config: SessionConfig,
+) -> ChannelOptions:
+    """The options of a running session, changed as its client wants; `audio_format` is the present one."""
+    language = _language_request(change, model, _bad_option)
+    if change.interim_words and not (options.interim_samples and change.words):
+        raise BadMessage("bad_message", "interim_words only with interim and words", change.interim_words)
+    if change.audio.n_transcribed != audio_format.n_transcribed:
+        raise BadMessage("bad_message", f"{audio_format.n_transcribed} channels, as before", change.audio.n_transcribed)
+    return replace(
+        options,
+        endpointing=_with_mode(change.endpointing, model, config),
+        prompt=change.prompt,
+        first_prompt="",
+        request=DecodeRequest(
+            language=language,
+            task=options.request.task,
+            hotwords=change.hotwords,
+            words=change.words,
+            interim_words=change.interim_words,
+        ),
+    )
 
 
 def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:

@@ -190,28 +190,34 @@ class Speculations:
         is_too_long = self._options.is_manual and endpointer.position - pause_end > MAX_TAIL_CUT_SAMPLES
         return None if is_too_long else pause_end
 
-    def update(self, window: OpenWindow) -> None:
-        """After each frame: begin at a pause, and withdraw what waits in the engine's queue if speech goes on."""
+    def is_pause(self, audio_end: int) -> bool:
+        """Whether the pause that is decoded up to `audio_end` still goes on."""
+        return audio_end == self._endpointer.voiced_until + TAIL_SAMPLES
+
+    def update(self, window: OpenWindow) -> int | None:
+        """After each frame: begin at a pause, and withdraw what waits in the engine's queue if speech goes on.
+
+        Returns the position after the audio that the engine was asked to decode, if it was.
+        """
         if not self._options.speculates:
-            return
+            return None
         pause_end = self._pause_end(window, is_flushed=self._options.is_manual or self._expects_flush)
         current = self._current
         if current and current.is_waiting and pause_end != current.audio_end:
             self._session.cancel(current.job)
             self.on_dropped(current.job)
-        if pause_end is None or pause_end == self._submitted_until:
-            return
-        if not self.is_running and not self._finals:
-            self._begin_if_worth_it(window, pause_end)
+        if pause_end is None or pause_end == self._submitted_until or self.is_running or self._finals:
+            return None
+        return pause_end if self._begin_if_worth_it(window, pause_end) else None
 
-    def _begin_if_worth_it(self, window: OpenWindow, audio_end: int) -> None:
+    def _begin_if_worth_it(self, window: OpenWindow, audio_end: int) -> bool:
         """Begin unless the engine's answers have come too late for most of the last utterances.
 
         This is the rule that spares a busy engine. Now and then an utterance tries again.
         """
         self._submitted_until = audio_end
         if not self._record.is_good:
-            return
+            return False
         stabilizer = window.stabilizer
         options = self._finals.final_options(window.utterance, window.stable, window.speech_s)
         had_context = bool(options.previous_text or options.prefix)
@@ -222,6 +228,7 @@ class Speculations:
         job = self._session.submit(self, JobKind.SPECULATIVE, samples, options)
         self._current = _Speculation(job=job, audio_end=audio_end, decoding=Decoding(had_context))
         window.utterance.counts.n_speculative += 1
+        return True
 
     def end_window(self, window: EndedWindow, audio_end: int, *, is_flushed: bool) -> None:
         """The open window has ended. It gets the speculative decoding of all audio of its final text, if there is one.
@@ -276,7 +283,7 @@ class Speculations:
         if speculation.window is None:
             if self._interims:
                 self._interims.show(done, speculation.audio_end)
-            if speculation.audio_end == self._endpointer.voiced_until + TAIL_SAMPLES:
+            if self.is_pause(speculation.audio_end):
                 self._on_text(done, speculation.audio_end)
             return
         del self._awaited[speculation.job.id]

@@ -7,9 +7,10 @@ fitted by `python -m benchmarks.endpointing --fit`, on synthetic speech whose pa
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from app.media.pcm import Samples
 from app.session.commands import Endpointing
 from app.session.turn_words import SPOKEN_NUMBERS, UNFINISHED_WORDS
 
@@ -45,6 +46,11 @@ WEIGHTS: Mapping[str, float] = {
     "n_symbols": 0.31,
 }
 """The weights of the features that `find_features` names. A pause inside a number counted three times in the fit."""
+TurnScorer = Callable[[Samples], Awaitable[float | None]]
+"""Runs an operator's model over the audio before a pause, together with that of other sessions.
+
+It gives the probability that the turn has ended, 0 to 1; `None` if the model failed.
+"""
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 

@@ -74,6 +74,8 @@ def test_models_are_listed() -> None:
         (("serve", "--device", "tpu", "--port", "0"), {}, "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"), {}, "/no/such/folder"),
         (("serve", "--device", "cpu", "--dtype", "float16", "--port", "0", "--gateways", "1"), {}, "dtype: expected"),
+        (("serve", "--turn-model", HELLO, "--port", "0"), {}, "hello.flac: expected a model with one input"),
+        (("serve", "--turn-model", HELLO, "--port", "0", "--gateways", "1"), {}, "expected a model with one input"),
         (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
         (("serve",), {"FORWARDED_ALLOW_IPS": "proxy"}, "trusted_proxies: expected addresses and networks, got 'proxy'"),
         (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),

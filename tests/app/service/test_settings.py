@@ -1,13 +1,17 @@
 """Settings: an invalid value stops the start with a clear error."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.errors import SettingsError
 from app.service.settings import Settings, check_environment
 from app.session.endpointing import WebRtcDetector
 from app.speech.silero import SileroDetector, is_installed
+from app.speech.turn_model import INPUT_SAMPLES
+from tests.onnx_files import Operator, save_model
 from tests.settings_table import PAGE, page_with, table
 
 
@@ -116,3 +120,29 @@ def test_the_detector_is_the_one_of_the_setting() -> None:
     webrtc, silero = Settings().session_config, Settings(detector="silero", speech_threshold=0.3).session_config
     assert isinstance(webrtc.make_detector(), WebRtcDetector) and webrtc.detect_ahead is None
     assert isinstance(silero.make_detector(), SileroDetector) and silero.detect_ahead
+
+
+async def test_a_turn_model_is_loaded_for_all_sessions(tmp_path: Path) -> None:
+    """The one of the test returns the loudest sample. Without the setting, no session asks."""
+    pytest.importorskip("onnxruntime")
+    operators: list[Operator] = [("ReduceMax", {"axes": [1], "keepdims": 0})]
+    path = save_model(tmp_path / "turns.onnx", operators, INPUT_SAMPLES)
+    score = Settings(turn_model=str(path)).session_config.score_turn
+    assert score and Settings().session_config.score_turn is None
+    assert await score(np.full(100, 0.25, np.float32)) == 0.25
+
+
+def test_a_wrong_turn_model_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is missing."""
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "turns.onnx"
+    with pytest.raises(SettingsError, match=r"turn_model: expected an ONNX file, got '.*turns\.onnx'"):
+        Settings(turn_model=str(path))
+    path.write_text("no model")
+    with pytest.raises(SettingsError, match=r"turn_model: .*turns\.onnx: expected a model with one input"):
+        _ = Settings(turn_model=str(path)).session_config
+    with pytest.raises(SettingsError, match="turn_model: expected speculative_finals"):
+        Settings(turn_model=str(path), speculative_finals=False)
+    monkeypatch.setattr("app.speech.turn_model.PACKAGE", "no_such_package")
+    with pytest.raises(SettingsError, match=r"needs no_such_package: pip install 'tutti-asr\[turn-model\]'"):
+        Settings(turn_model=str(path))

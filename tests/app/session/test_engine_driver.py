@@ -1,19 +1,22 @@
-"""The shell of a session: how long it waits for the engine."""
+"""The shell of a session: how long it waits for the engine, and how it asks the turn model."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
+from app.media.pcm import Samples
 from app.session import commands, events
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
 from engine import api
 from tests.bench import CONFIG, START
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, silence, speech
+
+ADAPTIVE = commands.Endpointing(mode="adaptive", min_silence_ms=160, end_confidence=0.4)
 
 
 @dataclass
@@ -87,3 +90,84 @@ async def test_a_file_waits_as_long_as_it_takes() -> None:
         transcriber.release()
         await closed.wait()
     assert isinstance(sent[-1], events.Stopped)
+
+
+class Sent(list[events.Event]):
+    """The events of a session; tells when an utterance has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_ended = asyncio.Event()
+
+    def append(self, event: events.Event) -> None:
+        super().append(event)
+        if isinstance(event, events.Utterance):
+            self.has_ended.set()
+
+
+class HeldScorer:
+    """A turn model that answers when the test lets it."""
+
+    def __init__(self, answer: float | None) -> None:
+        self.answer = answer
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.n_asked = self.n_cancelled = 0
+
+    async def __call__(self, samples: Samples) -> float | None:
+        self.n_asked += 1
+        self.asked.set()
+        try:
+            await self.may_answer.wait()
+        except asyncio.CancelledError:
+            self.n_cancelled += 1
+            raise
+        return self.answer
+
+
+async def talk(scorer: HeldScorer, tasks: asyncio.TaskGroup, sent: Sent) -> SessionDriver:
+    """A session whose engine has answered in its first pause, and whose turn model was asked."""
+    transcriber = StallingTranscriber()
+    transcriber.release()
+    config = replace(CONFIG, speculates=True, score_turn=scorer)
+    driver = SessionDriver(Session("s", MODEL, config), transcriber, tasks, sent.append, lambda _: None)
+    driver.receive(replace(START, interim=False, endpointing=ADAPTIVE))
+    driver.receive(commands.Audio(pcm(np.concatenate((speech([1, 2, 3]), silence(0.36))))))
+    await scorer.asked.wait()
+    return driver
+
+
+async def test_an_answer_of_the_turn_model_reaches_the_session() -> None:
+    """The silence so far is enough, once the text is there and the model takes the turn for ended."""
+    scorer, sent = HeldScorer(1.0), Sent()
+    async with asyncio.TaskGroup() as tasks:
+        await talk(scorer, tasks, sent)
+        assert not any(isinstance(event, events.Endpoint) for event in sent)
+        scorer.may_answer.set()
+        await sent.has_ended.wait()
+    assert scorer.n_asked == 1
+
+
+async def test_a_newer_pause_takes_the_place_of_one_that_waits_for_the_turn_model() -> None:
+    """One pause of a channel at a time; none is waited for when the session is over."""
+    scorer, sent = HeldScorer(1.0), Sent()
+    async with asyncio.TaskGroup() as tasks:
+        driver = await talk(scorer, tasks, sent)
+        scorer.asked.clear()
+        driver.receive(commands.Audio(pcm(np.concatenate((speech([4, 5, 6]), silence(0.2))))))
+        await scorer.asked.wait()
+        assert (scorer.n_asked, scorer.n_cancelled) == (2, 1)
+        driver.receive(commands.Stop())
+        await sent.has_ended.wait()
+        driver.cancel_windows()
+    assert scorer.n_cancelled == 2
+
+
+async def test_a_session_goes_on_without_a_turn_model_that_fails() -> None:
+    """The text alone judges its pauses."""
+    scorer, sent = HeldScorer(None), Sent()
+    scorer.may_answer.set()
+    async with asyncio.TaskGroup() as tasks:
+        driver = await talk(scorer, tasks, sent)
+        driver.receive(commands.Audio(pcm(silence(2.0))))
+        await sent.has_ended.wait()
+    assert [event.text for event in sent if isinstance(event, events.Utterance)] == [said([1, 2, 3])]

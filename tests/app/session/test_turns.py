@@ -1,11 +1,13 @@
 """Turns: what was spoken before a pause decides how long the silence must be, and eager ends are reported."""
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from app.session import commands, events
+from app.speech.turn_model import INPUT_SAMPLES
 from engine import api
 from engine.api import SAMPLE_RATE, Priority
 from tests.bench import CONFIG, START, Bench
@@ -173,3 +175,130 @@ def test_such_a_server_says_so_of_a_change_too() -> None:
         session.give(replace(change, endpointing=endpointing))
     options = [(notice.code, notice.message.split(":")[0]) for notice in session.of(events.Notice)]
     assert options == [("no_effect", "endpointing.mode"), ("no_effect", "endpointing.eager_confidence")]
+
+
+SCORES = replace(SPECULATES, score_turn=lambda samples: asyncio.sleep(0, None))
+
+
+def scored_bench(endpointing: commands.Endpointing = ADAPTIVE) -> Bench:
+    """A session whose operator has a turn model; the test answers for it by `Bench.score`."""
+    return Bench(replace(START, interim=False, endpointing=endpointing), SCORES)
+
+
+def pause(session: Bench) -> None:
+    """Speech and a pause, which the engine and the turn model are asked about."""
+    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.16))), answer=False)
+
+
+def test_the_turn_model_gets_the_audio_that_the_engine_gets() -> None:
+    """At the same moment. The text and its options differ, the audio does not."""
+    session = scored_bench()
+    pause(session)
+    (asked,), (window,) = session.pauses, session.windows
+    assert asked.channel == 0
+    np.testing.assert_array_equal(asked.samples, window.samples)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_turn_model_is_a_witness_beside_the_text(is_first: bool) -> None:
+    """Whichever answers first: a model that hears an unfinished turn makes the silence longer, and the reverse."""
+    waited_s = {}
+    for probability in (0.02, 0.5, 0.98):
+        session = scored_bench(replace(ADAPTIVE, max_silence_ms=1500))
+        pause(session)
+        if is_first:
+            session.score(probability)
+        session.answer_with(segment(" I went to the shop"))
+        if not is_first:
+            session.score(probability)
+        waited_s[probability] = silence_waited_s(session)
+    assert waited_s[0.02] > waited_s[0.5] + 0.2 and waited_s[0.5] > waited_s[0.98] + 0.1
+
+
+def test_an_answer_of_the_turn_model_can_end_the_utterance_at_once() -> None:
+    """The text alone asked for more silence than there was."""
+    session = scored_bench(replace(ADAPTIVE, min_silence_ms=160))
+    pause(session)
+    session.answer_with(segment(" I went to the shop"))
+    assert not session.of(events.Endpoint)
+    session.feed(silence(0.2), answer=False)
+    assert not session.of(events.Endpoint)
+    session.score(1.0)
+    (endpoint,) = session.of(events.Endpoint)
+    assert endpoint.confidence is not None and endpoint.confidence > 0.7
+    assert session.text() == "I went to the shop"
+
+
+def test_an_end_is_not_taken_back_by_a_later_answer() -> None:
+    """The text alone ended the utterance; the turn model, which thinks otherwise, is too late."""
+    session = scored_bench()
+    pause(session)
+    session.answer_with(segment(" What time do you close on Sunday?"))
+    waited_s = silence_waited_s(session)
+    n_events = len(session.events)
+    session.score(0.0)
+    assert waited_s < 0.3 and len(session.events) == n_events
+
+
+def test_an_answer_for_an_earlier_pause_is_no_evidence() -> None:
+    """The speaker has gone on since, so the usual silence holds until the new pause is judged."""
+    session = scored_bench(replace(ADAPTIVE, min_silence_ms=160))
+    pause(session)
+    session.answer_with(segment(" I went to the shop"))
+    session.feed(np.concatenate((speech([4, 5, 6], gap_samples=640), silence(0.3))), answer=False)
+    assert len(session.pauses) == 2
+    session.answer_with(segment(" I went to the shop and bought a bag"))
+    session.score(1.0, 0)
+    assert not session.of(events.Endpoint)
+    session.score(1.0, 1)
+    assert session.of(events.Endpoint)
+
+
+def test_the_turn_model_does_not_speak_for_an_utterance_without_text() -> None:
+    """What is probably a hallucination is no evidence, and the model alone judges nothing."""
+    session = scored_bench()
+    pause(session)
+    session.score(1.0)
+    session.feed(silence(0.2), answer=False)
+    assert not session.of(events.Endpoint)
+
+
+def test_the_turn_model_is_asked_only_where_its_answer_counts() -> None:
+    """Not for clients whose silence is fixed and who want no eager ends, nor on servers without a model."""
+    eager, fixed, manual = scored_bench(EAGER), scored_bench(commands.Endpointing()), bench()
+    for session in (eager, fixed, manual):
+        pause(session)
+        assert session.windows
+    assert eager.pauses and not fixed.pauses and not manual.pauses
+
+
+def test_an_answer_can_bring_an_eager_end() -> None:
+    session = scored_bench(replace(EAGER, eager_confidence=0.7))
+    pause(session)
+    session.answer_with(segment(" I went to the shop"))
+    assert not session.of(events.EagerEnd)
+    session.score(1.0)
+    (eager_end,) = session.of(events.EagerEnd)
+    assert eager_end.text == "I went to the shop" and eager_end.confidence > 0.7
+
+
+def test_the_turn_model_hears_across_the_cut_of_a_window() -> None:
+    """A long utterance is cut at a pause; the model still gets its last 8 s, and of the next one nothing before."""
+    session = scored_bench(replace(ADAPTIVE, min_silence_ms=160, max_utterance_s=60))
+    words = speech([1, 2, 3] * 36, gap_samples=640)
+    audio = np.concatenate((words, silence(0.3), speech([4, 5, 6], gap_samples=640), silence(0.16)))
+    session.feed(audio)
+    assert len(session.of(events.SpeechStarted)) == 1 and not session.of(events.Endpoint)
+    *_, asked = session.pauses
+    assert len(session.windows[-1].samples) < INPUT_SAMPLES, "the window was cut"
+    np.testing.assert_array_equal(asked.samples, audio[asked.audio_end - INPUT_SAMPLES : asked.audio_end])
+    session.feed(np.concatenate((silence(2.0), speech([7, 8, 9], gap_samples=640), silence(0.16))))
+    np.testing.assert_array_equal(session.pauses[-1].samples, session.windows[-1].samples)
+
+
+def test_a_session_that_stops_takes_no_answer() -> None:
+    session = scored_bench()
+    pause(session)
+    session.stop()
+    session.score(1.0)
+    assert isinstance(session.events[-1], events.Stopped)

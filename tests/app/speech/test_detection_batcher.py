@@ -103,7 +103,9 @@ class Talk:
     """A session with Silero's detector over `model`."""
 
     def __init__(self, model: SileroModel, tasks: asyncio.TaskGroup, is_prepared: bool = True) -> None:
-        self.session = Session("s_test", MODEL, SessionConfig(make_detector=lambda: SileroDetector(model, 0.01)))
+        detect_ahead = DetectionBatcher(model).detect if is_prepared else None
+        config = SessionConfig(make_detector=lambda: SileroDetector(model, 0.01), detect_ahead=detect_ahead)
+        self.session = Session("s_test", MODEL, config)
         self.is_closed = asyncio.Event()
         self.texts: list[str] = []
         self.driver = SessionDriver(
@@ -112,7 +114,6 @@ class Talk:
             tasks,
             self.note,
             lambda close: self.is_closed.set(),
-            detect_ahead=DetectionBatcher(model).detect if is_prepared else None,
         )
         self.driver.receive(START)
 

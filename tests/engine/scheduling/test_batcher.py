@@ -288,7 +288,7 @@ def test_speculative_finals_give_way_where_finals_take_much_of_the_time() -> Non
     assert encoded(batcher, LATER_S, busy) == [4], "nothing else is to be done"
     batcher.add(speculative(6, "b"), LATER_S)
     batcher.add(interim(7, "c"), LATER_S)
-    assert encoded(batcher, LATER_S + 0.02, busy) == [7]
+    assert encoded(batcher, LATER_S + 0.02, load_of(8, 1, 0.25)) == [7]
     assert encoded(batcher, LATER_S + 2.0, load_of(8, 1, 0.25)) == [6]
 
 
