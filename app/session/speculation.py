@@ -49,7 +49,7 @@ LEAST_SUCCESS = 0.5
 """The least fraction of utterances with a speculative decoding whose text it gave; below, the engine is spared."""
 N_SMOOTHED = 4
 """The number of utterances over which this fraction is smoothed."""
-RETRY_AFTER = 3
+RETRY_AFTER = 9
 """An engine that is spared is tried again after this many utterances."""
 
 
