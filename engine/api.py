@@ -88,8 +88,8 @@ class DecodeOptions:
 
     Where `language` is given, they do not change it: then their probabilities are reported, which are not otherwise.
     """
-    language_bias: Mapping[str, float] = field(default_factory=dict)
-    """What is known already: added to the log-probability of each of these languages before the likeliest is taken.
+    language_bias: tuple[tuple[str, float], ...] = ()
+    """What is known already: languages, and what is added to the log-probability of each before the likeliest is taken.
 
     The reported probabilities do not contain it. Only for `language=None`.
     """

@@ -89,7 +89,7 @@ def _check_candidates(options: DecodeOptions, known: tuple[str, ...]) -> None:
             raise InvalidWindow("languages", f"some of {', '.join(known)}, or none for all", language)
     if options.language_bias and options.language is not None:
         raise InvalidWindow("language_bias", "none, as the language is given", options.language_bias)
-    for language, bias in options.language_bias.items():
+    for language, bias in options.language_bias:
         if language not in (options.languages or known) or not math.isfinite(bias):
             raise InvalidWindow("language_bias", "finite numbers for candidates", {language: bias})
 

@@ -206,7 +206,7 @@ def detected(
         return events
     possible = {each: share for each, share in probabilities.items() if each in (options.languages or probabilities)}
     shares = {each: share / sum(possible.values()) for each, share in possible.items()}
-    language = options.language or choose_language(shares, options.language_bias)
+    language = options.language or choose_language(shares, dict(options.language_bias))
     return [
         replace(event, language=language, language_probability=shares[language])
         if isinstance(event, api.SegmentEvent)

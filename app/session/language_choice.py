@@ -190,7 +190,7 @@ class ChannelLanguage:
             options,
             language=None,
             languages=candidates,
-            language_bias={language: value for language, value in bias.items() if value},
+            language_bias=tuple((language, value) for language, value in bias.items() if value),
         )
 
     def is_in_doubt(self, done: api.DoneEvent, speech_s: float) -> bool:

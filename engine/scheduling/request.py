@@ -83,7 +83,7 @@ class Request:
         options = self.window.options
         if options.language is not None or self.language_probabilities is None:
             return options.language
-        return choose_language(self.language_probabilities, options.language_bias)
+        return choose_language(self.language_probabilities, dict(options.language_bias))
 
     @property
     def needs_detection(self) -> bool:

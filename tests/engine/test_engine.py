@@ -492,10 +492,10 @@ async def test_samples_that_cannot_be_decoded_are_refused(runner: FakeRunner, sa
         ({"language": "tlh"}, "language"),
         ({"language": ""}, "language"),
         ({"languages": ("en", "tlh")}, "languages"),
-        ({"language_bias": {"tlh": 1.0}}, "language_bias"),
-        ({"languages": ("en",), "language_bias": {"de": 1.0}}, "language_bias"),
-        ({"language_bias": {"en": float("nan")}}, "language_bias"),
-        ({"language": "en", "language_bias": {"en": 1.0}}, "language_bias"),
+        ({"language_bias": (("tlh", 1.0),)}, "language_bias"),
+        ({"languages": ("en",), "language_bias": (("de", 1.0),)}, "language_bias"),
+        ({"language_bias": (("en", float("nan")),)}, "language_bias"),
+        ({"language": "en", "language_bias": (("en", 1.0),)}, "language_bias"),
         ({"task": "summarise"}, "task"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"prefix": (3072,)}, "prefix"),
@@ -663,8 +663,8 @@ async def test_segments_have_the_probability_of_their_language(runner: FakeRunne
 async def test_a_bias_decides_between_languages_that_are_nearly_as_likely(runner: FakeRunner) -> None:
     """The odds are 3 to 1, so a bias of 1 is too small and one of 2 is enough. The probabilities do not contain it."""
     async with start_engine(runner) as engine:
-        small = (await collect(engine, window(language_bias={"de": 1.0})))[-1]
-        large = (await collect(engine, window(language_bias={"de": 2.0})))[-1]
+        small = (await collect(engine, window(language_bias=(("de", 1.0),))))[-1]
+        large = (await collect(engine, window(language_bias=(("de", 2.0),))))[-1]
     assert isinstance(small, DoneEvent) and isinstance(large, DoneEvent)
     assert (small.language, large.language) == ("en", "de")
     assert large.language_probabilities == {"en": 0.75, "de": 0.25}

@@ -4,8 +4,8 @@ import { Captions, parseEvent } from "../src/index.js";
 const apply = (captions: Captions, type: string, fields: object) =>
   captions.apply(
     parseEvent({
-      type, utterance: 0, channel: 0, id: 0, start_s: 1, end_s: 2, at_s: 1, words: [], confidence: 1, language: null,
-      uncovered: [], final_until_s: 2, resume_from_s: [2], ...fields,
+      type, utterance: 0, channel: 0, id: 0, start_s: 1, end_s: 2, at_s: 1, words: [], confidence: 1,
+      ...(type === "segment" ? { language: null } : {}), uncovered: [], final_until_s: 2, resume_from_s: [2], ...fields,
     }),
   );
 

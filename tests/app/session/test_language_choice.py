@@ -41,7 +41,7 @@ def settled(language: str = "en", request: LanguageRequest = OPEN) -> ChannelLan
 def decided(channel: ChannelLanguage, probabilities: dict[str, float], speech_s: float) -> str:
     """The language of the next window, as the engine decides it."""
     options = channel.for_final(OPTIONS, speech_s, None, n_before=0)
-    return options.language or choose_language(probabilities, options.language_bias)
+    return options.language or choose_language(probabilities, dict(options.language_bias))
 
 
 def done(language: str, probabilities: dict[str, float]) -> api.DoneEvent:
