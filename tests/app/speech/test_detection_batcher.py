@@ -1,4 +1,4 @@
-"""Sessions share calls of the network, nobody waits for long, and no decision changes."""
+"""Sessions share calls of the network, no session waits for long, and no decision changes."""
 
 import asyncio
 import threading

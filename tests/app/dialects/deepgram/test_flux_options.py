@@ -33,7 +33,7 @@ def test_the_model_says_which_languages() -> None:
 
 @pytest.mark.parametrize("languages", [(), ("en",)])
 def test_a_model_of_one_language_detects_none(languages: tuple[str, ...]) -> None:
-    """A client that asks for detection is told so."""
+    """A client that asks for detection gets a note that says so."""
     assert parse([MULTI], languages).adjusted == ("model=flux-general-en",)
     assert parse([ENGLISH], languages).language == (languages[0] if languages else None)
     assert parse([MULTI, ("language_hint", "en")], languages).language == (languages[0] if languages else None)
