@@ -19,19 +19,16 @@ from engine import api
 from engine.api import SAMPLE_RATE
 
 TAIL_SAMPLES = SAMPLE_RATE // 10
-"""Silence after speech that its final text is decoded with, in samples (100 ms). Only what the detector takes for
-silence is left out.
+"""Silence after the last voiced frame that a final text is decoded with, in samples (100 ms).
 
-Measured with the embedded model and the WebRTC detector, which itself notices the end of speech about 0.1 s late. 277
-utterances of synthetic speech had the same words with all of their 500 ms of silence, 240, 160 and 100 ms, and 4 of
-them others with 60 ms. Human speech (243 utterances): 71.3 % word errors with all, 71.1 % with 100 ms; calls 78.3 % and
-75.0 %.
+By `benchmarks.final_tail` with the embedded model: 277 utterances of synthetic speech have the same words as with all of
+their 500 ms of silence, and 4 have others with 60 ms. Word errors of human speech: 71.6 % with all, 71.5 % with 100 ms.
 """
 FLUSH_TAIL_SAMPLES = SAMPLE_RATE * 80 // 1000
 """Quiet after speech that the text of a flushed utterance is decoded with, in samples (80 ms).
 
-A client that flushes knows sooner than the detector that its speaker has finished. Measured as above, with all of the
-silence: 2.63 % word errors in synthetic speech; with 100, 80, 60 and 40 ms of quiet: 2.68, 2.73, 2.91 and 3.25 %.
+A client that flushes knows sooner than the detector that its speaker has finished. Measured in the same way: 2.61 % word
+errors in synthetic speech with all audio; with 80, 60 and 40 ms of quiet 2.59, 2.64 and 2.83 %.
 """
 MAX_QUIET_SPEECH_SAMPLES = SAMPLE_RATE // 4
 """The longest audio that is quiet while the detector takes it for speech, in samples (0.25 s); more is soft speech.
