@@ -28,8 +28,8 @@ of their 500 ms of silence, and 4 have others with 60 ms. Word errors of human s
 FLUSH_TAIL_SAMPLES = SAMPLE_RATE * 80 // 1000
 """Quiet after speech that the text of a flushed utterance is decoded with, in samples (80 ms).
 
-A client that flushes knows sooner than the detector that its speaker has finished. Measured in the same way: 2.61 % word
-errors in synthetic speech with all audio; with 80, 60 and 40 ms of quiet 2.59, 2.64 and 2.83 %.
+A client that flushes knows sooner than the detector that its speaker has finished. Measured in the same way: 2.61 % of
+the words of synthetic speech are wrong with all audio; with 80, 60 and 40 ms of quiet 2.59, 2.64 and 2.83 %.
 """
 MAX_QUIET_SPEECH_SAMPLES = SAMPLE_RATE // 4
 """The longest audio that is quiet while the detector takes it for speech, in samples (0.25 s); more is soft speech.
