@@ -16,10 +16,10 @@ import click
 from rich.console import Console
 
 from app.cli.terminal import console
-from app.service.settings import Settings
 from benchmarks.faults.differences import KINDS, differences
 from benchmarks.faults.ray_service import RayService, ray_service
 from benchmarks.faults.sessions import SessionLog, stream
+from benchmarks.ray_kills import campaign_settings
 from benchmarks.recordings import Recording, load_bundled
 
 N_NODES = 3
@@ -32,29 +32,34 @@ KILL_AFTER_S = 8.0
 @click.option("--seconds", default=20.0, show_default=True, help="The length of each recording, in seconds.")
 def main(seconds: float) -> None:
     """Kill a node of a Ray cluster while eight people speak, and compare every word."""
+    recordings = load_bundled(seconds, N_RECORDINGS)
     try:
-        is_whole = asyncio.run(demo(console(), load_bundled(seconds, N_RECORDINGS), seconds))
+        is_whole = run(console(), recordings)
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(0 if is_whole else 1)
 
 
-async def demo(out: Console, recordings: list[Recording], seconds: float) -> bool:
+def run(out: Console, recordings: list[Recording]) -> bool:
     """Run the demo. Returns whether no word was lost or repeated."""
-    settings = Settings(host="0.0.0.0", allow_anyone=True, threads=1, log_level="info", max_final_wait_s=1000.0)
     out.print(f"Starting {N_NODES} Ray nodes on this machine, each with an engine and a gateway …")
     began = time.monotonic()
-    async with ray_service(settings, N_NODES) as service:
+    with ray_service(campaign_settings(N_RECORDINGS), N_NODES) as service:
         out.print(f"  ready after {time.monotonic() - began:.0f} s: [bold]{service.url}/[/]\n")
-        out.print(f"Streaming {N_RECORDINGS} recordings of {seconds:g} s at the pace of speech, undisturbed …")
-        expected = await _stream_all(service, recordings)
-        out.print(f"  {_n_words(expected)} words; the first recording:\n")
-        out.print(f"  [dim]{' '.join(each.word for each in expected[0].words)}[/]\n", soft_wrap=True)
-        out.print("Streaming them again …")
-        received, _ = await asyncio.gather(_stream_all(service, recordings), _kill_a_node(out, service))
-        is_whole = _compare(out, expected, received)
+        is_whole = asyncio.run(_show(out, service, recordings))
         out.print("\nStopping the cluster …")
     return is_whole
+
+
+async def _show(out: Console, service: RayService, recordings: list[Recording]) -> bool:
+    seconds = max(each.audio_s for each in recordings)
+    out.print(f"Streaming {len(recordings)} recordings of up to {seconds:.0f} s at the pace of speech, undisturbed …")
+    expected = await _stream_all(service, recordings)
+    out.print(f"  {_n_words(expected)} words; the first recording:\n")
+    out.print(f"  [dim]{' '.join(each.word for each in expected[0].words)}[/]\n", soft_wrap=True)
+    out.print("Streaming them again …")
+    received, _ = await asyncio.gather(_stream_all(service, recordings), _kill_a_node(out, service))
+    return _compare(out, expected, received)
 
 
 async def _stream_all(service: RayService, recordings: list[Recording]) -> list[SessionLog]:

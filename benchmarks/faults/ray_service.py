@@ -10,8 +10,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -45,29 +45,32 @@ READY_TIMEOUT_S = 90.0
 class RayService:
     """The service: an engine and a gateway on each node."""
 
-    clock = None
-
-    def __init__(self, settings: Settings, n_nodes: int) -> None:
+    def __init__(self, cluster: Any, settings: Settings, n_nodes: int) -> None:
+        self._cluster = cluster
         self._settings = settings
-        self._n_nodes = n_nodes
+        self.n_nodes = n_nodes
         self._port = free_port()
-        self._cluster: Any = None
         self.url = f"http://127.0.0.1:{self._port}"
 
-    async def start(self) -> None:
-        """Start the nodes and the service, and wait until it is whole."""
-        # Not in a thread: Ray sets a signal handler, so that its processes end with this one.
-        self._start()
-        if not await self.wait_until_ready():
+    def launch(self) -> None:
+        """Start the service, and wait until it is whole.
+
+        Raises:
+            RuntimeError: it is not whole in time.
+        """
+        from ray import serve
+
+        from cluster.ray.application import bind
+
+        serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": self._port})
+        application = bind(self._settings, num_replicas=self.n_nodes, max_replicas_per_node=1)
+        serve.run(application, name=APPLICATION, route_prefix="/")
+        if not self._wait_until_ready():
             raise RuntimeError(f"the service on Ray is not whole after {READY_TIMEOUT_S:g} s: {self._n_running()}")
 
-    def stop(self) -> None:
-        """Stop the service and the nodes."""
-        import ray
-
-        ray.shutdown()
-        if self._cluster is not None:
-            self._cluster.shutdown()
+    async def start(self) -> None:
+        """Not needed: no fault of this module ends the head."""
+        raise AssertionError("the head runs")
 
     def is_running(self) -> bool:
         """Whether the head runs. No fault of this module ends it."""
@@ -75,15 +78,7 @@ class RayService:
 
     async def wait_until_ready(self) -> bool:
         """Wait until every node has an engine and a gateway, and connections are served. Returns whether they are."""
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        async with httpx.AsyncClient() as client:
-            while time.monotonic() < deadline:
-                if await asyncio.to_thread(self._n_running) == (self._n_nodes, self._n_nodes):
-                    with suppress(httpx.HTTPError):
-                        if (await client.get(f"{self.url}/readyz", timeout=5.0)).status_code == 200:
-                            return True
-                await asyncio.sleep(PROBE_S)
-        return False
+        return await asyncio.to_thread(self._wait_until_ready)
 
     def engines(self) -> list[int]:
         """The process ids of the engines."""
@@ -113,32 +108,23 @@ class RayService:
         """Start another node."""
         await asyncio.to_thread(lambda: self._cluster.add_node(**_node()))
 
-    def _start(self) -> None:
-        import ray
-        from ray import serve
-        from ray.cluster_utils import Cluster
-
-        from cluster.ray.application import bind
-
-        logging.getLogger("ray").setLevel(logging.ERROR)
-        logging.getLogger("ray.serve").setLevel(logging.ERROR)
-        head = {**_node(), "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
-        self._cluster = Cluster(initialize_head=True, head_node_args=head)
-        for _ in range(self._n_nodes - 1):
-            self._cluster.add_node(**_node())
-        # Later nodes are started in a thread, where no signal handler can be set. They end with the head.
-        self._cluster._shutdown_at_exit = False
-        ray.init(address=self._cluster.address, log_to_driver=False, configure_logging=False)
-        serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": self._port})
-        application = bind(self._settings, num_replicas=self._n_nodes, max_replicas_per_node=1)
-        serve.run(application, name=APPLICATION, route_prefix="/")
+    def _wait_until_ready(self) -> bool:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._n_running() == (self.n_nodes, self.n_nodes):
+                with suppress(httpx.HTTPError):
+                    if httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200:
+                        return True
+            time.sleep(PROBE_S)
+        return False
 
     def _n_running(self) -> tuple[int, int]:
         """How many engines and gateways serve."""
         from ray import serve
 
         deployments = serve.status().applications[APPLICATION].deployments
-        engines, gateways = (deployments[name].replica_states.get("RUNNING", 0) for name in ("Engines", "Gateways"))
+        states = [deployments[name].replica_states for name in ("Engines", "Gateways")]
+        engines, gateways = (sum(n for state, n in each.items() if state == "RUNNING") for each in states)
         return engines, gateways
 
     def _replicas(self, deployment: str) -> list[int]:
@@ -158,22 +144,43 @@ class RayService:
         return []
 
 
-@asynccontextmanager
-async def ray_service(settings: Settings, n_nodes: int) -> AsyncIterator[RayService]:
-    """Run the service on a new cluster of this many nodes, the head among them, until the block is left.
+@contextmanager
+def ray_nodes(n_nodes: int) -> Iterator[Any]:
+    """Run a Ray cluster of this many nodes, the head among them, until the block is left. Called in the main thread.
 
     This process is connected to the cluster. Usage statistics are off.
     """
     os.environ.update(ENVIRONMENT)
     # Short, because the path of a Unix socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="ray_", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        # Ray reads it when it is imported.
         os.environ["RAY_TMPDIR"] = folder
-        service = RayService(settings, n_nodes)
+        import ray
+        from ray.cluster_utils import Cluster
+
+        for name in ("ray", "ray.serve"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        head = {**_node(), "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
-            await service.start()
-            yield service
+            for _ in range(n_nodes - 1):
+                cluster.add_node(**_node())
+            # Later nodes are started in a thread, where no signal handler can be set. They end with the head.
+            cluster._shutdown_at_exit = False
+            ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+            yield cluster
         finally:
-            service.stop()
+            ray.shutdown()
+            cluster.shutdown()
+
+
+@contextmanager
+def ray_service(settings: Settings, n_nodes: int) -> Iterator[RayService]:
+    """Run the service on a new cluster of this many nodes until the block is left. See `ray_nodes`."""
+    with ray_nodes(n_nodes) as cluster:
+        service = RayService(cluster, settings, n_nodes)
+        service.launch()
+        yield service
 
 
 async def kill_engine(service: RayService, random: Random) -> None:
@@ -193,7 +200,7 @@ async def kill_proxy(service: RayService, random: Random) -> None:
 
 async def kill_node(service: RayService, random: Random) -> None:
     """A node is killed, with its engine, its gateway and its proxy; another one is started."""
-    await service.replace_node(random.randrange(2))
+    await service.replace_node(random.randrange(service.n_nodes - 1))
 
 
 RayFault = Callable[[RayService, Random], Awaitable[None]]

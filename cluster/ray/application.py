@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from click import BadParameter
 from click.types import convert_type
 from ray import serve
 from ray.serve import Application, Deployment
@@ -69,10 +70,14 @@ def bind(settings: Settings, **options: Any) -> Application:
     """
     # Without API keys every request is allowed: then the key only has to be the same in all gateways.
     key = hashlib.sha256(repr(settings).encode()).hexdigest()
-    engines = _deployment(EngineReplica, ENGINES, EngineRouter, 1.0, WINDOWS_S, options)
     drain_s = settings.drain_timeout_s + STOP_SLACK_S
     gateways = _deployment(GatewayReplica, GATEWAYS, GatewayRouter, 0.5, drain_s, options)
-    return gateways.bind(settings, key, engines.bind(settings))
+    return gateways.bind(settings, key, bind_engines(settings, **options))
+
+
+def bind_engines(settings: Settings, **options: Any) -> Application:
+    """The engines alone; see `bind`."""
+    return _deployment(EngineReplica, ENGINES, EngineRouter, 1.0, WINDOWS_S, options).bind(settings)
 
 
 def _deployment(
@@ -110,7 +115,10 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
 
 def _parse(name: str, type: Any, text: str) -> Any:
     """The value of a variable, read as the command line reads it."""
-    return convert_type(type).convert(text, None, None)
+    try:
+        return convert_type(type).convert(text, None, None)
+    except BadParameter as error:
+        raise SettingsError(f"{name}: expected {type.__name__}, got {text!r}") from error
 
 
 def _check(name: str, type: Any, value: Any) -> Any:
