@@ -28,6 +28,8 @@ from engine.api import SAMPLE_RATE, DecodeOptions, Transcriber, Window
 SCHEMA = 1
 SECONDS = (4, 30)
 """The lengths of the windows."""
+N_WARM_UP = 5
+"""The windows of each length that are not counted."""
 PAUSE_S = 0.02
 """The pause between two windows, in seconds."""
 
@@ -76,28 +78,34 @@ async def _times(transcriber: Transcriber, samples: Samples) -> tuple[float, flo
 def main(n_windows: int, path: Path, markdown: bool) -> None:
     """Compare an engine over Ray Serve with one in the same process."""
     samples = np.concatenate([each.samples for each in load_bundled(40.0, 4)])
+    windows = {str(seconds): _windows(samples, seconds, n_windows) for seconds in SECONDS}
     with ray_nodes(1):
-        times = {str(seconds): _measure(samples, seconds, n_windows) for seconds in SECONDS}
+        times = _measure(windows)
     result = {"benchmark": "ray_overhead", "schema": SCHEMA, **machine.describe(), "times_s": times}
     report.show([_table(times)], result, as_markdown=markdown, path=path)
 
 
-def _measure(samples: Samples, seconds: int, n_windows: int) -> list[tuple[float, ...]]:
-    """Measure windows that begin at different places."""
+def _windows(samples: Samples, seconds: int, n_windows: int) -> list[Samples]:
+    """Windows that begin at different places. The first ones are repeated: both engines prepare for them."""
+    length = seconds * SAMPLE_RATE
+    starts = np.linspace(0, len(samples) - length, n_windows).astype(int)
+    return [samples[start : start + length] for start in (*starts[:N_WARM_UP], *starts)]
+
+
+def _measure(windows: dict[str, list[Samples]]) -> dict[str, list[tuple[float, ...]]]:
     from ray import serve
 
     from cluster.ray.application import FAST_PATH, bind_engines
 
     settings = Settings(threads=1, log_level="warning")
-    length = seconds * SAMPLE_RATE
-    starts = np.linspace(0, len(samples) - length, n_windows).astype(int)
     probe: Any = serve.deployment(Probe)
     probe = probe.options(ray_actor_options={"num_cpus": 0.5, "runtime_env": {"env_vars": FAST_PATH}})
     handle = serve.run(probe.bind(settings, bind_engines(settings)), name="probe", route_prefix=None)
-    # The first windows are slower: both engines prepare for them.
-    windows = [samples[start : start + length] for start in (*starts[:5], *starts)]
-    times: list[tuple[float, ...]] = handle.measure.remote(windows).result()
-    return times[5:]
+    times: list[tuple[float, ...]] = handle.measure.remote(
+        [each for some in windows.values() for each in some]
+    ).result()
+    found = iter(times)
+    return {name: [next(found) for _ in some][N_WARM_UP:] for name, some in windows.items()}
 
 
 def _table(times: dict[str, list[tuple[float, ...]]]) -> Table:

@@ -38,6 +38,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONWARNINGS": "ignore",
 }
+N_STARTS = 4
+"""How often the start of a node is tried."""
 READY_TIMEOUT_S = 90.0
 """How long the service may take to be whole again after a fault, in seconds."""
 
@@ -106,7 +108,7 @@ class RayService:
 
     async def add_node(self) -> None:
         """Start another node."""
-        await asyncio.to_thread(lambda: self._cluster.add_node(**_node()))
+        await asyncio.to_thread(_with_patience, lambda: self._cluster.add_node(**_node()))
 
     def _wait_until_ready(self) -> bool:
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -161,10 +163,10 @@ def ray_nodes(n_nodes: int) -> Iterator[Any]:
         for name in ("ray", "ray.serve"):
             logging.getLogger(name).setLevel(logging.ERROR)
         head = {**_node(), "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+        cluster = _with_patience(lambda: Cluster(initialize_head=True, head_node_args=head))
         try:
             for _ in range(n_nodes - 1):
-                cluster.add_node(**_node())
+                _with_patience(lambda: cluster.add_node(**_node()))
             # Later nodes are started in a thread, where no signal handler can be set. They end with the head.
             cluster._shutdown_at_exit = False
             ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
@@ -222,6 +224,15 @@ def send(pids: list[int], sent: signal.Signals) -> None:
 
 def _node() -> dict[str, Any]:
     return {"num_cpus": NODE_CPUS, "num_gpus": 0, "object_store_memory": NODE_MEMORY}
+
+
+def _with_patience(start: Callable[[], Any]) -> Any:
+    """What `start` starts. Ray gives a node 30 s, which is not enough on a machine with much other work."""
+    for _ in range(N_STARTS - 1):
+        # Ray raises no narrower error.
+        with suppress(Exception):
+            return start()
+    return start()
 
 
 def _command(pid: int) -> str:
