@@ -234,11 +234,11 @@ class _EngineFamilies:
         counter = partial(CounterMetricFamily, labels=labels)
         self._gauges: dict[str, GaugeMetricFamily] = {
             "n_engines": gauge("tutti_engine_up", "Whether the engine accepts windows now: 1 or 0"),
-            "running": gauge("tutti_engine_running", "Sequences that are being decoded now"),
             "work_waiting_s": gauge(
                 "tutti_engine_work_seconds",
                 "Encoder and decode time that all windows which wait or are being decoded still need, in seconds",
             ),
+            "running": gauge("tutti_engine_running", "Sequences that are being decoded now"),
         }
         self._histograms: dict[str, HistogramMetricFamily] = {
             "encode_batch": histogram("tutti_engine_encode_batch", "Windows in one encoder call"),
@@ -290,8 +290,8 @@ class _EngineFamilies:
 
     def all(self) -> Iterator[Metric]:
         """All families."""
-        yield self._waiting
         yield from self._gauges.values()
+        yield self._waiting
         yield from self._histograms.values()
         yield self._queue
         yield self._windows
