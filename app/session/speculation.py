@@ -150,8 +150,8 @@ class Speculations:
         """That of the open window."""
         self._awaited: dict[int, _Speculation] = {}
         """Those whose windows have ended, by the ids of their jobs."""
-        self._expects_flush = False
-        """Whether the client ended the last utterance by a flush."""
+        self._expects_flush: bool | None = None
+        """Whether the client ended the last utterance by a flush. `None`: there was none, and both is prepared for."""
         self._submitted_until = 0
         """Position after the audio of the last request."""
         self._record = _Record()
@@ -200,7 +200,7 @@ class Speculations:
     def _is_flush_pause(self) -> bool:
         """Whether this is a pause that the client ends by a flush, by habit and so far."""
         silence = self._endpointer.position - self._endpointer.voiced_until
-        return (self._options.is_manual or self._expects_flush) and silence < MAX_FLUSH_SILENCE_SAMPLES
+        return bool(self._options.is_manual or self._expects_flush) and silence < MAX_FLUSH_SILENCE_SAMPLES
 
     def is_pause(self, audio_end: int) -> bool:
         """Whether the pause that is decoded up to `audio_end` still goes on."""
@@ -213,7 +213,8 @@ class Speculations:
         """
         if not self._options.speculates:
             return None
-        pause_end = self._pause_end(window, is_flushed=self._options.is_manual or self._expects_flush)
+        may_be_flushed = self._options.is_manual or self._expects_flush is not False
+        pause_end = self._pause_end(window, is_flushed=may_be_flushed)
         current = self._current
         if current and current.is_waiting and pause_end != current.audio_end:
             self._session.cancel(current.job)
