@@ -29,9 +29,25 @@ DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
 FORMS = {"service": "tutti-gpu", "service-cpu": "tutti"}
 """The folders that are applied as they are, and the service of Compose that each one is like."""
-MANIFESTS = {form: build(FOLDER / form) for form in FORMS}
+MANIFESTS = {form: build(FOLDER / form) for form in (*FORMS, "redis", "ray")}
 VERSIONS = ("1.29", kubernetes_validate.latest_version())
 """The oldest version of Kubernetes that the manifests are made for, and the newest one that the validator knows."""
+RAY_FIELDS = {
+    "service": {"excludeHeadPodFromServeSvc", "serveConfigV2", "rayClusterConfig"},
+    "cluster": {
+        "rayVersion",
+        "enableInTreeAutoscaling",
+        "autoscalerOptions",
+        "gcsFaultToleranceOptions",
+        "headGroupSpec",
+        "workerGroupSpecs",
+    },
+    "autoscaler": {"idleTimeoutSeconds", "resources", "securityContext"},
+    "storage": {"redisAddress", "redisPassword"},
+    "head": {"rayStartParams", "template"},
+    "workers": {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"},
+}
+"""The fields of KubeRay's resources that we use, by its reference of the API. Its schema is in no package."""
 SAFE_VOLUMES = {
     "configMap",
     "csi",
@@ -62,6 +78,21 @@ def container(form: str = "service") -> dict[str, Any]:
     found: dict[str, Any]
     (found,) = pod(form)["containers"]
     return found
+
+
+def ray_templates() -> list[dict[str, Any]]:
+    """The pods of the Ray cluster: the head's first."""
+    cluster = manifest("RayService", "ray")["spec"]["rayClusterConfig"]
+    return [cluster["headGroupSpec"]["template"], *(each["template"] for each in cluster["workerGroupSpecs"])]
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The specifications of all pods, by what they are."""
+    return {
+        **{form: pod(form) for form in FORMS},
+        "redis": manifest("StatefulSet", "redis")["spec"]["template"]["spec"],
+        **{f"ray-{number}": template["spec"] for number, template in enumerate(ray_templates())},
+    }
 
 
 def custom(path: str) -> Manifest:
@@ -95,11 +126,15 @@ def paths() -> set[str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", MANIFESTS)
 def test_manifests_follow_the_schemas(form: str, version: str) -> None:
     """Strictly: a field that Kubernetes does not know is an error, too."""
     for each in MANIFESTS[form]:
-        kubernetes_validate.validate(each, version, strict=True)
+        if each["kind"] == "RayService":
+            for template in ray_templates():
+                kubernetes_validate.validate({"apiVersion": "v1", "kind": "Pod", **template}, version, strict=True)
+        else:
+            kubernetes_validate.validate(each, version, strict=True)
 
 
 def test_a_misspelled_field_is_noticed() -> None:
@@ -112,7 +147,7 @@ def test_a_misspelled_field_is_noticed() -> None:
 
 def test_every_file_of_a_form_is_applied() -> None:
     """A manifest that the kustomization does not list would be forgotten."""
-    for form in FORMS:
+    for form in MANIFESTS:
         listed = yaml.safe_load((FOLDER / form / FILE).read_text())["resources"]
         assert {path.name for path in (FOLDER / form).iterdir()} - {FILE} == {
             name for name in listed if "/" not in name
@@ -251,30 +286,37 @@ def test_the_number_of_pods_is_the_autoscalers() -> None:
 # Rights.
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_pods_are_restricted(form: str) -> None:
+@pytest.mark.parametrize("name", pods())
+def test_pods_are_restricted(name: str) -> None:
     """They fulfil the Pod Security Standard that their namespace enforces, and have a read-only root besides."""
-    labels = manifest("Namespace", form)["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    spec, rights = pod(form), container(form)["securityContext"]
+    spec = pods()[name]
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
-    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert rights == {
+    (only,) = spec["containers"]
+    assert only["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert {key for volume in spec["volumes"] for key in volume if key != "name"} <= SAFE_VOLUMES
+    assert {key for volume in spec.get("volumes", ()) for key in volume if key != "name"} <= SAFE_VOLUMES
+    assert "memory" in only["resources"]["limits"]
+    # The autoscaler, in the pod of Ray's head, asks Kubernetes for pods.
+    assert spec.get("automountServiceAccountToken", True) is (name == "ray-0")
+
+
+def test_the_namespace_refuses_other_pods() -> None:
+    labels = manifest("Namespace")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 def test_the_user_is_that_of_the_image() -> None:
     """Else it has no home, and may not write to its cache."""
     match = re.search(r"useradd --create-home --uid (\d+) ", DOCKERFILE)
     assert match
-    context = pod()["securityContext"]
-    assert [context["runAsUser"], context["runAsGroup"], context["fsGroup"]] == 3 * [int(match[1])]
+    for context in (spec["securityContext"] for name, spec in pods().items() if name != "redis"):
+        assert [context["runAsUser"], context["runAsGroup"], context["fsGroup"]] == 3 * [int(match[1])]
 
 
 @pytest.mark.parametrize(("form", "service"), FORMS.items())
@@ -308,7 +350,96 @@ def test_the_network_policy_opens_the_ports_of_the_service() -> None:
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     opened = [port["port"] for rule in spec["ingress"] for port in rule["ports"]]
     assert opened == [container()["ports"][0]["containerPort"]]
-    names, web = spec["egress"]
+    names, web, shared = spec["egress"]
     assert {(port["protocol"], port["port"]) for port in names["ports"]} == {("UDP", 53), ("TCP", 53)}
     assert web["ports"] == [{"protocol": "TCP", "port": 443}]
     assert "169.254.0.0/16" in web["to"][0]["ipBlock"]["except"]
+    assert [port["port"] for port in shared["ports"]] == [redis_port()]
+
+
+# Redis.
+
+
+def redis_port() -> int:
+    ((served,),) = (manifest("Service", "redis")["spec"]["ports"],)
+    port: int = served["port"]
+    return port
+
+
+def test_redis_is_reached_by_our_pods_only() -> None:
+    """All of them have a label that its network policy lists, and it has a password."""
+    (rule,) = manifest("NetworkPolicy", "redis")["spec"]["ingress"]
+    (allowed,) = rule["from"][0]["podSelector"]["matchExpressions"]
+    ours = [manifest("Deployment")["spec"]["template"], *ray_templates()]
+    assert {template["metadata"]["labels"][allowed["key"]] for template in ours} == set(allowed["values"])
+    (only,) = pods()["redis"]["containers"]
+    assert only["args"][:2] == ["--requirepass", "$(PASSWORD)"]
+    assert re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+", only["image"])
+
+
+# Ray.
+
+
+def serve_config() -> dict[str, Any]:
+    """The configuration of Ray Serve, which stands as text in the RayService."""
+    found: dict[str, Any] = yaml.safe_load(manifest("RayService", "ray")["spec"]["serveConfigV2"])
+    return found
+
+
+def test_the_ray_service_has_fields_that_kuberay_knows() -> None:
+    spec = manifest("RayService", "ray")["spec"]
+    cluster = spec["rayClusterConfig"]
+    assert manifest("RayService", "ray")["apiVersion"] == "ray.io/v1"
+    assert set(spec) <= RAY_FIELDS["service"]
+    assert set(cluster) <= RAY_FIELDS["cluster"]
+    assert set(cluster["autoscalerOptions"]) <= RAY_FIELDS["autoscaler"]
+    assert set(cluster["gcsFaultToleranceOptions"]) <= RAY_FIELDS["storage"]
+    assert set(cluster["headGroupSpec"]) <= RAY_FIELDS["head"]
+    assert all(set(group) <= RAY_FIELDS["workers"] for group in cluster["workerGroupSpecs"])
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    assert all(isinstance(value, str) for group in groups for value in group["rayStartParams"].values())
+
+
+def test_ray_serves_our_application() -> None:
+    """Its arguments are settings. Keys come from the Secret, in the environment of every pod."""
+    (application,) = serve_config()["applications"]
+    assert application["import_path"] == "cluster.ray.application:build"
+    assert application["route_prefix"] == "/"
+    Settings(**application["args"])
+    for template in ray_templates():
+        (only,) = template["spec"]["containers"]
+        assert only["envFrom"] == [{"secretRef": {"name": "tutti-keys"}}]
+        # The image sets them for `tutti serve`.
+        assert only["args"] == ["unset TUTTI_HOST TUTTI_PORT"]
+
+
+def test_rays_dashboard_is_closed() -> None:
+    """Clients reach the port of Serve alone: the dashboard runs what it is sent."""
+    (only,) = ray_templates()[1]["spec"]["containers"]
+    serve = next(port["containerPort"] for port in only["ports"] if port["name"] == "serve")
+    assert serve == serve_config()["http_options"]["port"]
+    clients, ours, operator = manifest("NetworkPolicy", "ray")["spec"]["ingress"]
+    assert clients == {"ports": [{"protocol": "TCP", "port": serve}]}
+    assert [peer["podSelector"]["matchLabels"] for peer in ours["from"]] == [ray_templates()[0]["metadata"]["labels"]]
+    (peer,) = operator["from"]
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kuberay-operator"}
+
+
+def test_every_engine_of_ray_has_a_gpu() -> None:
+    """There are as many nodes as engines at most, and one more for the head, without any."""
+    cluster = manifest("RayService", "ray")["spec"]["rayClusterConfig"]
+    (group,) = cluster["workerGroupSpecs"]
+    (only,) = group["template"]["spec"]["containers"]
+    assert only["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    engines = next(each for each in serve_config()["applications"][0]["deployments"] if each["name"] == "Engines")
+    scaling = engines["autoscaling_config"]
+    assert (scaling["min_replicas"], scaling["max_replicas"]) == (group["minReplicas"], group["maxReplicas"])
+
+
+def test_rays_state_is_in_our_redis() -> None:
+    """So that a head that starts again finds its cluster."""
+    storage = manifest("RayService", "ray")["spec"]["rayClusterConfig"]["gcsFaultToleranceOptions"]
+    assert storage["redisAddress"] == f"{manifest('Service', 'redis')['metadata']['name']}:{redis_port()}"
+    (only,) = pods()["redis"]["containers"]
+    assert storage["redisPassword"]["valueFrom"] == only["env"][0]["valueFrom"]
