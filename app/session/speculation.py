@@ -151,7 +151,7 @@ class Speculations:
         self._awaited: dict[int, _Speculation] = {}
         """Those whose windows have ended, by the ids of their jobs."""
         self._expects_flush: bool | None = None
-        """Whether the client ended the last utterance by a flush. `None`: there was none, and both is prepared for."""
+        """Whether the client ended the last utterance by a flush. `None`: there was none."""
         self._submitted_until = 0
         """Position after the audio of the last request."""
         self._record = _Record()
@@ -197,6 +197,13 @@ class Speculations:
         return loud_until > window.start and self._endpointer.voiced_until - loud_until <= MAX_QUIET_SPEECH_SAMPLES
 
     @property
+    def _may_be_flushed(self) -> bool:
+        """Whether to be ready for a flush. In the first utterance that is worth it where the detector is late."""
+        if self._options.is_manual or self._expects_flush is not None:
+            return self._options.is_manual or bool(self._expects_flush)
+        return self._endpointer.voiced_until - self._endpointer.loud_until > TAIL_SAMPLES - FLUSH_TAIL_SAMPLES
+
+    @property
     def _is_flush_pause(self) -> bool:
         """Whether this is a pause that the client ends by a flush, by habit and so far."""
         silence = self._endpointer.position - self._endpointer.voiced_until
@@ -213,8 +220,7 @@ class Speculations:
         """
         if not self._options.speculates:
             return None
-        may_be_flushed = self._options.is_manual or self._expects_flush is not False
-        pause_end = self._pause_end(window, is_flushed=may_be_flushed)
+        pause_end = self._pause_end(window, is_flushed=self._may_be_flushed)
         current = self._current
         if current and current.is_waiting and pause_end != current.audio_end:
             self._session.cancel(current.job)

@@ -25,7 +25,7 @@ MAX_FINAL_LOAD = 0.4
 SHORT_STALL_SHARE = 0.5
 """Until then interims may cause this fraction of their stall: a speculative final has little time.
 
-A client that flushes 150 ms after its speech leaves 70 ms. Longer stalls make larger batches, which a busy device needs.
+A client that flushes 150 ms after its speech leaves 70 ms. A busy device needs the larger batches of longer stalls.
 """
 LOAD_MEMORY_S = 2.0
 """Over about this many seconds that fraction is averaged."""
