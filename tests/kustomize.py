@@ -14,7 +14,7 @@ def build(folder: Path) -> list[Manifest]:
     """The manifests of a folder with a kustomization.
 
     Raises:
-        ValueError: the kustomization uses a feature that this module does not know.
+        ValueError: the kustomization uses a feature that this module does not know, or a patch finds nothing.
     """
     kustomization = yaml.safe_load((folder / FILE).read_text())
     if unknown := kustomization.keys() - FEATURES:
@@ -52,16 +52,21 @@ def _is_target(manifest: Manifest, target: dict[str, str]) -> bool:
 
 
 def _apply(manifest: Manifest, operation: dict[str, Any]) -> None:
-    """Apply one operation of RFC 6902, which fails where there is nothing to remove or to replace."""
+    """Apply one operation of RFC 6902: `remove`, or `replace` of what is there.
+
+    Raises:
+        ValueError: it is another operation, or its path leads nowhere.
+    """
     *path, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
     place: Any = manifest
     for part in path:
         place = place[int(part) if isinstance(place, list) else part]
+    if last not in place:
+        raise ValueError(f"expected something at {operation['path']}, got nothing")
     match operation["op"]:
         case "remove":
             del place[last]
         case "replace":
-            assert last in place, f"{operation['path']}: there is nothing to replace"
             place[last] = operation["value"]
         case other:
             raise ValueError(f"expected remove or replace, got {other}")
