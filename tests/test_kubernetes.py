@@ -425,16 +425,26 @@ def test_rays_dashboard_is_closed() -> None:
     assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kuberay-operator"}
 
 
-def test_every_engine_of_ray_has_a_gpu() -> None:
-    """There are as many nodes as engines at most, and one more for the head, without any."""
+def test_the_nodes_of_ray_have_what_its_deployments_ask_for() -> None:
+    """Each has a GPU, for one engine; the CPUs of all are enough for all engines and gateways, without the head's."""
     cluster = manifest("RayService", "ray")["spec"]["rayClusterConfig"]
     (group,) = cluster["workerGroupSpecs"]
     (only,) = group["template"]["spec"]["containers"]
-    assert only["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    limits = only["resources"]["limits"]
     assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
-    engines = next(each for each in serve_config()["applications"][0]["deployments"] if each["name"] == "Engines")
-    scaling = engines["autoscaling_config"]
-    assert (scaling["min_replicas"], scaling["max_replicas"]) == (group["minReplicas"], group["maxReplicas"])
+    deployments = {each["name"]: each for each in serve_config()["applications"][0]["deployments"]}
+    engines = deployments["Engines"]["autoscaling_config"]
+    assert deployments["Engines"]["ray_actor_options"]["num_gpus"] == int(limits["nvidia.com/gpu"]) == 1
+    assert (engines["min_replicas"], engines["max_replicas"]) == (group["minReplicas"], group["maxReplicas"])
+    n_cpus = {
+        size: sum(
+            each["ray_actor_options"]["num_cpus"] * each["autoscaling_config"][f"{size}_replicas"]
+            for each in deployments.values()
+        )
+        for size in ("min", "max")
+    }
+    assert n_cpus["min"] <= int(limits["cpu"]) * group["minReplicas"]
+    assert n_cpus["max"] <= int(limits["cpu"]) * group["maxReplicas"]
 
 
 def test_rays_state_is_in_our_redis() -> None:
