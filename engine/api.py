@@ -364,7 +364,8 @@ class Transcriber(Protocol):
 
         Raises, on entry:
             InvalidWindow: the window or its options cannot be decoded by this model.
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: there is no room for the window, which may be dropped. A final always has room: the caller
+                bounds the number of finals, as it holds their audio in any case.
             EngineFailed: the engine has died. Also raised while iterating.
         """
         ...

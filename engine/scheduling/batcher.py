@@ -68,6 +68,7 @@ class BatchLimits:
     """What the batcher keeps to; see the fields of the same names in `EngineConfig`."""
 
     max_waiting: int
+    """The most interims and speculative finals in the queue. Finals always have room; see `Transcriber.submit`."""
     max_batch: int
     """The most windows in one encoder call."""
     max_wait_s: float
@@ -137,21 +138,28 @@ class Batcher:
             an interim, and a speculative final that of a speculative final.
 
         Raises:
-            EngineOverloaded: the queue is full, and the window takes no older one's place.
+            EngineOverloaded: the queue has no room for another window that may be dropped, and this one takes no older
+                one's place. Never raised for a final.
         """
         queue = self._queues[waiting.priority]
         older = queue.replace(waiting) if waiting.priority.may_be_dropped else None
         if older is not None:
             del self._by_id[older.id]
-        elif len(self._by_id) >= self._limits.max_waiting:
-            raise EngineOverloaded(len(self._by_id), self._limits.max_waiting)
         else:
+            if waiting.priority.may_be_dropped:
+                self._require_room()
             queue.append(_Entry(waiting, now_s))
         self._by_id[waiting.id] = waiting
         self._recent.pop(waiting.session, None)
         self._recent[waiting.session] = now_s
         self._first_s = now_s if self._first_s is None else self._first_s
         return older
+
+    def _require_room(self) -> None:
+        """Raise `EngineOverloaded` if no more windows that may be dropped have room."""
+        n_waiting = sum(self._queues[priority].n_waiting for priority in Priority if priority.may_be_dropped)
+        if n_waiting >= self._limits.max_waiting:
+            raise EngineOverloaded(n_waiting, self._limits.max_waiting)
 
     def remove(self, id: int) -> bool:
         """Remove a window from the queue. Returns false where it is not in the queue (any more)."""

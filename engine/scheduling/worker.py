@@ -96,7 +96,7 @@ class Worker:
         """Queue a request.
 
         Raises:
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: the queue has no room for a window that may be dropped.
             EngineFailed: the engine has died or was closed.
         """
         window = request.window

@@ -250,14 +250,15 @@ def test_finals_are_never_replaced() -> None:
 
 
 def test_full_queue_refuses_but_still_lets_interims_be_replaced() -> None:
-    """Replacing does not make the queue longer."""
-    batcher = batcher_with(
-        interim(1), final(2), limits=BatchLimits(max_waiting=2, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
-    )
-    with pytest.raises(EngineOverloaded):
-        batcher.add(final(3), 0.0)
-    assert batcher.add(interim(4), 0.0) == interim(1)
-    assert encoded(batcher, LATER_S, IDLE) == [2, 4]
+    """Replacing does not make the queue longer. Finals do not count, and always have room."""
+    limits = replace(LIMITS, max_waiting=2)
+    batcher = batcher_with(final(0), interim(1), speculative(2, "b"), limits=limits)
+    for refused in interim(3, "c"), speculative(4, "c"):
+        with pytest.raises(EngineOverloaded, match="2 windows wait, the limit is 2"):
+            batcher.add(refused, 0.0)
+    batcher.add(final(5, "c"), 0.0)
+    assert batcher.add(interim(6), 0.0) == interim(1)
+    assert encoded(batcher, LATER_S, IDLE) == [0, 5, 2, 6]
 
 
 def test_removed_window_is_never_taken() -> None:
