@@ -295,6 +295,8 @@ class Histogram:
 class EngineStats:
     """A snapshot of the engine's counters, cumulative since the start except where a field says otherwise."""
 
+    n_engines: int = 1
+    """Engines whose counters these are: the counters of several are added up."""
     waiting_finals: int
     """Finals that are in the queue now."""
     waiting_speculative: int
