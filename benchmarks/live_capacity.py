@@ -18,7 +18,7 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,14 +155,8 @@ def main(
         raise click.UsageError("--seconds: expected more than --ramp")
     endpointing = {"mode": "vad"} | ({"silence_ms": silence_ms} if silence_ms else {})
     start: dict[str, Any] = {"type": "start", "language": "en", "endpointing": endpointing}
-    load = Load(
-        start=start,
-        seconds=seconds,
-        ramp_s=ramp_s,
-        flushes=silence_ms is None,
-        chunk_ms=chunk_ms,
-        calls_again=admission,
-    )
+    load = Load(start=start, seconds=seconds, ramp_s=ramp_s, flushes=silence_ms is None, chunk_ms=chunk_ms)
+    load = replace(load, calls_again=admission)
     result: dict[str, Any] = {
         "benchmark": "live_capacity",
         "schema": SCHEMA,
@@ -181,12 +175,10 @@ def main(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         calls = write_calls(folder, min(N_CALLS, max(levels)), talk, seconds)
-        if url:
-            server = RunningServer(url.rstrip("/"), None)
-        else:
-            own = ["--max-sessions", str(max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
-            own += [] if admission else ADMIT_ALL
-            server = stack.enter_context(running_server([*own, *serve_arguments]))
+        own = ["--max-sessions", str(max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
+        own += [] if admission else ADMIT_ALL
+        server = RunningServer(url.rstrip("/"), None) if url else None
+        server = server or stack.enter_context(running_server([*own, *serve_arguments]))
         warm_up(server, "en")
         for n in levels:
             print(f"{n} sessions, {seconds:.0f} s …", file=sys.stderr, flush=True)
