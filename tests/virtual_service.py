@@ -150,11 +150,11 @@ class VirtualEngine(FakeTranscriber):
         return 1.0
 
     def stats(self) -> EngineStats:
-        n_waiting = self._batcher.n_waiting
         return self._stats.snapshot(
-            waiting_finals=n_waiting(Priority.FINAL),
-            waiting_speculative=n_waiting(Priority.SPECULATIVE),
-            waiting_interims=n_waiting(Priority.INTERIM),
+            n_waiting=self._batcher.n_waiting,
+            window_decode_s=0.0,
+            work_waiting_s=0.0,
+            final_work_waiting_s=0.0,
             running=len(self._running),
             utterance_encode_s=self._time.window_s,
         )

@@ -123,25 +123,27 @@ class LiveLoad:
         """How many sessions of all gateways may be open now."""
         self._sample()
         stats = self._stats()
+        # While all of several engines are being replaced, finals wait, and nothing more is known than of one.
+        n_engines = max(stats.n_engines, 1)
         supposed_s, finals_per_s = DECODE_FACTOR * stats.utterance_encode_s, self._finals_per_s(stats.waiting_finals)
-        first = max(FIRST_PART * self._capacity(supposed_s, 1 / FIRST_FINAL_EVERY_S), FEWEST)
+        first = max(FIRST_PART * n_engines * self._capacity(supposed_s, 1 / FIRST_FINAL_EVERY_S), FEWEST)
         final_s = self._final_s()
         if finals_per_s is None or (final_s is None and stats.waiting_finals):
             return first
         final_s = supposed_s if final_s is None else final_s
-        if stats.waiting_finals * final_s > self._max_wait_s * stats.n_engines:
+        if stats.waiting_finals * final_s > self._max_wait_s * n_engines:
             # Those that wait are late already. How long they wait is known only when they have left the queue.
             return 0.0
         grown = max(first, GROWTH * min(sample.n_all for sample in self._samples))
         busy = final_s * finals_per_s + self._interim_load()
         # A few sessions take more of the time for each: their windows share hardly any encoder call and decode step.
-        most = max(first, MAX_BUSY * stats.n_engines / busy) if busy else math.inf
-        return min(grown, self._capacity(final_s, finals_per_s), most)
+        most = max(first, MAX_BUSY * n_engines / busy) if busy else math.inf
+        return min(grown, n_engines * self._capacity(final_s, finals_per_s), most)
 
     def _capacity(self, final_s: float, finals_per_s: float) -> float:
-        """The number of sessions for whose finals the engines have time."""
+        """The number of sessions for whose finals one engine has time."""
         load = final_s * finals_per_s
-        return self._stats().n_engines * max_load(final_s, self._max_wait_s) / load if load else math.inf
+        return max_load(final_s, self._max_wait_s) / load if load else math.inf
 
     def _interim_load(self) -> float:
         """The seconds of an engine's time in a second that one session needs for as many interims as it must have."""
@@ -155,13 +157,14 @@ class LiveLoad:
 
     def _sample(self) -> None:
         stats, now_s = self._stats(), self._clock()
+        final_queues = (stats.final_queue_s, stats.speculative_queue_s, stats.file_queue_s)
         sample = _Sample(
             now_s,
             self._n_own,
             self._n_all,
             self._n_own_finals,
             stats.final_busy_s,
-            sum(stats.final_queue_s.counts) + sum(stats.speculative_queue_s.counts),
+            sum(sum(queue_s.counts) for queue_s in final_queues),
             stats.encode_s.total + stats.step_s.total - stats.final_busy_s,
         )
         if self._samples and sample.n_finals < self._samples[-1].n_finals:

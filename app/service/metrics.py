@@ -219,6 +219,7 @@ class _EngineCollector(Collector):
         waiting = GaugeMetricFamily("tutti_engine_waiting", "Windows in the engine's queue now", labels=["priority"])
         waiting.add_metric(["final"], stats.waiting_finals)
         waiting.add_metric(["speculative"], stats.waiting_speculative)
+        waiting.add_metric(["file"], stats.waiting_files)
         waiting.add_metric(["interim"], stats.waiting_interims)
         yield waiting
         yield GaugeMetricFamily("tutti_engine_running", "Sequences that are being decoded now", value=stats.running)
@@ -229,6 +230,7 @@ class _EngineCollector(Collector):
         )
         queue.add_metric(["final"], _buckets(stats.final_queue_s), stats.final_queue_s.total)
         queue.add_metric(["speculative"], _buckets(stats.speculative_queue_s), stats.speculative_queue_s.total)
+        queue.add_metric(["file"], _buckets(stats.file_queue_s), stats.file_queue_s.total)
         queue.add_metric(["interim"], _buckets(stats.interim_queue_s), stats.interim_queue_s.total)
         yield queue
         yield _histogram("tutti_engine_encode_seconds", "Duration of one encoder call", stats.encode_s)

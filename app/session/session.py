@@ -55,6 +55,8 @@ class SessionConfig:
     """Returns by how many seconds this interval is longer at present, because of the engine's load."""
     speculates: bool = False
     """Whether a pause is decoded as if the utterance ended there, so that the final text is ready when it does."""
+    final_priority: api.Priority = api.Priority.FINAL
+    """The priority of final texts and re-decodes in the engine's queue."""
     max_finals_in_flight: int = 2
     """The most ended windows of one channel that the engine is asked for at the same time."""
     context: Context = "utterance"
@@ -87,7 +89,7 @@ class Session:
         self.config = config
         """The operator's settings."""
         self._state = State.NEW
-        self._port = SessionPort(session_id)
+        self._port = SessionPort(session_id, config.final_priority)
         self._options: ChannelOptions | None = None
         """`None` before the start, as is `_intake`."""
         self._intake: AudioIntake | None = None

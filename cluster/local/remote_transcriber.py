@@ -185,7 +185,9 @@ class RemoteTranscriber:
         self._engine.close()
         self._engine = None
         if self._stats is not None:
-            self._stats = replace(self._stats, waiting_finals=0, waiting_speculative=0, waiting_interims=0, running=0)
+            self._stats = replace(
+                self._stats, waiting_finals=0, waiting_speculative=0, waiting_files=0, waiting_interims=0, running=0
+            )
         for submission in list(self._submissions.values()):
             self._note_crash(submission)
         self._suspects = deque(each for each in self._submissions.values() if each.n_engine_crashes)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count, repeat
 
 import numpy as np
@@ -114,10 +115,10 @@ async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: 
         pair.start(engine)
         first = asyncio.create_task(collect(pair.remote, window()))
         await pause.reached()
-        second = asyncio.create_task(collect(pair.remote, window()))
-        await pair.until(lambda: engine.stats().waiting_finals == 1)
+        second = asyncio.create_task(collect(pair.remote, window(priority=Priority.INTERIM)))
+        await pair.until(lambda: engine.stats().waiting_interims == 1)
         with pytest.raises(EngineOverloaded, match="the limit is 1"):
-            await collect(pair.remote, window())
+            await collect(pair.remote, replace(window(priority=Priority.INTERIM), session="other"))
         n_free = N_BLOCKS - pair.pool.n_used_blocks
         with pytest.raises(AudioPoolFull):
             too_long = np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32)
