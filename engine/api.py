@@ -41,7 +41,7 @@ class Priority(IntEnum):
     SPECULATIVE = 1
     """A final of an utterance that has probably ended. It is encoded as a final is."""
     FILE = 2
-    """A final of a recording, for which nobody waits while it is spoken. Files and interims share what time is left."""
+    """A final of a recording. Files and interims share the time that the others leave."""
     INTERIM = 3
 
     @property
