@@ -77,7 +77,7 @@ class EnginePool:
     """A `Transcriber` over several engines. See `engine.api.Transcriber`.
 
     While no engine is up, finals wait for one, and interims end as superseded. They also do when their engine dies:
-    a newer one, with more audio, or the final follows soon.
+    a newer one, with more audio, or the final follows soon. Finals also wait where the memory for audio is full.
 
     Any window that was open when an engine died may be the reason. Such windows are suspects: they are tried one at a
     time, beside new work, so that the one that causes the next crash is known. While only one of several engines is up
@@ -257,8 +257,6 @@ class _Submission:
         self._replay = Replay()
         self._n_crashes = 0
         """How many engines have died while they had this window."""
-        self._has_waited = False
-        """Whether the window was without an engine for some time. Then a full queue does not refuse it."""
         self._is_superseded = False
         self._end: Exception | None = None
         """What every further step of the iteration raises."""
@@ -281,7 +279,6 @@ class _Submission:
             elif self.window.priority.may_be_dropped:
                 self._is_superseded = True
             else:
-                self._has_waited = True
                 await self._pool.changed()
 
     async def leave(self) -> None:
@@ -331,8 +328,8 @@ class _Submission:
         except EngineGone as gone:
             await self._note_gone(gone)
         except EngineOverloaded:
-            # A window of this pool that ends makes room.
-            if not (self._has_waited and self._pool.has_others(self)):
+            # A final waits until another window of this pool has ended, which makes room.
+            if self.window.priority.may_be_dropped or not self._pool.has_others(self):
                 raise
             self.link = None
             await self._pool.changed()
@@ -348,7 +345,6 @@ class _Submission:
         """
         await self._close()
         self._replay.restart()
-        self._has_waited = True
         if self.window.priority.may_be_dropped:
             self._is_superseded = True
         elif gone.had_window:

@@ -37,14 +37,17 @@ class Priority(IntEnum):
     """The order in which windows are served: the lower number comes first."""
 
     FINAL = 0
+    """A final of a live session."""
     SPECULATIVE = 1
     """A final of an utterance that has probably ended. It is encoded as a final is."""
-    INTERIM = 2
+    FILE = 2
+    """A final of a recording. Files and interims share the time that the others leave."""
+    INTERIM = 3
 
     @property
     def may_be_dropped(self) -> bool:
         """Whether the service can do without the text of such a window."""
-        return self is not Priority.FINAL
+        return self in (Priority.SPECULATIVE, Priority.INTERIM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +302,8 @@ class EngineStats:
     """Finals that are in the queue now."""
     waiting_speculative: int
     """Speculative finals that are in the queue now."""
+    waiting_files: int
+    """Finals of files that are in the queue now."""
     waiting_interims: int
     """Interims that are in the queue now."""
     running: int
@@ -311,6 +316,8 @@ class EngineStats:
     """Seconds that each final waited for its encoder call."""
     speculative_queue_s: Histogram
     """Seconds that each speculative final waited for its encoder call."""
+    file_queue_s: Histogram
+    """Seconds that each final of a file waited for its encoder call."""
     interim_queue_s: Histogram
     """Seconds that each interim waited for its encoder call."""
     encode_s: Histogram
@@ -318,7 +325,7 @@ class EngineStats:
     step_s: Histogram
     """Seconds per decode step."""
     final_busy_s: float
-    """Seconds of encoder calls and decode steps that finals took, speculative ones included.
+    """Seconds of encoder calls and decode steps that finals took, speculative ones and those of files included.
 
     A final is charged its part of a call or a step.
     """
@@ -378,7 +385,8 @@ class Transcriber(Protocol):
 
         Raises, on entry:
             InvalidWindow: the window or its options cannot be decoded by this model.
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: there is no room for the window, which may be dropped. A final always has room: the caller
+                bounds the number of finals, as it holds their audio in any case.
             EngineFailed: the engine has died. Also raised while iterating.
         """
         ...

@@ -97,6 +97,7 @@ class TranscriptionOptions:
             speculates=False,
             context="channel" if self.carries_context else "none",
             sampling=self.sampling,
+            final_priority=api.Priority.FILE,
             max_finals_in_flight=MAX_BACKLOG,
         )
 

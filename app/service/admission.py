@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
+from app.service.interim_load import InterimLoad
 from app.service.live_load import LiveLoad
 from app.service.metrics import Metrics
 from app.service.settings import Settings
@@ -72,10 +73,16 @@ class Admission:
     """Admits live sessions and uploads within the limits of the settings, which count those of all gateways."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, counter: AdmissionCounter, transcriber: api.Transcriber
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        counter: AdmissionCounter,
+        transcriber: api.Transcriber,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._final_waits = FinalWaits()
-        self._load = LiveLoad(transcriber.stats, settings.max_final_wait_s)
+        self._final_waits = FinalWaits(clock)
+        interims = InterimLoad(transcriber.stats, settings.interim_interval_ms / 1000, clock)
+        self._load = LiveLoad(transcriber.stats, settings.max_final_wait_s, interims, clock)
         self.is_draining = False
         """The server is stopping: everything new is refused."""
         self.all_finished = asyncio.Event()
@@ -97,6 +104,11 @@ class Admission:
     def sessions(self) -> frozenset[Drainable]:
         """The live sessions of this gateway."""
         return frozenset(each for each, has_place in self._connections.items() if has_place)
+
+    @property
+    def interim_load(self) -> InterimLoad:
+        """How much longer sessions wait between two interims at present."""
+        return self._load.interims
 
     @contextmanager
     def session(self, connection: Drainable) -> Iterator[None]:

@@ -301,6 +301,7 @@ class _EngineFamilies:
         for priority, n_waiting, queued in (
             ("final", stats.waiting_finals, stats.final_queue_s),
             ("speculative", stats.waiting_speculative, stats.speculative_queue_s),
+            ("file", stats.waiting_files, stats.file_queue_s),
             ("interim", stats.waiting_interims, stats.interim_queue_s),
         ):
             self._waiting.add_metric([*labels, priority], n_waiting)

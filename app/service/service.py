@@ -1,5 +1,6 @@
 """What the routes of one running service share: its settings, engine, metrics, admission and deliveries."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
@@ -30,12 +31,12 @@ class Service:
     ) -> None:
         self.settings = settings
         self.shared = shared
-        self.session_config = session_config
         self.transcriber = transcriber
         self.decoders = decoders
         self.metrics = Metrics(transcriber, shared.metrics_folder)
         self.access = Access(settings.keys, shared.key, lambda: self.metrics.refused_total.labels("unauthorized").inc())
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
+        self.session_config = replace(session_config, extra_interval_s=self.admission.interim_load.extra_s)
         self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
         self.webhook = self._make_webhook() if settings.webhook_url else None

@@ -63,7 +63,7 @@ class Interims:
         self._finals = finals
         self._endpointer = endpointer
         self._buffer = buffer
-        self._schedule = InterimSchedule(interval_samples, options.silence_samples)
+        self._schedule = InterimSchedule(interval_samples, options.silence_samples, options.extra_interval_s)
         self._window: OpenWindow | None = None
         self._newest: _Request | None = None
         """The newest request, until it is answered."""

@@ -258,6 +258,7 @@ def _without_work(stats: EngineStats) -> EngineStats:
         stats,
         waiting_finals=0,
         waiting_speculative=0,
+        waiting_files=0,
         waiting_interims=0,
         running=0,
         work_waiting_s=0.0,

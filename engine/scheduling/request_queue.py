@@ -43,7 +43,7 @@ class RequestQueue:
             The interim that it supersedes, if there is one; that one has left the queue.
 
         Raises:
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: the queue has no room for a window that may be dropped.
             EngineFailed: the engine has died or was closed.
         """
         window = request.window

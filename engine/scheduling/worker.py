@@ -97,7 +97,7 @@ class Worker:
         """Queue a request.
 
         Raises:
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: the queue has no room for a window that may be dropped.
             EngineFailed: the engine has died or was closed.
         """
         window = request.window
@@ -127,11 +127,9 @@ class Worker:
         final_s = begun_s + self._waiting_s(Priority.FINAL) + self._waiting_s(Priority.SPECULATIVE)
         return self.stats.snapshot(
             window_decode_s=decode_s,
-            work_waiting_s=final_s + self._waiting_s(Priority.INTERIM),
+            work_waiting_s=final_s + self._waiting_s(Priority.FILE) + self._waiting_s(Priority.INTERIM),
             final_work_waiting_s=final_s,
-            waiting_finals=self._queue.n_waiting(Priority.FINAL),
-            waiting_speculative=self._queue.n_waiting(Priority.SPECULATIVE),
-            waiting_interims=self._queue.n_waiting(Priority.INTERIM),
+            n_waiting=self._queue.n_waiting,
             running=len(self._sequences),
             utterance_encode_s=self._encoder_time.window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
         )

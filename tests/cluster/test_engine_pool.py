@@ -247,8 +247,8 @@ async def test_text_that_was_delivered_never_changes() -> None:
     assert not any(link.open for link in fleet.links)
 
 
-async def test_a_full_queue_refuses_new_windows_but_none_that_lost_its_engine() -> None:
-    """The latter waits until a window of its pool has ended."""
+async def test_where_there_is_no_room_interims_are_refused_and_finals_wait() -> None:
+    """Until a window of their pool has ended. One that has lost its engine waits, too."""
     fleet = fleet_of(3, halt_after=1)
     first, second, third = fleet.links
     second.report = busy(0.1)  # type: ignore[assignment]
@@ -261,13 +261,22 @@ async def test_a_full_queue_refuses_new_windows_but_none_that_lost_its_engine() 
     second.refusal = third.refusal = EngineOverloaded(1, 1)
     first.die()
     with pytest.raises(EngineOverloaded):
-        await fleet.collect(window())
+        await fleet.collect(interim())
+    late = fleet.start(window(session="late"))
     await settle()
-    assert not task.done()
+    assert not task.done() and not late.done()
     second.refusal = third.refusal = None
     second.go_on()
     third.go_on()
-    assert await blocking == await task == decode(window())
+    assert await blocking == await task == await late == decode(window())
+
+
+async def test_a_final_for_which_there_is_never_room_fails() -> None:
+    """No other window is open whose end could make room."""
+    fleet = fleet_of(1)
+    fleet.links[0].refusal = EngineOverloaded(1, 1)
+    with pytest.raises(EngineOverloaded):
+        await fleet.collect(window())
 
 
 async def test_all_windows_fail_after_close() -> None:

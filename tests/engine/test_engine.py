@@ -258,14 +258,15 @@ async def test_finals_go_before_interims(runner: FakeRunner) -> None:
 
 
 async def test_full_queue_refuses(runner: FakeRunner) -> None:
-    """One window more than may wait is refused, with the numbers, and the others go on."""
+    """One interim more than may wait is refused, with the numbers, and the others go on. A final has room."""
     async with start_engine(runner, max_waiting=2) as engine:
         pause = runner.pause("encode")
         busy = await begin(engine, window())
         await pause.reached()
-        waiting = await begin(engine, window(), window())
+        waiting = await begin(engine, window("a", Priority.INTERIM), window("b", Priority.INTERIM))
         with pytest.raises(EngineOverloaded) as refused:
-            await collect(engine, window())
+            await collect(engine, window("c", Priority.INTERIM))
+        waiting += await begin(engine, window("c"))
         pause.end()
         for events in await asyncio.gather(*busy, *waiting):
             assert isinstance(events[-1], DoneEvent)

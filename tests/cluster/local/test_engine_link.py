@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count, repeat
 
 import numpy as np
@@ -109,22 +110,23 @@ async def test_an_invalid_window_is_refused_on_entry(pair: Pair, runner: FakeRun
 
 
 async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: FakeRunner) -> None:
-    """Both raise an error that means "overloaded"."""
+    """Both raise an error that means "overloaded", for interims. A final waits until there is room."""
     async with start_engine(runner, max_waiting=1) as engine:
         pause = runner.pause("encode")
         pair.start(engine)
         first = asyncio.create_task(collect(pair.remote, window()))
         await pause.reached()
-        second = asyncio.create_task(collect(pair.remote, window()))
-        await pair.until(lambda: engine.stats().waiting_finals == 1)
+        second = asyncio.create_task(collect(pair.remote, window(priority=Priority.INTERIM)))
+        await pair.until(lambda: engine.stats().waiting_interims == 1)
         with pytest.raises(EngineOverloaded, match="the limit is 1"):
-            await collect(pair.remote, window())
+            await collect(pair.remote, replace(window(priority=Priority.INTERIM), session="other"))
         n_free = N_BLOCKS - pair.pool.n_used_blocks
+        too_long = Window(samples=np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32), session="s")
         with pytest.raises(AudioPoolFull):
-            too_long = np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32)
-            await collect(pair.remote, Window(samples=too_long, session="s"))
+            await collect(pair.remote, replace(too_long, priority=Priority.INTERIM))
+        third = asyncio.create_task(collect(pair.remote, too_long))
         pause.end()
-        await asyncio.gather(first, second)
+        await asyncio.gather(first, second, third)
         await pair.until_free()
         await pair.kill()
 
