@@ -4,6 +4,7 @@ The worker acts and the batcher decides. The engine's thread creates the worker 
 the rest; `engine/engine.py` does it from the event loop.
 """
 
+import itertools
 import logging
 import time
 from collections import deque
@@ -257,8 +258,12 @@ class Worker:
             self._emitter.emit(self._emitter.n_finished)
             batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
         self._sequences.release_cancelled()
+        prefill_s = time.monotonic()
         self._sequences.prefill(new_slots)
-        calls_s = self._encoder_time.record(batches, time.monotonic() - start_s)
+        decoding_s = time.monotonic()
+        for request in itertools.chain.from_iterable(batches):
+            request.reached.prefill_s, request.reached.decoding_s = prefill_s, decoding_s
+        calls_s = self._encoder_time.record(batches, decoding_s - start_s)
         for encoded, call_s in zip(batches, calls_s, strict=True):
             final_share = self._encoder_time.final_share(encoded)
             self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s, final_share)
@@ -268,7 +273,8 @@ class Worker:
         slots = self._sequences.allocate(batch)
         now_s = time.monotonic()
         for request in batch:
-            queued_s = now_s - request.submitted_s
+            request.reached.encoding_s = now_s
+            queued_s = now_s - request.reached.submitted_s
             self.stats.left_queue(request.window.priority, queued_s)
             self._emitter.put(request, StartedEvent(queued_s, len(batch)))
         self._emitter.flush()
