@@ -7,6 +7,7 @@ open windows to the next engine again and leaves out the events that the session
 
 import asyncio
 import itertools
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -33,6 +34,8 @@ from engine.errors import EngineError, EngineFailed
 from engine.event_stream import Inbox
 from engine.replay import Replay
 from engine.validation import check_samples
+
+logger = logging.getLogger(__name__)
 
 STATS_PERIOD_S = 0.5
 """How often a gateway asks for the engine's counters, in seconds."""
@@ -216,6 +219,7 @@ class RemoteTranscriber:
         elif submission.n_engine_crashes >= MAX_ENGINE_CRASHES_PER_WINDOW:
             self._release(submission)
             reason = f"the engine has died {MAX_ENGINE_CRASHES_PER_WINDOW} times while it had this window"
+            logger.error("[%s] a window fails: %s", submission.window.session, reason)
             submission.fail(EngineFailed(reason))
 
     # The interface `Transcriber`.

@@ -8,6 +8,7 @@ import itertools
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 
 from engine.api import SAMPLE_RATE, EngineStats, Priority, StartedEvent, SupersededEvent
@@ -140,7 +141,8 @@ class Worker:
                     self._recover(error)
             self._emitter.emit(self._emitter.n_finished)
         except Exception as error:
-            logger.exception("the engine has died")
+            in_hand = (*self._sequences.requests, *self._suspects)
+            logger.exception("the engine has died; it had windows of %s", _sessions(in_hand))
             failure = error
         finally:
             self._fail_open_requests(failure)
@@ -158,8 +160,12 @@ class Worker:
         self._n_done_before = n_done
         if self._n_failures >= MAX_FAILURES_IN_A_ROW:
             raise failure
-        logger.error("a step of the engine has failed; its windows are decoded again", exc_info=failure)
         waiting, in_hand = self._suspects, [*self._emitter.forget_finished(), *self._sequences.requests]
+        logger.error(
+            "a step of the engine has failed; its windows are decoded again, of %s",
+            _sessions(in_hand),
+            exc_info=failure,
+        )
         # All are kept before the release, which may fail too.
         self._suspects = deque([*waiting, *in_hand])
         self._sequences.release_all()
@@ -179,6 +185,7 @@ class Worker:
         elif request.n_failures >= MAX_FAILURES_PER_WINDOW:
             error = EngineFailed(f"the engine has failed {request.n_failures} times with this window: {failure!r}")
             error.__cause__ = failure
+            logger.error("[%s] a window fails: %s", request.window.session, error)
             self._emitter.put(request, error)
         else:
             return True
@@ -301,6 +308,11 @@ class Worker:
         # Releasing comes last, since it may be what failed: no caller may have to wait for it.
         with suppress(Exception):
             self._sequences.release_all()
+
+
+def _sessions(requests: Iterable[Request]) -> str:
+    """The sessions of these requests, for the log."""
+    return ", ".join(sorted({request.window.session for request in requests})) or "no session"
 
 
 def _batch_limits(runner: Runner, config: EngineConfig) -> BatchLimits:

@@ -230,8 +230,11 @@ async def test_interims_are_superseded_without_an_engine(pair: Pair) -> None:
     assert pair.pool.n_used_blocks == 0
 
 
-async def test_a_window_that_was_open_in_two_crashes_fails(pair: Pair) -> None:
-    """It is not submitted a third time, and its error gives the reason; a later window continues."""
+async def test_a_window_that_was_open_in_two_crashes_fails(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """It is not submitted a third time, and its error gives the reason; a later window continues.
+
+    The log names the session.
+    """
     pair.start(HaltingTranscriber())
     async with pair.remote.submit(window()) as poison:
         await anext(poison)
@@ -242,6 +245,7 @@ async def test_a_window_that_was_open_in_two_crashes_fails(pair: Pair) -> None:
             await pair.kill()
             with pytest.raises(EngineFailed, match="died 2 times"):
                 await anext(poison)
+            assert f"[{window().session}] a window fails: the engine has died 2 times" in caplog.text
             pair.start(FakeTranscriber())
             assert isinstance([event async for event in other][-1], DoneEvent)
     await pair.until_free()
