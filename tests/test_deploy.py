@@ -18,6 +18,7 @@ from app.main import SHUTDOWN_TIMEOUT_S
 from app.routes import routes
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, check_environment
+from app.tracing.open_telemetry import CLOSE_TIMEOUT_S
 from tests.fakes import FakeTranscriber
 
 REPOSITORY = Path(__file__).parents[1]
@@ -41,8 +42,8 @@ DCGM_LABELS = {
 """Labels of the series of NVIDIA's dcgm-exporter that we show."""
 GRAFANA_VARIABLES = {"__rate_interval"}
 """Variables that every dashboard has."""
-SHUTDOWN_S = SHUTDOWN_TIMEOUT_S + DRAIN_TIMEOUT_S
-"""How long a server may take after its sessions have ended, in seconds: for open requests, then for the webhook."""
+SHUTDOWN_S = SHUTDOWN_TIMEOUT_S + DRAIN_TIMEOUT_S + CLOSE_TIMEOUT_S
+"""How long a server may take after its sessions have ended, in seconds: for open requests, the webhook and traces."""
 
 
 def instructions() -> Iterator[tuple[str, str]]:
