@@ -21,7 +21,7 @@ import click
 import numpy as np
 
 from benchmarks import machine, plot, report
-from benchmarks.live.level import engine_figures, warm_up
+from benchmarks.live.level import busy_shares, engine_figures, warm_up
 from benchmarks.live.load_clients import (
     CONNECT_AHEAD_S,
     FLUSH_AFTER_S,
@@ -40,7 +40,7 @@ from benchmarks.options import (
     serve_arguments_argument,
 )
 from benchmarks.recordings import as_call, load_bundled
-from benchmarks.report import NO_VALUE, Table, number, spread
+from benchmarks.report import NO_VALUE, Table, number, percents, spread
 from benchmarks.scoring import summary
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
@@ -266,6 +266,7 @@ def level_result(
         "failures": log.failures[:N_SHOWN_FAILURES],
         "server_cores": None if before.cpu_s is None or after.cpu_s is None else (after.cpu_s - before.cpu_s) / wall_s,
         "engine": engine_figures(after.counters - before.counters),
+        "engines_busy": busy_shares(after.counters - before.counters, wall_s),
         "generator": {"late_s": summary(log.late_s), "cores": log.cpu_s / wall_s},
     }
 
@@ -324,6 +325,7 @@ def table(result: dict[str, Any]) -> Table:
             milliseconds(level["engine"]["final_after_endpoint_s"]),
             "/".join(f"{level['engine']['speculative_finals'][each]:.0f}" for each in ("used", "unused")),
             number(level["server_cores"], 1),
+            percents(level["engines_busy"]),
             number(level["engine"]["encode_batch"], 1),
             number(level["engine"]["decode_batch"], 1),
             number(1000 * (level["engine"]["step_s"] or 0.0), 2),
@@ -347,6 +349,7 @@ def table(result: dict[str, Any]) -> Table:
             "final after\nendpoint ms",
             "speculative\nused/unused",
             "server\ncores",
+            "engines\nbusy %",
             "encode\nbatch",
             "decode\nbatch",
             "step\nms",

@@ -94,9 +94,11 @@ class InstantEngine:
 
     def stats(self) -> api.EngineStats:
         none = api.Histogram((1.0,), (0, 0), 0.0)
-        zero = {"waiting_finals": 0, "waiting_speculative": 0, "waiting_interims": 0, "running": 0}
         return api.EngineStats(
-            **zero,
+            waiting_finals=0,
+            waiting_speculative=0,
+            waiting_interims=0,
+            running=0,
             encode_batch=none,
             decode_batch=none,
             final_queue_s=none,
@@ -106,6 +108,9 @@ class InstantEngine:
             step_s=none,
             final_busy_s=0.0,
             utterance_encode_s=0.001,
+            window_decode_s=0.001,
+            work_waiting_s=0.0,
+            final_work_waiting_s=0.0,
             windows_done=self.n_windows,
             windows_superseded=0,
             windows_cancelled=0,

@@ -199,6 +199,8 @@ class StartedEvent:
     """Seconds that it waited in the queue."""
     batch_size: int
     """Windows in the same encoder call."""
+    engine: str = field(default="", compare=False)
+    """The name of the engine that decodes it, where there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +342,15 @@ class EngineStats:
     """
     utterance_encode_s: float
     """Seconds of encoder time for the final window of an utterance of usual length, as measured lately."""
+    window_decode_s: float
+    """Seconds of decode steps that one window takes in a full batch, as measured lately."""
+    work_waiting_s: float
+    """Seconds of encoder and decode time that all windows which wait or run still need: when they would be done."""
+    final_work_waiting_s: float
+    """The part of it before a final that comes now: running windows, and finals that wait, speculative ones included.
+
+    Finals overtake the interims that wait.
+    """
     windows_done: int
     windows_superseded: int
     windows_cancelled: int
@@ -350,6 +361,11 @@ class EngineStats:
     """Draft tokens that were accepted: each saved a decode step."""
     audio_s: float
     """Seconds of audio encoded, without padding."""
+    n_engines: int = 1
+    """Engines that accept windows now. All seconds and counts are added up over them, but not the times of one window:
+    `utterance_encode_s` and `window_decode_s` are means."""
+    engines: Mapping[str, "EngineStats"] = field(default_factory=dict)
+    """The counters of each engine by its name, where there are several; empty for one engine."""
 
 
 class Transcriber(Protocol):

@@ -19,6 +19,8 @@ from app.routes import routes
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.tracing.open_telemetry import CLOSE_TIMEOUT_S
+from cluster.engine_stats import add_up
+from engine.api import EngineStats
 from tests.fakes import FakeTranscriber
 
 REPOSITORY = Path(__file__).parents[1]
@@ -257,9 +259,16 @@ def test_settings_in_the_image_are_settings() -> None:
 # Monitoring.
 
 
+class SeveralEngines(FakeTranscriber):
+    """Its series have the label of engines."""
+
+    def stats(self) -> EngineStats:
+        return add_up({name: super(SeveralEngines, self).stats() for name in ("engine-0", "engine-1")})
+
+
 def metric_labels() -> dict[str, set[str]]:
     """The labels of every series that the service renders, by its name."""
-    metrics = Metrics(FakeTranscriber())
+    metrics = Metrics(SeveralEngines())
     # A series with labels exists after its first value.
     metrics.refused_total.labels(reason="overloaded")
     metrics.closed_total.labels(code="1000")

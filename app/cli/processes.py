@@ -1,4 +1,4 @@
-"""Starts and stops the service: in one process, or as an engine process with several gateway processes.
+"""Starts and stops the service: in one process, or as engine processes and gateway processes.
 
 The only module that names the concrete engine.
 """
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 from starlette.applications import Starlette
 
+from app.cli.engine_places import EnginePlace, place_engines
 from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
 from app.edge.descriptors import reserve_descriptors
@@ -56,9 +57,9 @@ OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
 def set_up_logging(settings: Settings) -> None:
     """Log to the error stream: our own lines from the level of the settings on, others from warnings on.
 
-    With gateways, each line has the name of its process.
+    With gateways or several engines, each line has the name of its process.
     """
-    process = " %(processName)s" if settings.gateways else ""
+    process = " %(processName)s" if settings.gateways or settings.engines != "1" else ""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     # `TraceIds` fills in the trace, where there are traces.
@@ -114,8 +115,11 @@ async def loading_engine(settings: Settings) -> AsyncIterator["Engine"]:
 
 async def serve(settings: Settings) -> None:
     """Run the service until it is stopped by a signal."""
-    if settings.gateways:
-        await _serve_gateways(settings)
+    # Report the operator's mistakes before any process starts.
+    _engine_config(settings)
+    engines = place_engines(settings)
+    if settings.gateways or len(engines) > 1:
+        await _serve_gateways(replace(settings, gateways=settings.gateways or 1), engines)
     else:
         await _serve_one_process(settings)
 
@@ -173,11 +177,9 @@ async def _serve_with(server: Server, engine: "Engine", listener: socket) -> Non
         watch.cancel()
 
 
-async def _serve_gateways(settings: Settings) -> None:
-    """Run a supervisor with one engine process and several gateway processes."""
-    # Report the operator's mistakes before any process starts.
+async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) -> None:
+    """Run a supervisor with engine processes and gateway processes."""
     load_tls(settings)
-    _engine_config(settings)
     check_traces(os.environ)
     if settings.turn_model:
         AudioTurnModel(Path(settings.turn_model))
@@ -190,13 +192,13 @@ async def _serve_gateways(settings: Settings) -> None:
         shared = SharedState(n_gateways=settings.gateways, metrics_folder=folder)
         supervisor = Supervisor(
             SupervisorConfig(
-                start_engine=partial(_start_engine_process, settings),
+                start_engines=tuple(partial(_start_engine_process, settings, place) for place in engines),
                 serve=partial(_serve_gateway, settings, shared),
                 folder=Path(folder),
                 listeners=listeners,
                 n_admission_counts=N_COUNTS,
                 stop_timeout_s=settings.drain_timeout_s + STOP_SLACK_S,
-                on_ready=lambda engine: console().print(banner(settings, engine.info, port)),
+                on_ready=lambda model: console().print(banner(settings, model, port, len(engines))),
                 on_gateway_gone=partial(mark_process_dead, path=folder),
             )
         )
@@ -213,10 +215,12 @@ async def _serve_gateways(settings: Settings) -> None:
         sys.exit(EXIT_CODE_OF_SIGNAL + signals[-1])
 
 
-def _start_engine_process(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
-    """Called in the engine process."""
+def _start_engine_process(settings: Settings, place: EnginePlace) -> AbstractAsyncContextManager[api.Transcriber]:
+    """Called in each engine process."""
     set_up_logging(settings)
-    return start_engine(settings)
+    # Before torch is loaded, which reads it.
+    os.environ.update(place.environment)
+    return start_engine(replace(settings, threads=place.threads))
 
 
 async def _serve_gateway(

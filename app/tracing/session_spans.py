@@ -129,6 +129,8 @@ class _FollowedEvents:
         match event:
             case api.StartedEvent():
                 self._span.set_attribute("tutti.batch_size", event.batch_size)
+                if event.engine:
+                    self._span.set_attribute("tutti.engine", event.engine)
             case api.DoneEvent():
                 self._span.set_attributes({"tutti.outcome": "done", "tutti.decode_steps": event.n_steps})
                 if event.timing:

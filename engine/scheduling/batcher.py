@@ -134,6 +134,10 @@ class Batcher:
         """Return the number of windows of a priority that are in the queue."""
         return self._queues[priority].n_waiting
 
+    def encode_share(self, priority: Priority) -> float:
+        """Return the work of encoding all windows of a priority that are in the queue, in full windows."""
+        return sum(each.encode_share for each in self._by_id.values() if each.priority is priority)
+
     def add(self, waiting: Waiting, now_s: float) -> Waiting | None:
         """Queue a window.
 

@@ -27,6 +27,11 @@ class RequestQueue:
         with self._changed:
             return self._batcher.n_waiting(priority)
 
+    def encode_share(self, priority: Priority) -> float:
+        """Return the work of encoding all requests of a priority that wait, in full windows."""
+        with self._changed:
+            return self._batcher.encode_share(priority)
+
     def add(self, request: Request, encode_share: float) -> Request | None:
         """Queue a request.
 

@@ -120,6 +120,9 @@ class StatsRecorder:
         waiting_interims: int,
         running: int,
         utterance_encode_s: float,
+        window_decode_s: float,
+        work_waiting_s: float,
+        final_work_waiting_s: float,
     ) -> EngineStats:
         """Return all counters as they are now."""
         with self._lock:
@@ -129,6 +132,9 @@ class StatsRecorder:
                 waiting_interims=waiting_interims,
                 running=running,
                 utterance_encode_s=utterance_encode_s,
+                window_decode_s=window_decode_s,
+                work_waiting_s=work_waiting_s,
+                final_work_waiting_s=final_work_waiting_s,
                 encode_batch=self._encode_batch.snapshot(),
                 decode_batch=self._decode_batch.snapshot(),
                 final_queue_s=self._queue_s[Priority.FINAL].snapshot(),

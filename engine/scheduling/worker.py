@@ -16,6 +16,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineFailed
 from engine.runner import Runner
 from engine.scheduling.batcher import BatchLimits, Load
+from engine.scheduling.decode_time import DecodeTime
 from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.encoder_time import EncoderTime
 from engine.scheduling.request import Deliver, Request
@@ -81,7 +82,7 @@ class Worker:
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
         self._taking_memory_since_s: float | None = None
         """The time of the first encoder call since memory was last given back, which ends warming up too."""
-        self._n_full_step = SEQUENCES_OF_FULL_STEP[runner.device.type]
+        self._decode_time = DecodeTime(SEQUENCES_OF_FULL_STEP[runner.device.type], window_encode_s)
         self._suspects: deque[Request] = deque()
         """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
         self._n_failures = 0
@@ -122,13 +123,25 @@ class Worker:
 
     def snapshot(self) -> EngineStats:
         """Return the engine's counters as they are now."""
+        decode_s = self._decode_time.window_s
+        # On average, a running window is half decoded.
+        begun_s = self._encoder_time.begun_s + 0.5 * decode_s * len(self._sequences)
+        final_s = begun_s + self._waiting_s(Priority.FINAL) + self._waiting_s(Priority.SPECULATIVE)
         return self.stats.snapshot(
+            window_decode_s=decode_s,
+            work_waiting_s=final_s + self._waiting_s(Priority.INTERIM),
+            final_work_waiting_s=final_s,
             waiting_finals=self._queue.n_waiting(Priority.FINAL),
             waiting_speculative=self._queue.n_waiting(Priority.SPECULATIVE),
             waiting_interims=self._queue.n_waiting(Priority.INTERIM),
             running=len(self._sequences),
             utterance_encode_s=self._encoder_time.window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
         )
+
+    def _waiting_s(self, priority: Priority) -> float:
+        """Return the seconds of work that the waiting windows of a priority need."""
+        encode_s = self._encoder_time.window_s * self._queue.encode_share(priority)
+        return encode_s + self._decode_time.window_s * self._queue.n_waiting(priority)
 
     def run(self) -> None:
         """Work until closed, or until steps fail again and again: then every open and every later request fails."""
@@ -158,6 +171,7 @@ class Worker:
         n_done = self.stats.n_done
         self._n_failures = 1 if n_done > self._n_done_before else self._n_failures + 1
         self._n_done_before = n_done
+        self._encoder_time.begun_s = 0.0
         if self._n_failures >= MAX_FAILURES_IN_A_ROW:
             raise failure
         waiting, in_hand = self._suspects, [*self._emitter.forget_finished(), *self._sequences.requests]
@@ -261,6 +275,7 @@ class Worker:
             new_slots += self._encode(batch)
             batches.append(batch)
             encode_s += self._encoder_time.expected_s(batch)
+            self._encoder_time.begun_s = encode_s
             self._sequences.collect()
             self._emitter.emit(self._emitter.n_finished)
             batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
@@ -291,12 +306,13 @@ class Worker:
 
     def _decode(self) -> None:
         """Decode one token for every running sequence."""
-        start_s = time.monotonic()
-        final_share = self._sequences.n_finals / max(len(self._sequences), self._n_full_step)
+        start_s, n_running = time.monotonic(), len(self._sequences)
+        final_share = self._sequences.n_finals / max(n_running, self._decode_time.n_full_step)
         if self._sequences.step():
             elapsed_s = time.monotonic() - start_s
             self.stats.stepped(elapsed_s, final_share)
             self._encoder_time.pay(elapsed_s)
+            self._decode_time.record(elapsed_s, n_running, self.stats.n_done)
 
     def _fail_open_requests(self, failure: Exception | None) -> None:
         waiting = self._queue.drain(failure)

@@ -141,6 +141,25 @@ async def test_finals_are_charged_for_their_time_and_interims_are_not(runner: Fa
     assert stats.utterance_encode_s > 0
 
 
+async def test_work_that_waits_is_given_in_seconds(runner: FakeRunner) -> None:
+    """Of encoding and decoding. Before a final comes what was begun and the finals that wait, not the interims."""
+    async with start_engine(runner) as engine:
+        assert engine.stats().work_waiting_s == 0
+        pause = runner.pause("encode")
+        busy = await begin(engine, window("busy"))
+        await pause.reached()
+        begun_s = engine.stats().work_waiting_s
+        assert engine.stats().final_work_waiting_s == begun_s > 0
+        others = await begin(engine, window("a"), window("b", priority=Priority.INTERIM))
+        stats = engine.stats()
+        assert stats.work_waiting_s - stats.final_work_waiting_s == pytest.approx(stats.final_work_waiting_s - begun_s)
+        pause.end()
+        await asyncio.gather(*busy, *others)
+        after = engine.stats()
+    assert after.work_waiting_s == after.final_work_waiting_s == 0
+    assert after.window_decode_s != stats.window_decode_s
+
+
 async def test_a_repetition_is_stopped_and_its_first_round_kept(demo: Checkpoint) -> None:
     """The text before it stays; the open segment ends where its last word was spoken, not with the audio."""
     tokenizer = demo.tokenizer
