@@ -33,6 +33,8 @@ MESSAGE_SLACK = 4
 
 The service itself refuses a message over the limit with a clear error.
 """
+PING_INTERVAL_S = 20.0
+"""How often the server pings the client of a WebSocket, in seconds: so no load balancer takes it for idle."""
 PING_TIMEOUT_S = 60.0
 """How long the server waits for a pong, in seconds.
 
@@ -155,6 +157,7 @@ class Server(uvicorn.Server):
                 app,
                 ws=WebSocketProtocol,
                 ws_max_size=settings.max_message_kb * 1024 * MESSAGE_SLACK,
+                ws_ping_interval=PING_INTERVAL_S,
                 ws_ping_timeout=PING_TIMEOUT_S,
                 ws_per_message_deflate=False,
                 http="h11",

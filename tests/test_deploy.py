@@ -16,8 +16,10 @@ from app.delivery.webhook import DRAIN_TIMEOUT_S
 from app.edge.protocols import MAX_HEAD_BYTES
 from app.main import SHUTDOWN_TIMEOUT_S
 from app.routes import routes
+from app.service.admission import Admission
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, check_environment
+from app.service.shared_state import AdmissionCounter
 from app.tracing.open_telemetry import CLOSE_TIMEOUT_S
 from cluster.engine_stats import add_up
 from engine.api import EngineStats
@@ -266,9 +268,16 @@ class SeveralEngines(FakeTranscriber):
         return add_up({name: super(SeveralEngines, self).stats() for name in ("engine-0", "engine-1")})
 
 
+def service_metrics() -> Metrics:
+    """The metrics of a service as it starts."""
+    metrics = Metrics(SeveralEngines())
+    Admission(Settings(), metrics, AdmissionCounter(), FakeTranscriber())
+    return metrics
+
+
 def metric_labels() -> dict[str, set[str]]:
     """The labels of every series that the service renders, by its name."""
-    metrics = Metrics(SeveralEngines())
+    metrics = service_metrics()
     # A series with labels exists after its first value.
     metrics.refused_total.labels(reason="overloaded")
     metrics.closed_total.labels(code="1000")
@@ -402,7 +411,7 @@ def directives(name: str) -> list[str]:
 def test_the_proxy_forwards_websockets_to_the_port_of_the_service() -> None:
     """An upgrade needs HTTP/1.1 and both headers; other connections close as usual."""
     assert directives("proxy_pass") == [f"http://{name}" for name in directives("upstream")]
-    assert directives("server")[0] == f"127.0.0.1:{Settings().port}"
+    assert directives("server")[0].split()[0] == f"127.0.0.1:{Settings().port}"
     assert directives("proxy_http_version") == ["1.1"]
     headers = dict(value.split(None, 1) for value in directives("proxy_set_header"))
     assert headers["Upgrade"] == "$http_upgrade"
@@ -445,7 +454,7 @@ def test_the_operators_page_lists_every_setting() -> None:
 
 def test_the_operators_page_lists_every_metric() -> None:
     """The page has the name and the type of each metric."""
-    families = text_string_to_metric_families(Metrics(FakeTranscriber()).render().decode())
+    families = text_string_to_metric_families(service_metrics().render().decode())
     # The client library adds the times at which counting began.
     expected = [
         (family.name + ("_total" if family.type == "counter" else ""), family.type)
