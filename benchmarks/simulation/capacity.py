@@ -18,7 +18,7 @@ def margin(level: Level) -> float:
     lag_s, final_s, due = level["interim_lag_s"]["p95"], level["final_s"]["p95"], level["interims_of_due"]
     if lag_s is None or final_s is None or level["failed"]:
         return -1.0
-    return min(1 - lag_s / MAX_INTERIM_LAG_S, 1 - final_s / MAX_FINAL_S, due / MIN_INTERIMS - 1)
+    return float(min(1 - lag_s / MAX_INTERIM_LAG_S, 1 - final_s / MAX_FINAL_S, due / MIN_INTERIMS - 1))
 
 
 def most_held(levels: Sequence[Level]) -> float | None:

@@ -253,6 +253,8 @@ class _Running:
         self._ends: defaultdict[int, list[int]] = defaultdict(list)
         """The ids of the windows that end with a step, by the number of the step."""
         self._n_steps = 0
+        self._sessions: frozenset[str] | None = None
+        """The sessions of the windows, once they were asked for."""
         self.n_finals = 0
 
     def __len__(self) -> int:
@@ -263,11 +265,15 @@ class _Running:
 
     @property
     def sessions(self) -> frozenset[str]:
-        return frozenset(session for session, _ in self._windows.values())
+        """The sessions of the windows."""
+        if self._sessions is None:
+            self._sessions = frozenset(session for session, _ in self._windows.values())
+        return self._sessions
 
     def add(self, id: int, session: str, *, is_final: bool) -> None:
         """Give a window a slot; its steps begin with `start`."""
         self._windows[id] = (session, is_final)
+        self._sessions = None
         self.n_finals += is_final
 
     def start(self, n_steps: dict[int, int]) -> None:
@@ -286,6 +292,7 @@ class _Running:
     def remove(self, id: int) -> None:
         """Free the slot of a window, if it has one."""
         _, is_final = self._windows.pop(id, ("", False))
+        self._sessions = None
         self.n_finals -= is_final
 
 

@@ -19,6 +19,8 @@ from engine.config import EngineConfig
 
 BUNDLED = Path(__file__).parent / "measured.json"
 """The figures of docs/results/gpu.md, one NVIDIA H200."""
+DEFAULTS = EngineConfig()
+"""What a server does without arguments."""
 STEPS = {"full": 18, "interims": 26}
 """Decode steps of a window after its prefill, where a result does not tell: those of `random:turbo` by audio context.
 
@@ -83,7 +85,7 @@ def _measurement(result: dict[str, Any]) -> Measurement:
         )
     config = EngineConfig(
         audio_context=context,  # type: ignore[arg-type]  # checked by the config
-        max_encode_batch=int(_option(arguments, "--max-encode-batch", str(EngineConfig.max_encode_batch))),
+        max_encode_batch=int(_option(arguments, "--max-encode-batch", str(DEFAULTS.max_encode_batch))),
     )
     habits = Habits(
         talk=result["talk"],
@@ -95,7 +97,7 @@ def _measurement(result: dict[str, Any]) -> Measurement:
     )
     return Measurement(
         title=result["title"],
-        model=_option(arguments, "--model", EngineConfig.model),
+        model=_option(arguments, "--model", DEFAULTS.model),
         config=config,
         habits=habits,
         n_engines=int(n_engines),
@@ -115,7 +117,8 @@ def _option(arguments: Sequence[str], name: str, default: str) -> str:
 def _steps(levels: list[dict[str, Any]], context: str) -> int:
     """Decode steps of a window: its tokens without the one of the prefill, and without accepted draft tokens."""
     engines = [level["engine"] for level in levels if "tokens" in level["engine"]]
-    n_windows = sum(each["windows_done"] for each in engines)
+    n_windows = float(sum(each["windows_done"] for each in engines))
     if not n_windows:
         return STEPS.get(context, STEPS["full"])
-    return round(sum(each["tokens"] - each["draft_tokens"]["accepted"] for each in engines) / n_windows - 1)
+    n_tokens = float(sum(each["tokens"] - each["draft_tokens"]["accepted"] for each in engines))
+    return round(n_tokens / n_windows - 1)

@@ -22,7 +22,7 @@ HOST_GPUS = 8
 ROUTED_ENGINES = 4
 """Engines with which policies are compared."""
 ROUTED_PER_GPU = {"full": (100, 250, 290), "interims": (200, 450, 580)}
-"""Sessions per GPU at which they are compared, by audio context: about a third, three quarters and all that one holds."""
+"""Sessions per GPU at which they are compared, by audio context: a third, three quarters and all that one holds."""
 LOST_PER_GPU = {"full": 180, "interims": 380}
 """Sessions per GPU when engines are lost, by audio context: about two thirds of what one holds."""
 BIN_S = 1.0

@@ -1,9 +1,10 @@
 """Pictures of `benchmarks.simulate`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.simulation.capacity import Level
 from benchmarks.simulation.day import Day
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ INCHES = (10.0, 4.2)
 
 def draw_check(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw measured points on simulated curves, for the runs with several numbers of sessions."""
-    panels = (
+    panels: tuple[tuple[str, Callable[[Level], float]], ...] = (
         ("p95 of interims, s", lambda level: level["interim_lag_s"]["p95"]),
         ("p95 of finals, s", lambda level: level["final_s"]["p95"]),
         ("interims of those due, %", lambda level: 100 * level["interims_of_due"]),
@@ -108,7 +109,7 @@ def draw_day(day: Day, per_gpu: float, path: Path) -> None:
     _save(figure, path)
 
 
-def _figure(n: int, *, share_y: bool = False) -> tuple[Any, "list[Axes]"]:
+def _figure(n: int, *, share_y: bool = False) -> "tuple[Any, list[Axes]]":
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=INCHES, layout="constrained")

@@ -41,7 +41,7 @@ class Setup:
 class Load:
     """Who calls, and which part of the time is measured. Times in seconds."""
 
-    calls: list[tuple[float, Iterable[Span]]]
+    calls: Sequence[tuple[float, Iterable[Span]]]
     """When each caller begins, and what it says."""
     measured: tuple[float, float]
     """Latencies cover speech between these times."""
