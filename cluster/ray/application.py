@@ -40,7 +40,7 @@ MAX_ONGOING = 100_000
 STOP_SLACK_S = 15.0
 """How long a gateway may take to end in addition to its drain, in seconds."""
 WINDOWS_S = 60.0
-"""How long an engine that is told to stop may take for the windows that it has, in seconds."""
+"""How long an engine that Serve stops may take for the windows that it has, in seconds."""
 FAST_PATH = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",

@@ -49,7 +49,7 @@ class EngineCalls(Protocol):
     """The calls to one engine replica. The iterations raise `CallFailed`, and must not be cancelled.
 
     Ray cancels a call with a request that blocks the event loop, for ten seconds if the replica does not answer. So a
-    window is cancelled by another call, and what comes of a call that nobody needs any more is ignored.
+    window is cancelled by another call, and what comes of a call that is not needed any more is ignored.
     """
 
     def decode(self, id: str, window: Window) -> AsyncIterator[EngineEvent | EngineError]:
@@ -95,7 +95,7 @@ class RayEngineLink:
         self.name = name
         self.node = node
         self.is_lost = False
-        """Whether the replica was told to stop, or has ended. What it has it may still decode."""
+        """Whether Serve stops the replica, or it has ended. What it has it may still decode."""
         self.is_up = False
         self._calls = calls
         self._on_change = on_change

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 from typing import Any
 
 import ray
@@ -15,6 +16,7 @@ from app.edge.descriptors import reserve_descriptors
 from app.main import build_app, drain
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
+from app.tracing.start import start_tracing
 from cluster.ray import membership
 from cluster.ray.membership import Member
 from cluster.ray.ray_transcriber import RayTranscriber
@@ -24,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @serve.ingress()
 class GatewayReplica:
-    """Sockets and sessions of one process. It drains when Serve tells it to stop."""
+    """Sockets and sessions of one process. It drains when Serve stops it."""
 
     def __init__(self, settings: Settings, key: str, engines: DeploymentHandle[Any]) -> None:
         """Called by Serve.
@@ -49,7 +51,8 @@ class GatewayReplica:
         """Build the application when an engine is known. Called by Serve after the constructor."""
         transcriber = asyncio.get_running_loop().create_future()
         self._work = asyncio.create_task(self._follow_engines(transcriber))
-        self._app = build_app(self._settings, await transcriber, shared=SharedState(key=self._key))
+        shared, tracing = SharedState(key=self._key), start_tracing(os.environ)
+        self._app = build_app(self._settings, await transcriber, shared=shared, tracing=tracing)
         self._follow_gateways()
         # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
         gc.freeze()

@@ -15,7 +15,7 @@ Notify = Callable[["tuple[Member, ...]"], None]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A replica that serves now: it has started, and was not told to stop."""
+    """A replica that serves now: it has started, and Serve does not stop it."""
 
     name: str
     """Serve's id of the replica, which no later replica has again."""

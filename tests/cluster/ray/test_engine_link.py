@@ -93,7 +93,7 @@ async def test_a_window_without_audio_is_not_sent() -> None:
 
 
 async def test_a_session_that_leaves_cancels_its_window() -> None:
-    """The replica is notified when nobody waits for the text any more."""
+    """The replica is notified when no one waits for the text any more."""
     engine = FakeTranscriber(holds=True)
     calls = FakeCalls(engine)
     async with running(calls) as (link, until):

@@ -20,7 +20,7 @@ async def test_watchers_learn_every_change_on_their_loop() -> None:
 
 
 async def test_a_late_watcher_learns_what_is_known() -> None:
-    """The router may know the members before anybody watches."""
+    """The router may know the members before they are watched."""
     membership, seen = Membership(), asyncio.Queue[tuple[Member, ...]]()
     membership.publish("Engines", (ONE,))
     membership.watch("Engines", seen.put_nowait)
