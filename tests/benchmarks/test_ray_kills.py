@@ -24,7 +24,7 @@ def service() -> Iterator[RayService]:
         yield service
 
 
-@pytest.mark.parametrize("fault", ["engine killed", "gateway killed", "node killed"])
+@pytest.mark.parametrize("fault", ["engine killed", "gateway killed", "node killed", "scaled in"])
 def test_no_word_is_lost_or_repeated(service: RayService, fault: str) -> None:
     """Whatever of the cluster is killed in the middle of speech, every word comes once."""
     plan = Plan(
