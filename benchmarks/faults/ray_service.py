@@ -215,8 +215,8 @@ async def kill_node(service: RayService, random: Random) -> None:
     await service.replace_node(random.randrange(service.n_nodes - 1))
 
 
-async def scale_in(service: RayService, random: Random) -> None:
-    """Serve drains an engine and a gateway, and starts others."""
+async def roll_out(service: RayService, random: Random) -> None:
+    """Serve drains all engines and gateways one after another, and starts others: a new version with fewer of them."""
     await service.scale(service.n_nodes - 1)
     await service.scale(service.n_nodes)
 
@@ -227,7 +227,7 @@ RAY_FAULTS: Mapping[str, tuple[RayFault, float]] = {
     "gateway killed": (kill_gateway, 3.0),
     "proxy killed": (kill_proxy, 1.0),
     "node killed": (kill_node, 2.0),
-    "scaled in": (scale_in, 1.0),
+    "rolled out": (roll_out, 1.0),
 }
 """The faults, with how often each is chosen, as a share of the sum."""
 

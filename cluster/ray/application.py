@@ -39,7 +39,7 @@ MAX_ONGOING = 100_000
 """Calls that a replica may have at the same time. Limits of tutti come first: `max_sessions`, the engine's queue."""
 STOP_SLACK_S = 15.0
 """How long a gateway may take to end in addition to its drain, in seconds."""
-WINDOWS_S = 60.0
+WINDOWS_S = 30.0
 """How long an engine that Serve stops may take for the windows that it has, in seconds."""
 FAST_PATH = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
