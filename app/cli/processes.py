@@ -113,6 +113,10 @@ async def loading_engine(settings: Settings) -> AsyncIterator["Engine"]:
 
 async def serve(settings: Settings) -> None:
     """Run the service until it is stopped by a signal."""
+    if settings.redis_url:
+        from app.sharing.redis_store import check_credentials
+
+        await check_credentials(settings.redis_url)
     if settings.gateways:
         await _serve_gateways(settings)
     else:
