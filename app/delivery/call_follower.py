@@ -1,6 +1,7 @@
 """Follows the calls of all gateways for the subscribers of this one."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,10 +13,14 @@ from app.session import events
 from app.sharing.leases import RENEW_S
 from app.sharing.store import Entry, SharedStore, StoreAway
 
+logger = logging.getLogger(__name__)
+
 UNHELD_S = 2 * RENEW_S
 """A stream that has had no lease for this time, in seconds, is lost: its gateway has died."""
 READY_S = 2.0
 """How long a subscriber waits until its call is followed, in seconds."""
+RETRY_S = 1.0
+"""The wait after an unexpected failure, in seconds."""
 RESUME_S = 60.0
 """How long subscribers wait for a lost call to go on in another stream, in seconds."""
 
@@ -93,6 +98,10 @@ class CallFollower:
             except StoreAway:
                 self._pause()
                 await self._store.wait_until_up()
+            except Exception:
+                # Such as an entry that another version has written. Other calls go on.
+                logger.exception("calls cannot be followed; trying again in %g s", RETRY_S)
+                await asyncio.sleep(RETRY_S)
 
     async def _follow(self) -> None:
         """Look up what is new, read until something comes or changes, and check that streams are alive."""

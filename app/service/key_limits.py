@@ -85,8 +85,7 @@ class KeyLimits:
         if key is None or not key.has_limits:
             yield
             return
-        await self._check_minutes(key)
-        async with self._place(key), self._metered(key, audio_s):
+        async with self._metered(key, audio_s), self._place(key):
             yield
 
     @asynccontextmanager
@@ -105,7 +104,6 @@ class KeyLimits:
         if key is None or not key.has_limits:
             yield note
             return
-        await self._check_minutes(key)
         async with self._metered(key, lambda: done_s):
             yield note
 
@@ -133,7 +131,11 @@ class KeyLimits:
 
     @asynccontextmanager
     async def _metered(self, key: ApiKey, audio_s: Callable[[], float]) -> AsyncIterator[None]:
-        """Count audio while the context is open."""
+        """Check that the key has minutes left, and count audio while the context is open."""
+        if key.minutes_per_day is None and key.minutes_per_month is None:
+            yield
+            return
+        await self._check_minutes(key)
         meter = _Meter(key, audio_s)
         self._meters.add(meter)
         try:

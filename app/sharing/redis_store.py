@@ -19,9 +19,11 @@ from app.sharing.store import KEEP_LOG_S, LEASE_S, MAX_ENTRIES, READ_S, Entry, L
 logger = logging.getLogger(__name__)
 
 CALL_S = 0.5
-"""The time limit of one call in seconds, including the wait for a connection: no session waits longer."""
-MAX_CONNECTIONS = 32
-"""Connections to the store that are open at the same time. More calls wait for one of them."""
+"""The time limit of one call, and of the wait for its turn, in seconds: no session waits longer."""
+MAX_CALLS = 16
+"""The most calls at the same time. More wait for their turn."""
+MAX_CONNECTIONS = MAX_CALLS + 2
+"""Connections to the store: for calls, for the one reader, and for a probe."""
 READ_COUNT = 200
 """The most entries of each log that one `read` returns."""
 FIRST_PROBE_S = 0.1
@@ -63,10 +65,15 @@ async def check_credentials(url: str) -> None:
     Raises:
         SettingsError: the store refuses the user, the password or the database.
     """
-    client = _client(url)
+    try:
+        client = _client(url)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"redis_url: expected options that Redis' client knows; it says: {error}") from None
     try:
         async with asyncio.timeout(CALL_S):
             await client.execute_command("PING")
+    except TypeError as error:
+        raise SettingsError(f"redis_url: expected options that Redis' client knows; it says: {error}") from None
     except (RedisError, OSError, TimeoutError) as error:
         # The client wraps what Redis answers while it connects. Without an answer the store may come back.
         answer = error.__cause__ if isinstance(error.__cause__, RedisError) else error
@@ -106,6 +113,7 @@ class RedisStore:
         self._client = _client(url)
         self._on_change = on_change
         self._draw_jitter = draw_jitter
+        self._turns = asyncio.Semaphore(MAX_CALLS)
         self._is_up = asyncio.Event()
         self._is_away = asyncio.Event()
         self._is_away.set()
@@ -189,11 +197,11 @@ class RedisStore:
         logs = {_log_key(log): log for log in positions}
         block: Command = ("COUNT", READ_COUNT, "BLOCK", round(READ_S * 1000))
         command: Command = ("XREAD", *block, "STREAMS", *logs, *positions.values())
-        found = await self._guarded(partial(self._client.execute_command, *command), READ_S + CALL_S)
+        found = await self._limited(partial(self._client.execute_command, *command), READ_S + CALL_S)
         return [(logs[key], _entry(*entry)) for key, entries in found or () for entry in entries]
 
     async def _call(self, *command: str | int | float) -> Any:
-        return await self._guarded(partial(self._client.execute_command, *command), CALL_S)
+        return await self._in_turn(partial(self._client.execute_command, *command))
 
     async def _call_all(self, commands: Sequence[Command], is_atomic: bool = False) -> list[Any]:
         """Send commands together; in one transaction if `is_atomic`."""
@@ -206,23 +214,41 @@ class RedisStore:
                     pipeline.execute_command(*command)
                 return list(await pipeline.execute())
 
-        answers: list[Any] = await self._guarded(work, CALL_S)
+        answers: list[Any] = await self._in_turn(work)
         return answers
 
-    async def _guarded(self, work: Callable[[], Awaitable[Any]], limit_s: float) -> Any:
+    async def _in_turn(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """The answer of the store to a call that waits for its turn. Raises like `_limited`."""
+        self._check_up()
+        try:
+            async with asyncio.timeout(CALL_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            # The store is there, and this process has too many calls for it: no reason to stop them all.
+            raise StoreAway("too many calls wait for Redis") from None
+        try:
+            return await self._limited(work, CALL_S)
+        finally:
+            self._turns.release()
+
+    async def _limited(self, work: Callable[[], Awaitable[Any]], limit_s: float) -> Any:
         """The answer of the store, within a time limit.
 
         Raises:
             StoreAway: there is none; or there was none a moment ago, and no probe has found the store back.
         """
-        if not self.is_up:
-            raise StoreAway("Redis cannot be reached")
+        self._check_up()
         try:
             async with asyncio.timeout(limit_s):
                 return await work()
-        except (RedisError, OSError, TimeoutError) as error:
+        except Exception as error:
+            # Whatever Redis' client raises, no session may fail for it.
             self._note_away(error)
             raise StoreAway("Redis cannot be reached") from error
+
+    def _check_up(self) -> None:
+        if not self.is_up:
+            raise StoreAway("Redis cannot be reached")
 
     def _note_away(self, error: Exception) -> None:
         if self.is_up:
@@ -246,7 +272,7 @@ class RedisStore:
         try:
             async with asyncio.timeout(CALL_S):
                 await self._client.execute_command("SET", f"{PREFIX}probe", 1, "EX", 60)
-        except (RedisError, OSError, TimeoutError) as error:
+        except Exception as error:
             logger.debug("Redis does not answer a probe: %s", _described(error))
             return
         self._is_away.clear()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.delivery.call_entries import lease_name
+from app.delivery.call_entries import lease_name, log_name
 from app.delivery.call_follower import LOST, MISSED, OVER, PAUSED
 from app.delivery.call_subscribers import JOINED_LATE, Calls, Receipt
 from app.delivery.outbox import MAX_WAITING, CallEvent, CallMessage, Outbox
@@ -220,6 +220,20 @@ async def test_subscribers_of_a_draining_gateway_are_sent_elsewhere(gateways: Ga
                 pass
         call.end()
     await other.wait_until_unused()
+
+
+async def test_an_entry_that_cannot_be_read_stops_no_call(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another version may have written it."""
+    monkeypatch.setattr("app.delivery.call_follower.RETRY_S", 0.0)
+    one, other = await gateways.start(), await gateways.start()
+    async with other.subscribe("CA1") as outbox:
+        await one._store.append(log_name("CA1"), "{}")
+        call = begin(one)
+        call.end()
+        assert await received(outbox) == messages(INTRODUCTION)
+    assert "calls cannot be followed" in caplog.text
 
 
 async def test_events_of_a_call_wait_for_redis() -> None:

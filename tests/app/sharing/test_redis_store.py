@@ -91,6 +91,24 @@ async def test_a_wrong_password_is_an_error_at_the_start(server: RedisServer) ->
     await check_credentials("unix:///nowhere/redis.sock")
 
 
+async def test_options_that_the_client_does_not_know_are_an_error() -> None:
+    with pytest.raises(SettingsError, match="redis_url: expected options that Redis' client knows"):
+        await check_credentials("unix:///nowhere/redis.sock?colour=red")
+
+
+async def test_too_many_calls_do_not_wait_for_long(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fail, and Redis counts as reachable: the calls before them are answered."""
+    monkeypatch.setattr("app.sharing.redis_store.MAX_CALLS", 1)
+    store = RedisStore(server.url)
+    async with store.running():
+        async with store._turns:
+            monkeypatch.setattr("app.sharing.redis_store.CALL_S", 0.01)
+            with pytest.raises(StoreAway, match="too many calls"):
+                await store.get("a")
+        monkeypatch.undo()
+        assert store.is_up and await store.get("a") is None
+
+
 def test_probes_come_less_and_less_often() -> None:
     waits = [probe_wait_s(attempt, 1.0) for attempt in range(30)]
     assert waits == sorted(waits) and waits[-1] == MAX_PROBE_S
