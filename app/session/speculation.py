@@ -31,6 +31,11 @@ FLUSH_TAIL_SAMPLES = SAMPLE_RATE * 80 // 1000
 A client that flushes knows sooner than the detector that its speaker has finished. Measured in the same way: 2.61 % of
 the words of synthetic speech are wrong with all audio; with 80, 60 and 40 ms of quiet 2.59, 2.64 and 2.83 %.
 """
+MAX_FLUSH_SILENCE_SAMPLES = SAMPLE_RATE * 160 // 1000
+"""Silence from which on a pause is no longer one that ends by a flush, in samples (160 ms).
+
+A client that flushes by habit does so sooner. So a pause that it flushes is decoded once, and a longer one twice.
+"""
 MAX_QUIET_SPEECH_SAMPLES = SAMPLE_RATE // 4
 """The longest audio that is quiet while the detector takes it for speech, in samples (0.25 s); more is soft speech.
 
@@ -145,8 +150,8 @@ class Speculations:
         """That of the open window."""
         self._awaited: dict[int, _Speculation] = {}
         """Those whose windows have ended, by the ids of their jobs."""
-        self._expects_flush = False
-        """Whether the client ended the last utterance by a flush."""
+        self._expects_flush: bool | None = None
+        """Whether the client ended the last utterance by a flush. `None`: there was none."""
         self._submitted_until = 0
         """Position after the audio of the last request."""
         self._record = _Record()
@@ -177,16 +182,32 @@ class Speculations:
 
     def _pause_end(self, window: OpenWindow, *, is_flushed: bool) -> int | None:
         """As `audio_end`, where enough silence follows the speech; else `None`."""
-        endpointer = self._endpointer
-        is_quiet = endpointer.voiced_until - endpointer.loud_until <= MAX_QUIET_SPEECH_SAMPLES
-        pause_ends = [endpointer.voiced_until + TAIL_SAMPLES]
-        if is_flushed and is_quiet and endpointer.loud_until > window.start:
-            pause_ends.append(endpointer.loud_until + FLUSH_TAIL_SAMPLES)
-        pause_end = next((each for each in pause_ends if each <= endpointer.position), None)
-        if pause_end is None or pause_end <= window.start or not window.speech:
+        endpointer, is_manual = self._endpointer, self._options.is_manual
+        pause_end = endpointer.voiced_until + TAIL_SAMPLES
+        if is_flushed and self._is_quiet(window) and (pause_end > endpointer.position or self._is_flush_pause):
+            pause_end = endpointer.loud_until + FLUSH_TAIL_SAMPLES
+        if not window.start < pause_end <= endpointer.position or not window.speech:
             return None
-        is_too_long = self._options.is_manual and endpointer.position - pause_end > MAX_TAIL_CUT_SAMPLES
+        is_too_long = is_manual and endpointer.position - pause_end > MAX_TAIL_CUT_SAMPLES
         return None if is_too_long else pause_end
+
+    def _is_quiet(self, window: OpenWindow) -> bool:
+        """Whether what the detector still takes for speech is no more than the quiet after loud speech."""
+        loud_until = self._endpointer.loud_until
+        return loud_until > window.start and self._endpointer.voiced_until - loud_until <= MAX_QUIET_SPEECH_SAMPLES
+
+    @property
+    def _may_be_flushed(self) -> bool:
+        """Whether to be ready for a flush. In the first utterance that is worth it where the detector is late."""
+        if self._options.is_manual or self._expects_flush is not None:
+            return self._options.is_manual or bool(self._expects_flush)
+        return self._endpointer.voiced_until - self._endpointer.loud_until > TAIL_SAMPLES - FLUSH_TAIL_SAMPLES
+
+    @property
+    def _is_flush_pause(self) -> bool:
+        """Whether this is a pause that the client ends by a flush, by habit and so far."""
+        silence = self._endpointer.position - self._endpointer.voiced_until
+        return bool(self._options.is_manual or self._expects_flush) and silence < MAX_FLUSH_SILENCE_SAMPLES
 
     def is_pause(self, audio_end: int) -> bool:
         """Whether the pause that is decoded up to `audio_end` still goes on."""
@@ -199,7 +220,7 @@ class Speculations:
         """
         if not self._options.speculates:
             return None
-        pause_end = self._pause_end(window, is_flushed=self._options.is_manual or self._expects_flush)
+        pause_end = self._pause_end(window, is_flushed=self._may_be_flushed)
         current = self._current
         if current and current.is_waiting and pause_end != current.audio_end:
             self._session.cancel(current.job)

@@ -17,6 +17,11 @@ import click
 from benchmarks.child_processes import start_child
 from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, free_port
 
+START_ATTEMPTS = 5
+"""How often the service is started before the campaign gives up."""
+RESTART_AFTER_S = 1.0
+"""Seconds between two of them."""
+
 
 class MovedClock:
     """A time of day that can be moved while processes run: libfaketime shows it to them instead of the machine's."""
@@ -57,13 +62,18 @@ class DisturbedService:
     async def start(self) -> None:
         """Start the service, and wait until it is ready.
 
+        It is tried again as a process manager would: gateways whose supervisor was killed may still have the port.
+
         Raises:
             ClickException: it did not become ready. The message holds the end of its output.
         """
-        # The kernel kills a child when the thread that started it ends: this one is the main thread.
-        self._process = start_child(self._command, self._output, self.clock.environment if self.clock else None)
-        if not await self.wait_until_ready():
-            raise click.ClickException(f"{' '.join(self._command)} did not become ready:\n{self.log_end()}")
+        for _ in range(START_ATTEMPTS):
+            # The kernel kills a child when the thread that started it ends: this one is the main thread.
+            self._process = start_child(self._command, self._output, self.clock.environment if self.clock else None)
+            if await self.wait_until_ready():
+                return
+            await asyncio.sleep(RESTART_AFTER_S)
+        raise click.ClickException(f"{' '.join(self._command)} did not become ready:\n{self.log_end()}")
 
     async def wait_until_ready(self) -> bool:
         """Wait until the service accepts sessions. Returns whether it does before it ends or the time limit is over."""

@@ -22,6 +22,11 @@ RECENT_S = 1.5
 """A session that submitted a window less than this many seconds ago is expected to submit another."""
 MAX_FINAL_LOAD = 0.4
 """Speculative finals give way while finals and they take this fraction of the time for encoding, or more."""
+SHORT_STALL_SHARE = 0.5
+"""Until then interims may cause this fraction of their stall: a speculative final has little time.
+
+A client that flushes 150 ms after its speech leaves 70 ms. A busy device needs the larger batches of longer stalls.
+"""
 LOAD_MEMORY_S = 2.0
 """Over about this many seconds that fraction is averaged."""
 ENCODER_POLL_S = 0.001
@@ -240,12 +245,12 @@ class Batcher:
         limits = self._limits
         if priority is Priority.INTERIM and limits.max_interim_stall_s is not None:
             # Also where nothing is running: a final may arrive.
-            return limits.max_interim_stall_s
+            return limits.max_interim_stall_s * (1.0 if self._final_load.is_high else SHORT_STALL_SHARE)
         return limits.max_decode_stall_s if n_running else math.inf
 
     def _first_queue(self, load: Load) -> "_FairQueue | None":
         """Return the queue whose turn it is; `None` if no window may be encoded."""
-        gives_way = self._final_load.fraction >= MAX_FINAL_LOAD and (load.n_running or self.n_waiting(Priority.INTERIM))
+        gives_way = self._final_load.is_high and (load.n_running or self.n_waiting(Priority.INTERIM))
         allowed = (each for each in Priority if not (gives_way and each is Priority.SPECULATIVE))
         return next((self._queues[each] for each in allowed if self._queues[each].n_waiting), None)
 
@@ -257,6 +262,11 @@ class _FinalLoad:
         self.fraction = 0.0
         """The fraction of the last seconds."""
         self._at_s: float | None = None
+
+    @property
+    def is_high(self) -> bool:
+        """Whether speculative finals give way."""
+        return self.fraction >= MAX_FINAL_LOAD
 
     def advance(self, now_s: float) -> None:
         """Let the past count for less."""

@@ -201,7 +201,8 @@ def test_what_is_withdrawn_says_nothing_of_how_long_answers_take() -> None:
 def test_only_the_last_window_of_an_utterance_counts_as_speculative() -> None:
     """A long one is cut in a pause, just where its text was decoded up to. The next window has a decode of its own."""
     session = bench(replace(MANUAL, endpointing=commands.Endpointing(mode="manual", silence_ms=500)))
-    session.feed(np.concatenate((speech([number % 80 for number in range(134)], gap_samples=0), silence(0.22))))
+    words = speech([number % 80 for number in range(134)], gap_samples=0)
+    session.feed(np.concatenate((silence(0.02), words, silence(0.28))))
     assert len(session.channels[0].finals) == 0 and session.channels[0].final_until > 26 * SAMPLE_RATE
     assert Priority.FINAL not in priorities(session), "the cut window has the text of the pause"
     session.feed(speech([1, 2, 3]), answer=False)
@@ -321,7 +322,7 @@ def hangover(session: Bench, seconds: float) -> None:
 
 @pytest.mark.parametrize("start", [WITHOUT_INTERIMS, MANUAL])
 def test_a_flush_before_the_detector_notices_the_end_is_answered_at_once(start: commands.Start) -> None:
-    """80 ms of quiet are enough, in a session whose client flushes."""
+    """80 ms of quiet are enough, from the first utterance on."""
     session = bench(start)
     for _ in range(2):
         session.feed(speech([61, 62, 63], gap_samples=640))
@@ -331,9 +332,39 @@ def test_a_flush_before_the_detector_notices_the_end_is_answered_at_once(start: 
         session.answer_all()
     first, second = session.of(events.Utterance)
     assert first.text == second.text == "w61 w62 w63"
-    assert second.is_speculative and first.is_speculative == (start is MANUAL)
+    assert first.is_speculative and second.is_speculative
     n_samples = [len(window.samples) for window in session.windows]
     assert n_samples[0] == n_samples[-1], "both are decoded from the same audio"
+
+
+def test_a_pause_that_its_client_flushes_is_decoded_once() -> None:
+    """Also where the detector notices the end of speech before the flush comes."""
+    session = bench()
+    for _ in range(2):
+        session.feed(speech([61, 62, 63], gap_samples=640))
+        for seconds in (0.08, 0.03):
+            session.feed(silence(seconds), answer=False)
+            session.answer_all()
+        session.give(commands.Flush("now"))
+        session.answer_all()
+    assert priorities(session) == [Priority.SPECULATIVE] * 2
+    assert [utterance.is_speculative for utterance in session.of(events.Utterance)] == [True, True]
+
+
+def test_a_pause_that_its_client_does_not_flush_is_ready_for_the_endpoint() -> None:
+    """The last utterance ended by a flush, this one by silence, and the next by a flush that comes late."""
+    session = bench()
+    session.feed(speech([61, 62, 63], gap_samples=640))
+    session.give(commands.Flush("early"))
+    session.answer_all()
+    for n_silences in (6, 4):
+        session.feed(speech([61, 62, 63], gap_samples=640))
+        for _ in range(n_silences):
+            session.feed(silence(0.1), answer=False)
+            session.answer_all()
+    session.give(commands.Flush("late"))
+    session.answer_all()
+    assert [utterance.is_speculative for utterance in session.of(events.Utterance)] == [False, True, True]
 
 
 def test_soft_speech_is_no_quiet() -> None:

@@ -11,6 +11,8 @@ from engine.api import Priority
 from engine.errors import EngineOverloaded
 from engine.scheduling.batcher import (
     ENCODER_POLL_S,
+    LOAD_MEMORY_S,
+    MAX_FINAL_LOAD,
     RECENT_S,
     Batcher,
     BatchLimits,
@@ -117,7 +119,7 @@ def test_what_fills_the_device_does_not_wait() -> None:
 def test_only_what_may_be_encoded_fills_the_device() -> None:
     """Interims that must not join any more keep nothing busy: a window that could join later is waited for."""
     limits = BatchLimits(
-        max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.1
+        max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.2
     )
     windows = interim(1), interim(2, "b"), final(3, "c")
     early = load_of(8, 1, 0.01, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
@@ -180,7 +182,7 @@ def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int) -> Non
 
 def test_interims_hold_up_less_than_finals() -> None:
     """So that a final that comes meanwhile has not long to wait; finals come first and may take all of the time."""
-    limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.1)
+    limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.2)
     running = load_of(16, 1, 0.04)
     interims = [interim(id, f"s{id}") for id in range(4)]
     finals = [final(id, f"s{id}") for id in range(4, 16)]
@@ -192,6 +194,16 @@ def test_interims_hold_up_less_than_finals() -> None:
     assert encoded(batcher_with(*finals, limits=limits), LATER_S, idle) == list(range(4, 16))
     joining = load_of(16, 1, 0.04, begun_encode_s=0.08)
     assert encoded(batcher_with(*interims, limits=limits), LATER_S, joining) == []
+
+
+def test_interims_make_larger_batches_where_speculative_finals_give_way() -> None:
+    """A device that is busy with finals needs them, and a flush has to wait there anyway."""
+    limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.2)
+    batcher = batcher_with(*(interim(id, f"s{id}") for id in range(8)), limits=limits)
+    assert len(encoded(batcher, LATER_S, load_of(16, 1, 0.04))) == 2
+    batcher.add(final(8), LATER_S)
+    assert encoded(batcher, LATER_S, load_of(16, 1, MAX_FINAL_LOAD * LOAD_MEMORY_S)) == [8]
+    assert len(encoded(batcher, LATER_S, load_of(16, 1, 0.04))) == 5
 
 
 def test_running_sequences_get_the_time_they_are_owed_first() -> None:
