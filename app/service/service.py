@@ -33,6 +33,7 @@ class Service:
         shared: SharedState,
         decoders: Decoders,
     ) -> None:
+        settings.check_key_limits(shared.n_gateways)
         self.settings = settings
         self.shared = shared
         self.session_config = session_config

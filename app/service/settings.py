@@ -320,7 +320,15 @@ class Settings:
     def _check_redis(self) -> None:
         if self.redis_url:
             _check_redis_url(self.redis_url)
-        elif self.gateways > 1 and any(each.has_limits for each in self.named_keys):
+        self.check_key_limits(self.gateways)
+
+    def check_key_limits(self, n_gateways: int) -> None:
+        """Check that this number of gateways can count together what keys have limits for.
+
+        Raises:
+            SettingsError: they cannot.
+        """
+        if n_gateways > 1 and not self.redis_url and any(each.has_limits for each in self.named_keys):
             raise SettingsError("keys_file: expected redis_url with it, as several gateways count the limits of keys")
 
     @property
