@@ -12,9 +12,11 @@ from app.live.connection import Connection
 from app.live.dialect import Dialect
 from app.live.reader import OnDisconnect
 from app.service.auth import Client
+from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit, let_wait
 from app.session.session import Session
+from app.tracing.tracing import Tracing
 
 Refuse = Callable[[LimitExceeded], Response]
 """Makes the HTTP response for a client that is not admitted; it is sent in place of the upgrade."""
@@ -82,11 +84,11 @@ async def serve_session(
         first_messages=first_messages,
     )
     async with service.access.limits.session(client.key, lambda: session.audio_s):
-        await _serve_admitted(websocket, connection, subprotocol, headers or {})
+        await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {})
 
 
 async def _serve_admitted(
-    websocket: WebSocket, connection: Connection, subprotocol: str | None, headers: Mapping[str, str]
+    websocket: WebSocket, connection: Connection, session_id: str, subprotocol: str | None, headers: Mapping[str, str]
 ) -> None:
     """Take a place, accept the WebSocket unless it is accepted, and serve it."""
     service: Service = websocket.app.state.service
@@ -104,4 +106,7 @@ async def _serve_admitted(
             take_place()
         if websocket.application_state is WebSocketState.CONNECTING:
             await websocket.accept(subprotocol, [(name.encode(), value.encode()) for name, value in headers.items()])
-        await connection.serve()
+        request = request_id(websocket.scope)
+        tracing: Tracing = websocket.app.state.tracing
+        with tracing.session(websocket.scope, request, session_id, service.transcriber.info.name) as trace:
+            await connection.serve(request, trace)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
@@ -16,6 +17,7 @@ from app.service.strangers import Strangers
 from app.session.session import SessionConfig
 from app.sharing.local_store import LocalStore
 from app.sharing.store import SharedStore
+from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
 if TYPE_CHECKING:
@@ -32,11 +34,11 @@ class Service:
         session_config: SessionConfig,
         shared: SharedState,
         decoders: Decoders,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         settings.check_key_limits(shared.n_gateways)
         self.settings = settings
         self.shared = shared
-        self.session_config = session_config
         self.transcriber = transcriber
         self.decoders = decoders
         self.metrics = Metrics(transcriber, shared.metrics_folder)
@@ -49,9 +51,10 @@ class Service:
             [each for each in settings.named_keys if each.has_limits],
         )
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
+        self.session_config = replace(session_config, extra_interval_s=self.admission.interim_load.extra_s)
         self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = self._make_calls()
-        self.webhook = self._make_webhook() if settings.webhook_url else None
+        self.webhook = self._make_webhook(tracing) if settings.webhook_url else None
 
     @property
     def is_known_everywhere(self) -> bool:
@@ -81,7 +84,7 @@ class Service:
         calls = Calls(self.settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
         return SharedCalls(calls, self.store) if self.settings.redis_url else calls
 
-    def _make_webhook(self) -> "Webhook":
+    def _make_webhook(self, tracing: Tracing) -> "Webhook":
         # Imported here because it brings an HTTP client, 5 MB, and few services have a webhook.
         from app.delivery.webhook import Webhook
 
@@ -89,4 +92,5 @@ class Service:
             self.settings.webhook_url,
             self.settings.webhook_secret,
             lambda outcome: self.metrics.others.webhook_events_total.labels(outcome).inc(),
+            trace=tracing.delivery,
         )

@@ -39,6 +39,8 @@ class EncoderTime:
         """Measured seconds of encoder time per full window."""
         self.owed_s = 0.0
         """Seconds of decoding that the running sequences are still owed."""
+        self.begun_s = 0.0
+        """Expected seconds of the encoder calls that are under way."""
 
     def full_windows(self, batch: Sequence[Request]) -> float:
         """Return the work of one call for these requests, in full windows."""
@@ -59,6 +61,7 @@ class EncoderTime:
         full_windows = sum(shares)
         self.window_s = _MEMORY * self.window_s + (1 - _MEMORY) * elapsed_s / full_windows
         self.owed_s = elapsed_s * self._owed_per_encode_s
+        self.begun_s = 0.0
         return [elapsed_s * share / full_windows for share in shares]
 
     def _work(self, batch: Sequence[Request]) -> float:

@@ -4,9 +4,11 @@ The worker acts and the batcher decides. The engine's thread creates the worker 
 the rest; `engine/engine.py` does it from the event loop.
 """
 
+import itertools
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 
 from engine.api import SAMPLE_RATE, EngineStats, Priority, StartedEvent, SupersededEvent
@@ -14,6 +16,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineFailed
 from engine.runner import Runner
 from engine.scheduling.batcher import BatchLimits, Load
+from engine.scheduling.decode_time import DecodeTime
 from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.encoder_time import EncoderTime
 from engine.scheduling.request import Deliver, Request
@@ -79,7 +82,7 @@ class Worker:
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
         self._taking_memory_since_s: float | None = None
         """The time of the first encoder call since memory was last given back, which ends warming up too."""
-        self._n_full_step = SEQUENCES_OF_FULL_STEP[runner.device.type]
+        self._decode_time = DecodeTime(SEQUENCES_OF_FULL_STEP[runner.device.type], window_encode_s)
         self._suspects: deque[Request] = deque()
         """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
         self._n_failures = 0
@@ -96,7 +99,7 @@ class Worker:
         """Queue a request.
 
         Raises:
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: the queue has no room for a window that may be dropped.
             EngineFailed: the engine has died or was closed.
         """
         window = request.window
@@ -120,13 +123,23 @@ class Worker:
 
     def snapshot(self) -> EngineStats:
         """Return the engine's counters as they are now."""
+        decode_s = self._decode_time.window_s
+        # On average, a running window is half decoded.
+        begun_s = self._encoder_time.begun_s + 0.5 * decode_s * len(self._sequences)
+        final_s = begun_s + self._waiting_s(Priority.FINAL) + self._waiting_s(Priority.SPECULATIVE)
         return self.stats.snapshot(
-            waiting_finals=self._queue.n_waiting(Priority.FINAL),
-            waiting_speculative=self._queue.n_waiting(Priority.SPECULATIVE),
-            waiting_interims=self._queue.n_waiting(Priority.INTERIM),
+            window_decode_s=decode_s,
+            work_waiting_s=final_s + self._waiting_s(Priority.FILE) + self._waiting_s(Priority.INTERIM),
+            final_work_waiting_s=final_s,
+            n_waiting=self._queue.n_waiting,
             running=len(self._sequences),
             utterance_encode_s=self._encoder_time.window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
         )
+
+    def _waiting_s(self, priority: Priority) -> float:
+        """Return the seconds of work that the waiting windows of a priority need."""
+        encode_s = self._encoder_time.window_s * self._queue.encode_share(priority)
+        return encode_s + self._decode_time.window_s * self._queue.n_waiting(priority)
 
     def run(self) -> None:
         """Work until closed, or until steps fail again and again: then every open and every later request fails."""
@@ -139,7 +152,8 @@ class Worker:
                     self._recover(error)
             self._emitter.emit(self._emitter.n_finished)
         except Exception as error:
-            logger.exception("the engine has died")
+            in_hand = (*self._sequences.requests, *self._suspects)
+            logger.exception("the engine has died; it had windows of %s", _sessions(in_hand))
             failure = error
         finally:
             self._fail_open_requests(failure)
@@ -155,10 +169,15 @@ class Worker:
         n_done = self.stats.n_done
         self._n_failures = 1 if n_done > self._n_done_before else self._n_failures + 1
         self._n_done_before = n_done
+        self._encoder_time.begun_s = 0.0
         if self._n_failures >= MAX_FAILURES_IN_A_ROW:
             raise failure
-        logger.error("a step of the engine has failed; its windows are decoded again", exc_info=failure)
         waiting, in_hand = self._suspects, [*self._emitter.forget_finished(), *self._sequences.requests]
+        logger.error(
+            "a step of the engine has failed; its windows are decoded again, of %s",
+            _sessions(in_hand),
+            exc_info=failure,
+        )
         # All are kept before the release, which may fail too.
         self._suspects = deque([*waiting, *in_hand])
         self._sequences.release_all()
@@ -178,6 +197,7 @@ class Worker:
         elif request.n_failures >= MAX_FAILURES_PER_WINDOW:
             error = EngineFailed(f"the engine has failed {request.n_failures} times with this window: {failure!r}")
             error.__cause__ = failure
+            logger.error("[%s] a window fails: %s", request.window.session, error)
             self._emitter.put(request, error)
         else:
             return True
@@ -253,12 +273,17 @@ class Worker:
             new_slots += self._encode(batch)
             batches.append(batch)
             encode_s += self._encoder_time.expected_s(batch)
+            self._encoder_time.begun_s = encode_s
             self._sequences.collect()
             self._emitter.emit(self._emitter.n_finished)
             batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
         self._sequences.release_cancelled()
+        prefill_s = time.monotonic()
         self._sequences.prefill(new_slots)
-        calls_s = self._encoder_time.record(batches, time.monotonic() - start_s)
+        decoding_s = time.monotonic()
+        for request in itertools.chain.from_iterable(batches):
+            request.reached.prefill_s, request.reached.decoding_s = prefill_s, decoding_s
+        calls_s = self._encoder_time.record(batches, decoding_s - start_s)
         for encoded, call_s in zip(batches, calls_s, strict=True):
             final_share = self._encoder_time.final_share(encoded)
             self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s, final_share)
@@ -268,7 +293,8 @@ class Worker:
         slots = self._sequences.allocate(batch)
         now_s = time.monotonic()
         for request in batch:
-            queued_s = now_s - request.submitted_s
+            request.reached.encoding_s = now_s
+            queued_s = now_s - request.reached.submitted_s
             self.stats.left_queue(request.window.priority, queued_s)
             self._emitter.put(request, StartedEvent(queued_s, len(batch)))
         self._emitter.flush()
@@ -278,12 +304,13 @@ class Worker:
 
     def _decode(self) -> None:
         """Decode one token for every running sequence."""
-        start_s = time.monotonic()
-        final_share = self._sequences.n_finals / max(len(self._sequences), self._n_full_step)
+        start_s, n_running = time.monotonic(), len(self._sequences)
+        final_share = self._sequences.n_finals / max(n_running, self._decode_time.n_full_step)
         if self._sequences.step():
             elapsed_s = time.monotonic() - start_s
             self.stats.stepped(elapsed_s, final_share)
             self._encoder_time.pay(elapsed_s)
+            self._decode_time.record(elapsed_s, n_running, self.stats.n_done)
 
     def _fail_open_requests(self, failure: Exception | None) -> None:
         waiting = self._queue.drain(failure)
@@ -295,6 +322,11 @@ class Worker:
         # Releasing comes last, since it may be what failed: no caller may have to wait for it.
         with suppress(Exception):
             self._sequences.release_all()
+
+
+def _sessions(requests: Iterable[Request]) -> str:
+    """The sessions of these requests, for the log."""
+    return ", ".join(sorted({request.window.session for request in requests})) or "no session"
 
 
 def _batch_limits(runner: Runner, config: EngineConfig) -> BatchLimits:

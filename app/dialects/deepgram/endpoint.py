@@ -48,6 +48,8 @@ from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
+from app.session.engine_driver import SessionTrace
+from app.tracing.tracing import Tracing
 from app.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -97,11 +99,18 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
             raise invalid_key()
         options = _options(request, is_live=False)
         _check_type(request)
+        tracing: Tracing = request.app.state.tracing
+        model = service.transcriber.info.name
         async with service.access.limits.upload(client.key) as on_progress:
-            with service.admission.upload(), refusing_without_resources(), SpooledTemporaryFile(SPOOL_BYTES) as file:
+            with (
+                service.admission.upload(),
+                tracing.upload(request.scope, id_, model) as trace,
+                refusing_without_resources(),
+                SpooledTemporaryFile(SPOOL_BYTES) as file,
+            ):
                 admit(request.scope)
                 sha256 = await _spool(upload, file)
-                work = _transcribe(service, options, id_, file, sha256, on_progress)
+                work = _transcribe(service, options, id_, file, sha256, on_progress, trace)
                 return await upload.until_disconnected(work)
     except ClientDisconnect:
         # The work was cancelled, and no answer can be delivered.
@@ -167,6 +176,7 @@ async def _transcribe(
     file: IO[bytes],
     sha256: str,
     on_progress: Callable[[float], None],
+    trace: SessionTrace | None,
 ) -> Response:
     """Transcribe an uploaded file, whose content has this SHA-256."""
     audio_format, n_file_channels = options.audio, None
@@ -199,10 +209,12 @@ async def _transcribe(
                     audio_format=audio_format,
                 ),
                 on_progress=on_progress,
+                trace=trace,
             )
     except MediaError as error:
         raise Refusal(400, "Bad Request", str(error)) from error
     except SessionError as error:
+        logger.warning("[%s] failed with %s: %s", id_, error.code, error.message)
         status, code = (429, "TOO_MANY_REQUESTS") if error.code == "overloaded" else (500, "INTERNAL_SERVER_ERROR")
         raise Refusal(status, code, error.message) from error
     content = await asyncio.to_thread(lambda: write_large(recording.response(sha256)))

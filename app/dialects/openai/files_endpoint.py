@@ -26,6 +26,8 @@ from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
+from app.session.engine_driver import SessionTrace
+from app.tracing.tracing import Tracing
 from engine import api
 
 logger = logging.getLogger(__name__)
@@ -52,12 +54,14 @@ class FileEndpoint:
         status = 200
         try:
             client = self._check(service, request)
+            tracing: Tracing = request.app.state.tracing
+            model = service.transcriber.info.name
             async with service.access.limits.upload(client.key) as on_progress:
-                with service.admission.upload():
+                with service.admission.upload(), tracing.upload(scope, request_id(scope), model) as trace:
                     admit(scope)
                     form = await upload.form()
                     try:
-                        await upload.until_disconnected(self._answer(form, on_progress, scope, receive, send))
+                        await upload.until_disconnected(self._answer(form, on_progress, trace, scope, receive, send))
                     finally:
                         await form.close()
         except ClientDisconnect:
@@ -83,7 +87,13 @@ class FileEndpoint:
         return client
 
     async def _answer(
-        self, form: FormData, on_progress: Callable[[float], None], scope: Scope, receive: Receive, send: Send
+        self,
+        form: FormData,
+        on_progress: Callable[[float], None],
+        trace: SessionTrace | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         service: Service = scope["app"].state.service
         file = _file(form)
@@ -95,7 +105,7 @@ class FileEndpoint:
 
         async def transcription(on_event: Callable[[events.Event], None]) -> None:
             with refusing_without_resources():
-                await _transcribe(service, file, options, request_id(scope), on_event, on_progress)
+                await _transcribe(service, file, options, request_id(scope), on_event, on_progress, trace)
 
         if options.is_streamed:
             stream = EventStream(send, headers, service.settings.send_timeout_s)
@@ -152,6 +162,7 @@ async def _transcribe(
     name: str,
     on_event: Callable[[events.Event], None],
     on_progress: Callable[[float], None],
+    trace: SessionTrace | None,
 ) -> None:
     """Transcribe a file. Passes each event to `on_event`, and the seconds that are done to `on_progress`.
 
@@ -188,12 +199,14 @@ async def _transcribe(
                     endpointing=endpointing,
                 ),
                 on_progress=on_progress,
+                trace=trace,
             )
     except MediaError as error:
         raise RequestError(400, str(error), "file", "invalid_file") from error
     except SessionError as error:
         if error.code == "bad_start":
             raise RequestError(400, error.message, error.message.partition(":")[0]) from error
+        logger.warning("[%s] failed with %s: %s", name, error.code, error.message)
         raise RequestError(503 if error.code == "overloaded" else 500, error.message, code=error.code) from error
 
 
