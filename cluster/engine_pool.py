@@ -6,16 +6,20 @@ window whose engine has died goes to another engine, and the events that the ses
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Protocol, Self
 
 from cluster.balancing import Balancer
 from cluster.engine_stats import add_up
-from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, SupersededEvent, Window
+from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, StartedEvent, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from engine.replay import Replay
+
+logger = logging.getLogger(__name__)
 
 MAX_ENGINE_CRASHES_PER_WINDOW = 2
 """A window that was open in this many engine crashes is assumed to have caused them, and fails."""
@@ -316,6 +320,8 @@ class _Submission:
                 continue
             self.is_waiting = False
             if self._replay.is_new(event):
+                if isinstance(event, StartedEvent) and self.link is not None:
+                    return replace(event, engine=self.link.name)
                 return event
         return SupersededEvent()
 
@@ -352,7 +358,9 @@ class _Submission:
             self.was_killed = gone.was_killed
             if self._n_crashes >= MAX_ENGINE_CRASHES_PER_WINDOW:
                 times = MAX_ENGINE_CRASHES_PER_WINDOW
-                raise EngineFailed(f"the engine has died {times} times while it had this window") from gone
+                error = EngineFailed(f"the engine has died {times} times while it had this window")
+                logger.error("[%s] a window fails: %s", self.window.session, error)
+                raise error from gone
             self._pool.suspect(self)
 
     async def _close(self) -> None:

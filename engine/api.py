@@ -202,6 +202,8 @@ class StartedEvent:
     """Seconds that it waited in the queue."""
     batch_size: int
     """Windows in the same encoder call."""
+    engine: str = field(default="", compare=False)
+    """The name of the engine that decodes it, where there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,20 @@ class SegmentEvent:
     """The language of the window, as in `DoneEvent.language`."""
     language_probability: float | None = None
     """Its probability among the candidates; `None` unless the probabilities were detected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowTiming:
+    """Where the time of a decoded window went, in seconds: four stages that follow one another without a gap."""
+
+    queued_s: float
+    """In the queue."""
+    encode_s: float
+    """From there to the prefill of its prompt. A GPU still encodes when the prefill begins, which then takes longer."""
+    prefill_s: float
+    """The prefill, up to the first token, with the detection of the language."""
+    decode_s: float
+    """Decode steps, further decoding attempts and the times of words, up to the last event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +264,8 @@ class DoneEvent:
     """
     end_logprob: float | None = None
     """The log-probability of the end token, against more text or another segment; `None` where no end was sampled."""
+    timing: WindowTiming | None = field(default=None, compare=False)
+    """Where its time went. Events are equal without it: a window that is decoded again takes another time."""
 
 
 @dataclass(frozen=True, slots=True)

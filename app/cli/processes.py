@@ -34,6 +34,7 @@ from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from app.service.tls import load_tls
 from app.speech.turn_model import AudioTurnModel
+from app.tracing.start import check_traces, start_tracing
 from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 STOP_SLACK_S = 15.0
 """How long gateways may take in addition to the drain, in seconds, before they are killed.
 
-Open requests and the webhook need it.
+Open requests, the webhook and the last spans of traces need it.
 """
 OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
 """Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
@@ -60,12 +61,12 @@ def set_up_logging(settings: Settings) -> None:
     """
     process = " %(processName)s" if settings.gateways or settings.engines != "1" else ""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
-    logging.basicConfig(
-        # Other libraries log a line for every request or connection.
-        level=max(level, logging.WARNING),
-        format=f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    # `TraceIds` fills in the trace, where there are traces.
+    form = f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s%(trace)s"
+    handler.setFormatter(logging.Formatter(form, defaults={"trace": ""}))
+    # Other libraries log a line for every request or connection.
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler])
     for package in OWN_PACKAGES:
         logging.getLogger(package).setLevel(level)
 
@@ -142,13 +143,14 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
 
 async def _serve_one_process(settings: Settings) -> None:
     tls = load_tls(settings)
-    # Before the engine, because a wrong turn model should be reported at once.
+    # Before the engine, because wrong settings of these should be reported at once.
     session_config = settings.session_config
+    tracing = start_tracing(os.environ)
     reserve_descriptors(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
             ready = banner(settings, engine.info, listener.getsockname()[1])
-            app = build_app(settings, engine, session_config)
+            app = build_app(settings, engine, session_config, tracing=tracing)
             server = Server(app, settings, tls, lambda: console().print(ready))
             async with _returning_memory(app):
                 await _serve_with(server, engine, listener)
@@ -178,6 +180,7 @@ async def _serve_with(server: Server, engine: "Engine", listener: socket) -> Non
 async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) -> None:
     """Run a supervisor with engine processes and gateway processes."""
     load_tls(settings)
+    check_traces(os.environ)
     if settings.turn_model:
         AudioTurnModel(Path(settings.turn_model))
     listeners = bind_each(settings)
@@ -231,7 +234,7 @@ async def _serve_gateway(
     set_up_logging(settings)
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
-    app = build_app(settings, transcriber, shared=shared)
+    app = build_app(settings, transcriber, shared=shared, tracing=start_tracing(os.environ))
     # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
     gc.freeze()
     async with _returning_memory(app):

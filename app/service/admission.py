@@ -63,6 +63,7 @@ class Admission:
         self._transcriber = transcriber
         self._n_uploads = 0
         self._is_hurried = asyncio.Event()
+        metrics.show_session_load(self.session_load)
 
     @property
     def sessions(self) -> frozenset[Drainable]:
@@ -135,6 +136,20 @@ class Admission:
         if not self.is_draining:
             self._lost.keep()
 
+    def session_load(self) -> float:
+        """The open sessions of all gateways, divided by the most that would be accepted: 1 or more without room.
+
+        Places that are kept for clients that come back count as sessions.
+        """
+        n_open = self._counter.total("sessions") + self._lost.n
+        most: float = self._settings.max_sessions
+        if self._limits_load:
+            most = min(most, self._load.room())
+            if self._load.late_wait_s > self._settings.max_final_wait_s:
+                most = min(most, n_open)
+        # One session is accepted at any load.
+        return n_open / max(most, 1)
+
     def note_final(self, wait_s: float) -> None:
         """Note that a final of a live session has left the engine's queue after this time, in seconds."""
         self._load.note_final(wait_s)
@@ -179,6 +194,14 @@ class Admission:
         """Let `drain` wait no longer."""
         self._is_hurried.set()
 
+    @property
+    def _limits_load(self) -> bool:
+        """Whether waiting finals limit the number of sessions.
+
+        A limit above the deadline limits nothing: sessions whose finals wait for longer than the deadline end.
+        """
+        return self._settings.max_final_wait_s <= self._settings.final_deadline_s
+
     def _check_server(self) -> None:
         """Refuse every session while the server is stopping, or without an engine."""
         self._check_draining()
@@ -204,11 +227,9 @@ class Admission:
 
     def _check_load(self, n_others: int) -> None:
         """Refuse a session if finals wait for too long, or would do so with one session more."""
-        limit_s = self._settings.max_final_wait_s
-        if limit_s > self._settings.final_deadline_s:
-            # Sessions whose finals wait for longer end. So the operator wants no limit.
+        if not self._limits_load:
             return
-        if (wait_s := self._load.late_wait_s) > limit_s:
+        if (wait_s := self._load.late_wait_s) > self._settings.max_final_wait_s:
             self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
         if n_others + 1 > self._load.room():
             self._refuse(

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -182,6 +182,10 @@ class Metrics:
         self.utterances = UtteranceMetrics(registry)
         self._rendered.register(_EngineCollector(transcriber))
 
+    def show_session_load(self, session_load: Callable[[], float]) -> None:
+        """Show how full the service is, which is asked when a page is rendered: see `Admission.session_load`."""
+        self._rendered.register(_SessionLoadCollector(session_load))
+
     def render(self) -> bytes:
         """The page that Prometheus scrapes, with the figures of all gateways."""
         return generate_latest(self._rendered)
@@ -202,6 +206,25 @@ def _labelled_counter(
     for value in values:
         counter.labels(value)
     return counter
+
+
+class _SessionLoadCollector(Collector):
+    """Shows how full the whole service is, as the gateway that renders the page knows it."""
+
+    def __init__(self, session_load: Callable[[], float]) -> None:
+        self._session_load = session_load
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: `collect` alone names the family, and needs a running engine."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """The load as it is now."""
+        yield GaugeMetricFamily(
+            "tutti_session_load_ratio",
+            "Live sessions that are open now, divided by the most that would be accepted",
+            value=self._session_load(),
+        )
 
 
 class _EngineCollector(Collector):

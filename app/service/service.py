@@ -12,6 +12,7 @@ from app.service.settings import Settings
 from app.service.shared_state import SharedState
 from app.service.strangers import Strangers
 from app.session.session import SessionConfig
+from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Service:
         session_config: SessionConfig,
         shared: SharedState,
         decoders: Decoders,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         self.settings = settings
         self.shared = shared
@@ -39,10 +41,10 @@ class Service:
         self.session_config = replace(session_config, extra_interval_s=self.admission.interim_load.extra_s)
         self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
-        self.webhook = self._make_webhook() if settings.webhook_url else None
+        self.webhook = self._make_webhook(tracing) if settings.webhook_url else None
         self.started = shared.started
 
-    def _make_webhook(self) -> "Webhook":
+    def _make_webhook(self, tracing: Tracing) -> "Webhook":
         # Imported here because it brings an HTTP client, 5 MB, and few services have a webhook.
         from app.delivery.webhook import Webhook
 
@@ -50,4 +52,5 @@ class Service:
             self.settings.webhook_url,
             self.settings.webhook_secret,
             lambda outcome: self.metrics.webhook_events_total.labels(outcome).inc(),
+            trace=tracing.delivery,
         )

@@ -138,9 +138,13 @@ class SessionPort:
         kind: JobKind,
         samples: Samples,
         options: api.DecodeOptions,
+        utterance: int,
         window: EndedWindow | None = None,
     ) -> Job:
-        """Append the effect that asks the engine to decode these samples; `owner` will receive the events."""
+        """Append the effect that asks the engine to decode these samples of an utterance.
+
+        `owner` will receive the events.
+        """
         job = Job(self._n_jobs, kind, owner, window)
         self._n_jobs += 1
         self.jobs[job.id] = job
@@ -151,7 +155,7 @@ class SessionPort:
             priority=self._priorities[kind],
             options=options,
         )
-        self._effects.append(Submit(job.id, engine_window))
+        self._effects.append(Submit(job.id, engine_window, utterance, kind is JobKind.REDECODE))
         return job
 
     def cancel(self, job: Job) -> None:

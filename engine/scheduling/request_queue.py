@@ -57,8 +57,8 @@ class RequestQueue:
         with self._changed:
             if self.is_closed:
                 raise self.closed_error()
-            request.submitted_s = time.monotonic()
-            older = self._batcher.add(waiting, request.submitted_s)
+            now_s = request.reached.submitted_s = time.monotonic()
+            older = self._batcher.add(waiting, now_s)
             self._requests[request.id] = request
             superseded = self._requests.pop(older.id) if older else None
             self._changed.notify()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.balancing import Balancer
 from cluster.engine_pool import EnginePool
-from engine.api import EngineEvent, Priority, SegmentEvent, SupersededEvent, Window
+from engine.api import EngineEvent, Priority, SegmentEvent, StartedEvent, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.cluster.scripted_links import ScriptedLink
 from tests.fakes import FakeTranscriber, decode, speech
@@ -127,6 +127,7 @@ async def test_a_final_goes_on_in_another_engine(was_killed: bool) -> None:
         first.die(was_killed=was_killed)
         received += [event async for event in events]
     assert received == decode(submitted) and second.windows == [submitted]
+    assert isinstance(received[0], StartedEvent) and received[0].engine == first.name
     assert not any(link.open for link in fleet.links)
 
 
@@ -148,8 +149,11 @@ async def test_finals_wait_while_no_engine_is_up() -> None:
     assert [await open_final, await later] == [decode(each) for each in submitted]
 
 
-async def test_a_window_that_was_open_in_two_crashes_fails() -> None:
-    """It is not submitted a third time, and its error gives the reason, also when it is asked for again."""
+async def test_a_window_that_was_open_in_two_crashes_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """It is not submitted a third time, and its error gives the reason, also when it is asked for again.
+
+    The log names its session.
+    """
     fleet = fleet_of(3, halt_after=1)
     async with fleet.pool.submit(window()) as events:
         await anext(events)
@@ -161,6 +165,7 @@ async def test_a_window_that_was_open_in_two_crashes_fails() -> None:
             with pytest.raises(EngineFailed, match="died 2 times"):
                 await waiting
     assert not fleet.links[2].windows
+    assert f"[{window().session}] a window fails: the engine has died 2 times" in caplog.text
 
 
 async def test_suspects_are_tried_one_at_a_time() -> None:

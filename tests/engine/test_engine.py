@@ -345,7 +345,7 @@ async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: py
         assert (await engine.ended()).__cause__ is fault
     assert runner.slots.n_free == 4
     errors = [record.message for record in caplog.records if record.levelno == logging.ERROR]
-    assert errors[-1] == "the engine has died"
+    assert errors[-1].startswith("the engine has died; it had windows of session ")
 
 
 @pytest.mark.parametrize("stage", ["encode", "prefill", "step", "collect"])
@@ -383,8 +383,10 @@ async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(demo:
     assert kinds(events) == [StartedEvent, SegmentEvent, DoneEvent] and not failures
 
 
-async def test_only_the_window_that_makes_steps_fail_fails(demo: Checkpoint, script: Any) -> None:
-    """The others were in the same batch; each is decoded again alone."""
+async def test_only_the_window_that_makes_steps_fail_fails(
+    demo: Checkpoint, script: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others were in the same batch; each is decoded again alone. The log names the sessions."""
 
     def decode(samples: Samples) -> Iterator[int]:
         if samples[0] > 0.5:
@@ -402,6 +404,8 @@ async def test_only_the_window_that_makes_steps_fail_fails(demo: Checkpoint, scr
         results = await asyncio.gather(*busy, *others, return_exceptions=True)
         assert [isinstance(result, EngineFailed) for result in results] == [False, False, True, False]
         assert "failed 3 times with this window" in str(results[2])
+        assert "[bad] a window fails: the engine has failed 3 times" in caplog.text
+        assert "its windows are decoded again, of bad, busy, one, two" in caplog.text
         assert isinstance((await collect(engine, window("later")))[-1], DoneEvent)
     assert runner.slots.n_free == 4
 

@@ -1,0 +1,1 @@
+"""A simulation of gateways, a router and engines, fed with measured times: parts of `benchmarks.simulate`."""
