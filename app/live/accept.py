@@ -60,8 +60,10 @@ async def serve_session(
 ) -> None:
     """Admit a WebSocket, accept it unless it is accepted, and serve a session on it until it ends.
 
-    Where clients need no key, it is admitted with its first valid message, and is a stranger before. The caller answers
-    a client for which there is no room before it is accepted; `serve_or_refuse` does that with an HTTP response.
+    Where clients need no key, it is admitted with its first valid message, and is a stranger before. So it is, too,
+    where places are kept for clients that have lost their sessions: the message tells whether it is one of them. The
+    caller answers a client for which there is no room before it is accepted; `serve_or_refuse` does that with an HTTP
+    response.
 
     Args:
         websocket, dialect, subprotocol, headers: see `serve_or_refuse`.
@@ -94,16 +96,16 @@ async def _serve_admitted(
     service: Service = websocket.app.state.service
     with ExitStack() as place:
 
-        def take_place() -> None:
-            place.enter_context(service.admission.session(connection))
+        def take_place(is_resumed: bool) -> None:
+            place.enter_context(service.admission.session(connection, is_resumed=is_resumed))
             admit(websocket.scope)
 
-        if service.access.is_open:
+        if service.access.is_open or service.admission.expects_returns:
             place.enter_context(service.admission.guest(connection))
             let_wait(websocket.scope)
             connection.admit_by(take_place)
         else:
-            take_place()
+            take_place(False)
         if websocket.application_state is WebSocketState.CONNECTING:
             await websocket.accept(subprotocol, [(name.encode(), value.encode()) for name, value in headers.items()])
         request = request_id(websocket.scope)

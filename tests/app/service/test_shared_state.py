@@ -89,7 +89,7 @@ def test_several_gateways_do_not_count_the_limits_of_keys_apart(tmp_path: Path) 
 
 async def test_sessions_are_refused_while_other_gateways_reach_the_limit(serve: Serve) -> None:
     """After the other sessions have ended, a new one is accepted."""
-    counts = np.zeros((2, 2), np.int64)
+    counts = np.zeros((2, N_COUNTS), np.int64)
     server = await serve(shared=SharedState(counter=AdmissionCounter(counts, 0), n_gateways=2), max_sessions=1)
     counts[1, 0] = 1
     with pytest.raises(InvalidStatus) as refused:
