@@ -19,7 +19,7 @@ from ray.serve.config import RequestRouterConfig
 from app.errors import SettingsError
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from cluster.ray.engine_replica import EngineReplica
-from cluster.ray.gateway_replica import GatewayReplica
+from cluster.ray.gateway_replica import SEVERAL, GatewayReplica
 from cluster.ray.request_routers import EngineRouter, GatewayRouter
 
 ENGINES, GATEWAYS = "Engines", "Gateways"
@@ -110,7 +110,9 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
     values |= {name: _check(name, types[name], value) for name, value in arguments.items()}
     if elsewhere := sorted(values.keys() & NOT_HERE.keys()):
         raise SettingsError(f"{elsewhere[0]}: expected nothing, as {NOT_HERE[elsewhere[0]]} says it in a Ray cluster")
-    return Settings(host=ANY_ADDRESS, **values)
+    settings = Settings(host=ANY_ADDRESS, **values)
+    settings.check_key_limits(SEVERAL)
+    return settings
 
 
 def _parse(name: str, type: Any, text: str) -> Any:

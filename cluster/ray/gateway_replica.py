@@ -24,6 +24,9 @@ from cluster.ray.ray_transcriber import RayTranscriber
 
 logger = logging.getLogger(__name__)
 
+SEVERAL = 2
+"""A number of gateways above 1: any request may reach another gateway. How many there are changes."""
+
 
 @serve.ingress()
 class GatewayReplica:
@@ -53,7 +56,7 @@ class GatewayReplica:
         known = asyncio.get_running_loop().create_future()
         self._work = asyncio.create_task(self._follow_engines(known))
         transcriber: RayTranscriber = await known
-        shared, tracing = SharedState(key=self._key), start_tracing(os.environ)
+        shared, tracing = SharedState(key=self._key, n_gateways=SEVERAL), start_tracing(os.environ)
         self._app = build_app(self._settings, transcriber, shared=shared, tracing=tracing)
         self._follow_gateways(transcriber)
         # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
