@@ -142,6 +142,13 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
     )
 
 
+async def drain(service: Service) -> None:
+    """Let sessions, uploads and subscribers of calls finish, and refuse everything new."""
+    service.calls.drain()
+    await service.admission.drain()
+    await service.calls.wait_until_unused()
+
+
 class Server(uvicorn.Server):
     """Uvicorn's server with a drain: the first stop signal lets sessions finish, a second one does not wait."""
 
@@ -212,9 +219,7 @@ class Server(uvicorn.Server):
             self._drain = asyncio.get_running_loop().create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
-        self._service.calls.drain()
-        await self._service.admission.drain()
-        await self._service.calls.wait_until_unused()
+        await drain(self._service)
         if self._last_signal is not None:
             # The exit status shows that the drain was cut short.
             super().handle_exit(self._last_signal, None)
