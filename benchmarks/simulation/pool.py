@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.simulation.clock import Clock
 from benchmarks.simulation.engine import Asked, SimulatedEngine
 from benchmarks.simulation.routing import Policy
-from cluster.local.remote_transcriber import STATS_PERIOD_S
+from cluster.local.engine_link import STATS_PERIOD_S
 from engine.api import Priority
 from engine.errors import EngineOverloaded
 
