@@ -54,7 +54,9 @@ class Probe:
             remote = RayTranscriber(self._engines, ray.get_runtime_context().get_node_id(), tasks)
             membership.of_process.watch(self._engines.deployment_name, remote.follow)
             await remote.until_known()
-            times = [(*await _times(engine, each), *await _times(remote, each)) for each in windows]
+            times: list[tuple[float, ...]] = [
+                (*await _times(engine, each), *await _times(remote, each)) for each in windows
+            ]
             remote.follow(())
         return times
 

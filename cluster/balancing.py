@@ -71,9 +71,13 @@ class Balancer:
             gateway: the number of this gateway, from 0. Of engines that are equal, each gateway prefers another.
             n_gateways: how many gateways send windows to the same engines.
         """
+        self._loads: dict[str, _Load] = {}
+        self.set_gateways(gateway, n_gateways)
+
+    def set_gateways(self, gateway: int, n_gateways: int) -> None:
+        """Change what the constructor was given: gateways have come or gone."""
         self._gateway = gateway
         self._n_gateways = n_gateways
-        self._loads: dict[str, _Load] = {}
 
     def note_report(self, engine: str, stats: EngineStats, now_s: float) -> None:
         """Note the newest counters of an engine. They contain what was sent to it before."""

@@ -62,11 +62,8 @@ class RayService:
         """
         from ray import serve
 
-        from cluster.ray.application import bind
-
         serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": self._port})
-        application = bind(self._settings, num_replicas=self.n_nodes, max_replicas_per_node=1)
-        serve.run(application, name=APPLICATION, route_prefix="/")
+        self._deploy(self.n_nodes)
         if not self._wait_until_ready():
             raise RuntimeError(f"the service on Ray is not whole after {READY_TIMEOUT_S:g} s: {self._n_running()}")
 
@@ -94,6 +91,10 @@ class RayService:
         """The process ids of Serve's proxies."""
         return self._workers("ray::ProxyActor")
 
+    async def scale(self, n_replicas: int) -> None:
+        """Let Serve start or drain engines and gateways, until there is this number of each."""
+        await asyncio.to_thread(self._deploy, n_replicas)
+
     async def replace_node(self, number: int) -> None:
         """Kill all processes of a node at once, as a power cut would, and start another node."""
         await self.kill_node(number)
@@ -109,6 +110,15 @@ class RayService:
     async def add_node(self) -> None:
         """Start another node."""
         await asyncio.to_thread(_with_patience, lambda: self._cluster.add_node(**_node()))
+
+    def _deploy(self, n_replicas: int) -> None:
+        """Deploy this number of engines and of gateways, and wait until they run."""
+        from ray import serve
+
+        from cluster.ray.application import bind
+
+        application = bind(self._settings, num_replicas=n_replicas, max_replicas_per_node=1)
+        serve.run(application, name=APPLICATION, route_prefix="/")
 
     def _wait_until_ready(self) -> bool:
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -205,12 +215,19 @@ async def kill_node(service: RayService, random: Random) -> None:
     await service.replace_node(random.randrange(service.n_nodes - 1))
 
 
+async def roll_out(service: RayService, random: Random) -> None:
+    """Serve drains all engines and gateways one after another, and starts others: a new version with fewer of them."""
+    await service.scale(service.n_nodes - 1)
+    await service.scale(service.n_nodes)
+
+
 RayFault = Callable[[RayService, Random], Awaitable[None]]
 RAY_FAULTS: Mapping[str, tuple[RayFault, float]] = {
     "engine killed": (kill_engine, 3.0),
     "gateway killed": (kill_gateway, 3.0),
     "proxy killed": (kill_proxy, 1.0),
     "node killed": (kill_node, 2.0),
+    "rolled out": (roll_out, 1.0),
 }
 """The faults, with how often each is chosen, as a share of the sum."""
 

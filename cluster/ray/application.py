@@ -19,7 +19,7 @@ from ray.serve.config import RequestRouterConfig
 from app.errors import SettingsError
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from cluster.ray.engine_replica import EngineReplica
-from cluster.ray.gateway_replica import GatewayReplica
+from cluster.ray.gateway_replica import SEVERAL, GatewayReplica
 from cluster.ray.request_routers import EngineRouter, GatewayRouter
 
 ENGINES, GATEWAYS = "Engines", "Gateways"
@@ -39,7 +39,7 @@ MAX_ONGOING = 100_000
 """Calls that a replica may have at the same time. Limits of tutti come first: `max_sessions`, the engine's queue."""
 STOP_SLACK_S = 15.0
 """How long a gateway may take to end in addition to its drain, in seconds."""
-WINDOWS_S = 60.0
+WINDOWS_S = 30.0
 """How long an engine that Serve stops may take for the windows that it has, in seconds."""
 FAST_PATH = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
@@ -110,7 +110,9 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
     values |= {name: _check(name, types[name], value) for name, value in arguments.items()}
     if elsewhere := sorted(values.keys() & NOT_HERE.keys()):
         raise SettingsError(f"{elsewhere[0]}: expected nothing, as {NOT_HERE[elsewhere[0]]} says it in a Ray cluster")
-    return Settings(host=ANY_ADDRESS, **values)
+    settings = Settings(host=ANY_ADDRESS, **values)
+    settings.check_key_limits(SEVERAL)
+    return settings
 
 
 def _parse(name: str, type: Any, text: str) -> Any:

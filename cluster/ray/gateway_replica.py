@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+from functools import partial
 from typing import Any
 
 import ray
@@ -22,6 +23,9 @@ from cluster.ray.membership import Member
 from cluster.ray.ray_transcriber import RayTranscriber
 
 logger = logging.getLogger(__name__)
+
+SEVERAL = 2
+"""A number of gateways above 1: any request may reach another gateway. How many there are changes."""
 
 
 @serve.ingress()
@@ -49,11 +53,12 @@ class GatewayReplica:
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
         """Build the application when an engine is known. Called by Serve after the constructor."""
-        transcriber = asyncio.get_running_loop().create_future()
-        self._work = asyncio.create_task(self._follow_engines(transcriber))
-        shared, tracing = SharedState(key=self._key), start_tracing(os.environ)
-        self._app = build_app(self._settings, await transcriber, shared=shared, tracing=tracing)
-        self._follow_gateways()
+        known = asyncio.get_running_loop().create_future()
+        self._work = asyncio.create_task(self._follow_engines(known))
+        transcriber: RayTranscriber = await known
+        shared, tracing = SharedState(key=self._key, n_gateways=SEVERAL), start_tracing(os.environ)
+        self._app = build_app(self._settings, transcriber, shared=shared, tracing=tracing)
+        self._follow_gateways(transcriber)
         # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
         gc.freeze()
         return _with_state(self._app)
@@ -68,16 +73,19 @@ class GatewayReplica:
             known.set_result(transcriber)
             await asyncio.Event().wait()
 
-    def _follow_gateways(self) -> None:
+    def _follow_gateways(self, transcriber: RayTranscriber) -> None:
         """Notice when Serve stops this replica: it is a member no more. Serve itself would wait for open sessions."""
         context = serve.get_replica_context()
         # A handle has a router, which publishes the members.
         self._own_handle = serve.get_deployment_handle(context.deployment, context.app_name).options(stream=True)
-        membership.of_process.watch(context.deployment, self._note_gateways)
+        membership.of_process.watch(context.deployment, partial(self._note_gateways, transcriber))
 
-    def _note_gateways(self, members: tuple[Member, ...]) -> None:
-        is_member = self._name in {member.name for member in members}
-        if self._is_member and not is_member and self._drain is None:
+    def _note_gateways(self, transcriber: RayTranscriber, members: tuple[Member, ...]) -> None:
+        names = sorted(member.name for member in members)
+        is_member = self._name in names
+        if is_member:
+            transcriber.set_gateways(names.index(self._name), len(names))
+        elif self._is_member and self._drain is None:
             logger.info("Serve stops this gateway")
             self._drain = asyncio.create_task(drain(self._app.state.service))
         self._is_member = is_member

@@ -34,7 +34,10 @@ class RayTranscriber(EnginePool):
             node: Ray's id of the node of this process.
             tasks: the task group of the gateway.
         """
-        super().__init__((), Balancer())
+        balancer = Balancer()
+        super().__init__((), balancer)
+        self.set_gateways = balancer.set_gateways
+        """Which of the gateways this is, and how many there are. Call it when gateways have come or gone."""
         # Its router publishes the members from now on.
         self._handle = engines.options(stream=True)
         self._node = node

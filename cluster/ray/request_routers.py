@@ -44,11 +44,6 @@ class EngineRouter(_PublishingRouter):
         super().on_replica_actor_unavailable(replica_id)
         self._avoided_until[replica_id] = time.monotonic() + AVOIDED_S
 
-    @property
-    def supports_rejection_protocol(self) -> bool:
-        """Whether a replica may refuse a call. An engine does not: it has a queue, which refuses windows itself."""
-        return False
-
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
