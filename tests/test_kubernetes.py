@@ -20,6 +20,7 @@ from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.service.shared_state import AdmissionCounter
 from cluster.local.shared_audio import BLOCK_BYTES
 from cluster.local.supervisor import POOL_BLOCKS
+from tests.cluster.ray.conftest import require_ray
 from tests.fakes import FakeTranscriber
 from tests.kustomize import FILE, Manifest, build
 
@@ -374,7 +375,7 @@ def test_redis_is_reached_by_our_pods_only() -> None:
     assert {template["metadata"]["labels"][allowed["key"]] for template in ours} == set(allowed["values"])
     (only,) = pods()["redis"]["containers"]
     assert only["args"][:2] == ["--requirepass", "$(PASSWORD)"]
-    assert re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+", only["image"])
+    assert only["image"] == COMPOSE["redis"]["image"]
 
 
 # Ray.
@@ -411,6 +412,19 @@ def test_ray_serves_our_application() -> None:
         assert only["envFrom"] == [{"secretRef": {"name": "tutti-keys"}}]
         # The image sets them for `tutti serve`.
         assert only["args"] == ["unset TUTTI_HOST TUTTI_PORT"]
+
+
+def test_ray_is_configured_as_elsewhere() -> None:
+    """As by `serve deploy deploy/ray/serve.yaml`, but with two engines at least; Ray Serve itself accepts it."""
+    require_ray()
+    from ray.serve.schema import ServeDeploySchema
+
+    expected = yaml.safe_load((REPOSITORY / "deploy/ray/serve.yaml").read_text())
+    expected["applications"][0]["deployments"][0]["autoscaling_config"]["min_replicas"] = 2
+    assert serve_config() == expected
+    ServeDeploySchema.model_validate(serve_config())
+    (version,) = re.findall(r"^ray==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
+    assert manifest("RayService", "ray")["spec"]["rayClusterConfig"]["rayVersion"] == version
 
 
 def test_rays_dashboard_is_closed() -> None:
