@@ -25,7 +25,6 @@ from benchmarks.recordings import BUNDLED as CLIPS
 from benchmarks.report import Table
 from benchmarks.simulation import parts, pictures
 from benchmarks.simulation.callers import Habits
-from benchmarks.simulation.fleet import Response
 from benchmarks.simulation.measured import BUNDLED, STEPS, read_measurements
 from benchmarks.simulation.parts import HOST_GPUS, Plan
 from benchmarks.simulation.stage_times import H200, read_times
@@ -164,6 +163,10 @@ class _Run:
         fleets = parts.fleet(self._pools, fleet_sizes, self._plan.setup.seed)
         self.result["capacity"] = {"pools": self._pools, "fleets": fleets}
         self.tables += parts.capacity_tables(self._pools, fleets, self._plan.gpu_hour)
+        if self._pools[0]["gpus"] == 1:
+            one = parts.response(self._plan, self._pools[0])
+            checked = self.result["capacity"]["fleet_check"] = parts.fleet_check(self._plan, one)
+            self.tables.append(parts.fleet_check_table(checked))
         if self._images:
             context = self._plan.setup.config.audio_context
             measured = [
@@ -193,7 +196,7 @@ class _Run:
 
     def day(self, peak: float) -> None:
         host = next((row for row in self._pools if row["gpus"] == HOST_GPUS), self._pools[-1])
-        response = Response.of(host["levels"], host["held"], host["gpus"])
+        response = parts.response(self._plan, host)
         courses = parts.days(response, peak, TARGETS, self._plan.setup.seed)
         self.result["day"] = [{"target": target, **asdict(day)} for target, day in courses.items()]
         self.tables.append(parts.day_table(courses, peak, self._plan.gpu_hour))

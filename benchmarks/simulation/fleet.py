@@ -30,6 +30,7 @@ class Response:
     """Sessions per GPU, ascending."""
     interim_p95_s: tuple[float, ...]
     final_p95_s: tuple[float, ...]
+    interims_of_due: tuple[float, ...]
     held: float
     """The most sessions per GPU that are held."""
 
@@ -41,6 +42,7 @@ class Response:
             tuple(level["streams"] / n_gpus for level in ordered),
             tuple(level["interim_lag_s"]["p95"] for level in ordered),
             tuple(level["final_s"]["p95"] for level in ordered),
+            tuple(level["interims_of_due"] for level in ordered),
             held / n_gpus,
         )
 
@@ -51,6 +53,10 @@ class Response:
     def final_s(self, load: float) -> float:
         """The same for finals."""
         return float(np.interp(load, self.loads, self.final_p95_s))
+
+    def due(self, load: float) -> float:
+        """The interims that come, as a share of those due."""
+        return float(np.interp(load, self.loads, self.interims_of_due))
 
 
 def _at_random(counts: Counts, n: int, random: np.random.Generator) -> Counts:
