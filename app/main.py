@@ -25,6 +25,7 @@ from app.service.service import Service
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
 from app.session.session import SessionConfig
+from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
 MESSAGE_SLACK = 4
@@ -32,6 +33,8 @@ MESSAGE_SLACK = 4
 
 The service itself refuses a message over the limit with a clear error.
 """
+PING_INTERVAL_S = 20.0
+"""How often the server pings the client of a WebSocket, in seconds: so no load balancer takes it for idle."""
 PING_TIMEOUT_S = 60.0
 """How long the server waits for a pong, in seconds.
 
@@ -49,6 +52,7 @@ def build_app(
     session_config: SessionConfig | None = None,
     shared: SharedState | None = None,
     decoders: Decoders | None = None,
+    tracing: Tracing = NO_TRACING,
 ) -> Starlette:
     """Build the application for an engine that is running.
 
@@ -58,6 +62,7 @@ def build_app(
         session_config: the configuration of sessions; by default the one of the settings.
         shared: the state that all gateways share; by default there is one gateway.
         decoders: decode uploaded files, and are closed by the caller; by default the application has its own.
+        tracing: follows requests for the operator, and is closed by the application.
     """
     own_decoders = Decoders()
 
@@ -67,6 +72,7 @@ def build_app(
         with closing(own_decoders):
             async with webhook.running() if (webhook := app.state.service.webhook) else nullcontext():
                 yield
+        await tracing.close()
         measuring.cancel()
         await asyncio.gather(measuring, return_exceptions=True)
 
@@ -76,12 +82,14 @@ def build_app(
         exception_handlers={404: not_found, 405: not_found},
         lifespan=lifespan,
     )
+    app.state.tracing = tracing
     app.state.service = Service(
         settings,
         transcriber,
         session_config or settings.session_config,
         shared or SharedState(),
         decoders or own_decoders,
+        tracing,
     )
     return app
 
@@ -149,6 +157,7 @@ class Server(uvicorn.Server):
                 app,
                 ws=WebSocketProtocol,
                 ws_max_size=settings.max_message_kb * 1024 * MESSAGE_SLACK,
+                ws_ping_interval=PING_INTERVAL_S,
                 ws_ping_timeout=PING_TIMEOUT_S,
                 ws_per_message_deflate=False,
                 http="h11",

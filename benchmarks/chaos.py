@@ -58,6 +58,7 @@ SERVE_ARGUMENTS = ("--log-level", "warning", "--final-deadline-s", "120", "--max
 @click.option("--process-faults", default=200, show_default=True, help="How many faults of processes there are.")
 @click.option("--sessions", default=8, show_default=True, help="Live sessions at the same time.")
 @click.option("--uploads", default=1, show_default=True, help="Uploads at the same time.")
+@click.option("--engines", default=1, show_default=True, help="Engines of the service. A fault hits one of them.")
 @click.option("--gateways", default=2, show_default=True, help="Gateway processes of the service.")
 @click.option("--speed", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")
 @click.option("--cut-every", "cut_every_s", default=8.0, show_default=True, help="Mean seconds between network faults.")
@@ -88,6 +89,7 @@ def main(
     process_faults: int,
     sessions: int,
     uploads: int,
+    engines: int,
     gateways: int,
     speed: float,
     cut_every_s: float,
@@ -124,7 +126,8 @@ def main(
             seed=seed,
         )
         clock = MovedClock(libfaketime.resolve(), Path(scratch) / "clock") if libfaketime else None
-        arguments = [*SERVE_ARGUMENTS, "--gateways", str(gateways), "--max-sessions", str(4 * sessions)]
+        arguments = [*SERVE_ARGUMENTS, "--engines", str(engines), "--gateways", str(gateways)]
+        arguments += ["--max-sessions", str(4 * sessions)]
         result = {
             "benchmark": "chaos",
             "schema": SCHEMA,
@@ -132,6 +135,7 @@ def main(
             "audio": str(folder or "bundled"),
             "kind": kind,
             "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
+            "engines": engines,
             "gateways": gateways,
             "serve_arguments": list(serve_arguments),
             **asyncio.run(run(plan, [*arguments, *serve_arguments], path.with_suffix(".log"), clock)),

@@ -5,6 +5,11 @@
 Arguments after `--` go to `tutti serve`. A client speaks half of the time and ends its utterances with a flush. The
 command exits with 1 when the clients themselves were late, when a session failed, when a final is missing, or when
 `--require` is not met.
+
+With `--admission` the server refuses sessions as it does in service, and a client that was refused calls again until it
+is let in. So a server with three times as many callers as it holds is measured like this:
+
+    python -m benchmarks.live_capacity --admission --sessions 900 --seconds 600 -- --model random:turbo
 """
 
 import multiprocessing
@@ -13,7 +18,7 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +26,7 @@ import click
 import numpy as np
 
 from benchmarks import machine, plot, report
-from benchmarks.live.level import engine_figures, warm_up
+from benchmarks.live.level import busy_shares, engine_figures, warm_up
 from benchmarks.live.load_clients import (
     CONNECT_AHEAD_S,
     FLUSH_AFTER_S,
@@ -40,7 +45,7 @@ from benchmarks.options import (
     serve_arguments_argument,
 )
 from benchmarks.recordings import as_call, load_bundled
-from benchmarks.report import NO_VALUE, Table, number, spread
+from benchmarks.report import NO_VALUE, Table, number, percents, spread
 from benchmarks.scoring import summary
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
@@ -59,6 +64,8 @@ MAX_FINAL_S = 0.5
 """A number of sessions is held if the p95 latency of finals is at most this, in seconds."""
 MIN_INTERIMS = 0.8
 """Least share of the due interims that a server must send: a server that leaves interims out has few late ones."""
+LEAST_SPEECH_S = 10.0
+"""The least speech of a session whose rate of interims counts, in seconds."""
 N_SHOWN_FAILURES = 5
 """Failures kept for each level."""
 
@@ -107,6 +114,9 @@ N_SHOWN_FAILURES = 5
     show_default=True,
     help="A run is valid only if the p99 lateness of sent chunks is at most this.",
 )
+@click.option(
+    "--admission", is_flag=True, help="Let the server refuse sessions. Clients call again until they are accepted."
+)
 @click.option("--go-on", is_flag=True, help="Continue after the first number that is not held.")
 @click.option("--require", type=int, help="Fail unless this number of sessions is held.")
 @click.option("--title", default="tutti", show_default=True, help="Name of the curve in the picture.")
@@ -125,6 +135,7 @@ def main(
     chunk_ms: int,
     processes: int | None,
     max_late_ms: float,
+    admission: bool,
     go_on: bool,
     require: int | None,
     title: str,
@@ -145,6 +156,7 @@ def main(
     endpointing = {"mode": "vad"} | ({"silence_ms": silence_ms} if silence_ms else {})
     start: dict[str, Any] = {"type": "start", "language": "en", "endpointing": endpointing}
     load = Load(start=start, seconds=seconds, ramp_s=ramp_s, flushes=silence_ms is None, chunk_ms=chunk_ms)
+    load = replace(load, calls_again=admission)
     result: dict[str, Any] = {
         "benchmark": "live_capacity",
         "schema": SCHEMA,
@@ -156,18 +168,17 @@ def main(
         "interim_interval_ms": interim_interval_ms,
         "silence_ms": silence_ms,
         "chunk_ms": chunk_ms,
+        "admission": admission,
         "serve_arguments": list(serve_arguments),
         "levels": [],
     }
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         calls = write_calls(folder, min(N_CALLS, max(levels)), talk, seconds)
-        if url:
-            server = RunningServer(url.rstrip("/"), None)
-        else:
-            own = ["--max-sessions", str(max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
-            own += ADMIT_ALL
-            server = stack.enter_context(running_server([*own, *serve_arguments]))
+        own = ["--max-sessions", str(max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
+        own += [] if admission else ADMIT_ALL
+        server = RunningServer(url.rstrip("/"), None) if url else None
+        server = server or stack.enter_context(running_server([*own, *serve_arguments]))
         warm_up(server, "en")
         for n in levels:
             print(f"{n} sessions, {seconds:.0f} s …", file=sys.stderr, flush=True)
@@ -200,6 +211,8 @@ class Load:
     """Whether it flushes after each utterance."""
     chunk_ms: int = 100
     """Length of the chunks that it sends, in milliseconds."""
+    calls_again: bool = False
+    """Whether it calls again when it is refused."""
 
 
 def write_calls(folder: Path, n: int, talk: float, seconds: float) -> list[PreparedCall]:
@@ -222,6 +235,7 @@ def run_level(server: RunningServer, calls: list[PreparedCall], load: Load, n: i
             calls=tuple(clients[k::n_processes]),
             flushes=load.flushes,
             chunk_samples=load.chunk_ms * SAMPLE_RATE // 1000,
+            calls_again=load.calls_again,
         )
         for k in range(n_processes)
     ]
@@ -262,11 +276,31 @@ def level_result(
         "finals_missing": log.n_announced - log.n_ended + log.n_flushes - log.n_flushed,
         "finals_empty": log.n_empty,
         "refused": log.n_refused,
+        **session_figures(log),
         "failed": len(log.failures),
         "failures": log.failures[:N_SHOWN_FAILURES],
         "server_cores": None if before.cpu_s is None or after.cpu_s is None else (after.cpu_s - before.cpu_s) / wall_s,
         "engine": engine_figures(after.counters - before.counters),
+        "engines_busy": busy_shares(after.counters - before.counters, wall_s),
         "generator": {"late_s": summary(log.late_s), "cores": log.cpu_s / wall_s},
+    }
+
+
+def session_figures(log: LoadLog) -> dict[str, Any]:
+    """How many sessions were accepted, how many of these the server ended, and how evenly they had interims.
+
+    The interims of a session are those for a second of its speech. Sessions with little speech do not count there.
+    """
+    rates = sorted(each.n_interims / each.speech_s for each in log.sessions if each.speech_s >= LEAST_SPEECH_S)
+    return {
+        "accepted": len(log.sessions),
+        "ended": sum(bool(each.ended_by) for each in log.sessions),
+        "session_interims_per_s": {
+            "n": len(rates),
+            "min": rates[0] if rates else None,
+            "p5": rates[len(rates) // 20] if rates else None,
+            "p50": rates[len(rates) // 2] if rates else None,
+        },
     }
 
 
@@ -320,10 +354,12 @@ def table(result: dict[str, Any]) -> Table:
             spread(level["interim_lag_s"]),
             number(100 * level["interims_of_due"], 0),
             spread(level["final_s"]),
-            *(str(level[name]) for name in ("finals_missing", "refused", "failed")),
+            "/".join(number(level["session_interims_per_s"][each], 2) for each in ("min", "p5", "p50")),
+            *(str(level[name]) for name in ("finals_missing", "accepted", "refused", "ended", "failed")),
             milliseconds(level["engine"]["final_after_endpoint_s"]),
             "/".join(f"{level['engine']['speculative_finals'][each]:.0f}" for each in ("used", "unused")),
             number(level["server_cores"], 1),
+            percents(level["engines_busy"]),
             number(level["engine"]["encode_batch"], 1),
             number(level["engine"]["decode_batch"], 1),
             number(1000 * (level["engine"]["step_s"] or 0.0), 2),
@@ -341,12 +377,16 @@ def table(result: dict[str, Any]) -> Table:
             "interim lag",
             "interims\nof due %",
             "final after\nend of speech",
+            "interims of a session\na second of speech\nmin/p5/p50",
             "finals\nmissing",
+            "accepted",
             "refused",
+            "ended",
             "failed",
             "final after\nendpoint ms",
             "speculative\nused/unused",
             "server\ncores",
+            "engines\nbusy %",
             "encode\nbatch",
             "decode\nbatch",
             "step\nms",

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,11 @@ def number(value: float | None, digits: int = 2) -> str:
 def percent(value: float | None) -> str:
     """A table cell for a fraction in percent, with one decimal."""
     return NO_VALUE if value is None else f"{100 * value:.1f}"
+
+
+def percents(values: Mapping[str, float]) -> str:
+    """A table cell for fractions side by side, in percent, without decimals."""
+    return "/".join(number(100 * value, 0) for value in values.values())
 
 
 def spread(summary: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ from benchmarks import machine, report
 from benchmarks.engine_throughput import Work, apply_load
 from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_side
 from benchmarks.files.labelled_clips import to_wav
+from benchmarks.live.level import busy_shares
 from benchmarks.options import (
     CONTEXT_SETTINGS,
     json_option,
@@ -236,6 +237,7 @@ def measure_service(
         "encode_batch": counters.mean("tutti_engine_encode_batch"),
         "decode_batch": counters.mean("tutti_engine_decode_batch"),
         "cpu_s_per_request": cpu_s / max(len(latencies_s), 1),
+        "engines_busy": busy_shares(counters, wall_s),
     }
 
 
@@ -296,12 +298,13 @@ def table(result: dict[str, Any]) -> Table:
                 number(row["p95_s"], 3),
                 number(row["tokens_per_request"], 1),
                 number(1000 * row["cpu_s_per_request"], 1) if "cpu_s_per_request" in row else report.NO_VALUE,
+                report.percents(row["engines_busy"]) if "engines_busy" in row else report.NO_VALUE,
             )
         )
     return Table(
         f"{result['model']}, {result['concurrency']} concurrent requests, {CLIP_S:.0f} s of speech: "
         f"the service reaches {100 * result['ratio']:.1f} % of the engine's throughput",
-        ("", "req/s", "p50 s", "p95 s", "tokens", "server CPU\nms each"),
+        ("", "req/s", "p50 s", "p95 s", "tokens", "server CPU\nms each", "engines\nbusy %"),
         rows,
     )
 

@@ -22,7 +22,7 @@ LATE_REPORT_S = 1.5
 """An engine that has not reported for this many seconds may be stopped: its silence counts as waiting work."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Load:
     """What is known of one engine."""
 
@@ -76,10 +76,10 @@ class Balancer:
     def note_report(self, engine: str, stats: EngineStats, now_s: float) -> None:
         """Note the newest counters of an engine. They contain what was sent to it before."""
         self._loads[engine] = _Load(
-            stats.work_waiting_s,
-            stats.final_work_waiting_s,
-            stats.utterance_encode_s + stats.window_decode_s,
-            now_s,
+            reported_s=stats.work_waiting_s,
+            reported_final_s=stats.final_work_waiting_s,
+            window_s=stats.utterance_encode_s + stats.window_decode_s,
+            at_s=now_s,
         )
 
     def note_sent(self, engine: str, priority: Priority) -> None:

@@ -6,16 +6,20 @@ window whose engine has died goes to another engine, and the events that the ses
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Protocol, Self
 
 from cluster.balancing import Balancer
 from cluster.engine_stats import add_up
-from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, SupersededEvent, Window
+from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, StartedEvent, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from engine.replay import Replay
+
+logger = logging.getLogger(__name__)
 
 MAX_ENGINE_CRASHES_PER_WINDOW = 2
 """A window that was open in this many engine crashes is assumed to have caused them, and fails."""
@@ -77,7 +81,7 @@ class EnginePool:
     """A `Transcriber` over several engines. See `engine.api.Transcriber`.
 
     While no engine is up, finals wait for one, and interims end as superseded. They also do when their engine dies:
-    a newer one, with more audio, or the final follows soon.
+    a newer one, with more audio, or the final follows soon. Finals also wait where the memory for audio is full.
 
     Any window that was open when an engine died may be the reason. Such windows are suspects: they are tried one at a
     time, beside new work, so that the one that causes the next crash is known. While only one of several engines is up
@@ -257,8 +261,6 @@ class _Submission:
         self._replay = Replay()
         self._n_crashes = 0
         """How many engines have died while they had this window."""
-        self._has_waited = False
-        """Whether the window was without an engine for some time. Then a full queue does not refuse it."""
         self._is_superseded = False
         self._end: Exception | None = None
         """What every further step of the iteration raises."""
@@ -281,7 +283,6 @@ class _Submission:
             elif self.window.priority.may_be_dropped:
                 self._is_superseded = True
             else:
-                self._has_waited = True
                 await self._pool.changed()
 
     async def leave(self) -> None:
@@ -319,6 +320,8 @@ class _Submission:
                 continue
             self.is_waiting = False
             if self._replay.is_new(event):
+                if isinstance(event, StartedEvent) and self.link is not None:
+                    return replace(event, engine=self.link.name)
                 return event
         return SupersededEvent()
 
@@ -331,8 +334,8 @@ class _Submission:
         except EngineGone as gone:
             await self._note_gone(gone)
         except EngineOverloaded:
-            # A window of this pool that ends makes room.
-            if not (self._has_waited and self._pool.has_others(self)):
+            # A final waits until another window of this pool has ended, which makes room.
+            if self.window.priority.may_be_dropped or not self._pool.has_others(self):
                 raise
             self.link = None
             await self._pool.changed()
@@ -348,7 +351,6 @@ class _Submission:
         """
         await self._close()
         self._replay.restart()
-        self._has_waited = True
         if self.window.priority.may_be_dropped:
             self._is_superseded = True
         elif gone.had_window:
@@ -356,7 +358,9 @@ class _Submission:
             self.was_killed = gone.was_killed
             if self._n_crashes >= MAX_ENGINE_CRASHES_PER_WINDOW:
                 times = MAX_ENGINE_CRASHES_PER_WINDOW
-                raise EngineFailed(f"the engine has died {times} times while it had this window") from gone
+                error = EngineFailed(f"the engine has died {times} times while it had this window")
+                logger.error("[%s] a window fails: %s", self.window.session, error)
+                raise error from gone
             self._pool.suspect(self)
 
     async def _close(self) -> None:

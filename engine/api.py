@@ -37,14 +37,17 @@ class Priority(IntEnum):
     """The order in which windows are served: the lower number comes first."""
 
     FINAL = 0
+    """A final of a live session."""
     SPECULATIVE = 1
     """A final of an utterance that has probably ended. It is encoded as a final is."""
-    INTERIM = 2
+    FILE = 2
+    """A final of a recording. Files and interims share the time that the others leave."""
+    INTERIM = 3
 
     @property
     def may_be_dropped(self) -> bool:
         """Whether the service can do without the text of such a window."""
-        return self is not Priority.FINAL
+        return self in (Priority.SPECULATIVE, Priority.INTERIM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,8 @@ class StartedEvent:
     """Seconds that it waited in the queue."""
     batch_size: int
     """Windows in the same encoder call."""
+    engine: str = field(default="", compare=False)
+    """The name of the engine that decodes it, where there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +218,20 @@ class SegmentEvent:
     """The language of the window, as in `DoneEvent.language`."""
     language_probability: float | None = None
     """Its probability among the candidates; `None` unless the probabilities were detected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowTiming:
+    """Where the time of a decoded window went, in seconds: four stages that follow one another without a gap."""
+
+    queued_s: float
+    """In the queue."""
+    encode_s: float
+    """From there to the prefill of its prompt. A GPU still encodes when the prefill begins, which then takes longer."""
+    prefill_s: float
+    """The prefill, up to the first token, with the detection of the language."""
+    decode_s: float
+    """Decode steps, further decoding attempts and the times of words, up to the last event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +264,8 @@ class DoneEvent:
     """
     end_logprob: float | None = None
     """The log-probability of the end token, against more text or another segment; `None` where no end was sampled."""
+    timing: WindowTiming | None = field(default=None, compare=False)
+    """Where its time went. Events are equal without it: a window that is decoded again takes another time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +320,8 @@ class EngineStats:
     """Finals that are in the queue now."""
     waiting_speculative: int
     """Speculative finals that are in the queue now."""
+    waiting_files: int
+    """Finals of files that are in the queue now."""
     waiting_interims: int
     """Interims that are in the queue now."""
     running: int
@@ -311,6 +334,8 @@ class EngineStats:
     """Seconds that each final waited for its encoder call."""
     speculative_queue_s: Histogram
     """Seconds that each speculative final waited for its encoder call."""
+    file_queue_s: Histogram
+    """Seconds that each final of a file waited for its encoder call."""
     interim_queue_s: Histogram
     """Seconds that each interim waited for its encoder call."""
     encode_s: Histogram
@@ -318,7 +343,7 @@ class EngineStats:
     step_s: Histogram
     """Seconds per decode step."""
     final_busy_s: float
-    """Seconds of encoder calls and decode steps that finals took, speculative ones included.
+    """Seconds of encoder calls and decode steps that finals took, speculative ones and those of files included.
 
     A final is charged its part of a call or a step.
     """
@@ -378,7 +403,8 @@ class Transcriber(Protocol):
 
         Raises, on entry:
             InvalidWindow: the window or its options cannot be decoded by this model.
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: there is no room for the window, which may be dropped. A final always has room: the caller
+                bounds the number of finals, as it holds their audio in any case.
             EngineFailed: the engine has died. Also raised while iterating.
         """
         ...

@@ -75,7 +75,10 @@ class EngineConfig:
     `None` is 0.33 on the CPU and 0.2 on CUDA, where decoding takes less of the time.
     """
     max_waiting: int = 512
-    """The most windows in the queue; one more is refused with `EngineOverloaded`."""
+    """The most interims and speculative finals in the queue; one more is refused with `EngineOverloaded`.
+
+    Finals always have room: those who submit them bound their number.
+    """
 
     def __post_init__(self) -> None:
         hints = get_type_hints(EngineConfig)

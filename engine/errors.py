@@ -2,7 +2,7 @@
 
 EngineError
 ├── InvalidWindow       the caller asked for something this model cannot do
-├── EngineOverloaded    the queue is full; try again later
+├── EngineOverloaded    no room for a window that may be dropped
 ├── EngineFailed        the engine has died or was closed, or it fails at one window again and again
 └── CheckpointError     the model cannot be loaded
 """
@@ -30,7 +30,7 @@ class InvalidWindow(EngineError):
 
 
 class EngineOverloaded(EngineError):
-    """The engine's queue is full."""
+    """The engine has no room for a window that may be dropped."""
 
     code = "overloaded"
 

@@ -193,6 +193,7 @@ def as_events(pieces: list[api.Piece], word_times: bool = False, language: str =
         n_steps=len(pieces),
         last_text_logprob=-0.1 if words else None,
         end_logprob=-0.01,
+        timing=api.WindowTiming(queued_s=0.004, encode_s=0.003, prefill_s=0.002, decode_s=0.001),
     )
     return [*(api.SegmentEvent(segment, language) for segment in segments), done]
 
@@ -268,12 +269,14 @@ class FakeTranscriber:
         return api.EngineStats(
             waiting_finals=0,
             waiting_speculative=0,
+            waiting_files=0,
             waiting_interims=0,
             running=self.n_open,
             encode_batch=e,
             decode_batch=e,
             final_queue_s=e,
             speculative_queue_s=e,
+            file_queue_s=e,
             interim_queue_s=e,
             encode_s=e,
             step_s=e,

@@ -27,6 +27,7 @@ ALLOWED = {
     "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",
     "app/service/auth.py": "whether a client secret has expired",
     "app/service/shared_state.py": "the date of the start, in the list of models",
+    "app/tracing/session_spans.py": "when the stages of a window began and ended, in traces",
     "clients/python/tutti/handshake.py": "`Retry-After` as a date",
 }
 

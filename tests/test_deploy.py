@@ -16,8 +16,13 @@ from app.delivery.webhook import DRAIN_TIMEOUT_S
 from app.edge.protocols import MAX_HEAD_BYTES
 from app.main import SHUTDOWN_TIMEOUT_S
 from app.routes import routes
+from app.service.admission import Admission
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, check_environment
+from app.service.shared_state import AdmissionCounter
+from app.tracing.open_telemetry import CLOSE_TIMEOUT_S
+from cluster.engine_stats import add_up
+from engine.api import EngineStats
 from tests.fakes import FakeTranscriber
 
 REPOSITORY = Path(__file__).parents[1]
@@ -26,12 +31,23 @@ COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "build" in service]
 PROMETHEUS = yaml.safe_load((REPOSITORY / "deploy/prometheus/prometheus.yml").read_text())
-DASHBOARD = json.loads((REPOSITORY / "deploy/grafana/dashboards/tutti.json").read_text())
+DASHBOARDS: dict[str, dict[str, Any]] = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((REPOSITORY / "deploy/grafana/dashboards").glob("*.json"))
+}
 NGINX = (REPOSITORY / "deploy/nginx/tutti.conf").read_text()
 OPERATIONS = (REPOSITORY / "docs/operations.md").read_text()
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-SHUTDOWN_S = SHUTDOWN_TIMEOUT_S + DRAIN_TIMEOUT_S
-"""How long a server may take after its sessions have ended, in seconds: for open requests, then for the webhook."""
+TARGET_LABELS = {"job", "instance", "pod"}
+"""Labels that Prometheus gives to all series of a server."""
+DCGM_LABELS = {
+    name: {"Hostname", "UUID", "device", "gpu", "modelName"} for name in ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED")
+}
+"""Labels of the series of NVIDIA's dcgm-exporter that we show."""
+GRAFANA_VARIABLES = {"__rate_interval"}
+"""Variables that every dashboard has."""
+SHUTDOWN_S = SHUTDOWN_TIMEOUT_S + DRAIN_TIMEOUT_S + CLOSE_TIMEOUT_S
+"""How long a server may take after its sessions have ended, in seconds: for open requests, the webhook and traces."""
 
 
 def instructions() -> Iterator[tuple[str, str]]:
@@ -245,9 +261,23 @@ def test_settings_in_the_image_are_settings() -> None:
 # Monitoring.
 
 
+class SeveralEngines(FakeTranscriber):
+    """Its series have the label of engines."""
+
+    def stats(self) -> EngineStats:
+        return add_up({name: super(SeveralEngines, self).stats() for name in ("engine-0", "engine-1")})
+
+
+def service_metrics() -> Metrics:
+    """The metrics of a service as it starts."""
+    metrics = Metrics(SeveralEngines())
+    Admission(Settings(), metrics, AdmissionCounter(), FakeTranscriber())
+    return metrics
+
+
 def metric_labels() -> dict[str, set[str]]:
     """The labels of every series that the service renders, by its name."""
-    metrics = Metrics(FakeTranscriber())
+    metrics = service_metrics()
     # A series with labels exists after its first value.
     metrics.refused_total.labels(reason="overloaded")
     metrics.closed_total.labels(code="1000")
@@ -261,9 +291,10 @@ def metric_labels() -> dict[str, set[str]]:
 
 
 def expressions() -> Iterator[str]:
-    """All PromQL expressions of the dashboard and the alerts."""
-    for panel in DASHBOARD["panels"]:
-        yield from (target["expr"] for target in panel["targets"])
+    """All PromQL expressions of the dashboards and the alerts."""
+    for dashboard in DASHBOARDS.values():
+        for panel in dashboard["panels"]:
+            yield from (target["expr"] for target in panel["targets"])
     for file in PROMETHEUS["rule_files"]:
         rules = yaml.safe_load((REPOSITORY / "deploy/prometheus" / file).read_text())
         yield from (rule["expr"] for group in rules["groups"] for rule in group["rules"])
@@ -272,14 +303,14 @@ def expressions() -> Iterator[str]:
 @pytest.mark.parametrize("expression", list(expressions()))
 def test_queries_name_metrics_that_exist(expression: str) -> None:
     """A renamed metric or label would leave a panel empty and an alert silent."""
-    labels = metric_labels()
-    names = re.findall(r"\btutti_\w+", expression)
+    labels = metric_labels() | DCGM_LABELS
+    names = re.findall(r"\b(?:tutti|DCGM)_\w+", expression)
     assert [name for name in names if name not in labels] == []
-    used = set(re.findall(r"\w+(?==\")", expression))
+    used = set(re.findall(r"\w+(?=(?:=|!=|=~|!~)\")", expression))
     for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
         used |= {label.strip() for label in grouped.split(",")}
-    known = {label for name in names for label in labels[name]} if names else {"job"}
-    assert used <= known
+    known = {label for name in names for label in labels[name]}
+    assert used <= known | TARGET_LABELS
 
 
 def test_rates_are_used_for_counters_and_only_for_them() -> None:
@@ -290,12 +321,40 @@ def test_rates_are_used_for_counters_and_only_for_them() -> None:
             assert grows == bool(window), expression
 
 
-def test_the_dashboard_is_valid_for_grafana() -> None:
+def test_brackets_of_queries_close() -> None:
+    """Each bracket and brace closes, outside of quoted text."""
+    pairs = {")": "(", "]": "[", "}": "{"}
+    for expression in expressions():
+        open_: list[str] = []
+        for character in re.sub(r'"[^"]*"', "", expression):
+            if character in pairs.values():
+                open_.append(character)
+            elif character in pairs:
+                assert open_ and open_.pop() == pairs[character], expression
+        assert not open_, expression
+
+
+def test_every_alert_says_what_is_wrong() -> None:
+    """In one sentence; its name is its own, and it holds for a whole number of minutes before it fires."""
+    groups = yaml.safe_load((REPOSITORY / "deploy/prometheus/rules.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "annotations"}
+        assert re.fullmatch(r"Tutti[A-Z][A-Za-z]+", rule["alert"])
+        assert re.fullmatch(r"\d+m", rule.get("for", "1m"))
+        assert rule["annotations"]["summary"].endswith(".")
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_dashboard_is_valid_for_grafana(name: str) -> None:
     """Panels have unique ids, do not overlap, and query the data source that is provisioned."""
     (source,) = yaml.safe_load((REPOSITORY / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())[
         "datasources"
     ]
-    panels = DASHBOARD["panels"]
+    dashboard = DASHBOARDS[name]
+    assert [each["uid"] for each in DASHBOARDS.values()].count(dashboard["uid"]) == 1
+    panels, variables = dashboard["panels"], dashboard["templating"]["list"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [
         (x, y)
@@ -307,7 +366,12 @@ def test_the_dashboard_is_valid_for_grafana() -> None:
     assert max(x for x, _ in cells) < 24
     asked = [panel["datasource"] for panel in panels]
     asked += [target["datasource"] for panel in panels for target in panel["targets"]]
+    asked += [variable["datasource"] for variable in variables]
     assert all(each == {"type": source["type"], "uid": source["uid"]} for each in asked)
+    used = {each for panel in panels for target in panel["targets"] for each in re.findall(r"\$(\w+)", target["expr"])}
+    assert used <= {variable["name"] for variable in variables} | GRAFANA_VARIABLES
+    for variable in variables:
+        assert re.findall(r"\btutti_\w+", variable["query"]["query"])[0] in metric_labels()
 
 
 def test_grafana_finds_prometheus_and_the_dashboard() -> None:
@@ -347,7 +411,7 @@ def directives(name: str) -> list[str]:
 def test_the_proxy_forwards_websockets_to_the_port_of_the_service() -> None:
     """An upgrade needs HTTP/1.1 and both headers; other connections close as usual."""
     assert directives("proxy_pass") == [f"http://{name}" for name in directives("upstream")]
-    assert directives("server")[0] == f"127.0.0.1:{Settings().port}"
+    assert directives("server")[0].split()[0] == f"127.0.0.1:{Settings().port}"
     assert directives("proxy_http_version") == ["1.1"]
     headers = dict(value.split(None, 1) for value in directives("proxy_set_header"))
     assert headers["Upgrade"] == "$http_upgrade"
@@ -390,7 +454,7 @@ def test_the_operators_page_lists_every_setting() -> None:
 
 def test_the_operators_page_lists_every_metric() -> None:
     """The page has the name and the type of each metric."""
-    families = text_string_to_metric_families(Metrics(FakeTranscriber()).render().decode())
+    families = text_string_to_metric_families(service_metrics().render().decode())
     # The client library adds the times at which counting began.
     expected = [
         (family.name + ("_total" if family.type == "counter" else ""), family.type)

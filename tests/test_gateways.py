@@ -2,136 +2,29 @@
 
 import asyncio
 import os
-import re
 import signal
-import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from contextlib import AsyncExitStack
 
-import httpx
 import pytest
-import trustme
 
 import tutti
-from benchmarks.server_counters import Counters
 from tests.recordings import AUDIO, TEXTS, read
+from tests.supervised import PATIENCE_S, Supervisor, listen, supervised, text
 
-PATIENCE_S = 100.0
-"""The time limit of each test, in seconds: loading the model takes some of it."""
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 MAX_SESSIONS = 12
-
-
-@dataclass
-class Supervisor:
-    """A running supervisor, its engine process and its gateway processes."""
-
-    process: subprocess.Popen[str]
-    address: str
-    log: Path
-    tls: ssl.SSLContext
-    is_stopping: bool = False
-
-    def stop(self) -> None:
-        """Start a drain. A second signal would end it, so only one is sent."""
-        if not self.is_stopping:
-            self.process.send_signal(signal.SIGTERM)
-        self.is_stopping = True
-
-    def connect(self, **options: Any) -> AbstractAsyncContextManager[tutti.Session]:
-        # Without resuming, so that the tests see each loss.
-        return tutti.connect(f"wss://{self.address}", ssl=self.tls, language="en", resume_buffer_s=0, **options)
-
-    def http(self) -> httpx.AsyncClient:
-        """A client with connections of its own, which may reach any gateway."""
-        return httpx.AsyncClient(base_url=f"https://{self.address}", verify=self.tls, timeout=PATIENCE_S)
-
-    def children(self) -> list[int]:
-        pid = self.process.pid
-        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-    def _is_gateway(self, pid: int) -> bool:
-        command = Path(f"/proc/{pid}/cmdline").read_text()
-        return "resource_tracker" not in command and not self.has_torch(pid)
-
-    def with_torch(self) -> list[int]:
-        """The child processes that have loaded torch."""
-        return [pid for pid in self.children() if self.has_torch(pid)]
-
-    def has_torch(self, pid: int) -> bool:
-        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
-
-    def gateways(self) -> list[int]:
-        """The child processes that are neither the engine nor Python's resource tracker."""
-        return [pid for pid in self.children() if self._is_gateway(pid)]
-
-    def gateway_of(self, session: tutti.Session) -> str:
-        """The name of the gateway that serves a session, from the log."""
-        opened = rf"INFO (gateway-\d) app.live.connection: \[{session.started.session_id}\] opened"
-        (gateway,) = re.findall(opened, self.log.read_text())
-        return str(gateway)
 
 
 @pytest.fixture(scope="module")
 def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    """A service with TLS. After a drain it must exit by itself, and leave no files or shared memory."""
-    folder = tmp_path_factory.mktemp("gateways")
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_and_cert_chain_pem.write_to_path(str(folder / "both.pem"))
-    tls = ssl.create_default_context()
-    authority.configure_trust(tls)
-    log = folder / "log"
-    options = {"gateways": 2, "port": 0, "max-sessions": MAX_SESSIONS, "max-ahead-s": 600, "final-deadline-s": 90}
-    # The number of sessions is the only limit, however slow this machine is.
-    options["max-final-wait-s"] = 1000
-    files = ["--tls-cert", str(folder / "both.pem"), "--tls-key", str(folder / "both.pem")]
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve", *files, *(f"--{name}={value}" for name, value in options.items())],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=ENVIRONMENT | {"TMPDIR": str(folder)},
-        )
-    try:
-        assert process.stdout
-        banner = [process.stdout.readline() for _ in range(5)]
-        address = next(line.split("//")[1].strip().rstrip("/") for line in banner if "captions" in line)
-        supervisor = Supervisor(process, address, log, tls)
+    with supervised(tmp_path_factory.mktemp("gateways"), gateways=2, max_sessions=MAX_SESSIONS) as supervisor:
         yield supervisor
-        supervisor.stop()
-        process.communicate(timeout=PATIENCE_S)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0
-    assert "Traceback" not in log.read_text()
-    assert "resource_tracker" not in log.read_text()
-    assert [path.name for path in Path("/dev/shm").glob(f"tutti-{process.pid}-*")] == []
-    assert list(folder.glob("tutti-*")) == []
 
 
 @pytest.fixture(autouse=True)
 async def patience() -> AsyncIterator[None]:
     async with asyncio.timeout(PATIENCE_S):
         yield
-
-
-async def listen(supervisor: Supervisor, audio: bytes, **options: Any) -> list[tutti.Event]:
-    async with supervisor.connect(**options) as session:
-        await session.send(audio)
-        await session.stop()
-        return [event async for event in session]
-
-
-def text(events: list[tutti.Event]) -> str:
-    return " ".join(event.text for event in events if isinstance(event, tutti.Utterance) and event.text)
 
 
 async def one_at_each(supervisor: Supervisor, stack: AsyncExitStack) -> list[tutti.Session]:
@@ -165,15 +58,10 @@ def test_only_the_engines_process_has_torch(supervisor: Supervisor) -> None:
 
 async def test_metrics_are_those_of_the_whole_service(supervisor: Supervisor) -> None:
     """Each gateway's page counts the sessions of both gateways, and has the engine's figures."""
-
-    async def counters() -> Counters:
-        async with supervisor.http() as client:
-            return Counters.parse((await client.get("/metrics")).text)
-
-    before = await counters()
+    before = await supervisor.counters()
     async with AsyncExitStack() as stack:
         sessions = await one_at_each(supervisor, stack)
-        during = [await counters() for _ in range(8)]
+        during = [await supervisor.counters() for _ in range(8)]
         n_open = {each.value("tutti_sessions_open") for each in during}
         assert len(n_open) == 1 and n_open.pop() >= 2
         grown = during[0] - before
@@ -183,7 +71,7 @@ async def test_metrics_are_those_of_the_whole_service(supervisor: Supervisor) ->
             await session.stop()
             assert text([event async for event in session]) == TEXTS["train"]
     for _ in range(8):  # enough to reach both gateways, which receive the engine's counters one period later
-        while (await counters() - before).value("tutti_engine_windows_total", how="done") < len(sessions):
+        while (await supervisor.counters() - before).value("tutti_engine_windows_total", how="done") < len(sessions):
             pass
 
 

@@ -1,4 +1,4 @@
-"""Starts and stops the service: in one process, or as an engine process with several gateway processes.
+"""Starts and stops the service: in one process, or as engine processes and gateway processes.
 
 The only module that names the concrete engine.
 """
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 from starlette.applications import Starlette
 
+from app.cli.engine_places import EnginePlace, place_engines
 from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
 from app.edge.descriptors import reserve_descriptors
@@ -33,6 +34,7 @@ from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from app.service.tls import load_tls
 from app.speech.turn_model import AudioTurnModel
+from app.tracing.start import check_traces, start_tracing
 from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 STOP_SLACK_S = 15.0
 """How long gateways may take in addition to the drain, in seconds, before they are killed.
 
-Open requests and the webhook need it.
+Open requests, the webhook and the last spans of traces need it.
 """
 OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
 """Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
@@ -55,16 +57,16 @@ OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
 def set_up_logging(settings: Settings) -> None:
     """Log to the error stream: our own lines from the level of the settings on, others from warnings on.
 
-    With gateways, each line has the name of its process.
+    With gateways or several engines, each line has the name of its process.
     """
-    process = " %(processName)s" if settings.gateways else ""
+    process = " %(processName)s" if settings.gateways or settings.engines != "1" else ""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
-    logging.basicConfig(
-        # Other libraries log a line for every request or connection.
-        level=max(level, logging.WARNING),
-        format=f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    # `TraceIds` fills in the trace, where there are traces.
+    form = f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s%(trace)s"
+    handler.setFormatter(logging.Formatter(form, defaults={"trace": ""}))
+    # Other libraries log a line for every request or connection.
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler])
     for package in OWN_PACKAGES:
         logging.getLogger(package).setLevel(level)
 
@@ -113,8 +115,11 @@ async def loading_engine(settings: Settings) -> AsyncIterator["Engine"]:
 
 async def serve(settings: Settings) -> None:
     """Run the service until it is stopped by a signal."""
-    if settings.gateways:
-        await _serve_gateways(settings)
+    # Report the operator's mistakes before any process starts.
+    _engine_config(settings)
+    engines = place_engines(settings)
+    if settings.gateways or len(engines) > 1:
+        await _serve_gateways(replace(settings, gateways=settings.gateways or 1), engines)
     else:
         await _serve_one_process(settings)
 
@@ -138,13 +143,14 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
 
 async def _serve_one_process(settings: Settings) -> None:
     tls = load_tls(settings)
-    # Before the engine, because a wrong turn model should be reported at once.
+    # Before the engine, because wrong settings of these should be reported at once.
     session_config = settings.session_config
+    tracing = start_tracing(os.environ)
     reserve_descriptors(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
             ready = banner(settings, engine.info, listener.getsockname()[1])
-            app = build_app(settings, engine, session_config)
+            app = build_app(settings, engine, session_config, tracing=tracing)
             server = Server(app, settings, tls, lambda: console().print(ready))
             async with _returning_memory(app):
                 await _serve_with(server, engine, listener)
@@ -171,11 +177,10 @@ async def _serve_with(server: Server, engine: "Engine", listener: socket) -> Non
         watch.cancel()
 
 
-async def _serve_gateways(settings: Settings) -> None:
-    """Run a supervisor with one engine process and several gateway processes."""
-    # Report the operator's mistakes before any process starts.
+async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) -> None:
+    """Run a supervisor with engine processes and gateway processes."""
     load_tls(settings)
-    _engine_config(settings)
+    check_traces(os.environ)
     if settings.turn_model:
         AudioTurnModel(Path(settings.turn_model))
     listeners = bind_each(settings)
@@ -187,13 +192,13 @@ async def _serve_gateways(settings: Settings) -> None:
         shared = SharedState(n_gateways=settings.gateways, metrics_folder=folder)
         supervisor = Supervisor(
             SupervisorConfig(
-                start_engine=partial(_start_engine_process, settings),
+                start_engines=tuple(partial(_start_engine_process, settings, place) for place in engines),
                 serve=partial(_serve_gateway, settings, shared),
                 folder=Path(folder),
                 listeners=listeners,
                 n_admission_counts=N_COUNTS,
                 stop_timeout_s=settings.drain_timeout_s + STOP_SLACK_S,
-                on_ready=lambda engine: console().print(banner(settings, engine.info, port)),
+                on_ready=lambda model: console().print(banner(settings, model, port, len(engines))),
                 on_gateway_gone=partial(mark_process_dead, path=folder),
             )
         )
@@ -210,10 +215,12 @@ async def _serve_gateways(settings: Settings) -> None:
         sys.exit(EXIT_CODE_OF_SIGNAL + signals[-1])
 
 
-def _start_engine_process(settings: Settings) -> AbstractAsyncContextManager[api.Transcriber]:
-    """Called in the engine process."""
+def _start_engine_process(settings: Settings, place: EnginePlace) -> AbstractAsyncContextManager[api.Transcriber]:
+    """Called in each engine process."""
     set_up_logging(settings)
-    return start_engine(settings)
+    # Before torch is loaded, which reads it.
+    os.environ.update(place.environment)
+    return start_engine(replace(settings, threads=place.threads))
 
 
 async def _serve_gateway(
@@ -227,7 +234,7 @@ async def _serve_gateway(
     set_up_logging(settings)
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
-    app = build_app(settings, transcriber, shared=shared)
+    app = build_app(settings, transcriber, shared=shared, tracing=start_tracing(os.environ))
     # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
     gc.freeze()
     async with _returning_memory(app):

@@ -17,14 +17,22 @@ def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
     return Console(highlight=False, emoji=False, stderr=stderr, soft_wrap=soft_wrap)
 
 
-def banner(settings: Settings, model: api.ModelInfo, port: int) -> str:
-    """What a server prints when it is ready: its version, its model and its addresses."""
+def banner(settings: Settings, model: api.ModelInfo, port: int, n_engines: int = 1) -> str:
+    """What a server prints when it is ready: its version, its model and its addresses.
+
+    Args:
+        settings: the settings of the server.
+        model: its model, with the slots of all engines.
+        port: where it listens.
+        n_engines: how many engines it has.
+    """
     host = LOOPBACK_OF_ANY.get(settings.host, settings.host)
     host = f"[{host}]" if ":" in host else host
+    slots = f"{n_engines} engines, {model.n_slots} slots" if n_engines > 1 else f"{model.n_slots} slots"
     secure = "s" if settings.is_encrypted else ""
     lines = [
         f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
-        f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {model.n_slots} slots)",
+        f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {slots})",
         f"  captions   http{secure}://{host}:{port}/",
         f"  live       ws{secure}://{host}:{port}/v1/stream",
         f"  files      http{secure}://{host}:{port}/v1/audio/transcriptions",

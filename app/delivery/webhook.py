@@ -10,12 +10,14 @@ import json
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Any, Literal
 
 import httpx
+
+from app.delivery.webhook_trace import DeliveryTrace, TraceDelivery, no_trace
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +86,7 @@ class Webhook:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw_jitter: Callable[[], float] = random.random,
+        trace: TraceDelivery = no_trace,
     ) -> None:
         """Prepare the webhook; `running` starts it.
 
@@ -92,6 +95,7 @@ class Webhook:
             secret: signs the requests.
             on_outcome: called once for each event, except for events that remain when the server stops.
             transport, clock, sleep, draw_jitter: replaced by tests.
+            trace: follows each delivery for the operator.
         """
         self._url = url
         self._secret = secret
@@ -100,6 +104,7 @@ class Webhook:
         self._clock = clock
         self._sleep = sleep
         self._draw_jitter = draw_jitter
+        self._trace = trace
         self._client: httpx.AsyncClient | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._deliveries: set[asyncio.Task[None]] = set()
@@ -176,15 +181,19 @@ class Webhook:
             if delivery.queue.empty() and not delivery.is_closed:
                 delivery.has_more.clear()
             try:
-                self._on_outcome(await self._post(delivery.call_sid, created_s, body))
+                with self._trace(delivery.call_sid, created_s) as trace:
+                    outcome = await self._post(delivery.call_sid, created_s, body, trace)
+                    trace.ended(outcome)
+                self._on_outcome(outcome)
             finally:
                 self._n_waiting -= 1
 
-    async def _post(self, call_sid: str, created_s: float, body: bytes) -> Outcome:
+    async def _post(self, call_sid: str, created_s: float, body: bytes, trace: DeliveryTrace) -> Outcome:
         """Retry one event until it is delivered, refused or too old."""
         attempt = 0
         while True:
-            answer, retry_after_s = await self._attempt(body)
+            answer, retry_after_s = await self._attempt(body, trace.headers)
+            trace.attempted(answer)
             if isinstance(answer, int) and 200 <= answer < 300:
                 return "delivered"
             if isinstance(answer, int) and answer < 500 and answer not in TRANSIENT_STATUSES:
@@ -197,8 +206,8 @@ class Webhook:
                 return "expired"
             await self._sleep(wait_s)
 
-    async def _attempt(self, body: bytes) -> tuple[int | str, float]:
-        """Send one request.
+    async def _attempt(self, body: bytes, trace_headers: Mapping[str, str]) -> tuple[int | str, float]:
+        """Send one request. The headers of its trace are empty where it has none.
 
         Returns:
             The status of the response, or what went wrong; and the `retry-after` of the response in seconds, else 0.
@@ -207,6 +216,7 @@ class Webhook:
         headers = {
             "content-type": "application/json",
             SIGNATURE_HEADER: signature(self._secret, int(self._clock()), body),
+            **trace_headers,
         }
         try:
             async with (

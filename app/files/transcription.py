@@ -8,7 +8,7 @@ from app.errors import CLOSE_DONE, MediaError, SessionError
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.effects import Close
-from app.session.engine_driver import MAX_BACKLOG, SessionDriver
+from app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
 from app.session.session import Session, SessionConfig
 from engine import api
 
@@ -97,6 +97,7 @@ class TranscriptionOptions:
             speculates=False,
             context="channel" if self.carries_context else "none",
             sampling=self.sampling,
+            final_priority=api.Priority.FILE,
             max_finals_in_flight=MAX_BACKLOG,
         )
 
@@ -113,6 +114,7 @@ async def transcribe(
     config: SessionConfig,
     options: TranscriptionOptions = DEFAULT_OPTIONS,
     on_progress: Callable[[float], None] | None = None,
+    trace: SessionTrace | None = None,
 ) -> None:
     """Transcribe a recording.
 
@@ -128,6 +130,7 @@ async def transcribe(
         options: how to decode.
         on_progress: called whenever more text is final, with the seconds of audio before which all text has been given
             to `on_event`. The last call has the `audio_s` of `Stopped`.
+        trace: follows the recording; `None` for one that is not traced.
 
     Raises:
         SessionError: the model does not support an option, or the engine failed.
@@ -139,7 +142,7 @@ async def transcribe(
     )
     session = Session(session_id, transcriber.info, options.session_config(config))
     async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close)
+        driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close, trace=trace)
         driver.receive(options.start)
         try:
             await _feed(driver, audio, outcome.progress)

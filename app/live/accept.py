@@ -11,9 +11,11 @@ from app.errors import LimitExceeded
 from app.live.connection import Connection
 from app.live.dialect import Dialect
 from app.live.reader import OnDisconnect
+from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit, let_wait
 from app.session.session import Session
+from app.tracing.tracing import Tracing
 
 Refuse = Callable[[LimitExceeded], Response]
 """Makes the HTTP response for a client that is not admitted; it is sent in place of the upgrade."""
@@ -89,4 +91,7 @@ async def serve_session(
             await websocket.accept(
                 subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
             )
-        await connection.serve()
+        request = request_id(websocket.scope)
+        tracing: Tracing = websocket.app.state.tracing
+        with tracing.session(websocket.scope, request, session.id, service.transcriber.info.name) as trace:
+            await connection.serve(request, trace)

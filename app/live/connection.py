@@ -23,6 +23,7 @@ from app.session import events
 from app.session.effects import Close
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
+from app.tracing.tracing import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -85,23 +86,33 @@ class Connection:
         """Call this at the first valid message of the client; before, the session has no place."""
         self._take_place = take_place
 
-    async def serve(self) -> None:
-        """Read and write until either side ends the session. No task and no engine window outlives this call."""
+    async def serve(self, request: str, trace: Trace | None) -> None:
+        """Read and write until either side ends the session. No task and no engine window outlives this call.
+
+        Args:
+            request: the id of the client's request, which some clients know and name to people.
+            trace: follows the session; `None` for a session that is not traced.
+        """
         started = self._clock()
-        self._log.info("opened")
-        code = "client"
+        self._log.info("opened for %s", request)
+        code, reason = "client", "left"
         try:
-            await self._run()
-            code = str(self._writer.close.code) if self._writer.close else code
+            await self._run(trace)
+            if close := self._writer.close:
+                code, reason = str(close.code), close.reason
         except* Exception as errors:
             # A defect of the server ends this session only.
             self._log.error("failed", exc_info=errors)
-            code = str(CLOSE_OUR_FAULT)
-            await self._writer.close_socket(Close(CLOSE_OUR_FAULT, "internal_error"))
+            code, reason = str(CLOSE_OUR_FAULT), "internal_error"
+            await self._writer.close_socket(Close(CLOSE_OUR_FAULT, reason))
         finally:
             self._service.metrics.closed_total.labels(code).inc()
             audio_s = self._session.audio_s
-            self._log.info("closed with %s after %.1f s, %.1f s of audio", code, self._clock() - started, audio_s)
+            self._log.info(
+                "closed with %s (%s) after %.1f s, %.1f s of audio", code, reason, self._clock() - started, audio_s
+            )
+            if trace:
+                trace.note(close_code=code, close_reason=reason, audio_s=round(audio_s, 3))
 
     def drain(self) -> None:
         """Make all received audio final, then ask the client to reconnect to another server."""
@@ -113,16 +124,16 @@ class Connection:
         if self._driver:
             self._driver.perform(self._session.drain(at_once=True))
 
-    async def _run(self) -> None:
+    async def _run(self, trace: Trace | None) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                await self._serve_with(tasks)
+                await self._serve_with(tasks, trace)
         finally:
             # The driver calls this connection. Without this cycle the session's audio is freed at once, and not with
             # the next full collection of garbage, which may be hundreds of sessions later.
             self._driver = None
 
-    async def _serve_with(self, tasks: asyncio.TaskGroup) -> None:
+    async def _serve_with(self, tasks: asyncio.TaskGroup, trace: Trace | None) -> None:
         self._driver = SessionDriver(
             self._session,
             self._service.transcriber,
@@ -131,6 +142,7 @@ class Connection:
             self._writer.finish,
             self._limits.final_deadline_s,
             self._service.admission.note_final,
+            trace,
         )
         if self._service.admission.is_draining:
             # The drain began while the client was being accepted.

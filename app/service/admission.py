@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
+from app.service.interim_load import InterimLoad
 from app.service.live_load import LiveLoad
 from app.service.metrics import Metrics
 from app.service.settings import Settings
@@ -72,10 +73,16 @@ class Admission:
     """Admits live sessions and uploads within the limits of the settings, which count those of all gateways."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, counter: AdmissionCounter, transcriber: api.Transcriber
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        counter: AdmissionCounter,
+        transcriber: api.Transcriber,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._final_waits = FinalWaits()
-        self._load = LiveLoad(transcriber.stats, settings.max_final_wait_s)
+        self._final_waits = FinalWaits(clock)
+        interims = InterimLoad(transcriber.stats, settings.interim_interval_ms / 1000, clock)
+        self._load = LiveLoad(transcriber.stats, settings.max_final_wait_s, interims, clock)
         self.is_draining = False
         """The server is stopping: everything new is refused."""
         self.all_finished = asyncio.Event()
@@ -91,11 +98,17 @@ class Admission:
         self._transcriber = transcriber
         self._n_uploads = 0
         self._is_hurried = asyncio.Event()
+        metrics.show_session_load(self.session_load)
 
     @property
     def sessions(self) -> frozenset[Drainable]:
         """The live sessions of this gateway."""
         return frozenset(each for each, has_place in self._connections.items() if has_place)
+
+    @property
+    def interim_load(self) -> InterimLoad:
+        """How much longer sessions wait between two interims at present."""
+        return self._load.interims
 
     @contextmanager
     def session(self, connection: Drainable) -> Iterator[None]:
@@ -133,6 +146,17 @@ class Admission:
             yield
         finally:
             self._connections.pop(connection, None)
+
+    def session_load(self) -> float:
+        """The open sessions of all gateways, divided by the most that would be accepted: 1 or more without room."""
+        n_open = self._counter.total("sessions")
+        most: float = self._settings.max_sessions
+        if self._limits_load:
+            most = min(most, self._load.room())
+            if self._final_waits.late_s > self._settings.max_final_wait_s:
+                most = min(most, n_open)
+        # One session is accepted at any load.
+        return n_open / max(most, 1)
 
     def note_final(self, wait_s: float) -> None:
         """Note that a final of a live session has left the engine's queue after this time, in seconds."""
@@ -179,6 +203,14 @@ class Admission:
         """Let `drain` wait no longer."""
         self._is_hurried.set()
 
+    @property
+    def _limits_load(self) -> bool:
+        """Whether waiting finals limit the number of sessions.
+
+        A limit above the deadline limits nothing: sessions whose finals wait for longer than the deadline end.
+        """
+        return self._settings.max_final_wait_s <= self._settings.final_deadline_s
+
     def _check_session(self, n_others: int) -> None:
         """Refuse one session more than these."""
         self._check_draining()
@@ -201,11 +233,9 @@ class Admission:
 
     def _check_load(self, n_others: int) -> None:
         """Refuse a session if finals wait for too long, or would do so with one session more."""
-        limit_s = self._settings.max_final_wait_s
-        if limit_s > self._settings.final_deadline_s:
-            # Sessions whose finals wait for longer end. So the operator wants no limit.
+        if not self._limits_load:
             return
-        if (wait_s := self._final_waits.late_s) > limit_s:
+        if (wait_s := self._final_waits.late_s) > self._settings.max_final_wait_s:
             self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
         if n_others + 1 > self._load.room():
             self._refuse(

@@ -1,7 +1,9 @@
-"""Forecasts how many live sessions the engine has time for, from what it needs for the finals of those that are open.
+"""Forecasts how many live sessions the engines have time for, from what they need for those that are open.
 
-Interims do not count: the engine decodes them in the time that finals leave. The finals of a session come seconds
-after it was opened, so a burst of newcomers cannot be judged by how long finals wait: none of theirs has come yet.
+All finals must be decoded soon, and interims now and then. The finals of a session come seconds after it was opened, so
+a burst of newcomers cannot be judged by how long finals wait: none of theirs has come yet.
+
+The counters of several engines are sums. So are the times that they took, of which each second has one for each engine.
 """
 
 import math
@@ -10,14 +12,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from app.service.interim_load import InterimLoad
 from engine.api import EngineStats
 
 RECENT_S = 20.0
 """The period over which finals and sessions are counted, in seconds."""
 FINAL_AFTER_S = 5.0
 """How long after its opening a session has finals at its usual rate, in seconds: speech, and the pause after it."""
+INTERIM_AFTER_S = 2.0
+"""How long after its opening a session has interims at its usual rate, in seconds."""
 MAX_LOAD = 0.6
 """The largest fraction of the engine's time that the finals of all sessions may take. Interims need some, too."""
+MAX_BUSY = 0.9
+"""The largest fraction of the engine's time that the finals and the interims of all sessions may take."""
+INTERIM_EVERY_S = 2.0
+"""How often a session must have an interim while it speaks, in seconds, unless the operator wants fewer.
+
+Where there is no time for that, text comes in pieces of half a sentence.
+"""
 LATE_SHARE = 0.05
 """The fraction of finals that may wait longer than the limit."""
 FIRST_FINAL_EVERY_S = 6.0
@@ -34,7 +46,7 @@ MIN_FINALS = 5
 """The least number of finals whose time has a meaningful mean."""
 GROWTH = 2.0
 """How many times the sessions that were open all the time may be open now, as newcomers may speak more than they."""
-SAMPLE_EVERY_S = 0.1
+SAMPLE_EVERY_S = 0.25
 """The least time between two samples, in seconds. What happens in between is added to the earlier one."""
 
 
@@ -68,23 +80,31 @@ class _Sample(NamedTuple):
     """See `EngineStats`."""
     n_finals: int
     """Finals that the engine has begun so far, speculative ones and those of files included."""
+    interim_busy_s: float
+    """Seconds of encoder calls and decode steps so far that were not for finals."""
 
 
 class LiveLoad:
     """Counts sessions and finals, and says how many sessions may be open."""
 
     def __init__(
-        self, stats: Callable[[], EngineStats], max_wait_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        stats: Callable[[], EngineStats],
+        max_wait_s: float,
+        interims: InterimLoad,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin with an engine of which nothing is known but the speed of its encoder.
 
         Args:
             stats: returns the engine's counters as they are now.
             max_wait_s: how long finals may wait for the engine, in seconds.
+            interims: says how often a session that speaks has an interim now.
             clock: the time in seconds.
         """
         self._stats = stats
         self._max_wait_s = max_wait_s
+        self.interims = interims
         self._clock = clock
         self._samples: deque[_Sample] = deque()
         self._n_own = self._n_all = self._n_own_finals = 0
@@ -103,28 +123,49 @@ class LiveLoad:
         """How many sessions of all gateways may be open now."""
         self._sample()
         stats = self._stats()
+        # While all of several engines are being replaced, finals wait, and nothing more is known than of one.
+        n_engines = max(stats.n_engines, 1)
         supposed_s, finals_per_s = DECODE_FACTOR * stats.utterance_encode_s, self._finals_per_s(stats.waiting_finals)
-        first = max(FIRST_PART * self._capacity(supposed_s, 1 / FIRST_FINAL_EVERY_S), FEWEST)
+        first = max(FIRST_PART * n_engines * self._capacity(supposed_s, 1 / FIRST_FINAL_EVERY_S), FEWEST)
         final_s = self._final_s()
         if finals_per_s is None or (final_s is None and stats.waiting_finals):
             return first
+        final_s = supposed_s if final_s is None else final_s
+        if stats.waiting_finals * final_s > self._max_wait_s * n_engines:
+            # Those that wait are late already. How long they wait is known only when they have left the queue.
+            return 0.0
         grown = max(first, GROWTH * min(sample.n_all for sample in self._samples))
-        return min(grown, self._capacity(supposed_s if final_s is None else final_s, finals_per_s))
+        busy = final_s * finals_per_s + self._interim_load()
+        # A few sessions take more of the time for each: their windows share hardly any encoder call and decode step.
+        most = max(first, MAX_BUSY * n_engines / busy) if busy else math.inf
+        return min(grown, n_engines * self._capacity(final_s, finals_per_s), most)
 
     def _capacity(self, final_s: float, finals_per_s: float) -> float:
-        """The number of sessions for whose finals the engine has time."""
+        """The number of sessions for whose finals one engine has time."""
         load = final_s * finals_per_s
         return max_load(final_s, self._max_wait_s) / load if load else math.inf
 
+    def _interim_load(self) -> float:
+        """The seconds of an engine's time in a second that one session needs for as many interims as it must have."""
+        first, last = self._recent_samples()
+        session_s = self._session_s(lambda sample: sample.n_all, INTERIM_AFTER_S)
+        if not session_s:
+            return 0.0
+        needed_every_s = max(INTERIM_EVERY_S, self.interims.usual_interval_s)
+        fraction = self.interims.interval_s() / needed_every_s
+        return max(last.interim_busy_s - first.interim_busy_s, 0.0) / session_s * fraction
+
     def _sample(self) -> None:
         stats, now_s = self._stats(), self._clock()
+        final_queues = (stats.final_queue_s, stats.speculative_queue_s, stats.file_queue_s)
         sample = _Sample(
             now_s,
             self._n_own,
             self._n_all,
             self._n_own_finals,
             stats.final_busy_s,
-            sum(stats.final_queue_s.counts) + sum(stats.speculative_queue_s.counts),
+            sum(sum(queue_s.counts) for queue_s in final_queues),
+            stats.encode_s.total + stats.step_s.total - stats.final_busy_s,
         )
         if self._samples and sample.n_finals < self._samples[-1].n_finals:
             # Another engine, whose counters begin at 0.
@@ -150,23 +191,28 @@ class LiveLoad:
         Args:
             n_waiting: finals that the engine has not begun.
         """
-        now_s = self._samples[-1].at_s
-        begin_s = now_s - RECENT_S
-        first = next((sample for sample in reversed(self._samples) if sample.at_s <= begin_s), self._samples[0])
-        n_finals = self._samples[-1].n_own_finals - first.n_own_finals + n_waiting
-        # Their sessions were open some time before.
-        session_s = self._session_s(begin_s - FINAL_AFTER_S, now_s - FINAL_AFTER_S)
+        first, last = self._recent_samples()
+        n_finals = last.n_own_finals - first.n_own_finals + n_waiting
+        session_s = self._session_s(lambda sample: sample.n_own, FINAL_AFTER_S)
         if session_s < MIN_SESSION_S:
             return None
         # With the standard deviation of such a count. Else newcomers, who try again and again, would all be accepted
         # at the moments at which the count is low by chance.
         return (n_finals + math.sqrt(n_finals)) / session_s
 
-    def _session_s(self, begin_s: float, end_s: float) -> float:
-        """How long sessions of this gateway were open between two times, added up."""
+    def _recent_samples(self) -> tuple[_Sample, _Sample]:
+        """The samples at the beginning and at the end of the period."""
+        begin_s = self._samples[-1].at_s - RECENT_S
+        first = next((sample for sample in reversed(self._samples) if sample.at_s <= begin_s), self._samples[0])
+        return first, self._samples[-1]
+
+    def _session_s(self, n_open: Callable[[_Sample], int], after_s: float) -> float:
+        """How long sessions were open in a period of the same length that ends this much earlier, added up."""
+        end_s = self._samples[-1].at_s - after_s
+        begin_s = end_s - RECENT_S
         total_s = 0.0
         samples = list(self._samples)
         for sample, following in zip(samples, [*samples[1:], None], strict=True):
             until_s = end_s if following is None else min(following.at_s, end_s)
-            total_s += sample.n_own * max(until_s - max(sample.at_s, begin_s), 0.0)
+            total_s += n_open(sample) * max(until_s - max(sample.at_s, begin_s), 0.0)
         return total_s

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -181,6 +182,10 @@ class Metrics:
         self.utterances = UtteranceMetrics(registry)
         self._rendered.register(_EngineCollector(transcriber))
 
+    def show_session_load(self, session_load: Callable[[], float]) -> None:
+        """Show how full the service is, which is asked when a page is rendered: see `Admission.session_load`."""
+        self._rendered.register(_SessionLoadCollector(session_load))
+
     def render(self) -> bytes:
         """The page that Prometheus scrapes, with the figures of all gateways."""
         return generate_latest(self._rendered)
@@ -203,8 +208,27 @@ def _labelled_counter(
     return counter
 
 
+class _SessionLoadCollector(Collector):
+    """Shows how full the whole service is, as the gateway that renders the page knows it."""
+
+    def __init__(self, session_load: Callable[[], float]) -> None:
+        self._session_load = session_load
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: `collect` alone names the family, and needs a running engine."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """The load as it is now."""
+        yield GaugeMetricFamily(
+            "tutti_session_load_ratio",
+            "Live sessions that are open now, divided by the most that would be accepted",
+            value=self._session_load(),
+        )
+
+
 class _EngineCollector(Collector):
-    """Turns a snapshot of the engine's counters into metric families."""
+    """Turns a snapshot of the engine's counters into metric families. Several engines have a label each."""
 
     def __init__(self, transcriber: api.Transcriber) -> None:
         self._transcriber = transcriber
@@ -215,51 +239,94 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The engine's counters as they are now."""
-        stats = self._transcriber.stats()
-        waiting = GaugeMetricFamily("tutti_engine_waiting", "Windows in the engine's queue now", labels=["priority"])
-        waiting.add_metric(["final"], stats.waiting_finals)
-        waiting.add_metric(["speculative"], stats.waiting_speculative)
-        waiting.add_metric(["interim"], stats.waiting_interims)
-        yield waiting
-        yield GaugeMetricFamily("tutti_engine_running", "Sequences that are being decoded now", value=stats.running)
-        yield _histogram("tutti_engine_encode_batch", "Windows in one encoder call", stats.encode_batch)
-        yield _histogram("tutti_engine_decode_batch", "Sequences in one decode step", stats.decode_batch)
-        queue = HistogramMetricFamily(
-            "tutti_engine_queue_seconds", "Time that a window waits for its encoder call", labels=["priority"]
+        total = self._transcriber.stats()
+        families = _EngineFamilies(["engine"] if total.engines else [])
+        for name, stats in total.engines.items():
+            families.add([name], stats)
+        if not total.engines:
+            families.add([], total)
+        yield from families.all()
+
+
+class _EngineFamilies:
+    """The metric families of engines. Each engine adds its values, with its labels before those of the family."""
+
+    def __init__(self, labels: list[str]) -> None:
+        gauge = partial(GaugeMetricFamily, labels=labels)
+        histogram = partial(HistogramMetricFamily, labels=labels)
+        counter = partial(CounterMetricFamily, labels=labels)
+        self._gauges: dict[str, GaugeMetricFamily] = {
+            "n_engines": gauge("tutti_engine_up", "Whether the engine accepts windows now: 1 or 0"),
+            "work_waiting_s": gauge(
+                "tutti_engine_work_seconds",
+                "Encoder and decode time that all windows which wait or are being decoded still need, in seconds",
+            ),
+            "running": gauge("tutti_engine_running", "Sequences that are being decoded now"),
+        }
+        self._histograms: dict[str, HistogramMetricFamily] = {
+            "encode_batch": histogram("tutti_engine_encode_batch", "Windows in one encoder call"),
+            "decode_batch": histogram("tutti_engine_decode_batch", "Sequences in one decode step"),
+            "encode_s": histogram("tutti_engine_encode_seconds", "Duration of one encoder call"),
+            "step_s": histogram("tutti_engine_step_seconds", "Duration of one decode step"),
+        }
+        self._counters: dict[str, CounterMetricFamily] = {
+            "tokens_decoded": counter("tutti_engine_tokens", "Tokens decoded"),
+            "audio_s": counter("tutti_engine_audio_seconds", "Seconds of audio encoded"),
+        }
+        self._waiting = GaugeMetricFamily(
+            "tutti_engine_waiting", "Windows in the engine's queue now", labels=[*labels, "priority"]
         )
-        queue.add_metric(["final"], _buckets(stats.final_queue_s), stats.final_queue_s.total)
-        queue.add_metric(["speculative"], _buckets(stats.speculative_queue_s), stats.speculative_queue_s.total)
-        queue.add_metric(["interim"], _buckets(stats.interim_queue_s), stats.interim_queue_s.total)
-        yield queue
-        yield _histogram("tutti_engine_encode_seconds", "Duration of one encoder call", stats.encode_s)
-        yield _histogram("tutti_engine_step_seconds", "Duration of one decode step", stats.step_s)
-        windows = CounterMetricFamily(
-            "tutti_engine_windows", "Windows that left the engine, by outcome", labels=["how"]
+        self._queue = HistogramMetricFamily(
+            "tutti_engine_queue_seconds",
+            "Time that a window waits for its encoder call",
+            labels=[*labels, "priority"],
         )
-        windows.add_metric(["done"], stats.windows_done)
-        windows.add_metric(["superseded"], stats.windows_superseded)
-        windows.add_metric(["cancelled"], stats.windows_cancelled)
-        yield windows
-        yield CounterMetricFamily("tutti_engine_tokens", "Tokens decoded", value=stats.tokens_decoded)
-        drafts = CounterMetricFamily(
-            "tutti_engine_draft_tokens", "Draft tokens verified by speculative decoding, by verdict", labels=["verdict"]
+        self._windows = CounterMetricFamily(
+            "tutti_engine_windows", "Windows that left the engine, by outcome", labels=[*labels, "how"]
         )
-        drafts.add_metric(["accepted"], stats.tokens_accepted)
-        drafts.add_metric(["rejected"], stats.tokens_drafted - stats.tokens_accepted)
-        yield drafts
-        yield CounterMetricFamily("tutti_engine_audio_seconds", "Seconds of audio encoded", value=stats.audio_s)
+        self._drafts = CounterMetricFamily(
+            "tutti_engine_draft_tokens",
+            "Draft tokens verified by speculative decoding, by verdict",
+            labels=[*labels, "verdict"],
+        )
+
+    def add(self, labels: list[str], stats: api.EngineStats) -> None:
+        """Add the counters of one engine."""
+        for name, gauge in self._gauges.items():
+            gauge.add_metric(labels, getattr(stats, name))
+        for name, histogram in self._histograms.items():
+            histogram.add_metric(labels, *_buckets(getattr(stats, name)))
+        for name, counter in self._counters.items():
+            counter.add_metric(labels, getattr(stats, name))
+        for priority, n_waiting, queued in (
+            ("final", stats.waiting_finals, stats.final_queue_s),
+            ("speculative", stats.waiting_speculative, stats.speculative_queue_s),
+            ("file", stats.waiting_files, stats.file_queue_s),
+            ("interim", stats.waiting_interims, stats.interim_queue_s),
+        ):
+            self._waiting.add_metric([*labels, priority], n_waiting)
+            self._queue.add_metric([*labels, priority], *_buckets(queued))
+        self._windows.add_metric([*labels, "done"], stats.windows_done)
+        self._windows.add_metric([*labels, "superseded"], stats.windows_superseded)
+        self._windows.add_metric([*labels, "cancelled"], stats.windows_cancelled)
+        self._drafts.add_metric([*labels, "accepted"], stats.tokens_accepted)
+        self._drafts.add_metric([*labels, "rejected"], stats.tokens_drafted - stats.tokens_accepted)
+
+    def all(self) -> Iterator[Metric]:
+        """All families."""
+        yield from self._gauges.values()
+        yield self._waiting
+        yield from self._histograms.values()
+        yield self._queue
+        yield self._windows
+        yield from self._counters.values()
+        yield self._drafts
 
 
-def _histogram(name: str, documentation: str, histogram: api.Histogram) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(name, documentation)
-    family.add_metric([], _buckets(histogram), histogram.total)
-    return family
-
-
-def _buckets(histogram: api.Histogram) -> list[tuple[str, float]]:
-    """Cumulative counts by upper bound, as Prometheus wants them."""
+def _buckets(histogram: api.Histogram) -> tuple[list[tuple[str, float]], float]:
+    """Cumulative counts by upper bound, as Prometheus wants them, and the sum of all values."""
     cumulative, buckets = 0, []
     for edge, count in zip((*map(str, histogram.edges), "+Inf"), histogram.counts, strict=True):
         cumulative += count
         buckets.append((edge, float(cumulative)))
-    return buckets
+    return buckets, histogram.total

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 HEADER = "x-request-id"
 _STATE_KEY = "request_id"
-RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start")
+RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start", "websocket.accept")
 """The ASGI messages that begin an answer."""
 
 
@@ -46,7 +46,7 @@ class RequestIds:
             if message["type"] in RESPONSE_STARTS:
                 has_started = True
                 MutableHeaders(scope=message).setdefault(HEADER, request_id(scope))
-                if scope["type"] == "websocket":
+                if message["type"] == "websocket.http.response.start":
                     # Without the path, which may hold a key.
                     logger.info("[%s] a WebSocket is refused: %d", request_id(scope), message["status"])
             await send(message)

@@ -23,6 +23,8 @@ ANY = "*"
 MIN_INTERIM_INTERVAL_MS = 100
 DETECTORS = ("webrtc", "silero")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+AUTO = "auto"
+"""The value of `engines` for one engine on each GPU."""
 NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways")
 """Settings that may be 0."""
 POSITIVE = (
@@ -95,7 +97,11 @@ class Settings:
         "Which kernels run the model. torch: PyTorch's. triton: our own, on NVIDIA GPUs in 16 bits. flashinfer: our "
         "own, with FlashInfer's attention. auto: the fastest.",
     )
-    threads: int = _setting(0, "CPU threads of the engine. 0: one per core. Set it to leave cores for other programs.")
+    threads: int = _setting(
+        0,
+        "CPU threads of the engine; with several, of each. 0: one per core, shared out between the engines. Set it to "
+        "leave cores for other programs.",
+    )
     slots: int = _setting(
         0,
         "Sequences that are decoded at the same time. 0: 32 on the CPU, and as many as fit into the memory of a GPU. "
@@ -113,10 +119,15 @@ class Settings:
         5.0,
         "How long the batcher waits for more windows before it encodes a batch that is not full, in milliseconds.",
     )
+    engines: str = _setting(
+        "1",
+        "Engines, each with a process and a GPU of its own; without GPUs, with its part of the CPU threads. auto: one "
+        "for each visible GPU. With more than one, at least one gateway serves the clients.",
+    )
     gateways: int = _setting(
         0,
-        "Processes that serve clients, in addition to one process for the engine. 0: one process for everything. "
-        "Raise it for hundreds of sessions on a GPU.",
+        "Processes that serve clients, in addition to those of the engines. 0: one process for everything, or one "
+        "gateway where there are several engines. Raise it for hundreds of sessions on a GPU.",
     )
     max_sessions: int = _setting(
         32,
@@ -225,6 +236,7 @@ class Settings:
         self._check_numbers()
         _require(self.stability in POLICIES, "stability", f"one of {', '.join(POLICIES)}", self.stability)
         _require(self.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}", self.log_level)
+        self._check_engines()
         self._check_detector()
         self._check_turn_model()
         self._check_tls()
@@ -245,6 +257,10 @@ class Settings:
             f"at least {MIN_INTERIM_INTERVAL_MS} (milliseconds)",
             self.interim_interval_ms,
         )
+
+    def _check_engines(self) -> None:
+        is_valid = self.engines == AUTO or (self.engines.isdecimal() and int(self.engines) >= 1)
+        _require(is_valid, "engines", f"{AUTO}, or 1 or more", self.engines)
 
     def _check_detector(self) -> None:
         _require(self.detector in DETECTORS, "detector", f"one of {', '.join(DETECTORS)}", self.detector)

@@ -21,6 +21,10 @@ class Submit:
     job: int
     """The id of the job, unique within the session."""
     window: api.Window
+    utterance: int
+    """The number of the utterance whose audio it is."""
+    is_redecode: bool = False
+    """Whether it is missed speech of a window that was decoded already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ WebSocket connections and file transcription both use it. It leaves to them what
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 from app.session import commands, events
 from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit
@@ -19,6 +21,22 @@ At this number no more audio is read until one of them is done.
 """
 
 
+Submission = AbstractAsyncContextManager[AsyncIterator[api.EngineEvent]]
+"""A window on its way through the engine, as `Transcriber.submit` returns it."""
+
+
+class SessionTrace(Protocol):
+    """Follows one session for the operator. Nothing that it does changes the session."""
+
+    def session_event(self, event: events.Event) -> None:
+        """Note an event of the session."""
+        ...
+
+    def window(self, submit: Submit, submission: Submission) -> Submission:
+        """The same submission, which is followed to its end."""
+        ...
+
+
 class SessionDriver:
     """Owns one session. Windows run as tasks of `tasks`, a group that ends with the caller."""
 
@@ -31,6 +49,7 @@ class SessionDriver:
         on_close: Callable[[Close], None],
         window_deadline_s: float | None = None,
         on_final_wait: Callable[[float], None] | None = None,
+        trace: SessionTrace | None = None,
     ) -> None:
         """Make a driver.
 
@@ -44,10 +63,12 @@ class SessionDriver:
             window_deadline_s: how long the engine may take for a window, its time in the queue included; `None` for
                 as long as it takes.
             on_final_wait: called with the seconds that each final window has waited in the engine's queue.
+            trace: follows the session; `None` for a session that is not traced.
         """
         self.session = session
         self._window_deadline_s = window_deadline_s
         self._on_final_wait = on_final_wait
+        self._trace = trace
         self._transcriber = transcriber
         self._tasks = tasks
         self._on_event = on_event
@@ -76,9 +97,11 @@ class SessionDriver:
             match effect:
                 case Send(event):
                     self._note_speculative(event)
+                    if self._trace:
+                        self._trace.session_event(event)
                     self._on_event(event)
-                case Submit(job, window):
-                    self._windows[job] = self._tasks.create_task(self._run(job, window))
+                case Submit(job):
+                    self._windows[job] = self._tasks.create_task(self._run(effect))
                 case Cancel(job):
                     self._cancel(job)
                 case ScoreTurn(channel):
@@ -107,11 +130,15 @@ class SessionDriver:
         if task:
             task.cancel()
 
-    async def _run(self, job: int, window: api.Window) -> None:
+    async def _run(self, submit: Submit) -> None:
         """Submit a window, and give its events to the session until the last one."""
+        job, window = submit.job, submit.window
+        submission = self._transcriber.submit(window)
+        if self._trace:
+            submission = self._trace.window(submit, submission)
         try:
             async with asyncio.timeout(self._window_deadline_s) as deadline:
-                async with self._transcriber.submit(window) as engine_events:
+                async with submission as engine_events:
                     async for event in engine_events:
                         self._note_wait(window, event)
                         self.perform(self.session.engine_event(job, event))

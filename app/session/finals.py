@@ -143,7 +143,7 @@ class Finals:
     def _submit_window(self, window: EndedWindow, n_before: int) -> None:
         options = self.final_options(window.utterance, window.stable, window.speech_s, n_before)
         window.decoding = Decoding(had_context=bool(options.previous_text or options.prefix))
-        self._session.submit(self, JobKind.FINAL, window.samples, options, window)
+        self._session.submit(self, JobKind.FINAL, window.samples, options, window.utterance.number, window)
 
     # Process the events of the engine.
 
@@ -213,7 +213,7 @@ class Finals:
             word_times=request.words,
         )
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
-        self._session.submit(self, JobKind.REDECODE, samples, options, window)
+        self._session.submit(self, JobKind.REDECODE, samples, options, window.utterance.number, window)
         window.redecoding.start(stretch, following_text)
         window.utterance.counts.n_redecodes += 1
         return True

@@ -3,6 +3,9 @@
 It counts samples of the channel's timeline; it knows neither audio nor the engine.
 """
 
+import math
+from collections.abc import Callable
+
 from engine.api import SAMPLE_RATE
 
 FIRST_SAMPLES = 300 * SAMPLE_RATE // 1000
@@ -31,23 +34,39 @@ MAX_INTERVAL_SAMPLES = SAMPLE_RATE
 """The longest interval after an answer, in samples (1 s), however slow the answer was: the next one may be fast."""
 
 
+def no_extra_interval() -> float:
+    """The extra interval of an engine that has time for all interims."""
+    return 0.0
+
+
 class InterimSchedule:
     """The schedule of one channel. The interval grows when answers are slow, measured in audio that arrives meanwhile.
+
+    It also grows by what the service says, the same for all sessions. That time must have passed since the last interim
+    before the first one of an utterance, too, and before that of a pause.
 
     Positions and lengths are in samples of the channel's timeline.
     """
 
-    def __init__(self, interval_samples: int, silence_samples: int) -> None:
+    def __init__(
+        self, interval_samples: int, silence_samples: int, extra_interval_s: Callable[[], float] = no_extra_interval
+    ) -> None:
         """Make a schedule.
 
         Args:
             interval_samples: the least audio between two interims.
             silence_samples: the silence that ends an utterance.
+            extra_interval_s: returns by how many seconds the interval is longer at present, because of the engine's
+                load.
         """
         self._interval = interval_samples
+        self._extra_interval_s = extra_interval_s
         self._replace_after = min(REPLACE_SAMPLES, interval_samples)
         self._silence = silence_samples
         self._next = 0
+        """Where the next interim is due, without the extra interval."""
+        self._extra_from = -math.inf
+        """Where the extra interval begins."""
         self._submitted_until = 0
         self._waiting_since: int | None = None
         self._delay = 0
@@ -78,13 +97,19 @@ class InterimSchedule:
         last.
         """
         pause = position - speech_until
+        is_waiting = self._waiting_since is not None
         if pause < POSSIBLE_PAUSE_SAMPLES:
-            is_waiting = self._waiting_since is not None
             due = self._submitted_until + self._replace_after if is_waiting else self._next
-            return speech_until > self._submitted_until and position >= due
+            is_due = speech_until > self._submitted_until and position >= due
+            return is_due and (is_waiting or self._is_extra_over(position))
         # An answer after the endpoint is of no use: the engine decodes the final text by then.
         has_pause = self._submitted_until >= speech_until + POSSIBLE_PAUSE_SAMPLES
-        return pause >= PAUSE_SAMPLES and not has_pause and pause + self._delay < self._silence
+        is_due = pause >= PAUSE_SAMPLES and not has_pause and pause + self._delay < self._silence
+        return is_due and (is_waiting or self._is_extra_over(position))
+
+    def _is_extra_over(self, position: int) -> bool:
+        extra_s = self._extra_interval_s()
+        return extra_s <= 0 or position >= self._extra_from + extra_s * SAMPLE_RATE
 
     def note_submitted(self, position: int) -> None:
         """An interim of the audio up to `position` was asked for."""
@@ -92,6 +117,7 @@ class InterimSchedule:
         if self._waiting_since is None:
             self._waiting_since = position
         self._next = position + self._stretched_interval()
+        self._extra_from = self._next
 
     def note_answered(self, position: int) -> None:
         """The answer has come; the audio has reached `position` meanwhile."""
@@ -99,6 +125,7 @@ class InterimSchedule:
             delay = min(position - self._waiting_since, round(MAX_INTERVAL_SAMPLES * MAX_BUSY_SHARE))
             self._delay = (self._delay + delay) // 2
             self._next = max(self._next, self._submitted_until + self._stretched_interval())
+            self._extra_from = self._next
         self._waiting_since = None
 
     def _stretched_interval(self) -> int:

@@ -63,7 +63,7 @@ class Interims:
         self._finals = finals
         self._endpointer = endpointer
         self._buffer = buffer
-        self._schedule = InterimSchedule(interval_samples, options.silence_samples)
+        self._schedule = InterimSchedule(interval_samples, options.silence_samples, options.extra_interval_s)
         self._window: OpenWindow | None = None
         self._newest: _Request | None = None
         """The newest request, until it is answered."""
@@ -112,7 +112,8 @@ class Interims:
         options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
         samples = self._buffer.view(window.start, position).copy()
         self._replaced = self._newest.job if self._newest else None
-        self._newest = _Request(self._session.submit(self, JobKind.INTERIM, samples, options), position)
+        job = self._session.submit(self, JobKind.INTERIM, samples, options, window.utterance.number)
+        self._newest = _Request(job, position)
 
     def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
         """Process an event of the newest job; what an older job has decoded is ignored."""

@@ -28,13 +28,6 @@ class JobKind(Enum):
     INTERIM = auto()
     """An interim of the open window. The session can do without it."""
 
-    @property
-    def priority(self) -> api.Priority:
-        """The priority in the engine's queue: final texts and re-decodes go before all others."""
-        if self is JobKind.SPECULATIVE:
-            return api.Priority.SPECULATIVE
-        return api.Priority.INTERIM if self is JobKind.INTERIM else api.Priority.FINAL
-
 
 class JobOwner(Protocol):
     """A part of a channel that submits jobs."""
@@ -93,7 +86,7 @@ class HasFinalUntil(Protocol):
 class SessionPort:
     """What the channels of a session see of it: its numbers, its timeline, its jobs and its effects."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, final_priority: api.Priority = api.Priority.FINAL) -> None:
         self.from_s = 0.0
         """The time of the session's first sample on its timeline, in seconds; above 0 if the session was resumed."""
         self.channels: list[HasFinalUntil] = []
@@ -101,6 +94,13 @@ class SessionPort:
         self.jobs: dict[int, Job] = {}
         """The jobs that the engine has not finished, by their ids."""
         self._session_id = session_id
+        self._priorities = {
+            JobKind.FINAL: final_priority,
+            JobKind.SPECULATIVE: api.Priority.SPECULATIVE,
+            JobKind.REDECODE: final_priority,
+            JobKind.INTERIM: api.Priority.INTERIM,
+        }
+        """The priority of each kind of job in the engine's queue."""
         self._effects: list[Effect] = []
         self._n_jobs = 0
         self._n_utterances = 0
@@ -138,16 +138,24 @@ class SessionPort:
         kind: JobKind,
         samples: Samples,
         options: api.DecodeOptions,
+        utterance: int,
         window: EndedWindow | None = None,
     ) -> Job:
-        """Append the effect that asks the engine to decode these samples; `owner` will receive the events."""
+        """Append the effect that asks the engine to decode these samples of an utterance.
+
+        `owner` will receive the events.
+        """
         job = Job(self._n_jobs, kind, owner, window)
         self._n_jobs += 1
         self.jobs[job.id] = job
         engine_window = api.Window(
-            samples=samples, session=self._session_id, channel=owner.channel, priority=kind.priority, options=options
+            samples=samples,
+            session=self._session_id,
+            channel=owner.channel,
+            priority=self._priorities[kind],
+            options=options,
         )
-        self._effects.append(Submit(job.id, engine_window))
+        self._effects.append(Submit(job.id, engine_window, utterance, kind is JobKind.REDECODE))
         return job
 
     def cancel(self, job: Job) -> None:

@@ -1,5 +1,6 @@
 """What a channel must know of the client's options and of the operator's settings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.session import commands
@@ -21,6 +22,8 @@ class ChannelOptions:
     """The prompt of the first utterance, if it is not empty: the text before a reconnect."""
     interim_samples: int | None
     """The least audio between two interims, in samples; `None` for no interims."""
+    extra_interval_s: Callable[[], float]
+    """Returns by how many seconds that is more at present, because of the engine's load."""
     speculates: bool
     """Whether a pause is decoded as if the utterance ended there."""
     scores_turns: bool

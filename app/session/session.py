@@ -30,6 +30,7 @@ from app.session.endpointing import DetectAhead, SpeechDetector, UpcomingFrames,
 from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
+from app.session.interim_schedule import no_extra_interval
 from app.session.jobs import JobKind, SessionPort
 from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
@@ -50,8 +51,12 @@ class SessionConfig:
     """The limits that clients receive at the start."""
     interim_interval_ms: int = 350
     """The least audio between two interims of an utterance, in milliseconds."""
+    extra_interval_s: Callable[[], float] = no_extra_interval
+    """Returns by how many seconds this interval is longer at present, because of the engine's load."""
     speculates: bool = False
     """Whether a pause is decoded as if the utterance ended there, so that the final text is ready when it does."""
+    final_priority: api.Priority = api.Priority.FINAL
+    """The priority of final texts and re-decodes in the engine's queue."""
     max_finals_in_flight: int = 2
     """The most ended windows of one channel that the engine is asked for at the same time."""
     context: Context = "utterance"
@@ -84,7 +89,7 @@ class Session:
         self.config = config
         """The operator's settings."""
         self._state = State.NEW
-        self._port = SessionPort(session_id)
+        self._port = SessionPort(session_id, config.final_priority)
         self._options: ChannelOptions | None = None
         """`None` before the start, as is `_intake`."""
         self._intake: AudioIntake | None = None
@@ -351,6 +356,7 @@ def _channel_options(start: commands.Start, language: LanguageRequest, config: S
         prompt=start.prompt,
         first_prompt=start.resume.prompt if start.resume else "",
         interim_samples=interim_samples if start.interim else None,
+        extra_interval_s=config.extra_interval_s,
         speculates=config.speculates,
         scores_turns=config.score_turn is not None,
         make_policy=config.make_policy,

@@ -244,7 +244,7 @@ class Speculations:
             self._interims.give_way(self._endpointer.position)
             options = replace(options, attention_times=stabilizer.needs_attention)
         samples = self._buffer.view(window.start, audio_end).copy()
-        job = self._session.submit(self, JobKind.SPECULATIVE, samples, options)
+        job = self._session.submit(self, JobKind.SPECULATIVE, samples, options, window.utterance.number)
         self._current = _Speculation(job=job, audio_end=audio_end, decoding=Decoding(had_context))
         window.utterance.counts.n_speculative += 1
         return True

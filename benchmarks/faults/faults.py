@@ -71,25 +71,23 @@ CUTS = frozenset({"reset", "bytes lost", "half-open"})
 
 
 async def kill_engine(service: DisturbedService, random: Random) -> None:
-    """The engine process is killed; its supervisor starts another."""
-    _send(service.engines(), signal.SIGKILL)
+    """An engine process is killed; its supervisor starts another."""
+    _send(_one_of(service.engines(), random), signal.SIGKILL)
 
 
 async def stop_engine(service: DisturbedService, random: Random) -> None:
-    """The engine process stands still for a while."""
-    await _stop(service.engines(), random)
+    """An engine process stands still for a while."""
+    await _stop(_one_of(service.engines(), random), random)
 
 
 async def kill_gateway(service: DisturbedService, random: Random) -> None:
     """A gateway is killed; its supervisor starts another."""
-    gateways = service.gateways()
-    _send(random.sample(gateways, min(1, len(gateways))), signal.SIGKILL)
+    _send(_one_of(service.gateways(), random), signal.SIGKILL)
 
 
 async def stop_gateway(service: DisturbedService, random: Random) -> None:
     """A gateway stands still for a while."""
-    gateways = service.gateways()
-    await _stop(random.sample(gateways, min(1, len(gateways))), random)
+    await _stop(_one_of(service.gateways(), random), random)
 
 
 async def kill_supervisor(service: DisturbedService, random: Random) -> None:
@@ -136,8 +134,8 @@ async def full_disk(service: DisturbedService, random: Random) -> None:
 
 
 async def little_memory(service: DisturbedService, random: Random) -> None:
-    """The engine process can map hardly any more memory for a while."""
-    for pid in service.engines():
+    """An engine process can map hardly any more memory for a while."""
+    for pid in _one_of(service.engines(), random):
         async with _limited(pid, resource.RLIMIT_AS, _mapped_bytes(pid) + SPARE_MEMORY):
             await asyncio.sleep(LIMITED_S)
 
@@ -165,6 +163,11 @@ PROCESS_FAULTS: Mapping[str, tuple[ProcessFault, float]] = {
 """The faults of processes, with how often each is chosen, as a share of the sum."""
 CLOCK_FAULTS: Mapping[str, tuple[ProcessFault, float]] = {"clock moved": (move_clock, 3.0)}
 """The same, of a service whose clock can be moved."""
+
+
+def _one_of(pids: list[int], random: Random) -> list[int]:
+    """One of the processes, if there is any at the moment."""
+    return random.sample(pids, min(1, len(pids)))
 
 
 def _send(pids: list[int], sent: signal.Signals) -> None:

@@ -103,7 +103,7 @@ class DisturbedService:
         return self._process.pid
 
     def engines(self) -> list[int]:
-        """The process ids of the engine: one, or none while it starts."""
+        """The process ids of the engines, without those that are being started."""
         return [pid for pid in self._children() if _maps_torch(pid)]
 
     def gateways(self) -> list[int]:

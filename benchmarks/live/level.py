@@ -132,6 +132,11 @@ def level_result(logs: list[StreamLog], before: _Snapshot, after: _Snapshot) -> 
     }
 
 
+def busy_shares(counters: Counters, wall_s: float) -> dict[str, float]:
+    """The part of the time that each engine spent with encoder calls and decode steps, by its name."""
+    return {name: busy_s / wall_s for name, busy_s in counters.engine_busy_s().items()}
+
+
 def engine_figures(counters: Counters) -> dict[str, Any]:
     """The engine's figures from the server's counters. Quantiles are interpolated inside the buckets of histograms."""
     queue, after_endpoint = "tutti_engine_queue_seconds", "tutti_final_after_endpoint_seconds"

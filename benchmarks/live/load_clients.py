@@ -7,6 +7,7 @@ of `time.monotonic`, which all processes of a machine share.
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -33,6 +34,10 @@ FLUSH_AFTER_S = 0.15
 """Seconds from the end of speech to the flush. After an earlier flush the rest of the sound starts a new utterance."""
 GRACE_S = 60.0
 """A session that takes this many seconds longer than its audio has failed."""
+RETRY_S = (4.0, 6.0)
+"""The least and the most seconds after which a client that was refused calls again, if it does at all."""
+LEAST_CALL_S = 15.0
+"""A client does not call again where it could speak for fewer seconds than this."""
 SUBPROTOCOL = Subprotocol("tutti.v1")
 
 
@@ -52,6 +57,10 @@ class PreparedCall:
         before = [(start, end) for start, end in self.spans if start < end_s]
         return min(before[-1][1], end_s) if before else end_s
 
+    def speech_s(self, until_s: float) -> float:
+        """Seconds of speech before a time."""
+        return sum(min(end, until_s) - start for start, end in self.spans if start < until_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientGroup:
@@ -67,6 +76,19 @@ class ClientGroup:
     """Whether clients flush after each utterance."""
     chunk_samples: int = CHUNK_SAMPLES
     """Samples in a chunk."""
+    calls_again: bool = False
+    """Whether a client that is refused calls again, and then sends its call from the beginning, up to the usual end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ServedSession:
+    """A session that the server accepted."""
+
+    speech_s: float
+    """Seconds of speech that the client sent."""
+    n_interims: int = 0
+    ended_by: str = ""
+    """The close code and reason, where the server ended the session before its client; else empty."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +105,7 @@ class LoadLog:
     late_s: list[float] = field(default_factory=list)
     """How late each chunk was sent, for any reason, in seconds."""
     n_refused: int = 0
-    """Sessions that the server refused because it was full."""
+    """Refusals because the server was full."""
     n_announced: int = 0
     """`speech_started` events."""
     n_ended: int = 0
@@ -94,6 +116,8 @@ class LoadLog:
     """Flushes answered."""
     n_empty: int = 0
     """`utterance` events without text."""
+    sessions: list[ServedSession] = field(default_factory=list)
+    """Sessions that the server accepted."""
     failures: list[str] = field(default_factory=list)
     """Sessions that did not end as they should, and error events."""
     cpu_s: float = 0.0
@@ -107,12 +131,14 @@ class LoadLog:
 
 def run_clients(group: ClientGroup) -> LoadLog:
     """Run all clients of a group on one event loop. Call it in a process of its own."""
-    return uvloop.run(_run(group))
+    return uvloop.run(run_group(group))
 
 
-async def _run(group: ClientGroup) -> LoadLog:
+async def run_group(group: ClientGroup) -> LoadLog:
+    """Run all clients of a group on the present event loop."""
     log, cpu_before_s = LoadLog(), time.process_time()
-    pcm = {call.file: np.load(call.file) for call, _ in group.calls}
+    # Mapped, so that the processes share the memory of long calls.
+    pcm = {call.file: np.load(call.file, mmap_mode="r") for call, _ in group.calls}
     async with asyncio.TaskGroup() as tasks:
         for call, speaks_at in group.calls:
             client = _Client(group, call, memoryview(pcm[call.file]).cast("B"), speaks_at, log)
@@ -122,21 +148,34 @@ async def _run(group: ClientGroup) -> LoadLog:
 
 
 class _Client:
-    """One session. It records failures in the log and does not raise them."""
+    """One client. It records failures in the log and does not raise them."""
 
     def __init__(self, group: ClientGroup, call: PreparedCall, pcm: memoryview, speaks_at: float, log: LoadLog) -> None:
         self._group = group
         self._call = call
         self._pcm = pcm
         self._speaks_at = speaks_at
+        self._ends_at = speaks_at + len(pcm) / 2 / SAMPLE_RATE
         self._log = log
-        self._has_started = self._is_refused = False
+        self._session: ServedSession | None = None
+        """The session, once the server has accepted it."""
+        self._is_refused = False
 
     async def run(self) -> None:
         """Connect, send the call at the pace of speech, and record the answers until the server stops."""
         await asyncio.sleep(self._speaks_at - CONNECT_AHEAD_S - time.monotonic())
+        await self._connect()
+        while self._is_refused and self._group.calls_again:
+            await asyncio.sleep(random.uniform(*RETRY_S))
+            self._speaks_at = time.monotonic() + CONNECT_AHEAD_S
+            if self._ends_at - self._speaks_at < LEAST_CALL_S:
+                return
+            self._is_refused = False
+            await self._connect()
+
+    async def _connect(self) -> None:
         is_stopped = False
-        timeout_s = len(self._pcm) / 2 / SAMPLE_RATE + GRACE_S
+        timeout_s = self._ends_at - self._speaks_at + GRACE_S
         try:
             async with (
                 asyncio.timeout_at(asyncio.get_running_loop().time() + timeout_s),
@@ -150,17 +189,24 @@ class _Client:
                         is_stopped |= self._record(json.loads(message), arrived_at)
                     sending.cancel()
             if not is_stopped:
-                self._log.failures.append(f"the connection was closed: {socket.close_code} {socket.close_reason}")
+                self._note_end(f"{socket.close_code} {socket.close_reason}")
         except* InvalidStatus as errors:
             status = next(each.response.status_code for each in errors.exceptions if isinstance(each, InvalidStatus))
             if status == 503:
+                self._is_refused = True
                 self._log.n_refused += 1
             else:
                 self._log.failures.append(f"HTTP {status}")
         except* (WebSocketException, OSError) as errors:
             # A client that is refused may still be sending.
             if not self._is_refused:
-                self._log.failures.append(describe_error(errors))
+                self._note_end(describe_error(errors))
+
+    def _note_end(self, reason: str) -> None:
+        """Note that the server, or the network, has ended the session."""
+        self._log.failures.append(f"the connection was closed: {reason}")
+        if self._session:
+            self._session.ended_by = reason
 
     async def _send(self, socket: ClientConnection) -> None:
         """Send every chunk as soon as its last sample is spoken. A flush also ends a chunk."""
@@ -171,6 +217,8 @@ class _Client:
         begin, n_chunk = 0, self._group.chunk_samples
         for end in sorted({*range(n_chunk, n_samples, n_chunk), *flushes, n_samples}):
             due = self._speaks_at + end / SAMPLE_RATE
+            if due > self._ends_at:
+                break
             await asyncio.sleep(due - time.monotonic())
             self._log.late_s.append(time.monotonic() - due)
             await socket.send(self._pcm[2 * begin : 2 * end])
@@ -185,6 +233,8 @@ class _Client:
         log = self._log
         match message["type"]:
             case "interim":
+                assert self._session
+                self._session.n_interims += 1
                 spoken_at = self._speaks_at + message["end_s"]
                 log.interims.append((spoken_at, arrived_at - spoken_at))
             case "utterance":
@@ -200,8 +250,9 @@ class _Client:
             case "speech_started":
                 log.n_announced += 1
             case "started":
-                self._has_started = True
-            case "error" if message["code"] == "overloaded" and not self._has_started:
+                self._session = ServedSession(speech_s=self._call.speech_s(self._ends_at - self._speaks_at))
+                log.sessions.append(self._session)
+            case "error" if message["code"] == "overloaded" and not self._session:
                 # A server without keys counts a session from its `start` on.
                 self._is_refused = True
                 log.n_refused += 1

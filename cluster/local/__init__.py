@@ -1,15 +1,16 @@
-"""One engine process shared by several gateway processes of the same host.
+"""Engine processes shared by several gateway processes of the same host.
 
-Python runs one thread at a time in a process. With `--gateways N` the engine therefore has a process of its own, and N
-gateway processes serve the sockets. A window travels like this:
+Python runs one thread at a time in a process. With `--gateways N` or `--engines N` each engine therefore has a process
+of its own, and N gateway processes serve the sockets. A window travels like this:
 
-1. A session in a gateway submits a window to its `RemoteTranscriber` (`remote_transcriber.py`), which looks like any
-   other `engine.api.Transcriber`.
-2. The audio is copied into the gateway's `SharedAudioPool` (`shared_audio.py`), memory that the engine process can
-   read. The options and the place of the audio go over a ZeroMQ socket as a `Submit` message (`messages.py`).
+1. A session in a gateway submits a window to its `EnginePool` (`cluster/engine_pool.py`), which looks like any other
+   `engine.api.Transcriber`, and chooses an engine (`gateway_engines.py`).
+2. The `LocalEngineLink` to that engine (`engine_link.py`) copies the audio into the gateway's `SharedAudioPool`
+   (`shared_audio.py`), memory that all engine processes can read. The options and the place of the audio go over a
+   ZeroMQ socket as a `Submit` message (`messages.py`).
 3. The `EngineServer` (`engine_server.py`) in the engine process submits the window to the real engine and sends its
    events back, one message for each gateway and engine step.
-4. The `RemoteTranscriber` passes the events to the session and frees the audio.
+4. The link passes the events to the session and frees the audio.
 
 The `Supervisor` (`supervisor.py`) starts all processes and restarts those that die (`managed_process.py`);
 `restart_policy.py` decides when. It talks to each of them over a pipe (`control_messages.py`, `process.py`); what the
@@ -19,7 +20,6 @@ This package knows nothing of sessions and models. Of the engine it imports:
 
 - `engine.api` and `engine.errors`: the interface that it offers on one side of the socket and uses on the other.
 - `engine.event_stream`: the stream of a window's events, which `submit` returns here as in the real engine.
-- `engine.replay`: leaves out the events that come again when a window goes to another engine.
 - `engine.validation`: checks the samples of a window in the gateway, before they are copied into shared memory.
 - `engine.process_environment`: settings of OpenMP that the engine process needs.
 """

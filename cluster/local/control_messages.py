@@ -10,8 +10,10 @@ from engine.api import EngineStats, ModelInfo
 
 @dataclass(frozen=True, slots=True)
 class EngineUp:
-    """The engine accepts windows. The engine reports it to the supervisor, which sends it to every gateway."""
+    """An engine accepts windows. The engine reports it to the supervisor, which sends it to every gateway."""
 
+    engine: int
+    """The number of the engine, from 0. An engine that replaces a dead one has the same number."""
     address: str
     """The address to which gateways connect: `ipc://` and the path of a socket, a new one for each engine process."""
     info: ModelInfo
@@ -21,19 +23,24 @@ class EngineUp:
 
 @dataclass(frozen=True, slots=True)
 class EngineDown:
-    """To a gateway: the engine has died, and the supervisor starts another."""
+    """To a gateway: an engine has died, and the supervisor starts another."""
+
+    engine: int
+    was_killed: bool
+    """Whether it was ended from outside: by another program, or by the system where memory was short."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLost:
-    """To a gateway: the engine has died, and the supervisor has given up restarting it."""
+    """To a gateway: an engine has died, and is not expected back soon."""
 
+    engine: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayGone:
-    """To the engine: the gateway at this route has died, and its windows are to be cancelled."""
+    """To an engine: the gateway at this route has died, and its windows are to be cancelled."""
 
     route: bytes
 
@@ -47,7 +54,7 @@ class Ready:
     """The process has started."""
 
     engine: EngineUp | None = None
-    """How gateways reach the engine, if the process is the engine."""
+    """How gateways reach the engine, if the process is an engine."""
 
 
 @dataclass(frozen=True, slots=True)

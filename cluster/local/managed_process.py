@@ -92,7 +92,7 @@ class ChildProcess:
             asyncio.get_running_loop().remove_reader(self._pipe.fileno())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ManagedProcess:
     """A process that the supervisor keeps running: when it dies, another replaces it."""
 
@@ -100,6 +100,8 @@ class ManagedProcess:
     restarts: RestartPolicy
     generation: int = 0
     """How many processes were in this place before the present one."""
+    is_lost: bool = False
+    """Whether it died again and again while it started, and is tried only now and then."""
     process: ChildProcess | None = None
     """The present one. None between the end of one and the start of the next."""
 

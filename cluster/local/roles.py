@@ -1,40 +1,31 @@
-"""What the two kinds of processes do: one runs the engine, the others (gateways) serve clients.
+"""What the two kinds of processes do: some run an engine each, the others (gateways) serve clients.
 
 A role is an object that the supervisor pickles into the new process; calling it is the whole work of the process.
 """
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
 from socket import socket
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
+import zmq.asyncio
 from numpy.typing import NDArray
 
-from cluster.local.control_messages import (
-    ControlMessage,
-    EngineDown,
-    EngineLost,
-    EngineUp,
-    Failed,
-    GatewayGone,
-    Ready,
-)
+from cluster.local.control_messages import ControlMessage, EngineUp, Failed, GatewayGone, Ready
+from cluster.local.engine_link import GatewayEnd
 from cluster.local.engine_server import EngineServer
+from cluster.local.gateway_engines import GatewayEngines
 from cluster.local.process import EXIT_FAILED, ControlPipe, exit_now
-from cluster.local.remote_transcriber import RemoteTranscriber
 from cluster.local.shared_audio import SharedAudioPool
 from cluster.local.shared_memory import buffer_of
 from engine.api import Transcriber
 from engine.errors import EngineError
 from engine.process_environment import prepare_environment
-
-logger = logging.getLogger(__name__)
 
 ADMISSION_COUNT_BYTES = np.dtype(np.int64).itemsize
 """The size of one number that gateways share."""
@@ -69,9 +60,11 @@ Serve = Callable[[Transcriber, GatewaySlot, Callable[[], None]], Coroutine[Any, 
 
 @dataclass(frozen=True, slots=True)
 class EngineRole:
-    """The work of the engine process: start the engine and serve the gateways until the process is killed."""
+    """The work of an engine process: start the engine and serve the gateways until the process is killed."""
 
     start: StartEngine
+    number: int
+    """The number of the engine, from 0."""
     address: str
     """`ipc://` and the path of the socket to create."""
     pools: tuple[SharedMemory, ...]
@@ -96,17 +89,17 @@ class EngineRole:
             server.disconnect(message.route)
 
         with closing(server), pipe.receiving(handle):
-            pipe.send(Ready(EngineUp(self.address, transcriber.info, transcriber.stats())))
+            pipe.send(Ready(EngineUp(self.number, self.address, transcriber.info, transcriber.stats())))
             await server.serve()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRole:
-    """The work of a gateway process: wait for the engine, then serve clients until drained."""
+    """The work of a gateway process: wait for an engine, then serve clients until drained."""
 
     serve: Serve
     route: bytes
-    """The address under which the engine server knows the gateway."""
+    """The address under which the engine servers know the gateway."""
     number: int
     """The gateway's number, from 0."""
     listener: socket
@@ -116,31 +109,26 @@ class GatewayRole:
     """The admission counts of all gateways."""
     counts_shape: tuple[int, int]
     """How many gateways there are, and how many counts each of them has."""
+    n_engines: int
 
     async def __call__(self, pipe: ControlPipe) -> None:
         """Do the work of the process."""
+        context = zmq.asyncio.Context()
         async with asyncio.TaskGroup() as tasks:
-            transcriber = RemoteTranscriber(self.route, SharedAudioPool(buffer_of(self.pool)), tasks)
+            end = GatewayEnd(self.route, SharedAudioPool(buffer_of(self.pool)), context, tasks)
+            engines = GatewayEngines(end, self.n_engines, gateway=self.number, n_gateways=self.counts_shape[0])
             has_engine = asyncio.Event()
 
             def handle(message: ControlMessage) -> None:
-                match message:
-                    case EngineUp():
-                        transcriber.connect(message)
-                        has_engine.set()
-                    case EngineDown():
-                        logger.warning("the engine has died; waiting for another")
-                        transcriber.disconnect()
-                    case EngineLost():
-                        transcriber.close(message.reason)
-                    case GatewayGone():
-                        raise AssertionError("only the engine receives this message")
-                    case _:
-                        assert_never(message)
+                assert not isinstance(message, GatewayGone)
+                engines.handle(message)
+                if isinstance(message, EngineUp):
+                    has_engine.set()
 
             with pipe.receiving(handle):
                 await has_engine.wait()
                 counts = admission_counts(self.admission_counts, self.counts_shape)
                 slot = GatewaySlot(self.number, self.listener, counts)
-                await self.serve(transcriber, slot, lambda: pipe.send(Ready()))
-            transcriber.close("the gateway has ended")
+                await self.serve(engines.transcriber, slot, lambda: pipe.send(Ready()))
+            engines.close("the gateway has ended")
+        context.term()

@@ -1,7 +1,7 @@
-"""Starts the engine process and the gateway processes, restarts those that die, and stops all of them in order.
+"""Starts the engine processes and the gateway processes, restarts those that die, and stops all of them in order.
 
-Only the supervisor sees a process die. It reports the death of the engine to the gateways, which wait for the next one,
-and the death of a gateway to the engine, which cancels that gateway's windows.
+Only the supervisor sees a process die. It reports the death of an engine to the gateways, which use the others or wait
+for the next one, and the death of a gateway to the engines, which cancel that gateway's windows.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -24,11 +24,16 @@ from cluster.local.restart_policy import RestartPolicy
 from cluster.local.roles import ADMISSION_COUNT_BYTES, EngineRole, GatewayRole, Serve, StartEngine, admission_counts
 from cluster.local.shared_audio import BLOCK_BYTES
 from cluster.local.shared_memory import SharedMemoryTooSmall, create_shared_memory
+from engine.api import ModelInfo
 
 logger = logging.getLogger(__name__)
 
 POOL_BLOCKS = 2048
 """Blocks in the audio pool of each gateway: 17 minutes of audio."""
+KILLED = (-signal.SIGKILL, -signal.SIGTERM)
+"""The exit status of a process that was ended from outside."""
+LOST_ENGINE_PAUSE_S = 300.0
+"""How often an engine that died again and again while it started is tried again, in seconds, while others run."""
 
 
 class SupervisorError(Exception):
@@ -39,8 +44,8 @@ class SupervisorError(Exception):
 class SupervisorConfig:
     """What the processes do, and how long the supervisor waits for them."""
 
-    start_engine: StartEngine
-    """Starts the engine. It is called in the engine process; it is pickled, as is `serve`."""
+    start_engines: tuple[StartEngine, ...]
+    """Starts each engine. Each is called in an engine process of its own; it is pickled, as is `serve`."""
     serve: Serve
     """Serves clients. It is called in every gateway process."""
     folder: Path
@@ -54,30 +59,36 @@ class SupervisorConfig:
     """How many numbers each gateway shares with the others, such as its live sessions and its uploads."""
     stop_timeout_s: float
     """How long gateways may take to drain before they are killed, in seconds."""
-    on_ready: Callable[[EngineUp], None]
-    """Called once, when the engine runs and every gateway serves."""
+    on_ready: Callable[[ModelInfo], None]
+    """Called once, when every engine runs and every gateway serves. The model has the slots of all engines."""
     on_gateway_gone: Callable[[int], None]
     """Called with the process id of every gateway process that has ended."""
     first_pause_s: float = 0.5
     """The pause before the restart that follows the second crash in a row, in seconds; see `restart_pause_s`."""
     max_failed_starts: int = 5
-    """When this many processes in a row die in the same place before they are ready, the supervisor gives up."""
+    """When this many processes in a row die in the same place before they are ready, the supervisor gives up.
+
+    Not for an engine beside others, once the service was ready: that one is tried again every `LOST_ENGINE_PAUSE_S`.
+    """
 
 
 class Supervisor:
-    """Runs an engine process and its gateways. Call `run` once."""
+    """Runs engine processes and their gateways. Call `run` once."""
 
     def __init__(self, config: SupervisorConfig) -> None:
         self.config = config
-        self._engine = self._managed("engine")
+        n_engines = len(config.start_engines)
+        self._engines = [
+            self._managed(f"engine-{number}" if n_engines > 1 else "engine") for number in range(n_engines)
+        ]
         self._gateways = [self._managed(f"gateway-{number}") for number in range(len(config.listeners))]
-        self._engine_up: EngineUp | None = None
-        """The engine that runs now."""
+        self._engines_up: dict[int, EngineUp] = {}
+        """The engines that run now, by number."""
         self._was_ready = False
         """`on_ready` was called."""
         self._stopping = asyncio.Event()
         self._drained = asyncio.Event()
-        """All gateways have ended, so the engine is not needed any more."""
+        """All gateways have ended, so no engine is needed any more."""
         self._failure: SupervisorError | None = None
         self._pools: tuple[SharedMemory, ...] = ()
         """The audio pool of each gateway."""
@@ -85,21 +96,24 @@ class Supervisor:
         """The sessions and uploads of each gateway. It exists while `run` does, as do the pools."""
 
     @property
-    def engine_process(self) -> int | None:
-        """The id of the engine process, while it runs."""
-        return self._engine.process.id if self._engine.process else None
+    def engine_processes(self) -> list[int]:
+        """The ids of the engine processes that run."""
+        return [engine.process.id for engine in self._engines if engine.process]
 
     async def run(self) -> None:
         """Run the processes until `stop` has been called and all of them have ended.
 
         Raises:
-            SupervisorError: there is not enough shared memory, the engine cannot start, or a process dies again and
+            SupervisorError: there is not enough shared memory, an engine cannot start, or a process dies again and
                 again while it starts.
         """
         with self._shared_memory():
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._keep_running(self._engine, self._start_engine, self._drained))
+                    for number, engine in enumerate(self._engines):
+                        tasks.create_task(
+                            self._keep_running(engine, partial(self._start_engine, number), self._drained)
+                        )
                     gateways = [
                         tasks.create_task(
                             self._keep_running(gateway, partial(self._start_gateway, number), self._stopping)
@@ -113,10 +127,10 @@ class Supervisor:
                         _signal_all(self._gateways, signal.SIGKILL)
                         await asyncio.wait(late)
                     self._drained.set()
-                    # Killed, because it has no work left and may hang.
-                    self._engine.signal(signal.SIGKILL)
+                    # Killed, because they have no work left and may hang.
+                    _signal_all(self._engines, signal.SIGKILL)
             finally:
-                _signal_all([self._engine, *self._gateways], signal.SIGKILL)
+                _signal_all([*self._engines, *self._gateways], signal.SIGKILL)
         if self._failure:
             raise self._failure
 
@@ -136,7 +150,7 @@ class Supervisor:
             process = managed.process = start()
             status = await process.ended()
             managed.process = None
-            self._note_end(managed, process)
+            self._note_end(managed, process, status)
             managed.generation += 1
             if over.is_set() or self._failure:
                 return
@@ -144,17 +158,27 @@ class Supervisor:
             lifetime_s = time.monotonic() - process.started_s
             pause_s = managed.restarts.note_end(was_ready=process.is_ready, lifetime_s=lifetime_s)
             if pause_s is None:
-                self._give_up(managed)
-                return
+                self._note_failed_starts(managed)
+                if self._failure:
+                    return
+                pause_s = LOST_ENGINE_PAUSE_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await over.wait()
 
-    def _give_up(self, managed: ManagedProcess) -> None:
+    def _note_failed_starts(self, managed: ManagedProcess) -> None:
+        """Note that a process died too often while it started. The service fails, unless it is one of several engines.
+
+        At the start of the service all engines must start.
+        """
         reason = f"the {managed.name} has died {managed.restarts.n_failed_starts} times while it started"
-        if managed is self._engine:
-            self._send_to_gateways(EngineLost(reason))
-        self._fail(reason)
+        managed.is_lost = True
+        if managed in self._engines:
+            self._send_to_gateways(EngineLost(self._engines.index(managed), reason))
+        if managed in self._gateways or not self._was_ready or all(engine.is_lost for engine in self._engines):
+            self._fail(reason)
+        else:
+            logger.error("%s; the others go on, and it is tried again every %d s", reason, LOST_ENGINE_PAUSE_S)
 
     def _fail(self, reason: str) -> None:
         """Stop because of an error. Gateways still send the finals that they can."""
@@ -162,24 +186,38 @@ class Supervisor:
         if not self._stopping.is_set():
             self.stop()
 
-    # The engine.
+    # Engines.
 
-    def _start_engine(self) -> ChildProcess:
+    def _start_engine(self, number: int) -> ChildProcess:
+        engine, config = self._engines[number], self.config
         # A new path for each engine process: no gateway talks to the one before by mistake.
-        address = f"ipc://{self.config.folder}/engine-{self._engine.generation}"
-        role = EngineRole(self.config.start_engine, address, self._pools)
-        return ChildProcess("engine", self.config.folder, role, self._handle_engine_report)
+        address = f"ipc://{config.folder}/{engine.name}.{engine.generation}"
+        role = EngineRole(config.start_engines[number], number, address, self._pools)
+        return ChildProcess(engine.name, config.folder, role, partial(self._handle_engine_report, engine))
 
-    def _handle_engine_report(self, report: StartReport) -> None:
-        if not isinstance(report, Failed):
-            assert report.engine
-            self._engine_up = report.engine
-            self._send_to_gateways(report.engine)
-            self._note_ready()
-        elif self._was_ready:
-            logger.error("the engine cannot start: %s", report.reason)
+    def _handle_engine_report(self, engine: ManagedProcess, report: StartReport) -> None:
+        if isinstance(report, Failed):
+            self._note_bad_start(f"the {engine.name} cannot start: {report.reason}", report.reason)
+            return
+        up = report.engine
+        assert up
+        if any(not _is_same_model(up.info, other.info) for other in self._engines_up.values()):
+            # The files of the model have changed since the others were started.
+            reason = f"the {engine.name} has another model than the other engines: {up.info}"
+            self._note_bad_start(reason, reason)
+            engine.signal(signal.SIGKILL)
+            return
+        engine.is_lost = False
+        self._engines_up[up.engine] = up
+        self._send_to_gateways(up)
+        self._note_ready()
+
+    def _note_bad_start(self, logged: str, reason: str) -> None:
+        """Note that an engine cannot be used. At the start of the service this is its end."""
+        if self._was_ready:
+            logger.error("%s", logged)
         else:
-            self._fail(report.reason)
+            self._fail(reason)
 
     # Gateways.
 
@@ -193,10 +231,11 @@ class Supervisor:
             pool=self._pools[number],
             admission_counts=self._admission_counts,
             counts_shape=self._counts_shape,
+            n_engines=len(self._engines),
         )
         process = ChildProcess(gateway.name, config.folder, role, lambda _: self._note_ready())
-        if self._engine_up:
-            process.send(self._engine_up)
+        for up in self._engines_up.values():
+            process.send(up)
         return process
 
     def _send_to_gateways(self, message: EngineUp | EngineDown | EngineLost) -> None:
@@ -206,7 +245,8 @@ class Supervisor:
     # Both.
 
     def _managed(self, name: str) -> ManagedProcess:
-        return ManagedProcess(name, RestartPolicy(self.config.first_pause_s, self.config.max_failed_starts))
+        restarts = RestartPolicy(self.config.first_pause_s, self.config.max_failed_starts)
+        return ManagedProcess(name=name, restarts=restarts)
 
     @property
     def _counts_shape(self) -> tuple[int, int]:
@@ -214,18 +254,21 @@ class Supervisor:
 
     def _note_ready(self) -> None:
         is_ready = all(gateway.process and gateway.process.is_ready for gateway in self._gateways)
-        if is_ready and self._engine_up and not self._was_ready:
+        if is_ready and len(self._engines_up) == len(self._engines) and not self._was_ready:
             self._was_ready = True
-            self.config.on_ready(self._engine_up)
+            infos = [up.info for up in self._engines_up.values()]
+            self.config.on_ready(replace(infos[0], n_slots=sum(info.n_slots for info in infos)))
 
-    def _note_end(self, managed: ManagedProcess, process: ChildProcess) -> None:
-        if managed is self._engine:
-            self._engine_up = None
-            self._send_to_gateways(EngineDown())
+    def _note_end(self, managed: ManagedProcess, process: ChildProcess, status: int) -> None:
+        if managed in self._engines:
+            number = self._engines.index(managed)
+            self._engines_up.pop(number, None)
+            self._send_to_gateways(EngineDown(number, was_killed=status in KILLED))
             return
         number = self._gateways.index(managed)
         admission_counts(self._admission_counts, self._counts_shape)[number] = 0
-        self._engine.send(GatewayGone(make_route(number, managed.generation)))
+        for engine in self._engines:
+            engine.send(GatewayGone(make_route(number, managed.generation)))
         self.config.on_gateway_gone(process.id)
 
     @contextmanager
@@ -241,6 +284,11 @@ class Supervisor:
             except SharedMemoryTooSmall as error:
                 raise SupervisorError(str(error)) from error
             yield
+
+
+def _is_same_model(one: ModelInfo, other: ModelInfo) -> bool:
+    """Whether two engines decode alike. They may have different numbers of slots, as these depend on free memory."""
+    return replace(one, n_slots=0) == replace(other, n_slots=0)
 
 
 def _signal_all(processes: list[ManagedProcess], number: signal.Signals) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import median
 
-from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, Word
+from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, WindowTiming, Word
 from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
 from engine.decoding.temperature_fallback import Outcome
 from engine.decoding.word_timing import Alignment
@@ -140,7 +140,13 @@ class TokenTranscript:
         self._text = "".join(segment.text for segment in self._segments) + self._open.text
         self.is_repetitive = True
 
-    def finish(self, is_truncated: bool, n_steps: int, alignment: Alignment | None = None) -> list[EngineEvent]:
+    def finish(
+        self,
+        is_truncated: bool,
+        n_steps: int,
+        alignment: Alignment | None = None,
+        timing: WindowTiming | None = None,
+    ) -> list[EngineEvent]:
         """End the transcript and return its last events. The open segment, if it has text, ends with the audio.
 
         Args:
@@ -148,6 +154,7 @@ class TokenTranscript:
             n_steps: decode steps taken after prefill, in all attempts.
             alignment: of all tokens so far, if there are any. Needed where word times were asked for, and after
                 `cut_repetition`.
+            timing: where the time of the window went.
         """
         events: list[EngineEvent] = []
         self._append_text(self._characters.flush())
@@ -174,6 +181,7 @@ class TokenTranscript:
             language_probabilities=self._info.language_probabilities,
             last_text_logprob=self._ending.last_text_logprob,
             end_logprob=self._ending.end_logprob,
+            timing=timing,
         )
         return [*events, done]
 

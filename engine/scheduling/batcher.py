@@ -2,11 +2,12 @@
 
 The order of the windows:
 
-- Finals come first, then speculative finals, then interims.
+- Finals come first, then speculative finals. Files and interims share the time that is left, half each.
 - Within a priority, the sessions take turns.
 - The windows of one session keep their order.
 
-Interims and speculative finals leave some slots free, so that a final does not wait for one of them to end.
+Interims and speculative finals leave some slots free, so that a final does not wait for one of them to end. Files do
+so, too, while there are live sessions.
 """
 
 import math
@@ -29,6 +30,8 @@ A client that flushes 150 ms after its speech leaves 70 ms. A busy device needs 
 """
 LOAD_MEMORY_S = 2.0
 """Over about this many seconds that fraction is averaged."""
+LIVE_MEMORY_S = 10.0
+"""Files leave slots free for this many seconds after the last window of a live session."""
 ENCODER_POLL_S = 0.001
 """How often the worker asks whether the device still encodes, in seconds: the device does not notify it."""
 
@@ -73,6 +76,7 @@ class BatchLimits:
     """What the batcher keeps to; see the fields of the same names in `EngineConfig`."""
 
     max_waiting: int
+    """The most interims and speculative finals in the queue. Finals always have room; see `Transcriber.submit`."""
     max_batch: int
     """The most windows in one encoder call."""
     max_wait_s: float
@@ -128,7 +132,9 @@ class Batcher:
         """The time of each session's last window, the oldest first."""
         self._first_s: float | None = None
         """The time of the first window of all."""
-        self._final_load = _FinalLoad()
+        self._loads = {priority: _EncodeLoad() for priority in Priority}
+        self._live_s = -math.inf
+        """The time of the last window that was not a file's."""
 
     def n_waiting(self, priority: Priority) -> int:
         """Return the number of windows of a priority that are in the queue."""
@@ -146,21 +152,30 @@ class Batcher:
             an interim, and a speculative final that of a speculative final.
 
         Raises:
-            EngineOverloaded: the queue is full, and the window takes no older one's place.
+            EngineOverloaded: the queue has no room for another window that may be dropped, and this one takes no older
+                one's place. Never raised for a final.
         """
         queue = self._queues[waiting.priority]
         older = queue.replace(waiting) if waiting.priority.may_be_dropped else None
         if older is not None:
             del self._by_id[older.id]
-        elif len(self._by_id) >= self._limits.max_waiting:
-            raise EngineOverloaded(len(self._by_id), self._limits.max_waiting)
         else:
+            if waiting.priority.may_be_dropped:
+                self._require_room()
             queue.append(_Entry(waiting, now_s))
         self._by_id[waiting.id] = waiting
+        if waiting.priority is not Priority.FILE:
+            self._live_s = now_s
         self._recent.pop(waiting.session, None)
         self._recent[waiting.session] = now_s
         self._first_s = now_s if self._first_s is None else self._first_s
         return older
+
+    def _require_room(self) -> None:
+        """Raise `EngineOverloaded` if no more windows that may be dropped have room."""
+        n_waiting = sum(self._queues[priority].n_waiting for priority in Priority if priority.may_be_dropped)
+        if n_waiting >= self._limits.max_waiting:
+            raise EngineOverloaded(n_waiting, self._limits.max_waiting)
 
     def remove(self, id: int) -> bool:
         """Remove a window from the queue. Returns false where it is not in the queue (any more)."""
@@ -179,7 +194,8 @@ class Batcher:
 
     def decide(self, now_s: float, load: Load) -> Decision:
         """Decide what to do now. The windows of an `Encode` leave the queue."""
-        self._final_load.advance(now_s)
+        for encode_load in self._loads.values():
+            encode_load.advance(now_s)
         can_join_later = load.can_join_later(now_s)
         if not can_join_later or self._fills_device(load):
             ids = self._pop_batch(now_s, load)
@@ -211,17 +227,21 @@ class Batcher:
         while len(batch) < n_places and (queue := self._first_queue(load)):
             first = queue.first()
             n_free = load.n_free_slots - len(batch)
-            if first.priority.may_be_dropped and n_free <= self._limits.n_reserved_slots:
+            leaves_reserve = first.priority.may_be_dropped or (first.priority is Priority.FILE and self._is_live(now_s))
+            if leaves_reserve and n_free <= self._limits.n_reserved_slots:
                 break
             encode_s += first.encode_share * load.window_encode_s
             is_first_call = not batch and not load.begun_encode_s
             if not is_first_call and encode_s > self._max_encode_s(first.priority, load.n_running):
                 break
-            if first.priority is not Priority.INTERIM:
-                self._final_load.add(first.encode_share * load.window_encode_s)
+            self._loads[first.priority].add(first.encode_share * load.window_encode_s)
             del self._by_id[queue.pop().id]
             batch.append(first.id)
         return batch
+
+    def _is_live(self, now_s: float) -> bool:
+        """Return whether there are live sessions, whose finals may come at any moment."""
+        return now_s < self._live_s + LIVE_MEMORY_S
 
     def _held_back_s(self, now_s: float, running: frozenset[str]) -> float:
         """Return for how many more seconds the oldest window is held back, so that others can join it.
@@ -249,28 +269,31 @@ class Batcher:
         limits = self._limits
         if priority is Priority.INTERIM and limits.max_interim_stall_s is not None:
             # Also where nothing is running: a final may arrive.
-            return limits.max_interim_stall_s * (1.0 if self._final_load.is_high else SHORT_STALL_SHARE)
+            return limits.max_interim_stall_s * (1.0 if self._has_many_finals else SHORT_STALL_SHARE)
         return limits.max_decode_stall_s if n_running else math.inf
+
+    @property
+    def _has_many_finals(self) -> bool:
+        """Whether finals of live sessions take so much of the time for encoding that speculative finals give way."""
+        return self._loads[Priority.FINAL].fraction + self._loads[Priority.SPECULATIVE].fraction >= MAX_FINAL_LOAD
 
     def _first_queue(self, load: Load) -> "_FairQueue | None":
         """Return the queue whose turn it is; `None` if no window may be encoded."""
-        gives_way = self._final_load.is_high and (load.n_running or self.n_waiting(Priority.INTERIM))
-        allowed = (each for each in Priority if not (gives_way and each is Priority.SPECULATIVE))
-        return next((self._queues[each] for each in allowed if self._queues[each].n_waiting), None)
+        order = [Priority.FINAL, Priority.SPECULATIVE]
+        if self._has_many_finals and (load.n_running or self.n_waiting(Priority.INTERIM)):
+            order.remove(Priority.SPECULATIVE)
+        # Of files and interims, those that have had less of the time.
+        order += sorted((Priority.FILE, Priority.INTERIM), key=lambda each: self._loads[each].fraction)
+        return next((self._queues[each] for each in order if self._queues[each].n_waiting), None)
 
 
-class _FinalLoad:
-    """How much of the time finals and speculative finals take for encoding."""
+class _EncodeLoad:
+    """How much of the time the windows of one priority take for encoding."""
 
     def __init__(self) -> None:
         self.fraction = 0.0
         """The fraction of the last seconds."""
         self._at_s: float | None = None
-
-    @property
-    def is_high(self) -> bool:
-        """Whether speculative finals give way."""
-        return self.fraction >= MAX_FINAL_LOAD
 
     def advance(self, now_s: float) -> None:
         """Let the past count for less."""
@@ -279,7 +302,7 @@ class _FinalLoad:
         self._at_s = now_s
 
     def add(self, encode_s: float) -> None:
-        """Count a final whose encoding takes this many seconds."""
+        """Count a window whose encoding takes this many seconds."""
         self.fraction += encode_s / LOAD_MEMORY_S
 
 

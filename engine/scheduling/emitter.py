@@ -1,5 +1,6 @@
 """Finishes transcripts, and hands events and errors from the engine's thread to the callers."""
 
+import time
 from collections import deque
 
 from engine.api import EngineEvent
@@ -55,7 +56,9 @@ class EventEmitter:
             request, output, alignment = self._finished[0]
             events: list[EngineEvent] = [
                 *output.held_events,
-                *output.transcript.finish(output.is_truncated, request.n_steps, alignment),
+                *output.transcript.finish(
+                    output.is_truncated, request.n_steps, alignment, request.reached.timing(time.monotonic())
+                ),
             ]
             self._finished.popleft()
             for event in events:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.api import SAMPLE_RATE, EngineEvent, Window
+from engine.api import SAMPLE_RATE, EngineEvent, Window, WindowTiming
 from engine.decoding.language import choose_language
 from engine.decoding.temperature_fallback import TemperatureFallback
 from engine.decoding.transcript import TokenTranscript
@@ -32,6 +32,29 @@ class AttemptOutput:
     """Whether the token limit ended the attempt."""
 
 
+@dataclass(slots=True)
+class Milestones:
+    """When a request reached each stage, in seconds of the monotonic clock; 0.0 before it did."""
+
+    submitted_s: float = 0.0
+    """It entered the queue."""
+    encoding_s: float = 0.0
+    """It left the queue for its encoder call."""
+    prefill_s: float = 0.0
+    """The prefill of its prompt began."""
+    decoding_s: float = 0.0
+    """Its first token was known."""
+
+    def timing(self, now_s: float) -> WindowTiming:
+        """The times of all stages of a request that is decoded now."""
+        return WindowTiming(
+            queued_s=self.encoding_s - self.submitted_s,
+            encode_s=self.prefill_s - self.encoding_s,
+            prefill_s=self.decoding_s - self.prefill_s,
+            decode_s=now_s - self.decoding_s,
+        )
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class Request:
     """A checked window on its way through the engine."""
@@ -45,8 +68,8 @@ class Request:
     The worker never calls it: it passes the request and its items on to `Deliver`.
     """
     id: int = field(default_factory=itertools.count().__next__)
-    submitted_s: float = 0.0
-    """The time at which the request entered the queue, in seconds of the monotonic clock."""
+    reached: Milestones = field(default_factory=Milestones)
+    """When the request reached its stages."""
     is_cancelled: bool = False
     n_steps: int = 0
     """Decode steps taken after prefill, in all attempts."""

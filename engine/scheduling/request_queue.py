@@ -43,7 +43,7 @@ class RequestQueue:
             The interim that it supersedes, if there is one; that one has left the queue.
 
         Raises:
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: the queue has no room for a window that may be dropped.
             EngineFailed: the engine has died or was closed.
         """
         window = request.window
@@ -57,8 +57,8 @@ class RequestQueue:
         with self._changed:
             if self.is_closed:
                 raise self.closed_error()
-            request.submitted_s = time.monotonic()
-            older = self._batcher.add(waiting, request.submitted_s)
+            now_s = request.reached.submitted_s = time.monotonic()
+            older = self._batcher.add(waiting, now_s)
             self._requests[request.id] = request
             superseded = self._requests.pop(older.id) if older else None
             self._changed.notify()

@@ -2,6 +2,7 @@
 
 import threading
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from engine.api import EngineStats, Histogram, Priority
@@ -64,7 +65,7 @@ class StatsRecorder:
     def encoded(self, n_windows: int, audio_s: float, elapsed_s: float, final_share: float) -> None:
         """Count an encoder call. `final_share` is the fraction of its work that finals were.
 
-        Speculative finals count, too, here and in `stepped`.
+        Speculative finals and those of files count, too, here and in `stepped`.
         """
         with self._lock:
             self._encode_batch.observe(n_windows)
@@ -115,21 +116,20 @@ class StatsRecorder:
     def snapshot(
         self,
         *,
-        waiting_finals: int,
-        waiting_speculative: int,
-        waiting_interims: int,
+        n_waiting: Callable[[Priority], int],
         running: int,
         utterance_encode_s: float,
         window_decode_s: float,
         work_waiting_s: float,
         final_work_waiting_s: float,
     ) -> EngineStats:
-        """Return all counters as they are now."""
+        """Return all counters as they are now. `n_waiting` tells how many windows of a priority are in the queue."""
         with self._lock:
             return EngineStats(
-                waiting_finals=waiting_finals,
-                waiting_speculative=waiting_speculative,
-                waiting_interims=waiting_interims,
+                waiting_finals=n_waiting(Priority.FINAL),
+                waiting_speculative=n_waiting(Priority.SPECULATIVE),
+                waiting_files=n_waiting(Priority.FILE),
+                waiting_interims=n_waiting(Priority.INTERIM),
                 running=running,
                 utterance_encode_s=utterance_encode_s,
                 window_decode_s=window_decode_s,
@@ -139,6 +139,7 @@ class StatsRecorder:
                 decode_batch=self._decode_batch.snapshot(),
                 final_queue_s=self._queue_s[Priority.FINAL].snapshot(),
                 speculative_queue_s=self._queue_s[Priority.SPECULATIVE].snapshot(),
+                file_queue_s=self._queue_s[Priority.FILE].snapshot(),
                 interim_queue_s=self._queue_s[Priority.INTERIM].snapshot(),
                 encode_s=self._encode_s.snapshot(),
                 step_s=self._step_s.snapshot(),

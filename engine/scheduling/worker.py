@@ -4,9 +4,11 @@ The worker acts and the batcher decides. The engine's thread creates the worker 
 the rest; `engine/engine.py` does it from the event loop.
 """
 
+import itertools
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 
 from engine.api import SAMPLE_RATE, EngineStats, Priority, StartedEvent, SupersededEvent
@@ -97,7 +99,7 @@ class Worker:
         """Queue a request.
 
         Raises:
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: the queue has no room for a window that may be dropped.
             EngineFailed: the engine has died or was closed.
         """
         window = request.window
@@ -127,11 +129,9 @@ class Worker:
         final_s = begun_s + self._waiting_s(Priority.FINAL) + self._waiting_s(Priority.SPECULATIVE)
         return self.stats.snapshot(
             window_decode_s=decode_s,
-            work_waiting_s=final_s + self._waiting_s(Priority.INTERIM),
+            work_waiting_s=final_s + self._waiting_s(Priority.FILE) + self._waiting_s(Priority.INTERIM),
             final_work_waiting_s=final_s,
-            waiting_finals=self._queue.n_waiting(Priority.FINAL),
-            waiting_speculative=self._queue.n_waiting(Priority.SPECULATIVE),
-            waiting_interims=self._queue.n_waiting(Priority.INTERIM),
+            n_waiting=self._queue.n_waiting,
             running=len(self._sequences),
             utterance_encode_s=self._encoder_time.window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
         )
@@ -152,7 +152,8 @@ class Worker:
                     self._recover(error)
             self._emitter.emit(self._emitter.n_finished)
         except Exception as error:
-            logger.exception("the engine has died")
+            in_hand = (*self._sequences.requests, *self._suspects)
+            logger.exception("the engine has died; it had windows of %s", _sessions(in_hand))
             failure = error
         finally:
             self._fail_open_requests(failure)
@@ -171,8 +172,12 @@ class Worker:
         self._encoder_time.begun_s = 0.0
         if self._n_failures >= MAX_FAILURES_IN_A_ROW:
             raise failure
-        logger.error("a step of the engine has failed; its windows are decoded again", exc_info=failure)
         waiting, in_hand = self._suspects, [*self._emitter.forget_finished(), *self._sequences.requests]
+        logger.error(
+            "a step of the engine has failed; its windows are decoded again, of %s",
+            _sessions(in_hand),
+            exc_info=failure,
+        )
         # All are kept before the release, which may fail too.
         self._suspects = deque([*waiting, *in_hand])
         self._sequences.release_all()
@@ -192,6 +197,7 @@ class Worker:
         elif request.n_failures >= MAX_FAILURES_PER_WINDOW:
             error = EngineFailed(f"the engine has failed {request.n_failures} times with this window: {failure!r}")
             error.__cause__ = failure
+            logger.error("[%s] a window fails: %s", request.window.session, error)
             self._emitter.put(request, error)
         else:
             return True
@@ -272,8 +278,12 @@ class Worker:
             self._emitter.emit(self._emitter.n_finished)
             batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
         self._sequences.release_cancelled()
+        prefill_s = time.monotonic()
         self._sequences.prefill(new_slots)
-        calls_s = self._encoder_time.record(batches, time.monotonic() - start_s)
+        decoding_s = time.monotonic()
+        for request in itertools.chain.from_iterable(batches):
+            request.reached.prefill_s, request.reached.decoding_s = prefill_s, decoding_s
+        calls_s = self._encoder_time.record(batches, decoding_s - start_s)
         for encoded, call_s in zip(batches, calls_s, strict=True):
             final_share = self._encoder_time.final_share(encoded)
             self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s, final_share)
@@ -283,7 +293,8 @@ class Worker:
         slots = self._sequences.allocate(batch)
         now_s = time.monotonic()
         for request in batch:
-            queued_s = now_s - request.submitted_s
+            request.reached.encoding_s = now_s
+            queued_s = now_s - request.reached.submitted_s
             self.stats.left_queue(request.window.priority, queued_s)
             self._emitter.put(request, StartedEvent(queued_s, len(batch)))
         self._emitter.flush()
@@ -311,6 +322,11 @@ class Worker:
         # Releasing comes last, since it may be what failed: no caller may have to wait for it.
         with suppress(Exception):
             self._sequences.release_all()
+
+
+def _sessions(requests: Iterable[Request]) -> str:
+    """The sessions of these requests, for the log."""
+    return ", ".join(sorted({request.window.session for request in requests})) or "no session"
 
 
 def _batch_limits(runner: Runner, config: EngineConfig) -> BatchLimits:

@@ -15,6 +15,7 @@ from app.service.settings import Settings
 from app.service.shared_state import SharedState
 from app.service.tls import load_tls
 from app.session.session import SessionConfig
+from app.tracing.tracing import NO_TRACING, Tracing
 from tests.fakes import FakeTranscriber, LevelDetector
 
 
@@ -50,7 +51,11 @@ class Serve(Protocol):
     """The fixture `serve`."""
 
     async def __call__(
-        self, transcriber: FakeTranscriber | None = None, shared: SharedState | None = None, **values: Any
+        self,
+        transcriber: FakeTranscriber | None = None,
+        shared: SharedState | None = None,
+        tracing: Tracing = NO_TRACING,
+        **values: Any,
     ) -> Running:
         """Start a server with these settings."""
         ...
@@ -62,10 +67,11 @@ async def running(
     transcriber: FakeTranscriber,
     shared: SharedState | None = None,
     decoders: Decoders | None = None,
+    tracing: Tracing = NO_TRACING,
 ) -> AsyncIterator[Running]:
     """Run a server while the context is open, then drain it. It must end all windows."""
     config = SessionConfig(limits=settings.limits, make_detector=LevelDetector)
-    app = build_app(settings, transcriber, config, shared, decoders)
+    app = build_app(settings, transcriber, config, shared, decoders, tracing)
     server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         task = asyncio.create_task(server.serve([listener]))
@@ -88,11 +94,14 @@ async def serve(decoders: Decoders) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def start(
-            transcriber: FakeTranscriber | None = None, shared: SharedState | None = None, **values: Any
+            transcriber: FakeTranscriber | None = None,
+            shared: SharedState | None = None,
+            tracing: Tracing = NO_TRACING,
+            **values: Any,
         ) -> Running:
             settings = Settings(**{"port": 0, "drain_timeout_s": 10.0, **values})
             return await stack.enter_async_context(
-                running(settings, transcriber or FakeTranscriber(), shared, decoders)
+                running(settings, transcriber or FakeTranscriber(), shared, decoders, tracing)
             )
 
         yield start

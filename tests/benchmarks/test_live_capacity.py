@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from app.service.settings import Settings
 from benchmarks import live_capacity, machine
-from benchmarks.live.load_clients import PreparedCall, write_call
-from benchmarks.live_capacity import Load, complain, holds, run_level, table
+from benchmarks.live import load_clients
+from benchmarks.live.load_clients import ClientGroup, LoadLog, PreparedCall, ServedSession, run_group, write_call
+from benchmarks.live_capacity import Load, complain, holds, run_level, session_figures, table
 from benchmarks.recordings import ReferenceUtterance
 from benchmarks.server import RunningServer
 from tests.app.conftest import running
@@ -66,6 +68,43 @@ async def test_clients_that_are_refused_are_counted(call: PreparedCall, monkeypa
     assert (level["refused"], level["failed"], level["final_s"]["n"]) == (1, 0, 1)
 
 
+async def test_clients_that_are_refused_call_again(
+    call: PreparedCall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until they are accepted; then they speak up to their usual end. The second finds room after the first."""
+    monkeypatch.setattr(load_clients, "RETRY_S", (0.0, 0.1))
+    monkeypatch.setattr(load_clients, "LEAST_CALL_S", 0.5)
+    monkeypatch.setattr(load_clients, "CONNECT_AHEAD_S", 0.1)
+    longer = write_call(tmp_path / "longer.npy", np.concatenate((AUDIO, silence(3.0))), [SPOKEN])
+    async with asyncio.timeout(60), running(Settings(port=0, max_sessions=1), FakeTranscriber()) as server:
+        speaks_at = time.monotonic() + 0.2
+        group = ClientGroup(
+            url=server.stream,
+            start={"type": "start"},
+            calls=((call, speaks_at), (longer, speaks_at + 0.3)),
+            flushes=True,
+            calls_again=True,
+        )
+        log = await run_group(group)
+    assert log.failures == [] and log.n_refused > 0
+    assert [each.ended_by for each in log.sessions] == ["", ""]
+    assert all(each.speech_s > 0 and each.n_interims > 0 for each in log.sessions)
+
+
+def test_sessions_are_compared_by_their_interims() -> None:
+    """For a second of speech. Sessions with little speech say nothing."""
+    log = LoadLog(sessions=[ServedSession(speech_s=20.0, n_interims=n) for n in (10, 30, 20)])
+    log.sessions += [
+        ServedSession(speech_s=1.0),
+        ServedSession(speech_s=10.0, n_interims=2, ended_by="1013 overloaded"),
+    ]
+    assert session_figures(log) == {
+        "accepted": 5,
+        "ended": 1,
+        "session_interims_per_s": {"n": 4, "min": 0.2, "p5": 0.2, "p50": 1.0},
+    }
+
+
 def test_an_utterance_ends_with_its_speech_or_where_it_was_cut(tmp_path: Path) -> None:
     call = PreparedCall(tmp_path, ((1.0, 2.0), (3.0, 5.0)), (2.0, 5.0))
     assert [call.speech_end_s(end) for end in (0.5, 2.2, 4.0, 5.1)] == [0.5, 2.0, 4.0, 5.0]
@@ -78,10 +117,14 @@ def level(**changes: object) -> dict[str, Any]:
         "interims_of_due": 0.8,
         "final_s": {"n": 9, "p50": 0.1, "p95": 0.5, "p99": 2.0},
         "finals_missing": 0,
+        "accepted": 10,
         "refused": 0,
+        "ended": 0,
+        "session_interims_per_s": {"n": 10, "min": 0.8, "p5": 0.9, "p50": 1.0},
         "failed": 0,
         "failures": [],
         "server_cores": None,
+        "engines_busy": {"0": 0.5, "1": 0.25},
         "engine": {
             "encode_batch": None,
             "decode_batch": None,
@@ -136,7 +179,8 @@ def test_late_clients_lost_finals_and_too_few_sessions_fail_the_run() -> None:
         "10 sessions: HTTP 500",
         "expected 5 sessions to be held, got 0",
     ]
-    assert table(result).rows[0][-1] == "no"
+    (row,) = table(result).rows
+    assert row[-1] == "no" and "50/25" in row
 
 
 def test_a_family_of_processes_takes_time() -> None:

@@ -59,13 +59,14 @@ GOOD: dict[str, Any] = {
         "windows": 8.0,
         "tokens_per_request": 31.0,
         "cpu_s_per_request": 0.009,
+        "engines_busy": {"": 0.987},
     },
 }
 
 
 def test_a_good_run_has_nothing_to_complain_of() -> None:
     assert complain(GOOD, 0.85) == []
-    assert table(GOOD).rows[1] == ("service", "9.0", "0.100", "0.200", "31.0", "9.0")
+    assert table(GOOD).rows[1] == ("service", "9.0", "0.100", "0.200", "31.0", "9.0", "99")
 
 
 @pytest.mark.parametrize(

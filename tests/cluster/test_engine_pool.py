@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.balancing import Balancer
 from cluster.engine_pool import EnginePool
-from engine.api import EngineEvent, Priority, SegmentEvent, SupersededEvent, Window
+from engine.api import EngineEvent, Priority, SegmentEvent, StartedEvent, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.cluster.scripted_links import ScriptedLink
 from tests.fakes import FakeTranscriber, decode, speech
@@ -127,6 +127,7 @@ async def test_a_final_goes_on_in_another_engine(was_killed: bool) -> None:
         first.die(was_killed=was_killed)
         received += [event async for event in events]
     assert received == decode(submitted) and second.windows == [submitted]
+    assert isinstance(received[0], StartedEvent) and received[0].engine == first.name
     assert not any(link.open for link in fleet.links)
 
 
@@ -148,8 +149,11 @@ async def test_finals_wait_while_no_engine_is_up() -> None:
     assert [await open_final, await later] == [decode(each) for each in submitted]
 
 
-async def test_a_window_that_was_open_in_two_crashes_fails() -> None:
-    """It is not submitted a third time, and its error gives the reason, also when it is asked for again."""
+async def test_a_window_that_was_open_in_two_crashes_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """It is not submitted a third time, and its error gives the reason, also when it is asked for again.
+
+    The log names its session.
+    """
     fleet = fleet_of(3, halt_after=1)
     async with fleet.pool.submit(window()) as events:
         await anext(events)
@@ -161,6 +165,7 @@ async def test_a_window_that_was_open_in_two_crashes_fails() -> None:
             with pytest.raises(EngineFailed, match="died 2 times"):
                 await waiting
     assert not fleet.links[2].windows
+    assert f"[{window().session}] a window fails: the engine has died 2 times" in caplog.text
 
 
 async def test_suspects_are_tried_one_at_a_time() -> None:
@@ -247,8 +252,8 @@ async def test_text_that_was_delivered_never_changes() -> None:
     assert not any(link.open for link in fleet.links)
 
 
-async def test_a_full_queue_refuses_new_windows_but_none_that_lost_its_engine() -> None:
-    """The latter waits until a window of its pool has ended."""
+async def test_where_there_is_no_room_interims_are_refused_and_finals_wait() -> None:
+    """Until a window of their pool has ended. One that has lost its engine waits, too."""
     fleet = fleet_of(3, halt_after=1)
     first, second, third = fleet.links
     second.report = busy(0.1)  # type: ignore[assignment]
@@ -261,13 +266,22 @@ async def test_a_full_queue_refuses_new_windows_but_none_that_lost_its_engine() 
     second.refusal = third.refusal = EngineOverloaded(1, 1)
     first.die()
     with pytest.raises(EngineOverloaded):
-        await fleet.collect(window())
+        await fleet.collect(interim())
+    late = fleet.start(window(session="late"))
     await settle()
-    assert not task.done()
+    assert not task.done() and not late.done()
     second.refusal = third.refusal = None
     second.go_on()
     third.go_on()
-    assert await blocking == await task == decode(window())
+    assert await blocking == await task == await late == decode(window())
+
+
+async def test_a_final_for_which_there_is_never_room_fails() -> None:
+    """No other window is open whose end could make room."""
+    fleet = fleet_of(1)
+    fleet.links[0].refusal = EngineOverloaded(1, 1)
+    with pytest.raises(EngineOverloaded):
+        await fleet.collect(window())
 
 
 async def test_all_windows_fail_after_close() -> None:

@@ -258,14 +258,15 @@ async def test_finals_go_before_interims(runner: FakeRunner) -> None:
 
 
 async def test_full_queue_refuses(runner: FakeRunner) -> None:
-    """One window more than may wait is refused, with the numbers, and the others go on."""
+    """One interim more than may wait is refused, with the numbers, and the others go on. A final has room."""
     async with start_engine(runner, max_waiting=2) as engine:
         pause = runner.pause("encode")
         busy = await begin(engine, window())
         await pause.reached()
-        waiting = await begin(engine, window(), window())
+        waiting = await begin(engine, window("a", Priority.INTERIM), window("b", Priority.INTERIM))
         with pytest.raises(EngineOverloaded) as refused:
-            await collect(engine, window())
+            await collect(engine, window("c", Priority.INTERIM))
+        waiting += await begin(engine, window("c"))
         pause.end()
         for events in await asyncio.gather(*busy, *waiting):
             assert isinstance(events[-1], DoneEvent)
@@ -344,7 +345,7 @@ async def test_dying_thread_fails_all(runner: FakeRunner, stage: str, caplog: py
         assert (await engine.ended()).__cause__ is fault
     assert runner.slots.n_free == 4
     errors = [record.message for record in caplog.records if record.levelno == logging.ERROR]
-    assert errors[-1] == "the engine has died"
+    assert errors[-1].startswith("the engine has died; it had windows of session ")
 
 
 @pytest.mark.parametrize("stage", ["encode", "prefill", "step", "collect"])
@@ -382,8 +383,10 @@ async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(demo:
     assert kinds(events) == [StartedEvent, SegmentEvent, DoneEvent] and not failures
 
 
-async def test_only_the_window_that_makes_steps_fail_fails(demo: Checkpoint, script: Any) -> None:
-    """The others were in the same batch; each is decoded again alone."""
+async def test_only_the_window_that_makes_steps_fail_fails(
+    demo: Checkpoint, script: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others were in the same batch; each is decoded again alone. The log names the sessions."""
 
     def decode(samples: Samples) -> Iterator[int]:
         if samples[0] > 0.5:
@@ -401,6 +404,8 @@ async def test_only_the_window_that_makes_steps_fail_fails(demo: Checkpoint, scr
         results = await asyncio.gather(*busy, *others, return_exceptions=True)
         assert [isinstance(result, EngineFailed) for result in results] == [False, False, True, False]
         assert "failed 3 times with this window" in str(results[2])
+        assert "[bad] a window fails: the engine has failed 3 times" in caplog.text
+        assert "its windows are decoded again, of bad, busy, one, two" in caplog.text
         assert isinstance((await collect(engine, window("later")))[-1], DoneEvent)
     assert runner.slots.n_free == 4
 

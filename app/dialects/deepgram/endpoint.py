@@ -48,6 +48,8 @@ from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
+from app.session.engine_driver import SessionTrace
+from app.tracing.tracing import Tracing
 from app.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -94,10 +96,17 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
             raise invalid_key()
         options = _options(request, is_live=False)
         _check_type(request)
-        with service.admission.upload(), refusing_without_resources(), SpooledTemporaryFile(SPOOL_BYTES) as file:
+        tracing: Tracing = request.app.state.tracing
+        model = service.transcriber.info.name
+        with (
+            service.admission.upload(),
+            tracing.upload(request.scope, id_, model) as trace,
+            refusing_without_resources(),
+            SpooledTemporaryFile(SPOOL_BYTES) as file,
+        ):
             admit(request.scope)
             sha256 = await _spool(upload, file)
-            return await upload.until_disconnected(_transcribe(service, options, id_, file, sha256))
+            return await upload.until_disconnected(_transcribe(service, options, id_, file, sha256, trace))
     except ClientDisconnect:
         # The work was cancelled, and no answer can be delivered.
         return Response(status_code=CLIENT_GONE)
@@ -155,7 +164,9 @@ def _token_s(content: bytes) -> float:
     return seconds
 
 
-async def _transcribe(service: Service, options: Options, id_: str, file: IO[bytes], sha256: str) -> Response:
+async def _transcribe(
+    service: Service, options: Options, id_: str, file: IO[bytes], sha256: str, trace: SessionTrace | None
+) -> Response:
     """Transcribe an uploaded file, whose content has this SHA-256."""
     audio_format, n_file_channels = options.audio, None
     if audio_format is None:
@@ -186,10 +197,12 @@ async def _transcribe(service: Service, options: Options, id_: str, file: IO[byt
                     hotwords=options.hotwords,
                     audio_format=audio_format,
                 ),
+                trace=trace,
             )
     except MediaError as error:
         raise Refusal(400, "Bad Request", str(error)) from error
     except SessionError as error:
+        logger.warning("[%s] failed with %s: %s", id_, error.code, error.message)
         status, code = (429, "TOO_MANY_REQUESTS") if error.code == "overloaded" else (500, "INTERNAL_SERVER_ERROR")
         raise Refusal(status, code, error.message) from error
     content = await asyncio.to_thread(lambda: write_large(recording.response(sha256)))

@@ -26,6 +26,8 @@ from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
+from app.session.engine_driver import SessionTrace
+from app.tracing.tracing import Tracing
 from engine import api
 
 logger = logging.getLogger(__name__)
@@ -52,11 +54,13 @@ class FileEndpoint:
         status = 200
         try:
             self._check(service, request)
-            with service.admission.upload():
+            tracing: Tracing = request.app.state.tracing
+            model = service.transcriber.info.name
+            with service.admission.upload(), tracing.upload(scope, request_id(scope), model) as trace:
                 admit(scope)
                 form = await upload.form()
                 try:
-                    await upload.until_disconnected(self._answer(service, form, scope, receive, send))
+                    await upload.until_disconnected(self._answer(service, form, trace, scope, receive, send))
                 finally:
                     await form.close()
         except ClientDisconnect:
@@ -79,7 +83,9 @@ class FileEndpoint:
             message = f"model: expected one that can {self.task}; this server runs {info.name}, which cannot"
             raise RequestError(400, message, "model", "unsupported_task")
 
-    async def _answer(self, service: Service, form: FormData, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, service: Service, form: FormData, trace: SessionTrace | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         file = _file(form)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
         options = parse_options(fields, self.task, service.transcriber.info.languages)
@@ -89,7 +95,7 @@ class FileEndpoint:
 
         async def transcription(on_event: Callable[[events.Event], None]) -> None:
             with refusing_without_resources():
-                await _transcribe(service, file, options, request_id(scope), on_event)
+                await _transcribe(service, file, options, request_id(scope), on_event, trace)
 
         if options.is_streamed:
             stream = EventStream(send, headers, service.settings.send_timeout_s)
@@ -140,7 +146,12 @@ async def _stream(transcription: Transcription, text: TextStream, stream: EventS
 
 
 async def _transcribe(
-    service: Service, file: IO[bytes], options: FileOptions, name: str, on_event: Callable[[events.Event], None]
+    service: Service,
+    file: IO[bytes],
+    options: FileOptions,
+    name: str,
+    on_event: Callable[[events.Event], None],
+    trace: SessionTrace | None,
 ) -> None:
     """Transcribe a file, and pass each event to `on_event`.
 
@@ -176,12 +187,14 @@ async def _transcribe(
                     carries_context=options.carries_context,
                     endpointing=endpointing,
                 ),
+                trace=trace,
             )
     except MediaError as error:
         raise RequestError(400, str(error), "file", "invalid_file") from error
     except SessionError as error:
         if error.code == "bad_start":
             raise RequestError(400, error.message, error.message.partition(":")[0]) from error
+        logger.warning("[%s] failed with %s: %s", name, error.code, error.message)
         raise RequestError(503 if error.code == "overloaded" else 500, error.message, code=error.code) from error
 
 

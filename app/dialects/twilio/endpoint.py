@@ -15,6 +15,7 @@ from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio, shown_key
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from app.live.accept import serve_session
 from app.service.http_errors import error_response, invalid_key, no_room
+from app.service.request_ids import request_id
 from app.service.service import Service
 from app.session import events
 
@@ -56,7 +57,7 @@ class CallEndpoint:
                 return
             except WebSocketDisconnect:
                 return
-        line = _CallLine(service, self.write_event)
+        line = _CallLine(service, self.write_event, request_id(websocket.scope))
         dialect = Twilio(line)
         try:
             await serve_session(websocket, dialect, None, on_disconnect=dialect.leave, first_messages=first_messages)
@@ -97,7 +98,7 @@ async def _introduction(websocket: WebSocket) -> list[str]:
 
 async def _refuse_call(websocket: WebSocket, error: SessionError) -> None:
     """Close a stream that was accepted only to see its key. No client reads answers on it; the log has the reason."""
-    logger.info("a call is not taken: %s", error.message)
+    logger.info("[%s] a call is not taken: %s", request_id(websocket.scope), error.message)
     with suppress(RuntimeError, WebSocketDisconnect):
         await websocket.close(error.close_code or CLOSE_POLICY, error.code)
 
@@ -105,9 +106,11 @@ async def _refuse_call(websocket: WebSocket, error: SessionError) -> None:
 class _CallLine:
     """Passes the events of one call to its subscribers and to the webhook."""
 
-    def __init__(self, service: Service, write_event: WriteEvent) -> None:
+    def __init__(self, service: Service, write_event: WriteEvent, request: str) -> None:
+        """Make the line of one stream; `request` is the id of its request, for the log."""
         self._service = service
         self._write_event = write_event
+        self._request = request
         self._call: Call | None = None
         self._active_call: ActiveCall | None = None
         self._delivery: Delivery | None = None
@@ -116,6 +119,7 @@ class _CallLine:
         introduction = _message("call_started", call, tracks=list(call.tracks), parameters=call.parameters)
         self._active_call = self._service.calls.begin(call.sid, introduction)
         self._call = call
+        logger.info("[%s] call %r has begun, stream %r", self._request, call.sid, call.stream_sid)
         if self._service.webhook is not None:
             self._delivery = self._service.webhook.open(call.sid, call.stream_sid)
             self._put_to_webhook(introduction)
@@ -124,7 +128,7 @@ class _CallLine:
         if self._active_call is None:
             # No client reads answers on this socket, so only the log can show the reason.
             if isinstance(event, events.Failure):
-                logger.info("a call is not taken: %s", event.message)
+                logger.info("[%s] a call is not taken: %s", self._request, event.message)
             return
         self._active_call.publish(event)
         self._put_to_webhook(event)

@@ -47,6 +47,10 @@ class Command:
         """Send what the terminal sends at Ctrl-C: SIGINT to every process of the group."""
         os.killpg(self._process.pid, signal.SIGINT)
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process alone."""
+        self._process.send_signal(number)
+
     def end(self) -> tuple[int, str]:
         """Wait until the process and all that it has started have closed the pipes: the exit status and the errors."""
         _, errors = self._process.communicate(timeout=PATIENCE_S)

@@ -22,7 +22,7 @@ from app.session.endpointing import SpeechDetector
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import SessionConfig
 from engine import api
-from engine.api import SAMPLE_RATE
+from engine.api import SAMPLE_RATE, Priority
 from engine.errors import EngineFailed
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 
@@ -117,6 +117,7 @@ async def test_windows_without_context_are_decoded_side_by_side() -> None:
     assert transcript.text == said(words)
     assert 3 <= transcriber.most_open <= MAX_BACKLOG
     assert set(transcriber.shown) == {PROMPT}
+    assert transcriber.windows[0].priority is Priority.FILE, "finals of live sessions go first"
 
 
 async def test_windows_with_context_are_decoded_one_after_another() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import logging
 import signal
 import weakref
 from collections.abc import AsyncIterator
@@ -84,6 +85,25 @@ async def test_a_session_from_start_to_stop(serve: Serve) -> None:
     assert server.metric("tutti_sessions_total") == 1
     assert server.metric("tutti_final_latency_seconds_count") == 1
     assert server.metric("tutti_first_text_seconds_count") == 1
+
+
+async def test_the_log_connects_a_session_with_its_request(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """The client received the id of the request with the upgrade, and that of the session with `started`."""
+    caplog.set_level(logging.INFO)
+    server = await serve()
+    async with session(server.stream, start=None) as socket:
+        await send(socket, START)
+        id_ = (await receive(socket))["session_id"]
+        await send(socket, {"type": "stop"})
+        await receive_all(socket)
+        assert socket.response
+        request = socket.response.headers["x-request-id"]
+    server.server.stop()
+    await server.task
+    assert [line.partition(" after")[0] for line in caplog.messages if line.startswith(f"[{id_}]")] == [
+        f"[{id_}] opened for {request}",
+        f"[{id_}] closed with 1000 (done)",
+    ]
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

@@ -1,8 +1,17 @@
-"""The queue waits of finals, which decide whether new sessions are refused."""
+"""The queue waits of finals, which decide whether new sessions are refused, and how full the service is."""
+
+from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
-from app.service.admission import MAX_WAITS, MIN_WAITS, RECENT_S, FinalWaits
+from app.service.admission import MAX_WAITS, MIN_WAITS, RECENT_S, Admission, FinalWaits
+from app.service.live_load import FEWEST
+from app.service.metrics import Metrics
+from app.service.settings import Settings
+from app.service.shared_state import AdmissionCounter
+from engine import api
+from tests.fakes import FakeTranscriber
 
 
 class Clock:
@@ -41,3 +50,55 @@ def test_the_number_of_kept_waits_is_limited(clock: Clock) -> None:
     for index in range(3 * MAX_WAITS):
         waits.add(float(index >= 2 * MAX_WAITS))
     assert waits.late_s == 1.0
+
+
+class SlowTranscriber(FakeTranscriber):
+    """An engine that has time for few sessions, by the speed of its encoder."""
+
+    def stats(self) -> api.EngineStats:
+        return replace(super().stats(), utterance_encode_s=5.0)
+
+
+class Caller:
+    """A live session that does nothing."""
+
+    def drain(self) -> None:
+        """Nothing to do."""
+
+    def abandon(self) -> None:
+        """Nothing to do."""
+
+
+def shown_load(transcriber: api.Transcriber, n_sessions: int, late_s: float = 0.0, **settings: float) -> float:
+    """The metric with this many open sessions, some finals of which waited this long, in seconds."""
+    metrics = Metrics(transcriber)
+    admission = Admission(Settings(**settings), metrics, AdmissionCounter(), transcriber)  # type: ignore[arg-type]  # numbers only
+    with ExitStack() as sessions:
+        for _ in range(n_sessions):
+            sessions.enter_context(admission.session(Caller()))
+        for _ in range(MIN_WAITS):
+            admission.note_final(late_s)
+        (line,) = (line for line in metrics.render().decode().splitlines() if line.startswith("tutti_session_load_"))
+    name, value = line.split()
+    assert name == "tutti_session_load_ratio"
+    return float(value)
+
+
+def test_an_empty_service_has_no_load() -> None:
+    assert shown_load(FakeTranscriber(), 0) == 0.0
+
+
+def test_the_load_is_the_share_of_the_sessions_that_are_accepted() -> None:
+    """The smaller one counts: the operator's limit, or what the engine has time for."""
+    assert shown_load(FakeTranscriber(), 3, max_sessions=12) == 0.25
+    assert shown_load(SlowTranscriber(), 3, max_sessions=12) == 3 / FEWEST
+
+
+def test_a_service_whose_finals_are_late_is_full() -> None:
+    assert shown_load(FakeTranscriber(), 3, late_s=2.0, max_sessions=12) == 1.0
+
+
+def test_an_operator_may_leave_out_the_limits_of_the_engine() -> None:
+    """As when sessions are accepted: a limit above the deadline is none."""
+    n_sessions, settings = FEWEST + 2, {"max_sessions": 12, "max_final_wait_s": 40.0}
+    assert shown_load(SlowTranscriber(), n_sessions, late_s=50.0, **settings) == n_sessions / 12

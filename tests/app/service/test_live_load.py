@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.service.interim_load import InterimLoad
 from app.service.live_load import FEWEST, MAX_LOAD, LiveLoad, max_load
 from engine.api import EngineStats, Histogram
 from tests.fakes import FakeTranscriber
@@ -27,7 +28,8 @@ class Simulation:
         self._random = random.Random(seed)
         self._order = itertools.count()
         self._events: list[tuple[float, int, str, tuple[float, float]]] = []
-        self.load = LiveLoad(self.stats, MAX_WAIT_S, lambda: self.now_s)
+        interims = InterimLoad(self.stats, 1.0, lambda: self.now_s)
+        self.load = LiveLoad(self.stats, MAX_WAIT_S, interims, lambda: self.now_s)
 
     def stats(self) -> EngineStats:
         return replace(

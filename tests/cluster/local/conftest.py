@@ -1,4 +1,4 @@
-"""A gateway's transcriber and engines that start and die, on one event loop, with the real socket between them."""
+"""A gateway's link to an engine, and engines that start and die, on one event loop, with the real socket between."""
 
 import asyncio
 import tempfile
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import zmq.asyncio
 
-from cluster.local.control_messages import EngineUp
+from cluster.local.control_messages import EngineDown, EngineUp
+from cluster.local.engine_link import GatewayEnd
 from cluster.local.engine_server import EngineServer
+from cluster.local.gateway_engines import GatewayEngines
 from cluster.local.messages import Reply, make_route
-from cluster.local.remote_transcriber import RemoteTranscriber
 from cluster.local.shared_audio import BLOCK_BYTES, SharedAudioPool
 from engine import api
 from engine.api import Transcriber
@@ -58,12 +60,14 @@ class RecordingServer(EngineServer):
 
 
 class Pair:
-    """A gateway's transcriber, and the engine server that it talks to, while there is one."""
+    """A gateway's transcriber over one link, and the engine server that it talks to, while there is one."""
 
     def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
         self.pool = SharedAudioPool(bytearray(N_BLOCKS * BLOCK_BYTES))
         self.route = make_route(0, 0)
-        self.remote = RemoteTranscriber(self.route, self.pool, tasks)
+        self._context = zmq.asyncio.Context()
+        self.engines = GatewayEngines(GatewayEnd(self.route, self.pool, self._context, tasks), n_engines=1)
+        self.remote = self.engines.transcriber
         self.server: RecordingServer | None = None
         self._folder = folder
         self._n_engines = 0
@@ -76,7 +80,7 @@ class Pair:
         self.server = RecordingServer(transcriber, address, [self.pool])
         self.server.replies = []
         self._serving = asyncio.create_task(self.server.serve())
-        self.remote.connect(EngineUp(address, transcriber.info, transcriber.stats()))
+        self.engines.handle(EngineUp(0, address, transcriber.info, transcriber.stats()))
 
     async def kill(self) -> None:
         """Kill the engine. It sends nothing more."""
@@ -95,7 +99,12 @@ class Pair:
                 pass
         self.server.close()
         self._serving = None
-        self.remote.disconnect()
+        self.engines.handle(EngineDown(0, was_killed=True))
+
+    def close(self) -> None:
+        """End the gateway."""
+        self.engines.close("the test is over")
+        self._context.term()
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Run the other tasks until `holds()` is true."""
@@ -115,7 +124,7 @@ async def paired() -> AsyncIterator[Pair]:
             pair = Pair(Path(folder), tasks)
             yield pair
             await pair.kill()
-            pair.remote.close("the test is over")
+            pair.close()
             await pair.until_free()
 
 

@@ -6,17 +6,30 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 from cluster.local.roles import GatewaySlot
 from engine.api import DoneEvent, Transcriber, Window
 from engine.errors import CheckpointError
-from tests.fakes import FakeTranscriber, speech
+from tests.fakes import MODEL, FakeTranscriber, speech
 
 
 @asynccontextmanager
 async def start_fake() -> AsyncIterator[Transcriber]:
     yield FakeTranscriber()
+
+
+@asynccontextmanager
+async def start_other() -> AsyncIterator[Transcriber]:
+    """An engine with another model."""
+    yield FakeTranscriber(info=replace(MODEL, name="other"))
+
+
+def start_if(is_allowed: Path) -> AbstractAsyncContextManager[Transcriber]:
+    """An engine that starts only while a file exists."""
+    return start_fake() if is_allowed.exists() else die_at_once()
 
 
 @asynccontextmanager

@@ -10,16 +10,18 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.local import supervisor
-from cluster.local.control_messages import EngineUp
 from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
+from engine.api import ModelInfo
 from tests.cluster.local import processes
-from tests.fakes import said
+from tests.fakes import MODEL, said
 
 PATIENCE_S = 40.0
 SHARED_MEMORY = Path("/dev/shm")
@@ -30,12 +32,12 @@ class RunningService:
 
     def __init__(self, folder: Path, **values: Any) -> None:
         self.ready = asyncio.Event()
-        self.engines: list[EngineUp] = []
+        self.models: list[ModelInfo] = []
         self.gone: asyncio.Queue[int] = asyncio.Queue()
         listeners = tuple(socket.create_server(("127.0.0.1", 0)) for _ in range(2))
         self.ports = [listener.getsockname()[1] for listener in listeners]
         config: dict[str, Any] = {
-            "start_engine": processes.start_fake,
+            "start_engines": (processes.start_fake,),
             "serve": processes.serve,
             "folder": folder,
             "listeners": listeners,
@@ -48,14 +50,14 @@ class RunningService:
         }
         self.supervisor = Supervisor(SupervisorConfig(**config | values))
 
-    def _note_ready(self, engine: EngineUp) -> None:
-        self.engines.append(engine)
+    def _note_ready(self, model: ModelInfo) -> None:
+        self.models.append(model)
         self.ready.set()
 
     def gateways(self) -> list[int]:
-        """The process ids of the gateways: the children that are neither the engine nor Python's resource tracker."""
-        engine = self.supervisor.engine_process
-        return [pid for pid in children(os.getpid()) if pid != engine and _is_spawned(pid)]
+        """The process ids of the gateways: the children that are neither engines nor Python's resource tracker."""
+        engines = self.supervisor.engine_processes
+        return [pid for pid in children(os.getpid()) if pid not in engines and _is_spawned(pid)]
 
     async def ask(self, number: int, *words: int) -> dict[str, Any]:
         """The answer of a gateway. A client of a gateway that is not running yet waits for it."""
@@ -109,7 +111,7 @@ async def test_gateways_share_an_engine_and_a_dead_gateway_is_replaced(tmp_path:
         again = await service.ask(0, 4)
         assert again["pid"] != first["pid"] and again["text"] == [f" {said([4])}"]
         assert again["admission_counts"] == [1, 1]
-        assert len(service.engines) == 1
+        assert len(service.models) == 1
         assert shared_memory(os.getpid())
         pids = [again["pid"], second["pid"]]
     assert shared_memory(os.getpid()) == []
@@ -120,23 +122,63 @@ async def test_an_engine_that_is_killed_is_replaced(tmp_path: Path) -> None:
     """Its gateways stay, and the next engine answers the windows that they submit in the meantime."""
     async with running(tmp_path) as service:
         before = await service.ask(0, 1)
-        engine = service.supervisor.engine_process
-        assert engine
+        (engine,) = service.supervisor.engine_processes
         os.kill(engine, signal.SIGKILL)
         after = await service.ask(0, 1)
         assert after == before
-        assert service.supervisor.engine_process not in (None, engine)
+        assert service.supervisor.engine_processes not in ([], [engine])
+
+
+async def test_an_engine_of_several_is_restarted_alone(tmp_path: Path) -> None:
+    """The other one answers meanwhile: the one that is killed cannot start before it has."""
+    is_allowed = tmp_path / "is allowed"
+    is_allowed.touch()
+    start = partial(processes.start_if, is_allowed)
+    async with running(tmp_path, start_engines=(start, start)) as service:
+        assert service.models == [replace(MODEL, n_slots=2 * MODEL.n_slots)]
+        first, second = service.supervisor.engine_processes
+        is_allowed.unlink()
+        os.kill(first, signal.SIGKILL)
+        for number in (0, 1):
+            assert (await service.ask(number, 1, 2))["text"] == [f" {said([1, 2])}"]
+        assert service.supervisor.engine_processes[-1] == second
+        is_allowed.touch()
+        os.kill(second, signal.SIGKILL)
+        # By then both are dead, and the first that starts again answers.
+        assert (await service.ask(0, 3))["text"] == [f" {said([3])}"]
+
+
+async def test_an_engine_that_is_given_up_does_not_end_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has died too often while it started; the service goes on with the other one."""
+    is_allowed = tmp_path / "is allowed"
+    is_allowed.touch()
+    engines = (partial(processes.start_if, is_allowed), processes.start_fake)
+    async with running(tmp_path, start_engines=engines) as service:
+        is_allowed.unlink()
+        os.kill(service.supervisor.engine_processes[0], signal.SIGKILL)
+        while "engine-0 has died 2 times while it started; the others go on" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert (await service.ask(0, 3))["text"] == [f" {said([3])}"]
+
+
+async def test_engines_with_different_models_do_not_start(tmp_path: Path) -> None:
+    """A window must have the same text whichever engine decodes it."""
+    with pytest.raises(SupervisorError, match=r"engine-\d has another model than the other engines"):
+        async with asyncio.timeout(PATIENCE_S):
+            engines = (processes.start_fake, processes.start_other)
+            await RunningService(tmp_path, start_engines=engines).supervisor.run()
 
 
 async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
     """They still need an engine, for the last finals."""
     async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=1000.0) as service:
-        engine = service.supervisor.engine_process
-        assert engine
+        (engine,) = service.supervisor.engine_processes
         service.supervisor.stop()
         os.kill(engine, signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_S):
-            while service.supervisor.engine_process in (None, engine):  # noqa: ASYNC110
+            while service.supervisor.engine_processes in ([], [engine]):  # noqa: ASYNC110
                 await asyncio.sleep(0)
         for gateway in service.gateways():
             os.kill(gateway, signal.SIGKILL)
@@ -145,8 +187,8 @@ async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_pat
 async def test_processes_that_do_not_end_are_killed(tmp_path: Path) -> None:
     """Gateways that ignore SIGTERM, and an engine that hangs."""
     async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=0.1) as service:
-        assert service.supervisor.engine_process
-        os.kill(service.supervisor.engine_process, signal.SIGSTOP)
+        (engine,) = service.supervisor.engine_processes
+        os.kill(engine, signal.SIGSTOP)
     assert service.gone.qsize() == 2
 
 
@@ -154,14 +196,14 @@ async def test_an_engine_that_cannot_start_gives_the_reason(tmp_path: Path) -> N
     """An error that the operator can remove is not tried again."""
     with pytest.raises(SupervisorError, match="no such model"):
         async with asyncio.timeout(PATIENCE_S):
-            await RunningService(tmp_path, start_engine=processes.start_nothing).supervisor.run()
+            await RunningService(tmp_path, start_engines=(processes.start_nothing,)).supervisor.run()
 
 
 async def test_an_engine_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
     """The supervisor stops after `max_failed_starts`."""
     with pytest.raises(SupervisorError, match="engine has died 2 times"):
         async with asyncio.timeout(PATIENCE_S):
-            await RunningService(tmp_path, start_engine=processes.die_at_once).supervisor.run()
+            await RunningService(tmp_path, start_engines=(processes.die_at_once,)).supervisor.run()
 
 
 async def test_a_gateway_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from engine.api import Priority
 from engine.errors import EngineOverloaded
 from engine.scheduling.batcher import (
     ENCODER_POLL_S,
+    LIVE_MEMORY_S,
     LOAD_MEMORY_S,
     MAX_FINAL_LOAD,
     RECENT_S,
@@ -52,6 +53,10 @@ def final(id: int, session: str = "a") -> Waiting:
 
 def interim(id: int, session: str = "a", channel: int = 0) -> Waiting:
     return Waiting(id=id, session=session, channel=channel, priority=Priority.INTERIM)
+
+
+def file(id: int, session: str = "f") -> Waiting:
+    return Waiting(id=id, session=session, priority=Priority.FILE)
 
 
 def speculative(id: int, session: str = "a", channel: int = 0) -> Waiting:
@@ -262,14 +267,15 @@ def test_finals_are_never_replaced() -> None:
 
 
 def test_full_queue_refuses_but_still_lets_interims_be_replaced() -> None:
-    """Replacing does not make the queue longer."""
-    batcher = batcher_with(
-        interim(1), final(2), limits=BatchLimits(max_waiting=2, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
-    )
-    with pytest.raises(EngineOverloaded):
-        batcher.add(final(3), 0.0)
-    assert batcher.add(interim(4), 0.0) == interim(1)
-    assert encoded(batcher, LATER_S, IDLE) == [2, 4]
+    """Replacing does not make the queue longer. Finals do not count, and always have room."""
+    limits = replace(LIMITS, max_waiting=2)
+    batcher = batcher_with(final(0), interim(1), speculative(2, "b"), limits=limits)
+    for refused in interim(3, "c"), speculative(4, "c"):
+        with pytest.raises(EngineOverloaded, match="2 windows wait, the limit is 2"):
+            batcher.add(refused, 0.0)
+    batcher.add(final(5, "c"), 0.0)
+    assert batcher.add(interim(6), 0.0) == interim(1)
+    assert encoded(batcher, LATER_S, IDLE) == [0, 5, 2, 6]
 
 
 def test_removed_window_is_never_taken() -> None:
@@ -279,6 +285,34 @@ def test_removed_window_is_never_taken() -> None:
     assert not batcher.remove(1)
     assert encoded(batcher, LATER_S, IDLE) == [2]
     assert not batcher.remove(2)
+
+
+def test_files_come_after_the_finals_of_live_sessions() -> None:
+    """Also where they have waited longer."""
+    windows = [file(id, str(id)) for id in range(4)]
+    batcher = batcher_with(*windows, speculative(4, "a"), final(5, "b"))
+    assert encoded(batcher, LATER_S, IDLE) == [5, 4, 0, 1]
+
+
+def test_files_and_interims_share_the_time_that_finals_leave() -> None:
+    """Half each, while both wait. A file alone has all of it."""
+    batcher = batcher_with(*(file(id, str(id)) for id in range(8)), *(interim(10 + id, f"i{id}") for id in range(4)))
+    batches = [encoded(batcher, LATER_S, load_of(1, 0, 0.1)) for _ in range(12)]
+    first = [id for batch in batches[:8] for id in batch]
+    assert sorted(first) == [0, 1, 2, 3, 10, 11, 12, 13]
+    assert [id for batch in batches[8:] for id in batch] == [4, 5, 6, 7]
+
+
+def test_files_leave_slots_free_while_there_are_live_sessions() -> None:
+    """As interims do. Without live sessions they take all."""
+    limits = replace(LIMITS, n_slots=4)
+    files = [file(id, str(id)) for id in range(4)]
+    assert encoded(batcher_with(*files, limits=limits), LATER_S, load_of(4, 0, 0.1)) == [0, 1, 2, 3]
+    batcher = batcher_with(*files, interim(4), limits=limits)
+    assert batcher.remove(4)
+    assert encoded(batcher, LATER_S, load_of(4, 0, 0.1)) == [0, 1, 2]
+    assert encoded(batcher, LATER_S, load_of(1, 3, 0.1)) == []
+    assert encoded(batcher, LIVE_MEMORY_S + 0.1, load_of(1, 3, 0.1)) == [3]
 
 
 def test_speculative_finals_come_between_finals_and_interims() -> None:
@@ -348,7 +382,9 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]) -> No
                 assert n_running == 0 or len(taken) * encode_s <= max(0.4, encode_s) + 1e-9
                 ends.update(taken)
                 priorities = [added[id].priority for id in taken]
-                assert priorities == sorted(priorities)
+                # Files and interims take turns.
+                ranks = [min(priority, Priority.FILE) for priority in priorities]
+                assert ranks == sorted(ranks)
                 has_droppable = any(priority.may_be_dropped for priority in priorities)
                 assert not has_droppable or n_free - len(taken) >= limits.n_reserved_slots == 1
                 assert not has_droppable or batcher.n_waiting(Priority.FINAL) == 0

@@ -58,12 +58,14 @@ def test_a_newer_interim_supersedes_the_older_one() -> None:
     assert queue.next_batch(idle, may_sleep=False) == [newer]
 
 
-def test_a_full_queue_refuses() -> None:
+def test_a_full_queue_refuses_interims_alone() -> None:
     queue = RequestQueue(LIMITS)
-    for _ in range(2):
-        queue.add(request(), 1.0)
+    for session in "ab":
+        queue.add(request(session, Priority.INTERIM), 1.0)
     with pytest.raises(EngineOverloaded):
-        queue.add(request(), 1.0)
+        queue.add(request("c", Priority.INTERIM), 1.0)
+    queue.add(request("c"), 1.0)
+    assert queue.n_waiting(Priority.FINAL) == 1
 
 
 def test_running_sequences_are_not_kept_waiting() -> None:

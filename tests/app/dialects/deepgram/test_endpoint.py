@@ -515,9 +515,14 @@ async def test_a_recording_that_is_too_large_is_refused(serve: Serve) -> None:
     ("error", "status", "code"),
     [(EngineFailed("gone"), 500, "INTERNAL_SERVER_ERROR"), (EngineOverloaded(3, 3), 429, "TOO_MANY_REQUESTS")],
 )
-async def test_engine_trouble_has_its_status(serve: Serve, error: EngineError, status: int, code: str) -> None:
+async def test_engine_trouble_has_its_status(
+    serve: Serve, error: EngineError, status: int, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the reason, with the id that the client received."""
     server = await serve(FakeTranscriber(error=error))
-    check_error(await post(server, wav(TALK)), status, code)
+    answer = await post(server, wav(TALK))
+    check_error(answer, status, code)
+    assert f"[{answer.headers['dg-request-id']}] failed with {error.code}: " in caplog.text
 
 
 async def test_too_many_recordings_are_refused(serve: Serve) -> None:

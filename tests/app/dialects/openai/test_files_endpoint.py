@@ -418,11 +418,15 @@ async def test_a_file_that_is_too_large_is_refused(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(("error", "status"), [(EngineFailed("gone"), 500), (EngineOverloaded(3, 3), 503)])
-async def test_engine_trouble_has_its_status(serve: Serve, error: EngineError, status: int) -> None:
+async def test_engine_trouble_has_its_status(
+    serve: Serve, error: EngineError, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the reason, with the id that the client received."""
     server = await serve(FakeTranscriber(error=error))
     response = await post(server.http, wav(TALK))
     assert response.status_code == status
     assert response.json()["error"]["code"] == error.code
+    assert f"[{response.headers['x-request-id']}] failed with {error.code}: " in caplog.text
 
 
 async def test_too_many_uploads_are_refused(serve: Serve) -> None:

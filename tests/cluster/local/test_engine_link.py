@@ -1,7 +1,8 @@
-"""A transcriber whose engine is in another process: its events, the audio it frees, and crashes of the engine."""
+"""The link to an engine in another process: its events, the audio it frees, and crashes of the engine."""
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count, repeat
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.local.control_messages import EngineDown, EngineLost
 from cluster.local.messages import WindowStatus
 from cluster.local.shared_audio import BLOCK_SAMPLES, AudioPoolFull
 from engine.api import (
@@ -108,22 +110,23 @@ async def test_an_invalid_window_is_refused_on_entry(pair: Pair, runner: FakeRun
 
 
 async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: FakeRunner) -> None:
-    """Both raise an error that means "overloaded"."""
+    """Both raise an error that means "overloaded", for interims. A final waits until there is room."""
     async with start_engine(runner, max_waiting=1) as engine:
         pause = runner.pause("encode")
         pair.start(engine)
         first = asyncio.create_task(collect(pair.remote, window()))
         await pause.reached()
-        second = asyncio.create_task(collect(pair.remote, window()))
-        await pair.until(lambda: engine.stats().waiting_finals == 1)
+        second = asyncio.create_task(collect(pair.remote, window(priority=Priority.INTERIM)))
+        await pair.until(lambda: engine.stats().waiting_interims == 1)
         with pytest.raises(EngineOverloaded, match="the limit is 1"):
-            await collect(pair.remote, window())
+            await collect(pair.remote, replace(window(priority=Priority.INTERIM), session="other"))
         n_free = N_BLOCKS - pair.pool.n_used_blocks
+        too_long = Window(samples=np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32), session="s")
         with pytest.raises(AudioPoolFull):
-            too_long = np.zeros((n_free + 1) * BLOCK_SAMPLES, np.float32)
-            await collect(pair.remote, Window(samples=too_long, session="s"))
+            await collect(pair.remote, replace(too_long, priority=Priority.INTERIM))
+        third = asyncio.create_task(collect(pair.remote, too_long))
         pause.end()
-        await asyncio.gather(first, second)
+        await asyncio.gather(first, second, third)
         await pair.until_free()
         await pair.kill()
 
@@ -197,11 +200,12 @@ async def test_a_final_continues_after_a_crash(pair: Pair) -> None:
 
 
 async def test_a_final_waits_for_an_engine(pair: Pair) -> None:
-    """A final that is submitted while there is no engine is decoded by the next one."""
+    """A final that is submitted while there is no engine is decoded by the next one. Its audio is not shared before."""
     pair.start(FakeTranscriber())
     await pair.kill()
     task = asyncio.create_task(collect(pair.remote, window()))
-    await pair.until(lambda: pair.pool.n_used_blocks > 0)
+    await asyncio.sleep(0)
+    assert pair.pool.n_used_blocks == 0
     pair.start(FakeTranscriber())
     assert await task == decode(window())
 
@@ -209,14 +213,15 @@ async def test_a_final_waits_for_an_engine(pair: Pair) -> None:
 async def test_cancelling_while_there_is_no_engine_frees_all(pair: Pair) -> None:
     """Both a window that a dead engine had, and one that no engine had."""
     pair.start(HaltingTranscriber())
-    async with pair.remote.submit(window()) as events:
-        await anext(events)
-        await pair.kill()
-        async with asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(collect(pair.remote, window()))
-            await pair.until(lambda: pair.pool.n_used_blocks > 4)
-            waiting.cancel()
-    assert pair.pool.n_used_blocks == 0
+    had = asyncio.create_task(collect(pair.remote, window()))
+    await pair.until(lambda: pair.server is not None and pair.server.n_open == 1)
+    await pair.kill()
+    waiting = asyncio.create_task(collect(pair.remote, window()))
+    await asyncio.sleep(0)
+    for task in (had, waiting):
+        task.cancel()
+    await asyncio.gather(had, waiting, return_exceptions=True)
+    assert had.cancelled() and waiting.cancelled() and pair.pool.n_used_blocks == 0
 
 
 async def test_interims_are_superseded_without_an_engine(pair: Pair) -> None:
@@ -228,23 +233,6 @@ async def test_interims_are_superseded_without_an_engine(pair: Pair) -> None:
         assert [event async for event in events] == [SupersededEvent()]
     assert await collect(pair.remote, window(priority=Priority.INTERIM)) == [SupersededEvent()]
     assert pair.pool.n_used_blocks == 0
-
-
-async def test_a_window_that_was_open_in_two_crashes_fails(pair: Pair) -> None:
-    """It is not submitted a third time, and its error gives the reason; a later window continues."""
-    pair.start(HaltingTranscriber())
-    async with pair.remote.submit(window()) as poison:
-        await anext(poison)
-        await pair.kill()
-        pair.start(HaltingTranscriber())
-        async with pair.remote.submit(window(range(5))) as other:
-            assert await anext(other)
-            await pair.kill()
-            with pytest.raises(EngineFailed, match="died 2 times"):
-                await anext(poison)
-            pair.start(FakeTranscriber())
-            assert isinstance([event async for event in other][-1], DoneEvent)
-    await pair.until_free()
 
 
 async def test_a_window_that_crashes_engines_fails_alone(pair: Pair) -> None:
@@ -286,11 +274,12 @@ async def test_an_engine_that_fails_by_itself_ends_its_process(pair: Pair, runne
 
 
 async def test_all_windows_fail_after_close(pair: Pair) -> None:
-    """Open windows and new ones: there will be no engine any more."""
+    """Open windows and new ones: the supervisor has given up, and there will be no engine any more."""
     pair.start(HaltingTranscriber())
     async with pair.remote.submit(window()) as events:
         await anext(events)
-        pair.remote.close("the engine has died 5 times while it started")
+        pair.engines.handle(EngineDown(0, was_killed=False))
+        pair.engines.handle(EngineLost(0, "the engine has died 5 times while it started"))
         for _ in range(2):
             with pytest.raises(EngineFailed, match="5 times"):
                 await anext(events)

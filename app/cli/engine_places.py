@@ -1,0 +1,69 @@
+"""Where the engines of a service run: on which GPU each of them, or with how many CPU threads."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.errors import SettingsError
+from app.service.settings import AUTO, Settings
+
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+"""The environment variable that names the GPUs of a process, separated by commas."""
+COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlace:
+    """What one engine process gets of the machine."""
+
+    threads: int
+    """See `Settings.threads`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The variables that its process sets before it loads torch."""
+
+
+def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:
+    """Return the place of each engine.
+
+    Where there are GPUs, each engine has one of its own. An outer `CUDA_VISIBLE_DEVICES` says which GPUs there are.
+
+    Raises:
+        SettingsError: there are fewer GPUs than engines.
+    """
+    if settings.engines == "1":
+        return (EnginePlace(settings.threads),)
+    gpus = () if settings.device == "cpu" else visible_gpus(os.environ)
+    n_engines = (len(gpus) or 1) if settings.engines == AUTO else int(settings.engines)
+    if n_engines == 1:
+        return (EnginePlace(settings.threads),)
+    if not gpus:
+        n_threads = settings.threads or max(1, len(os.sched_getaffinity(0)) // n_engines)
+        return (EnginePlace(n_threads),) * n_engines
+    if n_engines > len(gpus):
+        raise SettingsError(
+            f"engines: expected at most {len(gpus)}, one for each visible GPU, got {n_engines}; add --device cpu to "
+            "run them on the CPU"
+        )
+    return tuple(EnginePlace(settings.threads, {VISIBLE_GPUS: gpu}) for gpu in gpus[:n_engines])
+
+
+def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the GPUs that a process with this environment could use, as `CUDA_VISIBLE_DEVICES` has them.
+
+    Raises:
+        SettingsError: torch cannot be loaded.
+    """
+    # In another process: torch takes seconds and memory, and this process must not open the GPUs.
+    counted = subprocess.run(
+        [sys.executable, "-c", COUNT_GPUS], capture_output=True, text=True, env=dict(environment), check=False
+    )
+    if counted.returncode:
+        raise SettingsError(f"engines: expected torch to count the GPUs, got: {counted.stderr.strip()[-500:]}")
+    n_gpus = int(counted.stdout)
+    listed = tuple(name.strip() for name in environment.get(VISIBLE_GPUS, "").split(",") if name.strip())
+    if n_gpus and listed and all(name.startswith("MIG-") for name in listed):
+        # Parts of GPUs. Torch counts only the first of them, as a process cannot use more.
+        return listed
+    return (listed or tuple(map(str, range(n_gpus))))[:n_gpus]

@@ -1,0 +1,81 @@
+"""What the service asks of traces, and the answer of a service without them."""
+
+from collections.abc import MutableMapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from app.delivery.webhook_trace import UNTRACED, DeliveryTrace
+from app.session.engine_driver import SessionTrace
+
+Attribute = str | int | float | bool
+"""The value of an attribute: a number, or a stable code. Text of speech and keys of clients never become one."""
+
+
+class Trace(SessionTrace, Protocol):
+    """Follows one live session or one upload."""
+
+    def note(self, **attributes: Attribute) -> None:
+        """Add attributes that are known at the end. The names get the prefix `tutti.`."""
+        ...
+
+
+class Tracing(Protocol):
+    """Follows requests. What is done in a context, and in tasks that are made there, belongs to its trace."""
+
+    def session(
+        self, scope: MutableMapping[str, Any], request: str, session: str, model: str
+    ) -> AbstractContextManager[Trace | None]:
+        """Follow a live session while the context is open.
+
+        Args:
+            scope: the ASGI scope of its WebSocket. A `traceparent` among the headers names the client's own trace.
+            request: the id of the request.
+            session: the id of the session.
+            model: the name of the model.
+
+        Returns:
+            A context that gives the trace, or `None` where this one is not recorded.
+        """
+        ...
+
+    def upload(self, scope: MutableMapping[str, Any], request: str, model: str) -> AbstractContextManager[Trace | None]:
+        """Follow the transcription of an uploaded file; see `session`."""
+        ...
+
+    def delivery(self, call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
+        """Follow the delivery of one event of a call to the webhook.
+
+        Args:
+            call_sid: the id of the call.
+            created_s: when the event was made, in seconds since 1970.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Send what is left, for a limited time."""
+        ...
+
+
+class NoTracing:
+    """Follows nothing."""
+
+    def session(
+        self, scope: MutableMapping[str, Any], request: str, session: str, model: str
+    ) -> AbstractContextManager[Trace | None]:
+        """Nothing; see `Tracing.session`."""
+        return nullcontext()
+
+    def upload(self, scope: MutableMapping[str, Any], request: str, model: str) -> AbstractContextManager[Trace | None]:
+        """Nothing; see `Tracing.upload`."""
+        return nullcontext()
+
+    def delivery(self, call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
+        """Nothing; see `Tracing.delivery`."""
+        return nullcontext(UNTRACED)
+
+    async def close(self) -> None:
+        """There is nothing to send."""
+
+
+NO_TRACING = NoTracing()
+"""Of a service without traces."""

@@ -1,0 +1,54 @@
+"""The engines as a gateway has them: a link to each engine process, and the pool that chooses among them."""
+
+import logging
+from typing import assert_never
+
+from cluster.balancing import Balancer
+from cluster.engine_pool import EnginePool
+from cluster.local.control_messages import EngineDown, EngineLost, EngineUp
+from cluster.local.engine_link import GatewayEnd, LocalEngineLink
+
+logger = logging.getLogger(__name__)
+
+
+class GatewayEngines:
+    """Keeps the links up to date with what the supervisor says of the engines."""
+
+    def __init__(self, end: GatewayEnd, n_engines: int, *, gateway: int = 0, n_gateways: int = 1) -> None:
+        """Create the links, none of which has an engine yet.
+
+        Args:
+            end: this end of the links.
+            n_engines: how many engines there are.
+            gateway: the number of this gateway, from 0.
+            n_gateways: how many gateways there are.
+        """
+        self._links = [LocalEngineLink(str(number), end) for number in range(n_engines)]
+        self.transcriber = EnginePool(self._links, Balancer(gateway, n_gateways))
+
+    def handle(self, message: EngineUp | EngineDown | EngineLost) -> None:
+        """Note that an engine has started, has died, or is given up."""
+        link = self._links[message.engine]
+        match message:
+            case EngineUp():
+                link.connect(message)
+            case EngineDown():
+                logger.warning("engine %s has died; waiting for another", link.name)
+                link.disconnect(f"engine {link.name} has died", was_killed=message.was_killed)
+            case EngineLost():
+                link.is_lost = True
+                if all(each.is_lost for each in self._links):
+                    self.transcriber.close(message.reason)
+            case _:
+                assert_never(message)
+        self.transcriber.notify()
+
+    def close(self, reason: str) -> None:
+        """Fail all windows and close all links.
+
+        Args:
+            reason: the message of the errors.
+        """
+        self.transcriber.close(reason)
+        for link in self._links:
+            link.disconnect(reason)

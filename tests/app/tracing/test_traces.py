@@ -1,0 +1,274 @@
+"""What is in the trace of a session, an upload and a delivery, beside the fake engine."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from app.delivery.webhook import Webhook
+from app.tracing.log_ids import TraceIds
+from app.tracing.open_telemetry import OpenTelemetry
+from engine.errors import EngineFailed
+from tests.app.conftest import Serve
+from tests.app.dialects.openai.test_files_endpoint import TALK, wav
+from tests.app.dialects.twilio.test_endpoint import call, hear_all
+from tests.app.live.test_connection import START, TURN, receive_all, send, session
+from tests.fakes import FakeTranscriber, pcm, said
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+"""Ids of the client's own trace, and of the span that it is in."""
+STAGES = ["queue", "encode", "prefill", "decode"]
+
+
+class Spans(InMemorySpanExporter):
+    """The spans that were sent. They arrive when the service is closed."""
+
+    def named(self, *names: str) -> list[ReadableSpan]:
+        return [span for span in self.get_finished_spans() if span.name in names]
+
+    def under(self, parent: ReadableSpan) -> list[ReadableSpan]:
+        return [span for span in self.get_finished_spans() if span.parent and span.parent.span_id == id_of(parent)]
+
+    def text(self) -> str:
+        """Everything that was sent, as JSON."""
+        return "\n".join(str(span.to_json()) for span in self.get_finished_spans())
+
+
+def id_of(span: ReadableSpan) -> int:
+    assert span.context
+    return int(span.context.span_id)
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+async def stop(server: Any) -> None:
+    """Drain the server, which sends its spans."""
+    server.server.stop()
+    await server.task
+
+
+async def test_a_session_is_one_connected_trace(serve: Serve, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
+    """From the client's own trace to the decode steps, without a word of the text; the log names the same ids."""
+    caplog.set_level(logging.INFO)
+    server = await serve(tracing=OpenTelemetry(spans))
+    async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"}) as socket:
+        await socket.send(pcm(TURN))
+        await send(socket, {"type": "stop"})
+        await receive_all(socket)
+    await stop(server)
+
+    (root,) = spans.named("session")
+    assert root.parent and f"{root.parent.span_id:016x}" == SPAN
+    assert {f"{span.context.trace_id:032x}" for span in spans.get_finished_spans() if span.context} == {TRACE}
+    known = attributes(root)
+    assert (known["tutti.model"], known["http.route"]) == ("fake", "/v1/stream")
+    assert (known["tutti.close_code"], known["tutti.close_reason"]) == ("1000", "done")
+    assert known["tutti.audio_s"] == pytest.approx(1.82)
+    assert f"[{known['tutti.session']}] opened for {known['tutti.request']}" in caplog.text
+
+    (utterance,) = spans.under(root)
+    assert utterance.name == "utterance" and attributes(utterance)["tutti.is_complete"]
+    assert [event.name for event in utterance.events] == ["endpoint"]
+    windows = spans.under(utterance)
+    assert {span.name for span in windows} == {"interim", "final"}
+    for window in windows:
+        assert attributes(window)["tutti.outcome"] == "done"
+        assert attributes(window)["tutti.batch_size"] == 1
+        assert attributes(window)["tutti.decode_steps"] > 0
+        stages = spans.under(window)
+        assert [span.name for span in stages] == STAGES
+        lengths_ns = [span.end_time - span.start_time for span in stages if span.end_time and span.start_time]
+        assert lengths_ns == [4_000_000, 3_000_000, 2_000_000, 1_000_000]
+    assert not any(f"w{number}" in spans.text() for number in (1, 2, 3, 4))
+
+
+async def test_a_trace_that_is_not_sampled_costs_nothing(serve: Serve, spans: Spans) -> None:
+    """The client's trace is not recorded, so this part of it is not either."""
+    server = await serve(tracing=OpenTelemetry(spans))
+    async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-00"}) as socket:
+        await socket.send(pcm(TURN))
+        await send(socket, {"type": "stop"})
+        received = await receive_all(socket)
+    await stop(server)
+    assert [event["text"] for event in received if event["type"] == "utterance"] == [said([1, 2, 3, 4])]
+    assert spans.get_finished_spans() == ()
+
+
+async def test_the_sampler_is_the_operators(serve: Serve, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+    server = await serve(tracing=OpenTelemetry(spans))
+    async with session(server.stream):
+        pass
+    await stop(server)
+    assert spans.get_finished_spans() == ()
+
+
+async def test_speech_that_is_decoded_again_is_seen(serve: Serve, spans: Spans) -> None:
+    server = await serve(FakeTranscriber(lost=range(4)), tracing=OpenTelemetry(spans))
+    async with session(server.stream, {**START, "interim": False}) as socket:
+        await socket.send(pcm(TURN))
+        await send(socket, {"type": "stop"})
+        await receive_all(socket)
+    await stop(server)
+    (utterance,) = spans.named("utterance")
+    assert {span.name for span in spans.under(utterance)} == {"final", "re-decode"}
+    assert attributes(utterance)["tutti.redecodes"] == 1
+
+
+async def test_a_window_that_fails_and_its_session_are_errors(serve: Serve, spans: Spans) -> None:
+    server = await serve(FakeTranscriber(error=EngineFailed("the engine died")), tracing=OpenTelemetry(spans))
+    async with session(server.stream, {**START, "interim": False}) as socket:
+        await socket.send(pcm(TURN))
+        await receive_all(socket)
+    await stop(server)
+    (root,), (window,) = spans.named("session"), spans.named("final")
+    assert attributes(window)["tutti.outcome"] == "failed"
+    for span in (root, window):
+        assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "engine_failed")
+    assert attributes(root)["tutti.close_code"] == "1011"
+
+
+async def test_a_client_that_leaves_ends_all_spans(serve: Serve, spans: Spans) -> None:
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber, tracing=OpenTelemetry(spans))
+    async with session(server.stream, {**START, "interim": False}) as socket:
+        await socket.send(pcm(TURN))
+        await transcriber.opened.wait()
+        socket.transport.abort()
+    await stop(server)
+    (root,), (utterance,), (window,) = spans.named("session"), spans.named("utterance"), spans.named("final")
+    assert attributes(root)["tutti.close_code"] == "client"
+    assert attributes(window)["tutti.outcome"] == "cancelled"
+    assert spans.under(root) == [utterance]
+
+
+async def test_a_key_in_the_path_is_in_no_span(serve: Serve, spans: Spans) -> None:
+    server = await serve(tracing=OpenTelemetry(spans), api_keys="secret-key")
+    async with call(server.address, "/secret-key") as socket:
+        await socket.send('{"event":"stop"}')
+        await hear_all(socket)
+    await stop(server)
+    (root,) = spans.named("session")
+    assert attributes(root)["http.route"] == "/v1/twilio/{token}"
+    assert "secret-key" not in spans.text()
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/listen"])
+async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans, path: str) -> None:
+    """Its id is the request's, which the answer has."""
+    server = await serve(tracing=OpenTelemetry(spans))
+    audio = wav(TALK)
+    body: dict[str, Any] = {"content": audio} if path == "/v1/listen" else {"files": {"file": ("a.wav", audio)}}
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        answer = await client.post(path, **body)
+    assert answer.status_code == 200
+    await stop(server)
+    (root,) = spans.named("upload")
+    assert root.parent is None
+    assert attributes(root)["tutti.request"] == answer.headers["x-request-id"]
+    assert attributes(root)["http.route"] == path
+    utterances = spans.under(root)
+    assert [span.name for span in utterances] == ["utterance"] * 2
+    assert all([window.name for window in spans.under(each)] == ["final"] for each in utterances)
+
+
+async def test_an_upload_that_is_no_audio_is_an_error(serve: Serve, spans: Spans) -> None:
+    server = await serve(tracing=OpenTelemetry(spans))
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        answer = await client.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"no audio")})
+    assert answer.status_code == 400
+    await stop(server)
+    (root,) = spans.named("upload")
+    assert (root.status.status_code, root.status.description) == (StatusCode.ERROR, "invalid_file")
+
+
+async def test_a_delivery_is_a_span_and_names_its_trace_to_the_receiver(spans: Spans) -> None:
+    """Each attempt is an event of it."""
+    answers, requests = [503, 204], []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(answers.pop(0))
+
+    async def sleep(_: float) -> None:
+        pass
+
+    tracing = OpenTelemetry(spans)
+    webhook = Webhook(
+        "https://receiver.example",
+        "secret",
+        lambda _: None,
+        transport=httpx.MockTransport(answer),
+        sleep=sleep,
+        trace=tracing.delivery,
+    )
+    async with webhook.running():
+        delivery = webhook.open("CA1", "MZ1")
+        delivery.push({"type": "segment", "text": "w1"})
+        delivery.close()
+    await tracing.close()
+    (span,) = spans.named("webhook")
+    assert span.context
+    parents = {request.headers["traceparent"].rpartition("-")[0] for request in requests}
+    assert parents == {f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}"}
+    assert attributes(span) == {"tutti.call": "CA1", "tutti.outcome": "delivered", "tutti.attempts": 2}
+    assert [dict(event.attributes or {}) for event in span.events] == [
+        {"http.response.status_code": 503},
+        {"http.response.status_code": 204},
+    ]
+    assert "w1" not in spans.text()
+
+
+async def test_log_lines_name_the_trace(serve: Serve, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
+    """Lines of other work do not."""
+    caplog.set_level(logging.INFO)
+    caplog.handler.addFilter(TraceIds())
+    server = await serve(tracing=OpenTelemetry(spans))
+    async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"}) as socket:
+        await send(socket, {"type": "stop"})
+        await receive_all(socket)
+    await stop(server)
+    traces = {record.getMessage().partition("] ")[2][:6]: vars(record)["trace"] for record in caplog.records}
+    assert traces["opened"] == traces["closed"] == f" trace={TRACE}"
+    logging.getLogger("app").info("[none] outside")
+    assert vars(caplog.records[-1])["trace"] == ""
+
+
+async def test_a_collector_that_is_away_does_not_hold_up_the_end(
+    spans: Spans, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spans are lost, and the log says so."""
+    monkeypatch.setattr("app.tracing.open_telemetry.CLOSE_TIMEOUT_S", 0.01)
+    released = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Stuck(Spans):
+        def export(self, spans: Any) -> Any:
+            asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
+            return super().export(spans)
+
+    tracing = OpenTelemetry(Stuck())
+    with tracing.upload({"type": "http", "path": "/", "headers": []}, "req_1", "fake"):
+        pass
+    await tracing.close()
+    assert "the last spans could not be sent" in caplog.text
+    released.set()
