@@ -13,8 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
+from app.service.settings import Settings
 from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED
-from app.session.interim_schedule import InterimSchedule
+from app.session.interim_schedule import InterimSchedule, no_extra_interval
 from app.session.speculation import (
     FLUSH_TAIL_SAMPLES,
     LEAST_SUCCESS,
@@ -33,6 +34,8 @@ Span = tuple[float, float]
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 PADDING_S = 0.3
 """Audio before the speech that a window begins with, in seconds."""
+DEADLINE_S = Settings().final_deadline_s
+"""How long a session waits for a final before the service ends it, in seconds."""
 DETECTOR_LATE_S = 0.1
 """How late the detector notices the end of speech, in seconds. A caller that flushes knows it at once."""
 
@@ -54,6 +57,14 @@ class Habits:
     """Whether the service decodes finals ahead at pauses."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """What sessions know of the service: the way to the engines, and how many interims these have time for."""
+
+    submit: "Submit"
+    extra_interval_s: Callable[[], float] = no_extra_interval
+
+
 @dataclass(slots=True)
 class Log:
     """What the callers of a run saw."""
@@ -66,7 +77,7 @@ class Log:
     n_speculative: int = 0
     """Finals whose text was decoded ahead."""
     n_sessions_ended: int = 0
-    """Sessions that the service ended because it was overloaded."""
+    """Finals for which the service would not have waited: it ends the session."""
 
 
 class Ticket(Protocol):
@@ -124,7 +135,7 @@ class Caller:
         utterances: Iterable[Span],
         habits: Habits,
         clock: Clock,
-        submit: Submit,
+        gateway: Gateway,
         log: Log,
     ) -> None:
         """Make a caller.
@@ -135,7 +146,7 @@ class Caller:
             utterances: what it says, in order.
             habits: what it has in common with others.
             clock: the simulated time.
-            submit: gives windows to engines.
+            gateway: gives windows to engines.
             log: receives what it sees.
         """
         self._name = name
@@ -143,10 +154,11 @@ class Caller:
         self._utterances = iter(utterances)
         self._habits = habits
         self._clock = clock
-        self._submit = submit
+        self._submit = gateway.submit
         self._log = log
         silence_s = 0.5 if habits.silence_s is None else habits.silence_s
-        self._schedule = InterimSchedule(_samples(habits.interim_interval_s), _samples(silence_s))
+        interval = _samples(habits.interim_interval_s)
+        self._schedule = InterimSchedule(interval, _samples(silence_s), gateway.extra_interval_s)
         self._newest: _Request | None = None
         """The newest interim, until it is answered."""
         self._ahead: _Request | None = None
@@ -288,10 +300,6 @@ class Caller:
         if request.is_final and request.is_ahead:
             # Its engine has gone: the utterance is decoded anew.
             self._ask(Priority.FINAL, span, _Request(audio_end_s=request.audio_end_s, is_final=True))
-        elif request.is_final:
-            # There was no room for it, which ends the session.
-            self._log.n_sessions_ended += 1
-            self._utterances = iter(())
         elif request is self._newest or request is self._ahead:
             self._schedule.forget_submitted()
             self._newest = None if request is self._newest else self._newest
@@ -299,6 +307,7 @@ class Caller:
 
     def _on_final(self, span: Span) -> None:
         self._n_finals_open -= 1
+        self._log.n_sessions_ended += self._position_s - self._end_s(span) > DEADLINE_S
         self._log.finals.append((self._begin_s + span[1], self._position_s - span[1]))
 
 

@@ -105,9 +105,7 @@ class SimulatedEngine:
         begun_s = self._encoder_time.begun_s + 0.5 * decode_s * len(self._running)
         final_s = begun_s + self._waiting_s(Priority.FINAL) + self._waiting_s(Priority.SPECULATIVE)
         return self._stats.snapshot(
-            waiting_finals=self._batcher.n_waiting(Priority.FINAL),
-            waiting_speculative=self._batcher.n_waiting(Priority.SPECULATIVE),
-            waiting_interims=self._batcher.n_waiting(Priority.INTERIM),
+            n_waiting=self._batcher.n_waiting,
             running=len(self._running),
             utterance_encode_s=self._encoder_time.window_s * self._shares.encode_share(USUAL_UTTERANCE_SAMPLES, False),
             window_decode_s=decode_s,
@@ -123,7 +121,7 @@ class SimulatedEngine:
         """Queue a window. Returns the id with which it can be withdrawn.
 
         Raises:
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: the queue has no room for a window that may be dropped.
         """
         window = Window(samples=_AUDIO[: asked.n_samples], session=asked.session, priority=asked.priority)
         request = Request(window=window, max_tokens=asked.n_steps, put=lambda item: None)
@@ -133,7 +131,7 @@ class SimulatedEngine:
             priority=asked.priority,
             encode_share=self._shares.encode_share(asked.n_samples, window.is_interim),
         )
-        request.submitted_s = self._clock.now_s
+        request.reached.submitted_s = self._clock.now_s
         older = self._batcher.add(waiting, self._clock.now_s)
         self._open[request.id] = (request, asked)
         if older:
@@ -224,7 +222,7 @@ class SimulatedEngine:
         for request in batch:
             window = request.window
             self._running.add(request.id, window.session, is_final=not window.is_interim)
-            self._stats.left_queue(window.priority, self._clock.now_s - request.submitted_s)
+            self._stats.left_queue(window.priority, self._clock.now_s - request.reached.submitted_s)
             self._open[request.id][1].on_started()
 
     def _decode(self) -> Process:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from benchmarks.simulation.clock import Clock
 from benchmarks.simulation.engine import Asked, SimulatedEngine
 from benchmarks.simulation.routing import Policy
-from cluster.local.remote_transcriber import STATS_PERIOD_S
-from engine.api import Priority
+from cluster.engine_stats import add_up
+from cluster.local.engine_link import STATS_PERIOD_S
+from engine.api import EngineStats, Priority
 from engine.errors import EngineOverloaded
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class Pool:
         self._policies = policies
         self._without_engine: list[_Route] = []
         """Windows that wait until an engine is up."""
-        if n > 1:
-            self._collect_reports()
+        self._reports: dict[str, EngineStats] = {}
+        self._collect_reports()
 
     def gateway(self, number: int) -> "Submit":
         """The way to the engines for the sessions of one gateway."""
@@ -76,7 +77,10 @@ class Pool:
 
     def lose(self, name: str, back_after_s: float) -> None:
         """Let an engine go. Its finals go to other engines; another engine takes its place after a while."""
-        for asked in self.engines.pop(name).die():
+        engine = self.engines.pop(name)
+        if self.engines:
+            del self._reports[name]
+        for asked in engine.die():
             asked.on_dropped()
         self.clock.call_after(back_after_s, lambda: self._start(name))
 
@@ -92,8 +96,12 @@ class Pool:
             self._report(name)
         self.clock.call_after(STATS_PERIOD_S, self._collect_reports)
 
+    def stats(self) -> EngineStats:
+        """The counters of all engines, added up, as they last reported them."""
+        return add_up(self._reports)
+
     def _report(self, name: str) -> None:
-        stats = self.engines[name].stats()
+        stats = self._reports[name] = self.engines[name].stats()
         for policy in self._policies:
             policy.note_report(name, stats, self.clock.now_s)
 

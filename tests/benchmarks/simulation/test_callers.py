@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from benchmarks.simulation.callers import Caller, Habits, Log, Span, endless_speech
+from benchmarks.simulation.callers import Caller, Gateway, Habits, Log, Span, endless_speech
 from benchmarks.simulation.clock import Clock
 from benchmarks.simulation.engine import Asked
 from engine.api import SAMPLE_RATE, Priority
@@ -44,7 +44,7 @@ class ScriptedEngine:
 def run(habits: Habits, after_s: float, *utterances: Span) -> tuple[ScriptedEngine, Log]:
     clock, log = Clock(), Log()
     engine = ScriptedEngine(clock, after_s)
-    Caller("one", 0.0, utterances or [UTTERANCE], habits, clock, engine.submit, log)
+    Caller("one", 0.0, utterances or [UTTERANCE], habits, clock, Gateway(engine.submit), log)
     clock.run_until(20.0)
     return engine, log
 

@@ -88,7 +88,7 @@ def test_sessions_on_more_engines_than_they_need_wait_less() -> None:
     times = StageTimes(encode, prefill, step, 16)
     config = EngineConfig(audio_context="full", max_encode_batch=16)
     one, two = (Trial(setup(n_engines, config=config, times=times), load(50)).run() for n_engines in (1, 2))
-    assert one["interims_of_due"] < 0.8 < two["interims_of_due"]
+    assert one["interims_of_due"] < two["interims_of_due"]
     assert two["interim_lag_s"]["p95"] < one["interim_lag_s"]["p95"]
 
 
@@ -145,11 +145,10 @@ def test_finals_wait_while_no_engine_is_up() -> None:
     assert trial.log.finals[0][1] == pytest.approx(2.5, abs=0.3)
 
 
-def test_a_full_queue_ends_the_session_that_has_no_room() -> None:
-    """As in the service: a final that is refused ends its session; an interim is left out."""
+def test_a_full_queue_leaves_out_interims_and_no_final() -> None:
+    """As in the service: a final always has room."""
     config = replace(setup().config, max_waiting=1)
-    calls = [(0.0, [(0.5, 2.5), (4.0, 5.0)])] * 40
-    trial = Trial(setup(config=config), Load(calls=calls, measured=(0, 9)))
-    trial.run()
-    assert trial.log.n_sessions_ended > 0
-    assert len(trial.log.finals) + trial.log.n_sessions_ended == trial.log.n_utterances
+    trial = Trial(setup(config=config), Load(calls=[(0.0, [(0.5, 2.5), (4.0, 5.0)])] * 40, measured=(0, 9)))
+    level = trial.run()
+    assert len(trial.log.finals) == trial.log.n_utterances == 80
+    assert level["failed"] == 0
