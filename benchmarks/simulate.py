@@ -25,7 +25,7 @@ from benchmarks.recordings import BUNDLED as CLIPS
 from benchmarks.report import Table
 from benchmarks.simulation import parts, pictures
 from benchmarks.simulation.callers import Habits
-from benchmarks.simulation.measured import BUNDLED, STEPS, read_measurements
+from benchmarks.simulation.measured import BUNDLED, STEPS, Measurement, read_measurements
 from benchmarks.simulation.parts import HOST_GPUS, Plan
 from benchmarks.simulation.stage_times import H200, read_times
 from benchmarks.simulation.trial import Setup
@@ -106,9 +106,9 @@ def main(
         gpu_hour=gpu_hour,
     )
     sizes = {"engines": parse_numbers("--engines", engines), "fleets": parse_numbers("--fleets", fleets)}
-    run = _Run(plan, images)
+    run = _Run(plan, [each for file in measured_files or (BUNDLED,) for each in read_measurements(file)], images)
     if "check" in wanted:
-        run.check(times_file, measured_files or (BUNDLED,))
+        run.check(times_file)
     if wanted & {"capacity", "day"}:
         run.capacity(sizes["engines"], sizes["fleets"], GUESS[audio_context])
     if "routing" in wanted:
@@ -143,15 +143,16 @@ def _utterance_lengths() -> tuple[float, ...]:
 class _Run:
     """The tables, pictures and figures of the parts that were run."""
 
-    def __init__(self, plan: Plan, images: Path | None) -> None:
+    def __init__(self, plan: Plan, measurements: list[Measurement], images: Path | None) -> None:
         self.tables: list[Table] = []
         self.result: dict[str, Any] = {}
         self._plan = plan
+        self._measurements = measurements
         self._images = images
         self._pools: list[dict[str, Any]] = []
 
-    def check(self, times_file: Path, files: tuple[Path, ...]) -> None:
-        measurements = [each for file in files for each in read_measurements(file)]
+    def check(self, times_file: Path) -> None:
+        measurements = self._measurements
         times = {each.model: read_times(times_file, each.model, each.config.max_encode_batch) for each in measurements}
         rows = self.result["check"] = parts.check(measurements, times)
         self.tables += parts.check_tables(rows)
@@ -168,12 +169,7 @@ class _Run:
             checked = self.result["capacity"]["fleet_check"] = parts.fleet_check(self._plan, one)
             self.tables.append(parts.fleet_check_table(checked))
         if self._images:
-            context = self._plan.setup.config.audio_context
-            measured = [
-                (row["n_engines"], row["measured_held"])
-                for row in self.result.get("check", ())
-                if row["measured_held"] and row["context"] == context
-            ]
+            measured = parts.measured_limits(self._measurements, self._plan.setup.config.audio_context)
             pictures.draw_fleet(self._pools, fleets, measured, self._images / "planning_fleet.svg")
 
     def routing(self) -> None:

@@ -65,7 +65,7 @@ class Gateway:
     extra_interval_s: Callable[[], float] = no_extra_interval
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Log:
     """What the callers of a run saw."""
 

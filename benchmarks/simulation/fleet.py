@@ -22,7 +22,7 @@ MIN_IN_TIME = 0.99
 """A fleet holds its sessions if this share of them is, over time, on hosts that hold theirs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """What the sessions of a host see, by its sessions per GPU."""
 
@@ -39,11 +39,11 @@ class Response:
         """The response that the detailed simulation found for a host with this number of GPUs."""
         ordered = sorted(levels, key=lambda level: level["streams"])
         return cls(
-            tuple(level["streams"] / n_gpus for level in ordered),
-            tuple(level["interim_lag_s"]["p95"] for level in ordered),
-            tuple(level["final_s"]["p95"] for level in ordered),
-            tuple(level["interims_of_due"] for level in ordered),
-            held / n_gpus,
+            loads=tuple(level["streams"] / n_gpus for level in ordered),
+            interim_p95_s=tuple(level["interim_lag_s"]["p95"] for level in ordered),
+            final_p95_s=tuple(level["final_s"]["p95"] for level in ordered),
+            interims_of_due=tuple(level["interims_of_due"] for level in ordered),
+            held=held / n_gpus,
         )
 
     def interim_s(self, load: float) -> float:

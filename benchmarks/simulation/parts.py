@@ -80,7 +80,6 @@ def check(measurements: Iterable[Measurement], times: dict[str, StageTimes]) -> 
         rows.append(
             {
                 "title": measurement.title,
-                "context": measurement.config.audio_context,
                 "n_engines": measurement.n_engines,
                 "measured": measurement.levels,
                 "simulated": simulated,
@@ -89,6 +88,12 @@ def check(measurements: Iterable[Measurement], times: dict[str, StageTimes]) -> 
             }
         )
     return rows
+
+
+def measured_limits(measurements: Iterable[Measurement], context: str) -> list[tuple[int, float]]:
+    """Numbers of GPUs, and the sessions at which they were measured to reach the limit, for an audio context."""
+    limits = [(each.n_engines, most_held(each.levels)) for each in measurements if each.config.audio_context == context]
+    return [(n_engines, held) for n_engines, held in limits if held]
 
 
 def check_tables(rows: Sequence[dict[str, Any]]) -> list[Table]:

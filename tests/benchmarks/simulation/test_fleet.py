@@ -7,7 +7,13 @@ from benchmarks.simulation.capacity import margin, most_held, search
 from benchmarks.simulation.day import Scaling, run_day, sessions_at
 from benchmarks.simulation.fleet import PLACES, Response, fleet_holds, share_in_time
 
-RESPONSE = Response((100.0, 600.0), (0.1, 1.0), (0.2, 0.5), (1.1, 0.8), held=600.0)
+RESPONSE = Response(
+    loads=(100.0, 600.0),
+    interim_p95_s=(0.1, 1.0),
+    final_p95_s=(0.2, 0.5),
+    interims_of_due=(1.1, 0.8),
+    held=600.0,
+)
 
 
 def level(streams: int, due: float, failed: int = 0) -> dict[str, object]:
