@@ -24,9 +24,9 @@ from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option, p
 from benchmarks.recordings import BUNDLED as CLIPS
 from benchmarks.report import Table
 from benchmarks.simulation import parts, pictures
-from benchmarks.simulation.callers import Habits
 from benchmarks.simulation.measured import BUNDLED, STEPS, Measurement, read_measurements
 from benchmarks.simulation.parts import HOST_GPUS, Plan
+from benchmarks.simulation.speakers import Habits
 from benchmarks.simulation.stage_times import H200, read_times
 from benchmarks.simulation.trial import Setup
 from engine.config import EngineConfig

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.simulation.clock import Clock
-from benchmarks.simulation.engine import Asked, SimulatedEngine
+from benchmarks.simulation.engine import Order, SimulatedEngine
 from benchmarks.simulation.routing import Policy
 from cluster.engine_stats import add_up
 from cluster.local.engine_link import STATS_PERIOD_S
@@ -13,7 +13,7 @@ from engine.api import EngineStats, Priority
 from engine.errors import EngineOverloaded
 
 if TYPE_CHECKING:
-    from benchmarks.simulation.callers import Submit
+    from benchmarks.simulation.speakers import Submit
 
 
 class Pool:
@@ -55,24 +55,24 @@ class Pool:
         """The way to the engines for the sessions of one gateway."""
         policy = self._policies[number]
 
-        def submit(asked: Asked) -> _Route:
+        def submit(order: Order) -> _Route:
             self.n_submitted += 1
-            return _Route(self, policy, asked)
+            return _Route(self, policy, order)
 
         return submit
 
     def choose(self, route: "_Route") -> str | None:
         """Choose an engine for a window; without any, the window waits for one."""
-        asked, engines = route.asked, list(self.engines)
+        order, engines = route.order, list(self.engines)
         if not engines:
             self._without_engine.append(route)
             return None
         if len(engines) == 1:
             return engines[0]
-        name = self.waiting_interims.get(asked.session) if asked.priority is Priority.INTERIM else None
+        name = self.waiting_interims.get(order.session) if order.priority is Priority.INTERIM else None
         if name not in self.engines:
-            name = route.policy.choose(engines, asked.priority, self.clock.now_s)
-        route.policy.note_sent(name, asked.priority)
+            name = route.policy.choose(engines, order.priority, self.clock.now_s)
+        route.policy.note_sent(name, order.priority)
         return name
 
     def lose(self, name: str, back_after_s: float) -> None:
@@ -80,8 +80,8 @@ class Pool:
         engine = self.engines.pop(name)
         if self.engines:
             del self._reports[name]
-        for asked in engine.die():
-            asked.on_dropped()
+        for order in engine.die():
+            order.on_dropped()
         self.clock.call_after(back_after_s, lambda: self._start(name))
 
     def _start(self, name: str) -> None:
@@ -109,8 +109,8 @@ class Pool:
 class _Route:
     """A window on its way through the pool."""
 
-    def __init__(self, pool: Pool, policy: Policy, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, pool: Pool, policy: Policy, order: Order) -> None:
+        self.order = order
         self.policy = policy
         self._pool = pool
         self._engine: SimulatedEngine | None = None
@@ -128,13 +128,13 @@ class _Route:
         if name is None:
             return
         self._name, self._engine = name, self._pool.engines[name]
-        if self.asked.priority is Priority.INTERIM:
-            self._pool.waiting_interims[self.asked.session] = name
-        own = replace(self.asked, on_started=self._on_started, on_done=self._on_done, on_dropped=self._on_dropped)
+        if self.order.priority is Priority.INTERIM:
+            self._pool.waiting_interims[self.order.session] = name
+        own = replace(self.order, on_started=self._on_started, on_done=self._on_done, on_dropped=self._on_dropped)
         try:
             self._id = self._engine.submit(own)
         except EngineOverloaded:
-            self._end(self.asked.on_dropped)
+            self._end(self.order.on_dropped)
 
     def cancel(self) -> None:
         """Withdraw the window, at any stage."""
@@ -146,19 +146,19 @@ class _Route:
 
     def _on_started(self) -> None:
         self._stop_waiting()
-        self._pool.clock.call_after(self._pool.hop_s, self.asked.on_started)
+        self._pool.clock.call_after(self._pool.hop_s, self.order.on_started)
 
     def _on_done(self) -> None:
-        self._end(self.asked.on_done)
+        self._end(self.order.on_done)
 
     def _on_dropped(self) -> None:
-        if self.asked.priority is Priority.FINAL:
+        if self.order.priority is Priority.FINAL:
             # An engine drops a final only when it goes.
             self._pool.n_again += 1
             self._engine = None
             self.go()
         else:
-            self._end(self.asked.on_dropped)
+            self._end(self.order.on_dropped)
 
     def _end(self, answer: Callable[[], None] | None) -> None:
         self._is_over = True
@@ -170,5 +170,5 @@ class _Route:
 
     def _stop_waiting(self) -> None:
         waiting = self._pool.waiting_interims
-        if self.asked.priority is Priority.INTERIM and waiting.get(self.asked.session) == self._name:
-            del waiting[self.asked.session]
+        if self.order.priority is Priority.INTERIM and waiting.get(self.order.session) == self._name:
+            del waiting[self.order.session]

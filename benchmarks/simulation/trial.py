@@ -9,11 +9,11 @@ import numpy as np
 from app.service.interim_load import InterimLoad
 from benchmarks.live_capacity import holds
 from benchmarks.scoring import summary
-from benchmarks.simulation.callers import Caller, Gateway, Habits, Log, Span, endless_speech
 from benchmarks.simulation.clock import Clock
 from benchmarks.simulation.engine import SimulatedEngine
 from benchmarks.simulation.pool import Pool
 from benchmarks.simulation.routing import OURS, POLICIES
+from benchmarks.simulation.speakers import Caller, Gateway, Habits, Log, Span, endless_speech
 from benchmarks.simulation.stage_times import StageTimes
 from engine.api import Histogram
 from engine.config import EngineConfig

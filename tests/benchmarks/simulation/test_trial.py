@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.simulation.callers import Habits
 from benchmarks.simulation.clock import Clock
-from benchmarks.simulation.engine import Asked, SimulatedEngine
+from benchmarks.simulation.engine import Order, SimulatedEngine
 from benchmarks.simulation.routing import OURS, POLICIES
+from benchmarks.simulation.speakers import Habits
 from benchmarks.simulation.stage_times import H200, Curve, StageTimes, read_times
 from benchmarks.simulation.trial import Load, Setup, Trial, steady_load
 from engine.api import SAMPLE_RATE, Priority
@@ -30,8 +30,8 @@ def load(n_sessions: int = 40, seconds: float = 6.0, seed: int = 1) -> Load:
     return steady_load(n_sessions, Habits(), LENGTHS_S, seconds, seed)
 
 
-def window(session: str, priority: Priority, log: list[str]) -> Asked:
-    return Asked(
+def window(session: str, priority: Priority, log: list[str]) -> Order:
+    return Order(
         session=session,
         priority=priority,
         n_samples=4 * SAMPLE_RATE,
@@ -108,8 +108,8 @@ def test_a_single_server_queue_waits_as_the_formula_says() -> None:
 
         def arrive() -> None:
             arrived_s = clock.now_s
-            asked = replace(window("one", Priority.FINAL, []), n_steps=1)
-            engine.submit(replace(asked, on_done=lambda: found.append(clock.now_s - arrived_s)))
+            order = replace(window("one", Priority.FINAL, []), n_steps=1)
+            engine.submit(replace(order, on_done=lambda: found.append(clock.now_s - arrived_s)))
 
         for at_s in arrivals_s:
             clock.call_at(at_s, arrive)

@@ -26,7 +26,7 @@ from app.session.speculation import (
 from benchmarks.live.load_clients import FLUSH_AFTER_S
 from benchmarks.recordings import EDGE_S, PAUSE_S
 from benchmarks.simulation.clock import Clock
-from benchmarks.simulation.engine import Asked
+from benchmarks.simulation.engine import Order
 from engine.api import SAMPLE_RATE, Priority
 
 Span = tuple[float, float]
@@ -88,7 +88,7 @@ class Ticket(Protocol):
         ...
 
 
-Submit = Callable[[Asked], Ticket]
+Submit = Callable[[Order], Ticket]
 """Gives a window to an engine."""
 
 
@@ -167,7 +167,7 @@ class Caller:
         self._n_finals_open = 0
         self._next_utterance()
 
-    # What is said.
+    # What the caller says.
 
     def _next_utterance(self) -> None:
         span = next(self._utterances, None)
@@ -176,8 +176,8 @@ class Caller:
         self._schedule.begin_utterance(_samples(span[0]))
         self._newest = self._ahead = None
         self._log.n_utterances += 1
-        heard_s = span[0] + ONSET_VOICED * FRAME_S
-        self._call_at(self._chunk_after(heard_s), lambda: self._hear(span, heard_s))
+        audible_s = span[0] + ONSET_VOICED * FRAME_S
+        self._call_at(self._chunk_after(audible_s), lambda: self._hear(span, audible_s))
 
     def _chunk_after(self, position_s: float) -> float:
         """When the audio up to a position has arrived."""
@@ -190,10 +190,10 @@ class Caller:
     def _position_s(self) -> float:
         return self._clock.now_s - self._begin_s
 
-    def _hear(self, span: Span, heard_s: float) -> None:
+    def _hear(self, span: Span, audible_s: float) -> None:
         """A chunk has arrived: process its frames, and wait for the next one or for the end of the utterance."""
         until_s, end_s = self._position_s, self._end_s(span)
-        for position_s in _frames(heard_s, min(until_s, end_s)):
+        for position_s in _frames(audible_s, min(until_s, end_s)):
             self._on_frame(span, position_s)
         if until_s >= end_s - 1e-9:
             self._end_utterance(span, end_s)
@@ -230,7 +230,7 @@ class Caller:
     # What the service asks for.
 
     def _ask(self, priority: Priority, span: Span, request: _Request) -> None:
-        asked = Asked(
+        order = Order(
             session=self._name,
             priority=priority,
             n_samples=_samples(request.audio_end_s - max(span[0] - PADDING_S, 0.0)),
@@ -239,7 +239,7 @@ class Caller:
             on_done=lambda: self._on_done(span, request),
             on_dropped=lambda: self._on_dropped(span, request),
         )
-        request.ticket = self._submit(asked)
+        request.ticket = self._submit(order)
 
     def _begin_ahead(self, span: Span, audio_end_s: float) -> None:
         if not self._success.is_good:
