@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, nullcontext
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -70,7 +70,7 @@ def build_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         measuring = asyncio.create_task(app.state.service.metrics.measure_loop_lag())
         with closing(own_decoders):
-            async with webhook.running() if (webhook := app.state.service.webhook) else nullcontext():
+            async with app.state.service.running():
                 yield
         await tracing.close()
         measuring.cancel()

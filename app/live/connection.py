@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from starlette.websockets import WebSocket
 
 from app.delivery.outbox import Outgoing
-from app.errors import CLOSE_OUR_FAULT, LimitExceeded
+from app.errors import CLOSE_OUR_FAULT, CLOSE_OVERLOADED, LimitExceeded
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
 from app.live.latency import LatencyRecorder
@@ -106,6 +106,8 @@ class Connection:
             code, reason = str(CLOSE_OUR_FAULT), "internal_error"
             await self._writer.close_socket(Close(CLOSE_OUR_FAULT, reason))
         finally:
+            if self._is_lost:
+                self._service.admission.keep_place()
             self._service.metrics.closed_total.labels(code).inc()
             audio_s = self._session.audio_s
             self._log.info(
@@ -113,6 +115,13 @@ class Connection:
             )
             if trace:
                 trace.note(close_code=code, close_reason=reason, audio_s=round(audio_s, 3))
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether the session has ended in the middle, and its client goes on with it in another one."""
+        close = self._writer.close
+        is_cut = close is None or close.code in (CLOSE_OUR_FAULT, CLOSE_OVERLOADED)
+        return self._session.resumes and is_cut
 
     def drain(self) -> None:
         """Make all received audio final, then ask the client to reconnect to another server."""

@@ -20,8 +20,11 @@ IDLE_FLUSH_ID = "quiet"
 OnDisconnect = Callable[[], Iterable[ClientMessage]]
 """Makes the last items of a client that has left, in place of the messages that it cannot send any more."""
 
-TakePlace = Callable[[], None]
-"""Takes the place of a session for a client of which nothing was known before. Raises `LimitExceeded` without room."""
+TakePlace = Callable[[bool], None]
+"""Takes the place of a session for a client of which nothing was known before. Raises `LimitExceeded` without room.
+
+The argument tells whether the client goes on with a session that it lost.
+"""
 
 
 class Reader:
@@ -124,9 +127,10 @@ class Reader:
         of_client = [item for item in items if not isinstance(item, events.Notice | events.Reply | events.LateReply)]
         if self._take_place is None or not of_client:
             return
-        if self._has_started or any(isinstance(item, commands.Start) for item in of_client):
+        start = next((item for item in of_client if isinstance(item, commands.Start)), None)
+        if self._has_started or start:
             take_place, self._take_place = self._take_place, None
-            take_place()
+            take_place(start is not None and start.resume is not None)
 
     @property
     def _has_started(self) -> bool:

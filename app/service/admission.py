@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
@@ -11,6 +10,7 @@ from typing import NoReturn, Protocol
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.service.interim_load import InterimLoad
 from app.service.live_load import LiveLoad
+from app.service.lost_places import LostPlaces
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter
@@ -18,16 +18,8 @@ from engine import api
 
 logger = logging.getLogger(__name__)
 
-RECENT_S = 10.0
-"""The period whose queue waits of finals count, in seconds."""
-LATE_SHARE = 0.05
-"""The fraction of finals that may wait longer than `max_final_wait_s`."""
 ABANDON_S = 1.0
 """How long abandoned sessions have to send their last events, in seconds."""
-MIN_WAITS = 3
-"""The fewest waits that say something."""
-MAX_WAITS = 256
-"""The most waits that are kept; older ones are dropped first, so memory stays bounded."""
 
 
 class Drainable(Protocol):
@@ -42,33 +34,6 @@ class Drainable(Protocol):
         ...
 
 
-class FinalWaits:
-    """How long recent finals waited in the engine's queue: the sign that the engine does not keep up.
-
-    Old waits are dropped, so a service that was overloaded accepts sessions again.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._waits: deque[tuple[float, float]] = deque(maxlen=MAX_WAITS)
-        """The clock time at which each wait ended, and its length, both in seconds."""
-
-    def add(self, wait_s: float) -> None:
-        """Note that a final has left the engine's queue after this time."""
-        self._waits.append((self._clock(), wait_s))
-
-    @property
-    def late_s(self) -> float:
-        """The wait that `LATE_SHARE` of the last `RECENT_S` exceed; 0 if there were fewer than `MIN_WAITS`."""
-        since = self._clock() - RECENT_S
-        while self._waits and self._waits[0][0] < since:
-            self._waits.popleft()
-        if len(self._waits) < MIN_WAITS:
-            return 0.0
-        waits_s = sorted(wait_s for _, wait_s in self._waits)
-        return waits_s[-1 - int(LATE_SHARE * len(waits_s))]
-
-
 class Admission:
     """Admits live sessions and uploads within the limits of the settings, which count those of all gateways."""
 
@@ -80,9 +45,9 @@ class Admission:
         transcriber: api.Transcriber,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._final_waits = FinalWaits(clock)
         interims = InterimLoad(transcriber.stats, settings.interim_interval_ms / 1000, clock)
         self._load = LiveLoad(transcriber.stats, settings.max_final_wait_s, interims, clock)
+        self._lost = LostPlaces(counter)
         self.is_draining = False
         """The server is stopping: everything new is refused."""
         self.all_finished = asyncio.Event()
@@ -111,17 +76,24 @@ class Admission:
         return self._load.interims
 
     @contextmanager
-    def session(self, connection: Drainable) -> Iterator[None]:
+    def session(self, connection: Drainable, *, is_resumed: bool = False) -> Iterator[None]:
         """Count one live session for as long as the context is open.
+
+        Args:
+            connection: that of the session.
+            is_resumed: whether the client goes on with a session that it lost. There is room for it while the place of
+                a lost session is kept.
 
         Raises:
             LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, there
                 is no engine, or the server is stopping.
         """
         with self._counter.one_more("sessions") as n_others:
-            self._check_session(n_others)
+            self._check_server()
+            if not (is_resumed and n_others < self._settings.max_sessions and self._lost.take()):
+                self._check_room(n_others + self._lost.n)
             self._connections[connection] = True
-            self._load.note_sessions(len(self.sessions), n_others + 1)
+            self._load.note_sessions(len(self.sessions), n_others + 1 + self._lost.n)
             self._metrics.sessions.inc()
             self._metrics.sessions_total.inc()
             self._note_begun()
@@ -129,7 +101,8 @@ class Admission:
                 yield
             finally:
                 self._connections.pop(connection, None)
-                self._load.note_sessions(len(self.sessions), self._counter.total("sessions") - 1)
+                n_left = self._counter.total("sessions") - 1 + self._lost.n
+                self._load.note_sessions(len(self.sessions), n_left)
                 self._metrics.sessions.dec()
                 self._note_finished()
 
@@ -138,30 +111,48 @@ class Admission:
         """Let a connection wait for its first message. It takes no place before, but it is drained like a session.
 
         Raises:
-            LimitExceeded: a session would not be admitted at present; see `session`.
+            LimitExceeded: a session would not be admitted at present; see `session`. Where places of lost sessions are
+                kept, the client's first message tells whether there is room for it.
         """
-        self._check_session(self._counter.total("sessions"))
+        self._check_server()
+        if not self.expects_returns:
+            self._check_room(self._counter.total("sessions"))
         self._connections[connection] = False
         try:
             yield
         finally:
             self._connections.pop(connection, None)
 
+    @property
+    def expects_returns(self) -> bool:
+        """Whether places are kept for clients that have lost their sessions."""
+        return self._lost.n > 0
+
+    def keep_place(self) -> None:
+        """Keep the place of a session that is being lost, so that its client can go on with it.
+
+        Called before the end of the context of `session`. A server that is stopping keeps none.
+        """
+        if not self.is_draining:
+            self._lost.keep()
+
     def session_load(self) -> float:
-        """The open sessions of all gateways, divided by the most that would be accepted: 1 or more without room."""
-        n_open = self._counter.total("sessions")
+        """The open sessions of all gateways, divided by the most that would be accepted: 1 or more without room.
+
+        Places that are kept for clients that come back count as sessions.
+        """
+        n_open = self._counter.total("sessions") + self._lost.n
         most: float = self._settings.max_sessions
         if self._limits_load:
             most = min(most, self._load.room())
-            if self._final_waits.late_s > self._settings.max_final_wait_s:
+            if self._load.late_wait_s > self._settings.max_final_wait_s:
                 most = min(most, n_open)
         # One session is accepted at any load.
         return n_open / max(most, 1)
 
     def note_final(self, wait_s: float) -> None:
         """Note that a final of a live session has left the engine's queue after this time, in seconds."""
-        self._final_waits.add(wait_s)
-        self._load.note_final()
+        self._load.note_final(wait_s)
 
     @contextmanager
     def upload(self) -> Iterator[None]:
@@ -211,10 +202,13 @@ class Admission:
         """
         return self._settings.max_final_wait_s <= self._settings.final_deadline_s
 
-    def _check_session(self, n_others: int) -> None:
-        """Refuse one session more than these."""
+    def _check_server(self) -> None:
+        """Refuse every session while the server is stopping, or without an engine."""
         self._check_draining()
         self._check_engine()
+
+    def _check_room(self, n_others: int) -> None:
+        """Refuse one session more than these."""
         self._check_limit(n_others, self._settings.max_sessions, "sessions")
         # Without other sessions the waits are out of date: the sessions that caused them have ended.
         if n_others:
@@ -235,7 +229,7 @@ class Admission:
         """Refuse a session if finals wait for too long, or would do so with one session more."""
         if not self._limits_load:
             return
-        if (wait_s := self._final_waits.late_s) > self._settings.max_final_wait_s:
+        if (wait_s := self._load.late_wait_s) > self._settings.max_final_wait_s:
             self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
         if n_others + 1 > self._load.room():
             self._refuse(
@@ -244,7 +238,7 @@ class Admission:
 
     def _check_limit(self, n_open: int, limit: int, what: str) -> None:
         if n_open >= limit:
-            self._refuse(f"no room: {n_open} {what} of {limit} are open; try again in {RETRY_AFTER_S} s")
+            self._refuse(f"no room: {n_open} {what} of {limit} are taken; try again in {RETRY_AFTER_S} s")
 
     def _refuse(self, message: str) -> NoReturn:
         self._metrics.refused_total.labels("overloaded").inc()

@@ -38,6 +38,8 @@ class _Flow:
     def __init__(self) -> None:
         self.n_inside = 0.0
         self.per_s = 0.0
+        self._seconds = 0.0
+        """How long it was watched."""
         self._n_left: int | None = None
         """How many had left it at the last look; `None` before the first."""
 
@@ -45,6 +47,7 @@ class _Flow:
         """Note how many are there now, and how many have left so far."""
         if self._n_left is not None and n_left >= self._n_left:
             weight = min(elapsed_s / MEMORY_S, 1.0)
+            self._seconds += elapsed_s
             self.n_inside += weight * (n_inside - self.n_inside)
             self.per_s += weight * ((n_left - self._n_left) / elapsed_s - self.per_s)
         # Else it is the first look, or another engine, whose counters begin at 0.
@@ -52,8 +55,10 @@ class _Flow:
 
     @property
     def time_s(self) -> float:
-        """How long a window stays, in seconds, by Little's law; 0 where none leaves."""
-        return self.n_inside / self.per_s if self.per_s else 0.0
+        """How long a window stays, in seconds, by Little's law. While none leaves it is as long as that was watched."""
+        if not self.n_inside:
+            return 0.0
+        return min(self.n_inside / self.per_s, self._seconds) if self.per_s else self._seconds
 
 
 class InterimLoad:
@@ -101,12 +106,15 @@ class InterimLoad:
         return self._interval_s
 
     def _look(self, elapsed_s: float) -> None:
+        if elapsed_s > MEMORY_S:
+            # There were no sessions for a while, and none has asked.
+            self._waiting, self._running = _Flow(), _Flow()
+            self._extra_s, self._interval_s = 0.0, self.usual_interval_s
         stats = self._stats()
         n_interims = sum(stats.interim_queue_s.counts)
         self._waiting.look(stats.waiting_interims, n_interims, elapsed_s)
         self._running.look(stats.running, stats.windows_done, elapsed_s)
-        stands_still = self._waiting.n_inside and not self._waiting.per_s
-        extra_s = MAX_EXTRA_S if stands_still else GAIN * (self._waiting.time_s - USUAL_WAIT_S)
+        extra_s = GAIN * (self._waiting.time_s - USUAL_WAIT_S)
         extra_s = min(max(extra_s, 0.0), MAX_EXTRA_S)
         self._extra_s += min(elapsed_s / MEMORY_S, 1.0) * (extra_s - self._extra_s)
         answer_s = self._waiting.time_s + self._running.time_s

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from app.service.final_waits import FinalWaits
 from app.service.interim_load import InterimLoad
 from engine.api import EngineStats
 
@@ -106,6 +107,7 @@ class LiveLoad:
         self._max_wait_s = max_wait_s
         self.interims = interims
         self._clock = clock
+        self._final_waits = FinalWaits(clock)
         self._samples: deque[_Sample] = deque()
         self._n_own = self._n_all = self._n_own_finals = 0
 
@@ -114,8 +116,14 @@ class LiveLoad:
         self._n_own, self._n_all = n_own, n_all
         self._sample()
 
-    def note_final(self) -> None:
-        """Note that the engine has begun a final of a session of this gateway."""
+    @property
+    def late_wait_s(self) -> float:
+        """The wait that few of the last finals of this gateway exceeded, in seconds; see `FinalWaits.late_s`."""
+        return self._final_waits.late_s
+
+    def note_final(self, wait_s: float) -> None:
+        """Note that the engine has begun a final of a session of this gateway, after this many seconds in the queue."""
+        self._final_waits.add(wait_s)
         self._n_own_finals += 1
         self._sample()
 

@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["sessions", "uploads"]
-"""What is counted: live sessions, or file transcriptions."""
+Kind = Literal["sessions", "uploads", "lost"]
+"""What is counted: live sessions, file transcriptions, or the places that are kept of sessions that were lost."""
 
-_COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1}
+_COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1, "lost": 2}
 """The column of each kind in the array of counts, which has a row for each gateway."""
 
 N_COUNTS = len(_COLUMNS)
@@ -39,6 +39,10 @@ class AdmissionCounter:
     def total(self, kind: Kind) -> int:
         """The count of all gateways."""
         return int(self._counts[:, _COLUMNS[kind]].sum())
+
+    def change(self, kind: Kind, by: int) -> None:
+        """Add a number to the count of this gateway, which may become negative: then another one counts too many."""
+        self._own_counts[_COLUMNS[kind]] += by
 
     @contextmanager
     def one_more(self, kind: Kind) -> Iterator[int]:
@@ -65,5 +69,6 @@ class SharedState:
     counter: AdmissionCounter = field(default_factory=AdmissionCounter)
     """The sessions and uploads of all gateways."""
     n_gateways: int = 1
+    """More than one where there may be others, even if their number changes."""
     metrics_folder: str | None = None
     """The folder in which prometheus_client keeps the metrics of all gateways; `None` if there is one process."""

@@ -83,7 +83,7 @@ class Session:
         self.limits = config.limits
         self.is_resumed = False
         """Whether the client continues a session that it lost."""
-        self._resumes = False
+        self.resumes = False
         """Whether the client will continue this session if the server ends it."""
         self._model = model
         self.config = config
@@ -247,7 +247,7 @@ class Session:
             return self.fail(SessionError("draining", message, CLOSE_DRAINING))
         if self._state is State.STOPPING:
             return []
-        if self._resumes:
+        if self.resumes:
             return self.fail(SessionError("draining", "the server is going down; resume elsewhere", CLOSE_DRAINING))
         message = "the server is going down; what was heard is final; reconnect elsewhere"
         return self.end(SessionError("draining", message, CLOSE_DRAINING))
@@ -294,7 +294,7 @@ class Session:
         if start.interim_words and not (start.interim and start.words):
             raise BadStart("interim_words", "true only with interim and words", start.interim_words)
         self.is_resumed = start.resume is not None
-        self._resumes = start.resumes
+        self.resumes = start.resumes
         begin = find_start(start.resume, start.audio.n_transcribed)
         self._port.from_s = begin.from_s
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
@@ -338,7 +338,7 @@ class Session:
 
         It ends no utterance if the client goes on with them in another session.
         """
-        goes_on = self._resumes and error.close_code in RESUMABLE_CLOSE_CODES
+        goes_on = self.resumes and error.close_code in RESUMABLE_CLOSE_CODES
         if error.close_code is not None and not goes_on:
             acknowledged = self._port.acknowledged()
             for channel in self._intake.channels if self._intake else ():

@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from app.delivery.outbox import MAX_WAITING
 from app.live.connection import Connection
-from app.service.admission import MIN_WAITS
+from app.service.final_waits import MIN_WAITS
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import Session
 from engine.errors import EngineFailed

@@ -52,6 +52,18 @@ def test_the_interval_has_a_limit() -> None:
     assert extra_s(0, 3) == pytest.approx(MAX_EXTRA_S, rel=0.01)
 
 
+def test_a_load_that_begins_after_a_pause_is_no_jam() -> None:
+    """Interims wait already when the first session asks, and none has been started for an hour."""
+    engine = Engine()
+    load = InterimLoad(lambda: engine.stats(n_waiting=8), 1.0, lambda: engine.now_s)
+    for pause_s in (0.0, 3600.0):
+        engine.now_s += pause_s
+        for _ in range(20):
+            engine.now_s += STEP_S
+            assert load.extra_s() == 0.0
+            engine.n_started += 20 * STEP_S
+
+
 def test_the_interval_is_the_usual_one_after_the_load() -> None:
     """And a new engine, whose counters begin at 0, is not taken for one that stands still."""
     engine, n_waiting = Engine(n_started=1000.0), 40

@@ -56,7 +56,7 @@ class Simulation:
                 self._n_waiting -= 1
                 self.waits_s.append(wait_s)
                 self._busy_s += final_s
-                self.load.note_final()
+                self.load.note_final(wait_s)
 
     def _come(self) -> None:
         if self.n_open and self.n_open + 1 > self.load.room():

@@ -1,0 +1,49 @@
+"""The places of sessions that were lost: they are kept for a while, so that their clients can go on with them.
+
+Without it, newcomers would take the places of an overloaded service when its clients lose their connections for a
+moment, and those who were in the middle of a call would be refused.
+"""
+
+import asyncio
+from collections import deque
+
+from app.service.shared_state import AdmissionCounter
+
+KEEP_S = 15.0
+"""How long a place is kept, in seconds. Clients connect again within a few seconds, and try again after a refusal."""
+
+
+class LostPlaces:
+    """The places that are kept, of all gateways: a client may come back to another gateway than it had before."""
+
+    def __init__(self, counter: AdmissionCounter) -> None:
+        self._counter = counter
+        self._timers: deque[asyncio.TimerHandle] = deque()
+        """They end the time of the places of this gateway, the oldest first."""
+
+    @property
+    def n(self) -> int:
+        """The number of places that are kept now."""
+        return max(self._counter.total("lost"), 0)
+
+    def keep(self) -> None:
+        """Keep the place of a session that is being lost."""
+        self._counter.change("lost", 1)
+        self._timers.append(asyncio.get_running_loop().call_later(KEEP_S, self._give_away))
+
+    def take(self) -> bool:
+        """Take one of the places for a client that comes back. Returns false where there is none."""
+        if not self.n:
+            return False
+        if self._timers:
+            self._timers.popleft().cancel()
+            self._counter.change("lost", -1)
+        else:
+            # It is another gateway's, which counts it until its time is over.
+            self._counter.change("lost", -1)
+            asyncio.get_running_loop().call_later(KEEP_S, self._counter.change, "lost", 1)
+        return True
+
+    def _give_away(self) -> None:
+        self._timers.popleft()
+        self._counter.change("lost", -1)

@@ -1,0 +1,134 @@
+"""Places of lost sessions are kept for the clients that come back, and refused to newcomers meanwhile."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from app.errors import LimitExceeded
+from app.service import lost_places
+from app.service.admission import Admission
+from app.service.lost_places import LostPlaces
+from app.service.metrics import Metrics
+from app.service.settings import Settings
+from app.service.shared_state import N_COUNTS, AdmissionCounter
+from tests.app.conftest import Running, Serve
+from tests.fakes import FakeTranscriber
+
+KEY = {"Authorization": "Bearer secret"}
+PATIENCE_S = 20.0
+
+
+class FakeConnection:
+    def drain(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+def gateways(n: int, max_sessions: int) -> list[Admission]:
+    """The admissions of the gateways of one service."""
+    counts, settings = np.zeros((n, N_COUNTS), np.int64), Settings(max_sessions=max_sessions)
+    transcriber = FakeTranscriber()
+    return [
+        Admission(settings, Metrics(transcriber, None), AdmissionCounter(counts, gateway), transcriber)
+        for gateway in range(n)
+    ]
+
+
+async def test_a_place_that_is_kept_is_refused_to_newcomers() -> None:
+    """The client that comes back gets it, also at another gateway; then it is no longer kept."""
+    one, other = gateways(2, max_sessions=1)
+    with one.session(FakeConnection()):
+        one.keep_place()
+    for admission in one, other:
+        with pytest.raises(LimitExceeded, match="1 sessions of 1"):
+            admission.session(FakeConnection()).__enter__()
+    with other.session(FakeConnection(), is_resumed=True):
+        with pytest.raises(LimitExceeded):
+            one.session(FakeConnection(), is_resumed=True).__enter__()
+        assert not one.expects_returns and not other.expects_returns
+    with one.session(FakeConnection()):
+        pass
+
+
+async def timers_are_over() -> None:
+    """Wait until all timers that are due have gone off: the event loop runs them in the order of their times."""
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.001, over.set)
+    await over.wait()
+
+
+async def test_a_place_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one that was taken at another gateway leave anything behind."""
+    monkeypatch.setattr(lost_places, "KEEP_S", 0.0)
+    counts = np.zeros((2, N_COUNTS), np.int64)
+    one, other = (LostPlaces(AdmissionCounter(counts, gateway)) for gateway in range(2))
+    one.keep()
+    one.keep()
+    assert one.n == other.n == 2
+    assert other.take() and one.take() and not other.take()
+    await timers_are_over()
+    assert not counts.any()
+    one.keep()
+    await timers_are_over()
+    assert not one.n and not one.take()
+
+
+async def test_a_stopping_server_keeps_no_places() -> None:
+    (admission,) = gateways(1, max_sessions=1)
+    with admission.session(FakeConnection()):
+        admission.is_draining = True
+        admission.keep_place()
+    assert not admission.expects_returns
+
+
+async def lose_session(server: Running, headers: Mapping[str, str]) -> None:
+    """Begin a session that its client would resume, and cut its connection."""
+    socket = await connect(server.stream, additional_headers=headers)
+    assert await started(socket, resumes=True) == "started"
+    socket.transport.abort()
+    async with asyncio.timeout(PATIENCE_S):
+        await server.service.admission.all_finished.wait()
+
+
+async def ask(socket: ClientConnection, **message: Any) -> str:
+    """Send a message, and return the type of the answer, or the code of an error."""
+    await socket.send(json.dumps(message))
+    async with asyncio.timeout(PATIENCE_S):
+        answer = json.loads(await socket.recv())
+    return str(answer.get("code", answer["type"]))
+
+
+async def started(socket: ClientConnection, **options: Any) -> str:
+    """Send a start, and return the type of the answer, or the code of an error."""
+    return await ask(socket, type="start", **options)
+
+
+@pytest.mark.parametrize("keys", ["", "secret"])
+async def test_a_client_that_lost_its_connection_finds_its_place_again(serve: Serve, keys: str) -> None:
+    """On a full server, with keys and without, although a newcomer calls first."""
+    server = await serve(max_sessions=1, api_keys=keys)
+    headers = KEY if keys else {}
+    await lose_session(server, headers)
+    async with connect(server.stream, additional_headers=headers) as newcomer:
+        assert await started(newcomer) == "overloaded"
+    async with connect(server.stream, additional_headers=headers) as socket:
+        assert await started(socket, resume={"from_s": 0}) == "started"
+        with pytest.raises(InvalidStatus):
+            await connect(server.stream, additional_headers=headers)
+
+
+async def test_a_session_that_its_client_has_finished_leaves_its_place(serve: Serve) -> None:
+    """Also to a newcomer, at once."""
+    server = await serve(max_sessions=1)
+    async with connect(server.stream) as socket:
+        assert await started(socket, resumes=True) == "started"
+        assert await ask(socket, type="stop") == "stopped"
+    await server.service.admission.all_finished.wait()
+    async with connect(server.stream) as newcomer:
+        assert await started(newcomer) == "started"
