@@ -24,10 +24,9 @@ from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option, p
 from benchmarks.recordings import BUNDLED as CLIPS
 from benchmarks.report import Table
 from benchmarks.simulation import parts, pictures
-from benchmarks.simulation.callers import Habits
-from benchmarks.simulation.fleet import Response
-from benchmarks.simulation.measured import BUNDLED, STEPS, read_measurements
+from benchmarks.simulation.measured import BUNDLED, STEPS, Measurement, read_measurements
 from benchmarks.simulation.parts import HOST_GPUS, Plan
+from benchmarks.simulation.speakers import Habits
 from benchmarks.simulation.stage_times import H200, read_times
 from benchmarks.simulation.trial import Setup
 from engine.config import EngineConfig
@@ -107,9 +106,9 @@ def main(
         gpu_hour=gpu_hour,
     )
     sizes = {"engines": parse_numbers("--engines", engines), "fleets": parse_numbers("--fleets", fleets)}
-    run = _Run(plan, images)
+    run = _Run(plan, [each for file in measured_files or (BUNDLED,) for each in read_measurements(file)], images)
     if "check" in wanted:
-        run.check(times_file, measured_files or (BUNDLED,))
+        run.check(times_file)
     if wanted & {"capacity", "day"}:
         run.capacity(sizes["engines"], sizes["fleets"], GUESS[audio_context])
     if "routing" in wanted:
@@ -144,15 +143,16 @@ def _utterance_lengths() -> tuple[float, ...]:
 class _Run:
     """The tables, pictures and figures of the parts that were run."""
 
-    def __init__(self, plan: Plan, images: Path | None) -> None:
+    def __init__(self, plan: Plan, measurements: list[Measurement], images: Path | None) -> None:
         self.tables: list[Table] = []
         self.result: dict[str, Any] = {}
         self._plan = plan
+        self._measurements = measurements
         self._images = images
         self._pools: list[dict[str, Any]] = []
 
-    def check(self, times_file: Path, files: tuple[Path, ...]) -> None:
-        measurements = [each for file in files for each in read_measurements(file)]
+    def check(self, times_file: Path) -> None:
+        measurements = self._measurements
         times = {each.model: read_times(times_file, each.model, each.config.max_encode_batch) for each in measurements}
         rows = self.result["check"] = parts.check(measurements, times)
         self.tables += parts.check_tables(rows)
@@ -164,13 +164,12 @@ class _Run:
         fleets = parts.fleet(self._pools, fleet_sizes, self._plan.setup.seed)
         self.result["capacity"] = {"pools": self._pools, "fleets": fleets}
         self.tables += parts.capacity_tables(self._pools, fleets, self._plan.gpu_hour)
+        if self._pools[0]["gpus"] == 1:
+            one = parts.response(self._plan, self._pools[0])
+            checked = self.result["capacity"]["fleet_check"] = parts.fleet_check(self._plan, one)
+            self.tables.append(parts.fleet_check_table(checked))
         if self._images:
-            context = self._plan.setup.config.audio_context
-            measured = [
-                (row["n_engines"], row["measured_held"])
-                for row in self.result.get("check", ())
-                if row["measured_held"] and row["context"] == context
-            ]
+            measured = parts.measured_limits(self._measurements, self._plan.setup.config.audio_context)
             pictures.draw_fleet(self._pools, fleets, measured, self._images / "planning_fleet.svg")
 
     def routing(self) -> None:
@@ -193,7 +192,7 @@ class _Run:
 
     def day(self, peak: float) -> None:
         host = next((row for row in self._pools if row["gpus"] == HOST_GPUS), self._pools[-1])
-        response = Response.of(host["levels"], host["held"], host["gpus"])
+        response = parts.response(self._plan, host)
         courses = parts.days(response, peak, TARGETS, self._plan.setup.seed)
         self.result["day"] = [{"target": target, **asdict(day)} for target, day in courses.items()]
         self.tables.append(parts.day_table(courses, peak, self._plan.gpu_hour))

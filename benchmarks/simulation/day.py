@@ -1,7 +1,7 @@
 """A day of a fleet that grows and shrinks: sessions follow a curve with two peaks, and an autoscaler follows them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -32,16 +32,16 @@ class Scaling:
     """A host that is removed is paid for this much longer, while its sessions end or move."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Day:
     """The course of a day, one entry for each decision."""
 
-    hours: list[float]
-    sessions: list[float]
-    gpus_ready: list[int]
-    gpus_paid: list[int]
-    interim_p95_s: list[float]
-    final_p95_s: list[float]
+    hours: list[float] = field(default_factory=list)
+    sessions: list[float] = field(default_factory=list)
+    gpus_ready: list[int] = field(default_factory=list)
+    gpus_paid: list[int] = field(default_factory=list)
+    interim_p95_s: list[float] = field(default_factory=list)
+    final_p95_s: list[float] = field(default_factory=list)
     gpu_hours: float = 0.0
     """GPU hours that are paid for."""
     fixed_gpu_hours: float = 0.0
@@ -73,7 +73,7 @@ def run_day(response: Response, scaling: Scaling, peak: float, *, seed: int = 0)
         seed: of the random numbers.
     """
     random = np.random.default_rng(seed)
-    day = Day([], [], [], [], [], [])
+    day = Day()
     host_holds = response.held * scaling.gpus_per_host
     fleet = _Fleet(scaling, _hosts_for(sessions_at(0.0, peak), host_holds, scaling))
     fixed = _hosts_for(peak, host_holds, scaling) * scaling.gpus_per_host

@@ -42,7 +42,7 @@ _AUDIO = np.zeros(WINDOW_SAMPLES, np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Order:
     """What a session asks an engine for, and where the answers go."""
 
     session: str
@@ -87,7 +87,7 @@ class SimulatedEngine:
         self._encoder_time = EncoderTime(self._shares, times.window_s, share)
         self._decode_time = DecodeTime(SEQUENCES_OF_FULL_STEP["cuda"], times.window_s)
         self._stats = StatsRecorder()
-        self._open: dict[int, tuple[Request, Asked]] = {}
+        self._open: dict[int, tuple[Request, Order]] = {}
         """All windows that wait or run, by their ids."""
         self._running = _Running()
         self._sleeper = Sleeper(clock, self._work())
@@ -117,23 +117,23 @@ class SimulatedEngine:
         encode_s = self._encoder_time.window_s * self._batcher.encode_share(priority)
         return encode_s + self._decode_time.window_s * self._batcher.n_waiting(priority)
 
-    def submit(self, asked: Asked) -> int:
+    def submit(self, order: Order) -> int:
         """Queue a window. Returns the id with which it can be withdrawn.
 
         Raises:
-            EngineOverloaded: the queue is full.
+            EngineOverloaded: the queue has no room for a window that may be dropped.
         """
-        window = Window(samples=_AUDIO[: asked.n_samples], session=asked.session, priority=asked.priority)
-        request = Request(window=window, max_tokens=asked.n_steps, put=lambda item: None)
+        window = Window(samples=_AUDIO[: order.n_samples], session=order.session, priority=order.priority)
+        request = Request(window=window, max_tokens=order.n_steps, put=lambda item: None)
         waiting = Waiting(
             id=request.id,
-            session=asked.session,
-            priority=asked.priority,
-            encode_share=self._shares.encode_share(asked.n_samples, window.is_interim),
+            session=order.session,
+            priority=order.priority,
+            encode_share=self._shares.encode_share(order.n_samples, window.is_interim),
         )
         request.reached.submitted_s = self._clock.now_s
         older = self._batcher.add(waiting, self._clock.now_s)
-        self._open[request.id] = (request, asked)
+        self._open[request.id] = (request, order)
         if older:
             self._stats.superseded()
             self._end(older.id).on_dropped()
@@ -150,13 +150,13 @@ class SimulatedEngine:
         self._end(id)
         self._sleeper.wake()
 
-    def die(self) -> list[Asked]:
+    def die(self) -> list[Order]:
         """End the engine. Returns what it was asked for and has not answered."""
         self._sleeper.stop()
         self._batcher.clear()
         return [self._end(id) for id in list(self._open)]
 
-    def _end(self, id: int) -> Asked:
+    def _end(self, id: int) -> Order:
         self.n_ended += 1
         return self._open.pop(id)[1]
 

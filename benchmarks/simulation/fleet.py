@@ -22,7 +22,7 @@ MIN_IN_TIME = 0.99
 """A fleet holds its sessions if this share of them is, over time, on hosts that hold theirs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """What the sessions of a host see, by its sessions per GPU."""
 
@@ -30,6 +30,7 @@ class Response:
     """Sessions per GPU, ascending."""
     interim_p95_s: tuple[float, ...]
     final_p95_s: tuple[float, ...]
+    interims_of_due: tuple[float, ...]
     held: float
     """The most sessions per GPU that are held."""
 
@@ -38,10 +39,11 @@ class Response:
         """The response that the detailed simulation found for a host with this number of GPUs."""
         ordered = sorted(levels, key=lambda level: level["streams"])
         return cls(
-            tuple(level["streams"] / n_gpus for level in ordered),
-            tuple(level["interim_lag_s"]["p95"] for level in ordered),
-            tuple(level["final_s"]["p95"] for level in ordered),
-            held / n_gpus,
+            loads=tuple(level["streams"] / n_gpus for level in ordered),
+            interim_p95_s=tuple(level["interim_lag_s"]["p95"] for level in ordered),
+            final_p95_s=tuple(level["final_s"]["p95"] for level in ordered),
+            interims_of_due=tuple(level["interims_of_due"] for level in ordered),
+            held=held / n_gpus,
         )
 
     def interim_s(self, load: float) -> float:
@@ -51,6 +53,10 @@ class Response:
     def final_s(self, load: float) -> float:
         """The same for finals."""
         return float(np.interp(load, self.loads, self.final_p95_s))
+
+    def due(self, load: float) -> float:
+        """The interims that come, as a share of those due."""
+        return float(np.interp(load, self.loads, self.interims_of_due))
 
 
 def _at_random(counts: Counts, n: int, random: np.random.Generator) -> Counts:

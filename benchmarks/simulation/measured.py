@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.live_capacity import N_CALLS
 from benchmarks.recordings import as_call, load_bundled
-from benchmarks.simulation.callers import Habits, Span
+from benchmarks.simulation.speakers import Habits, Span
 from benchmarks.simulation.trial import Load
 from engine.config import EngineConfig
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from benchmarks.live_capacity import MIN_INTERIMS
 from benchmarks.report import Table, number
 from benchmarks.scoring import percentile
@@ -25,6 +27,10 @@ ROUTED_PER_GPU = {"full": (100, 250, 290), "interims": (200, 450, 580)}
 """Sessions per GPU at which they are compared, by audio context: a third, three quarters and all that one holds."""
 LOST_PER_GPU = {"full": 180, "interims": 380}
 """Sessions per GPU when engines are lost, by audio context: about two thirds of what one holds."""
+RESPONSE_SHARES = (0.25, 0.5, 0.75, 0.9, 1.1)
+"""Sessions of a host, as shares of what it holds, at which it is simulated to know what its sessions see."""
+N_CHECKED_HOSTS = 8
+"""Hosts of one GPU with which the coarse model is compared with the detailed one."""
 BIN_S = 1.0
 """Latencies after a loss are shown over periods of this many seconds."""
 
@@ -74,7 +80,6 @@ def check(measurements: Iterable[Measurement], times: dict[str, StageTimes]) -> 
         rows.append(
             {
                 "title": measurement.title,
-                "context": measurement.config.audio_context,
                 "n_engines": measurement.n_engines,
                 "measured": measurement.levels,
                 "simulated": simulated,
@@ -83,6 +88,12 @@ def check(measurements: Iterable[Measurement], times: dict[str, StageTimes]) -> 
             }
         )
     return rows
+
+
+def measured_limits(measurements: Iterable[Measurement], context: str) -> list[tuple[int, float]]:
+    """Numbers of GPUs, and the sessions at which they were measured to reach the limit, for an audio context."""
+    limits = [(each.n_engines, most_held(each.levels)) for each in measurements if each.config.audio_context == context]
+    return [(n_engines, held) for n_engines, held in limits if held]
 
 
 def check_tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
@@ -149,6 +160,54 @@ def capacity(plan: Plan, sizes: Sequence[int], guess: int) -> list[dict[str, Any
         guess = round(held / n_engines)
         rows.append({"gpus": n_engines, "held": held, "levels": levels})
     return rows
+
+
+def response(plan: Plan, row: dict[str, Any]) -> Response:
+    """What the sessions of a host see, with as many GPUs as a row of `capacity` has."""
+    tried = {round(share * row["held"]) for share in RESPONSE_SHARES}
+    levels = [plan.level(row["gpus"], OURS, n_sessions) for n_sessions in sorted(tried)]
+    return Response.of([*row["levels"], *levels], row["held"], row["gpus"])
+
+
+def fleet_check(plan: Plan, one: Response) -> dict[str, Any]:
+    """Compare the coarse model with the detailed one: hosts of one GPU, over which sessions are spread at random."""
+    random = np.random.default_rng(plan.setup.seed)
+    counts = random.multinomial(round(0.95 * one.held * N_CHECKED_HOSTS), np.full(N_CHECKED_HOSTS, 1 / N_CHECKED_HOSTS))
+    measures: dict[str, tuple[Callable[[Level], float], Callable[[float], float]]] = {
+        "interims of due %": (lambda level: 100 * float(level["interims_of_due"]), lambda load: 100 * one.due(load)),
+        "interim lag p95 s": (lambda level: float(level["interim_lag_s"]["p95"]), one.interim_s),
+        "final p95 s": (lambda level: float(level["final_s"]["p95"]), one.final_s),
+    }
+    levels = [plan.level(1, OURS, int(count)) for count in counts]
+    return {
+        "sessions": counts.tolist(),
+        "measures": {
+            name: {"detailed": [of_level(each) for each in levels], "coarse": [of_load(int(n)) for n in counts]}
+            for name, (of_level, of_load) in measures.items()
+        },
+    }
+
+
+def fleet_check_table(checked: dict[str, Any]) -> Table:
+    """The table of `fleet_check`."""
+    lines = []
+    for name, values in checked["measures"].items():
+        pairs = list(zip(values["detailed"], values["coarse"], strict=True))
+        errors = [abs(coarse - detailed) / detailed for detailed, coarse in pairs]
+        lines.append(
+            (
+                name,
+                *(number(sum(each) / len(each)) for each in (values["detailed"], values["coarse"])),
+                number(100 * sum(errors) / len(errors), 1),
+                number(100 * max(errors), 1),
+            )
+        )
+    counts = checked["sessions"]
+    return Table(
+        f"{len(counts)} hosts of one GPU with {min(counts)} to {max(counts)} sessions, detailed and coarse",
+        ("measure", "detailed", "coarse", "mean\nerror %", "largest\nerror %"),
+        lines,
+    )
 
 
 def fleet(rows: Sequence[dict[str, Any]], sizes: Sequence[int], seed: int) -> list[dict[str, Any]]:

@@ -5,14 +5,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.simulation.clock import Clock
-from benchmarks.simulation.engine import Asked, SimulatedEngine
+from benchmarks.simulation.engine import Order, SimulatedEngine
 from benchmarks.simulation.routing import Policy
+from cluster.engine_stats import add_up
 from cluster.local.engine_link import STATS_PERIOD_S
-from engine.api import Priority
+from engine.api import EngineStats, Priority
 from engine.errors import EngineOverloaded
 
 if TYPE_CHECKING:
-    from benchmarks.simulation.callers import Submit
+    from benchmarks.simulation.speakers import Submit
 
 
 class Pool:
@@ -47,37 +48,40 @@ class Pool:
         self._policies = policies
         self._without_engine: list[_Route] = []
         """Windows that wait until an engine is up."""
-        if n > 1:
-            self._collect_reports()
+        self._reports: dict[str, EngineStats] = {}
+        self._collect_reports()
 
     def gateway(self, number: int) -> "Submit":
         """The way to the engines for the sessions of one gateway."""
         policy = self._policies[number]
 
-        def submit(asked: Asked) -> _Route:
+        def submit(order: Order) -> _Route:
             self.n_submitted += 1
-            return _Route(self, policy, asked)
+            return _Route(self, policy, order)
 
         return submit
 
     def choose(self, route: "_Route") -> str | None:
         """Choose an engine for a window; without any, the window waits for one."""
-        asked, engines = route.asked, list(self.engines)
+        order, engines = route.order, list(self.engines)
         if not engines:
             self._without_engine.append(route)
             return None
         if len(engines) == 1:
             return engines[0]
-        name = self.waiting_interims.get(asked.session) if asked.priority is Priority.INTERIM else None
+        name = self.waiting_interims.get(order.session) if order.priority is Priority.INTERIM else None
         if name not in self.engines:
-            name = route.policy.choose(engines, asked.priority, self.clock.now_s)
-        route.policy.note_sent(name, asked.priority)
+            name = route.policy.choose(engines, order.priority, self.clock.now_s)
+        route.policy.note_sent(name, order.priority)
         return name
 
     def lose(self, name: str, back_after_s: float) -> None:
         """Let an engine go. Its finals go to other engines; another engine takes its place after a while."""
-        for asked in self.engines.pop(name).die():
-            asked.on_dropped()
+        engine = self.engines.pop(name)
+        if self.engines:
+            del self._reports[name]
+        for order in engine.die():
+            order.on_dropped()
         self.clock.call_after(back_after_s, lambda: self._start(name))
 
     def _start(self, name: str) -> None:
@@ -92,8 +96,12 @@ class Pool:
             self._report(name)
         self.clock.call_after(STATS_PERIOD_S, self._collect_reports)
 
+    def stats(self) -> EngineStats:
+        """The counters of all engines, added up, as they last reported them."""
+        return add_up(self._reports)
+
     def _report(self, name: str) -> None:
-        stats = self.engines[name].stats()
+        stats = self._reports[name] = self.engines[name].stats()
         for policy in self._policies:
             policy.note_report(name, stats, self.clock.now_s)
 
@@ -101,8 +109,8 @@ class Pool:
 class _Route:
     """A window on its way through the pool."""
 
-    def __init__(self, pool: Pool, policy: Policy, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, pool: Pool, policy: Policy, order: Order) -> None:
+        self.order = order
         self.policy = policy
         self._pool = pool
         self._engine: SimulatedEngine | None = None
@@ -120,13 +128,13 @@ class _Route:
         if name is None:
             return
         self._name, self._engine = name, self._pool.engines[name]
-        if self.asked.priority is Priority.INTERIM:
-            self._pool.waiting_interims[self.asked.session] = name
-        own = replace(self.asked, on_started=self._on_started, on_done=self._on_done, on_dropped=self._on_dropped)
+        if self.order.priority is Priority.INTERIM:
+            self._pool.waiting_interims[self.order.session] = name
+        own = replace(self.order, on_started=self._on_started, on_done=self._on_done, on_dropped=self._on_dropped)
         try:
             self._id = self._engine.submit(own)
         except EngineOverloaded:
-            self._end(self.asked.on_dropped)
+            self._end(self.order.on_dropped)
 
     def cancel(self) -> None:
         """Withdraw the window, at any stage."""
@@ -138,19 +146,19 @@ class _Route:
 
     def _on_started(self) -> None:
         self._stop_waiting()
-        self._pool.clock.call_after(self._pool.hop_s, self.asked.on_started)
+        self._pool.clock.call_after(self._pool.hop_s, self.order.on_started)
 
     def _on_done(self) -> None:
-        self._end(self.asked.on_done)
+        self._end(self.order.on_done)
 
     def _on_dropped(self) -> None:
-        if self.asked.priority is Priority.FINAL:
+        if self.order.priority is Priority.FINAL:
             # An engine drops a final only when it goes.
             self._pool.n_again += 1
             self._engine = None
             self.go()
         else:
-            self._end(self.asked.on_dropped)
+            self._end(self.order.on_dropped)
 
     def _end(self, answer: Callable[[], None] | None) -> None:
         self._is_over = True
@@ -162,5 +170,5 @@ class _Route:
 
     def _stop_waiting(self) -> None:
         waiting = self._pool.waiting_interims
-        if self.asked.priority is Priority.INTERIM and waiting.get(self.asked.session) == self._name:
-            del waiting[self.asked.session]
+        if self.order.priority is Priority.INTERIM and waiting.get(self.order.session) == self._name:
+            del waiting[self.order.session]

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from app.service.interim_load import InterimLoad
 from benchmarks.live_capacity import holds
 from benchmarks.scoring import summary
-from benchmarks.simulation.callers import Caller, Habits, Log, Span, endless_speech
 from benchmarks.simulation.clock import Clock
 from benchmarks.simulation.engine import SimulatedEngine
 from benchmarks.simulation.pool import Pool
 from benchmarks.simulation.routing import OURS, POLICIES
+from benchmarks.simulation.speakers import Caller, Gateway, Habits, Log, Span, endless_speech
 from benchmarks.simulation.stage_times import StageTimes
 from engine.api import Histogram
 from engine.config import EngineConfig
@@ -59,10 +60,16 @@ class Trial:
         self.pool = Pool(self.clock, self._make_engine(setup), setup.n_engines, policies, setup.hop_s)
         self._setup = setup
         self._load = load
-        submits = [self.pool.gateway(number) for number in gateways]
+        gateways_of = [self._gateway(number) for number in gateways]
         for number, (begin_s, utterances) in enumerate(load.calls):
-            submit = submits[number % len(submits)]
-            Caller(str(number), begin_s, utterances, setup.habits, self.clock, submit, self.log)
+            gateway = gateways_of[number % len(gateways_of)]
+            Caller(str(number), begin_s, utterances, setup.habits, self.clock, gateway, self.log)
+
+    def _gateway(self, number: int) -> Gateway:
+        """A gateway, which thins out interims as the service does while engines have no time for all of them."""
+        usual_s = self._setup.habits.interim_interval_s
+        interims = InterimLoad(self.pool.stats, usual_s, lambda: self.clock.now_s)
+        return Gateway(self.pool.gateway(number), interims.extra_s)
 
     def _make_engine(self, setup: Setup) -> Callable[[], SimulatedEngine]:
         return lambda: SimulatedEngine(self.clock, setup.times, setup.config)

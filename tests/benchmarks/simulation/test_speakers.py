@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from benchmarks.simulation.callers import Caller, Habits, Log, Span, endless_speech
 from benchmarks.simulation.clock import Clock
-from benchmarks.simulation.engine import Asked
+from benchmarks.simulation.engine import Order
+from benchmarks.simulation.speakers import Caller, Gateway, Habits, Log, Span, endless_speech
 from engine.api import SAMPLE_RATE, Priority
 
 UTTERANCE = (1.0, 4.0)
@@ -28,23 +28,23 @@ class ScriptedEngine:
 
     clock: Clock
     after_s: float
-    asked: list[tuple[float, Asked, Ticket]] = field(default_factory=list)
+    orders: list[tuple[float, Order, Ticket]] = field(default_factory=list)
 
-    def submit(self, asked: Asked) -> Ticket:
+    def submit(self, order: Order) -> Ticket:
         ticket = Ticket()
-        self.asked.append((self.clock.now_s, asked, ticket))
-        self.clock.call_after(self.after_s / 2, asked.on_started)
-        self.clock.call_after(self.after_s, asked.on_done)
+        self.orders.append((self.clock.now_s, order, ticket))
+        self.clock.call_after(self.after_s / 2, order.on_started)
+        self.clock.call_after(self.after_s, order.on_done)
         return ticket
 
     def times(self, priority: Priority) -> list[float]:
-        return [at_s for at_s, asked, _ in self.asked if asked.priority is priority]
+        return [at_s for at_s, order, _ in self.orders if order.priority is priority]
 
 
 def run(habits: Habits, after_s: float, *utterances: Span) -> tuple[ScriptedEngine, Log]:
     clock, log = Clock(), Log()
     engine = ScriptedEngine(clock, after_s)
-    Caller("one", 0.0, utterances or [UTTERANCE], habits, clock, engine.submit, log)
+    Caller("one", 0.0, utterances or [UTTERANCE], habits, clock, Gateway(engine.submit), log)
     clock.run_until(20.0)
     return engine, log
 
@@ -59,7 +59,7 @@ def test_interims_follow_the_schedule_of_the_service() -> None:
 def test_a_flush_asks_for_the_final() -> None:
     """It comes 150 ms after the speech, and the window begins before it."""
     engine, log = run(Habits(speculates=False), 0.02)
-    (final,) = [(at_s, asked) for at_s, asked, _ in engine.asked if asked.priority is Priority.FINAL]
+    (final,) = [(at_s, order) for at_s, order, _ in engine.orders if order.priority is Priority.FINAL]
     assert final[0] == pytest.approx(4.15)
     assert 3.0 < final[1].n_samples / SAMPLE_RATE < 3.5
     assert log.finals[0] == pytest.approx((4.0, 0.17))

@@ -13,8 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
+from app.service.settings import Settings
 from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED
-from app.session.interim_schedule import InterimSchedule
+from app.session.interim_schedule import InterimSchedule, no_extra_interval
 from app.session.speculation import (
     FLUSH_TAIL_SAMPLES,
     LEAST_SUCCESS,
@@ -25,7 +26,7 @@ from app.session.speculation import (
 from benchmarks.live.load_clients import FLUSH_AFTER_S
 from benchmarks.recordings import EDGE_S, PAUSE_S
 from benchmarks.simulation.clock import Clock
-from benchmarks.simulation.engine import Asked
+from benchmarks.simulation.engine import Order
 from engine.api import SAMPLE_RATE, Priority
 
 Span = tuple[float, float]
@@ -33,6 +34,8 @@ Span = tuple[float, float]
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 PADDING_S = 0.3
 """Audio before the speech that a window begins with, in seconds."""
+DEADLINE_S = Settings().final_deadline_s
+"""How long a session waits for a final before the service ends it, in seconds."""
 DETECTOR_LATE_S = 0.1
 """How late the detector notices the end of speech, in seconds. A caller that flushes knows it at once."""
 
@@ -54,7 +57,15 @@ class Habits:
     """Whether the service decodes finals ahead at pauses."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """What sessions know of the service: the way to the engines, and how many interims these have time for."""
+
+    submit: "Submit"
+    extra_interval_s: Callable[[], float] = no_extra_interval
+
+
+@dataclass(slots=True, kw_only=True)
 class Log:
     """What the callers of a run saw."""
 
@@ -66,7 +77,7 @@ class Log:
     n_speculative: int = 0
     """Finals whose text was decoded ahead."""
     n_sessions_ended: int = 0
-    """Sessions that the service ended because it was overloaded."""
+    """Finals for which the service would not have waited: it ends the session."""
 
 
 class Ticket(Protocol):
@@ -77,7 +88,7 @@ class Ticket(Protocol):
         ...
 
 
-Submit = Callable[[Asked], Ticket]
+Submit = Callable[[Order], Ticket]
 """Gives a window to an engine."""
 
 
@@ -124,7 +135,7 @@ class Caller:
         utterances: Iterable[Span],
         habits: Habits,
         clock: Clock,
-        submit: Submit,
+        gateway: Gateway,
         log: Log,
     ) -> None:
         """Make a caller.
@@ -135,7 +146,7 @@ class Caller:
             utterances: what it says, in order.
             habits: what it has in common with others.
             clock: the simulated time.
-            submit: gives windows to engines.
+            gateway: gives windows to engines.
             log: receives what it sees.
         """
         self._name = name
@@ -143,10 +154,11 @@ class Caller:
         self._utterances = iter(utterances)
         self._habits = habits
         self._clock = clock
-        self._submit = submit
+        self._submit = gateway.submit
         self._log = log
         silence_s = 0.5 if habits.silence_s is None else habits.silence_s
-        self._schedule = InterimSchedule(_samples(habits.interim_interval_s), _samples(silence_s))
+        interval = _samples(habits.interim_interval_s)
+        self._schedule = InterimSchedule(interval, _samples(silence_s), gateway.extra_interval_s)
         self._newest: _Request | None = None
         """The newest interim, until it is answered."""
         self._ahead: _Request | None = None
@@ -155,7 +167,7 @@ class Caller:
         self._n_finals_open = 0
         self._next_utterance()
 
-    # What is said.
+    # What the caller says.
 
     def _next_utterance(self) -> None:
         span = next(self._utterances, None)
@@ -164,8 +176,8 @@ class Caller:
         self._schedule.begin_utterance(_samples(span[0]))
         self._newest = self._ahead = None
         self._log.n_utterances += 1
-        heard_s = span[0] + ONSET_VOICED * FRAME_S
-        self._call_at(self._chunk_after(heard_s), lambda: self._hear(span, heard_s))
+        audible_s = span[0] + ONSET_VOICED * FRAME_S
+        self._call_at(self._chunk_after(audible_s), lambda: self._hear(span, audible_s))
 
     def _chunk_after(self, position_s: float) -> float:
         """When the audio up to a position has arrived."""
@@ -178,10 +190,10 @@ class Caller:
     def _position_s(self) -> float:
         return self._clock.now_s - self._begin_s
 
-    def _hear(self, span: Span, heard_s: float) -> None:
+    def _hear(self, span: Span, audible_s: float) -> None:
         """A chunk has arrived: process its frames, and wait for the next one or for the end of the utterance."""
         until_s, end_s = self._position_s, self._end_s(span)
-        for position_s in _frames(heard_s, min(until_s, end_s)):
+        for position_s in _frames(audible_s, min(until_s, end_s)):
             self._on_frame(span, position_s)
         if until_s >= end_s - 1e-9:
             self._end_utterance(span, end_s)
@@ -218,7 +230,7 @@ class Caller:
     # What the service asks for.
 
     def _ask(self, priority: Priority, span: Span, request: _Request) -> None:
-        asked = Asked(
+        order = Order(
             session=self._name,
             priority=priority,
             n_samples=_samples(request.audio_end_s - max(span[0] - PADDING_S, 0.0)),
@@ -227,7 +239,7 @@ class Caller:
             on_done=lambda: self._on_done(span, request),
             on_dropped=lambda: self._on_dropped(span, request),
         )
-        request.ticket = self._submit(asked)
+        request.ticket = self._submit(order)
 
     def _begin_ahead(self, span: Span, audio_end_s: float) -> None:
         if not self._success.is_good:
@@ -288,10 +300,6 @@ class Caller:
         if request.is_final and request.is_ahead:
             # Its engine has gone: the utterance is decoded anew.
             self._ask(Priority.FINAL, span, _Request(audio_end_s=request.audio_end_s, is_final=True))
-        elif request.is_final:
-            # There was no room for it, which ends the session.
-            self._log.n_sessions_ended += 1
-            self._utterances = iter(())
         elif request is self._newest or request is self._ahead:
             self._schedule.forget_submitted()
             self._newest = None if request is self._newest else self._newest
@@ -299,6 +307,7 @@ class Caller:
 
     def _on_final(self, span: Span) -> None:
         self._n_finals_open -= 1
+        self._log.n_sessions_ended += self._position_s - self._end_s(span) > DEADLINE_S
         self._log.finals.append((self._begin_s + span[1], self._position_s - span[1]))
 
 
