@@ -16,10 +16,10 @@ STAMP := $(VENV)/.installed
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test quick parity lint types docs lock audit sbom bench clean
+.PHONY: help setup demo demo-cluster serve test quick parity lint types docs lock audit sbom bench clean
 
 help: ## List the targets.
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(STAMP) ## Create .venv with everything that development needs.
 
@@ -34,6 +34,9 @@ $(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS)
 
 demo: setup ## Start a server and show captions of a recording as they appear.
 	@$(VENV)/bin/tutti demo
+
+demo-cluster: setup ## Start three Ray nodes, kill one while eight recordings are streamed, and compare every word.
+	@$(VENV)/bin/python -m benchmarks.cluster_demo
 
 serve: setup ## Start a server with the demo model: http://127.0.0.1:8000/.
 	@$(VENV)/bin/tutti serve

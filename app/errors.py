@@ -5,6 +5,7 @@ SessionError
 ├── BadStart           an option of `start` is not supported; fatal
 ├── WrongState         a command is not allowed at this moment
 └── LimitExceeded      a limit of pace, size or number is exceeded
+    └── KeyLimitExceeded   an API key has used what it may use
 
 SettingsError          the operator's configuration cannot be used; the server does not start
 MediaError             audio in a file or container cannot be decoded
@@ -72,6 +73,14 @@ class LimitExceeded(SessionError):
     """Raised when a client exceeds a limit of pace, size or number."""
 
 
+class KeyLimitExceeded(LimitExceeded):
+    """Raised when an API key has used what it may use. `retry_after_s` says when there may be room again."""
+
+    def __init__(self, code: str, message: str, retry_after_s: int) -> None:
+        super().__init__(code, message, CLOSE_OVERLOADED)
+        self.retry_after_s = retry_after_s
+
+
 class SettingsError(Exception):
     """Raised when the operator's configuration cannot be used. The server does not start."""
 
@@ -83,12 +92,21 @@ class MediaError(Exception):
 class RequestError(Exception):
     """Raised when an HTTP request is refused. Holds the status and the fields of OpenAI's error object."""
 
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int = RETRY_AFTER_S,
+    ) -> None:
         super().__init__(status, message, param, code)
         self.status = status
         self.message = message
         self.param = param
         self.code = code
+        self.retry_after_s = retry_after_s
+        """When to try again, in seconds. Sent with those statuses after which a client may do so."""
 
     def __str__(self) -> str:
         return self.message

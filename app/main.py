@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, nullcontext
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -70,7 +70,7 @@ def build_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         measuring = asyncio.create_task(app.state.service.metrics.measure_loop_lag())
         with closing(own_decoders):
-            async with webhook.running() if (webhook := app.state.service.webhook) else nullcontext():
+            async with app.state.service.running():
                 yield
         await tracing.close()
         measuring.cancel()
@@ -140,6 +140,13 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
         socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=True)
         for _ in range(settings.gateways)
     )
+
+
+async def drain(service: Service) -> None:
+    """Let sessions, uploads and subscribers of calls finish, and refuse everything new."""
+    service.calls.drain()
+    await service.admission.drain()
+    await service.calls.wait_until_unused()
 
 
 class Server(uvicorn.Server):
@@ -212,9 +219,7 @@ class Server(uvicorn.Server):
             self._drain = asyncio.get_running_loop().create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
-        self._service.calls.drain()
-        await self._service.admission.drain()
-        await self._service.calls.wait_until_unused()
+        await drain(self._service)
         if self._last_signal is not None:
             # The exit status shows that the drain was cut short.
             super().handle_exit(self._last_signal, None)

@@ -376,6 +376,25 @@ PATHS: dict[str, dict[str, Schema]] = {
             requestBody=_json_body(_object({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT})),
         )
     },
+    "/v1/realtime/client_secrets/withdraw": {
+        "post": _operation(
+            "withdrawClientSecret",
+            "Let a client secret of this API key open no more sessions.",
+            {
+                "200": _answer(
+                    "It opens none any more.",
+                    application_json=_object({"withdrawn": {"const": True}, "expires_at": INTEGER}),
+                )
+            },
+            refusals={
+                **_BODY_REFUSALS,
+                "404": "This key has made no such secret, or it has expired.",
+                "501": "There are several gateways without Redis.",
+                "503": "The other gateways cannot be reached.",
+            },
+            requestBody=_json_body(_object({"value": TEXT})),
+        )
+    },
     "/v1/realtime/transcription_sessions": {
         "post": _operation(
             "createTranscriptionSession",

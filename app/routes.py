@@ -46,6 +46,7 @@ def routes() -> list[BaseRoute]:
         Route("/v1/auth/grant", deepgram.grant_token, methods=["POST"]),
         WebSocketRoute("/v1/realtime", openai_realtime.realtime),
         Route("/v1/realtime/client_secrets", openai_realtime.create_client_secret, methods=["POST"]),
+        Route("/v1/realtime/client_secrets/withdraw", openai_realtime.withdraw_client_secret, methods=["POST"]),
         Route("/v1/realtime/transcription_sessions", openai_realtime.create_transcription_session, methods=["POST"]),
         Route("/v1/audio/transcriptions", FileEndpoint("transcribe"), methods=["POST"]),
         Route("/v1/audio/translations", FileEndpoint("translate"), methods=["POST"]),
@@ -91,6 +92,8 @@ async def readyz(request: Request) -> Response:
         return PlainTextResponse("draining\n", 503, {"retry-after": str(RETRY_AFTER_S)})
     if not service.transcriber.is_alive:
         return PlainTextResponse("there is no engine\n", 503, {"retry-after": str(RETRY_AFTER_S)})
+    if not service.store.is_up:
+        return PlainTextResponse("ready, without Redis: limits of keys are not checked, calls cannot be followed\n")
     return PlainTextResponse("ready\n")
 
 

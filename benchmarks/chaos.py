@@ -152,7 +152,8 @@ async def run(
     async with disturbed_service(arguments, service_log, clock) as service:
         expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
         expected_files = await undisturbed_files(service.url, plan)
-        log = await run_campaign(service, plan, _print_progress)
+        faults = {**PROCESS_FAULTS, **(CLOCK_FAULTS if service.clock else {})}
+        log = await run_campaign(service, plan, faults, print_progress)
     found = locate_differences(log, expected, plan.speed)
     return summarise(log, found, noise(expected, again), upload_differences(log, expected_files))
 
@@ -237,7 +238,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     return [happened, came]
 
 
-def _print_progress(log: CampaignLog) -> None:
+def print_progress(log: CampaignLog) -> None:
     failed = [session for _, session in log.sessions if session.failure is not None]
     line = f"{log.n_cuts()} cuts, {log.n_process_faults()} process faults, {len(log.sessions)} sessions"
     why = f", {len(failed)} failed, the last one of {failed[-1].recording}: {failed[-1].failure}" if failed else ""

@@ -224,13 +224,23 @@ def write_calls(folder: Path, n: int, talk: float, seconds: float) -> list[Prepa
 
 def run_level(server: RunningServer, calls: list[PreparedCall], load: Load, n: int, n_processes: int) -> dict[str, Any]:
     """Run `n` clients and return the figures of the time in which all of them were connected."""
-    url = server.url.replace("http", "ws", 1) + "/v1/stream"
     first = time.monotonic() + START_S + CONNECT_AHEAD_S
+    groups = client_groups(server, calls, load, n, n_processes, first)
+    before = _Snapshot(server)
+    log = run_groups(groups)
+    after = _Snapshot(server)
+    return level_result(log, n, (first + load.ramp_s, first + load.seconds), before, after)
+
+
+def client_groups(
+    server: RunningServer, calls: list[PreparedCall], load: Load, n: int, n_processes: int, first: float
+) -> list[ClientGroup]:
+    """`n` clients in groups, one for each process; the first speaks at `first`, a time of `time.monotonic`."""
     starts = first + load.ramp_s * np.random.default_rng(n).random(n)
     clients = [(calls[i % len(calls)], float(speaks_at)) for i, speaks_at in enumerate(starts)]
-    groups = [
+    return [
         ClientGroup(
-            url=url,
+            url=server.url.replace("http", "ws", 1) + "/v1/stream",
             start=load.start,
             calls=tuple(clients[k::n_processes]),
             flushes=load.flushes,
@@ -239,14 +249,16 @@ def run_level(server: RunningServer, calls: list[PreparedCall], load: Load, n: i
         )
         for k in range(n_processes)
     ]
-    before = _Snapshot(server)
+
+
+def run_groups(groups: list[ClientGroup]) -> LoadLog:
+    """Run each group in a process of its own, and return what all clients have recorded."""
     log = LoadLog()
     # Spawned, so that they inherit neither open files nor threads of this process.
-    with ProcessPoolExecutor(n_processes, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(len(groups), multiprocessing.get_context("spawn")) as pool:
         for part in pool.map(run_clients, groups):
             log.add(part)
-    after = _Snapshot(server)
-    return level_result(log, n, (first + load.ramp_s, first + load.seconds), before, after)
+    return log
 
 
 class _Snapshot:

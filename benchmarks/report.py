@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 
 NO_VALUE = "–"
 """Stands in a table where there is no value."""
-PIPE_COLUMNS = 160
+PIPE_COLUMNS = 200
 """Width of the output in characters when it does not go to a terminal."""
 
 

@@ -14,8 +14,10 @@ FULL_AT_S = 0.05
 
 So batches stay full at low load: one engine is busy, rather than all of them with small batches.
 """
-INTERIM_SHARE = 0.25
-"""The fraction of the waiting interims' work that delays a final: it overtakes them, but not those being encoded."""
+OVERTAKING = (Priority.FINAL, Priority.SPECULATIVE)
+"""Windows of live sessions that overtake the interims and files in a queue."""
+OVERTAKEN_SHARE = 0.25
+"""The fraction of the work of these interims and files that delays them all the same: a few are being encoded."""
 MAX_DRAIN_S = 0.5
 """An engine is supposed to work for this many seconds after a report; then it must report again."""
 LATE_REPORT_S = 1.5
@@ -41,14 +43,14 @@ class _Load:
 
     def note_sent(self, priority: Priority) -> None:
         self.sent_s += self.window_s
-        if priority is not Priority.INTERIM:
+        if priority in OVERTAKING:
             self.sent_final_s += self.window_s
 
     def wait_s(self, priority: Priority, now_s: float, n_gateways: int) -> float:
         """Return the expected wait of a window, in seconds, if `n_gateways` have sent as much as this one since."""
         all_s = self.reported_s + n_gateways * self.sent_s
         final_s = self.reported_final_s + n_gateways * self.sent_final_s
-        waiting_s = all_s if priority is Priority.INTERIM else final_s + INTERIM_SHARE * (all_s - final_s)
+        waiting_s = final_s + OVERTAKEN_SHARE * (all_s - final_s) if priority in OVERTAKING else all_s
         age_s = now_s - self.at_s
         silence_s = age_s if age_s > LATE_REPORT_S else 0.0
         return max(0.0, waiting_s - min(age_s, MAX_DRAIN_S)) + silence_s
@@ -69,9 +71,13 @@ class Balancer:
             gateway: the number of this gateway, from 0. Of engines that are equal, each gateway prefers another.
             n_gateways: how many gateways send windows to the same engines.
         """
+        self._loads: dict[str, _Load] = {}
+        self.set_gateways(gateway, n_gateways)
+
+    def set_gateways(self, gateway: int, n_gateways: int) -> None:
+        """Change what the constructor was given: gateways have come or gone."""
         self._gateway = gateway
         self._n_gateways = n_gateways
-        self._loads: dict[str, _Load] = {}
 
     def note_report(self, engine: str, stats: EngineStats, now_s: float) -> None:
         """Note the newest counters of an engine. They contain what was sent to it before."""

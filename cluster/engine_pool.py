@@ -116,9 +116,9 @@ class EnginePool:
 
     # Engines come and go.
 
-    def add(self, link: EngineLink) -> None:
-        """Use another engine, after the others."""
-        self._links.append(link)
+    def add(self, link: EngineLink, *, first: bool = False) -> None:
+        """Use another engine: after the others, or before them."""
+        self._links.insert(0 if first else len(self._links), link)
         self.notify()
 
     def remove(self, link: EngineLink) -> None:

@@ -356,7 +356,7 @@ class EngineStats:
     final_work_waiting_s: float
     """The part of it before a final that comes now: running windows, and finals that wait, speculative ones included.
 
-    Finals overtake the interims that wait.
+    Finals overtake the interims and files that wait.
     """
     windows_done: int
     windows_superseded: int

@@ -118,6 +118,10 @@ async def serve(settings: Settings) -> None:
     # Report the operator's mistakes before any process starts.
     _engine_config(settings)
     engines = place_engines(settings)
+    if settings.redis_url:
+        from app.sharing.redis_store import check_credentials
+
+        await check_credentials(settings.redis_url)
     if settings.gateways or len(engines) > 1:
         await _serve_gateways(replace(settings, gateways=settings.gateways or 1), engines)
     else:

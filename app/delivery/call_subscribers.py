@@ -1,11 +1,12 @@
-"""The telephone calls that are active, and the clients that subscribe to their transcripts."""
+"""The telephone calls that are active, and the clients that subscribe to their transcripts at this gateway."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from app.delivery.outbox import Outbox, Outgoing
+from app.delivery.outbox import CallEvent, CallMessage, Outbox, WriteEvent
 from app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
 from app.session import events
 
@@ -14,23 +15,83 @@ MAX_SUBSCRIBERS_PER_CALL = 8
 LEAVE_S = 1.0
 """How long subscribers of a stopping server may take to receive their last events, in seconds."""
 GOING_DOWN = "the server is going down; subscribe at another"
+JOINED_LATE = events.Notice("joined_late", "the call has been on for a while; this is what follows")
+
+Receipt = CallMessage | events.Notice | events.Failure
+"""What a subscriber receives: messages of the call, and what the server says to it beside."""
+
+
+class PublishedCall(Protocol):
+    """Publishes the events of one call. The call's own connection owns it."""
+
+    def publish(self, event: CallEvent) -> None:
+        """Send an event to every subscriber. Never waits."""
+        ...
+
+    def end(self) -> None:
+        """End the call and its subscriptions. A second call has no effect."""
+        ...
+
+    async def refusal(self) -> SessionError:
+        """Why the call cannot go on, as soon as that is known; waits for ever if it can."""
+        ...
+
+
+class CallHub(Protocol):
+    """Connects calls with their subscribers."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Deliver events while the context is open."""
+        ...
+
+    def begin(self, sid: str, introduction: CallEvent, write_event: WriteEvent) -> PublishedCall:
+        """Make a call active until its `end`, and publish its introduction.
+
+        Args:
+            sid: the id of the call.
+            introduction: what every subscriber receives first.
+            write_event: writes the events of the call for its subscribers.
+
+        Raises:
+            SessionError: a call with this id is active at this gateway already.
+        """
+        ...
+
+    def subscribe(self, sid: str) -> AbstractAsyncContextManager[Outbox[Receipt]]:
+        """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
+
+        A subscriber that arrives after events have been published receives the notice `joined_late`.
+
+        Raises:
+            LimitExceeded: there are too many subscribers, the server is stopping, or calls at other gateways cannot be
+                followed now.
+        """
+        ...
+
+    def drain(self) -> None:
+        """Send the subscribers elsewhere whose calls do not end with this server. The others receive these ends."""
+        ...
+
+    async def wait_until_unused(self) -> None:
+        """Wait until the last subscriber has received what was left, for a limited time."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
 class _Topic:
     """One call id: its active call, its subscribers, or both."""
 
-    subscribers: set[Outbox] = field(default_factory=set)
+    subscribers: set[Outbox[Receipt]] = field(default_factory=set)
     is_active: bool = False
     """The call has begun and has not ended."""
-    opening: list[Outgoing] = field(default_factory=list)
+    opening: list[CallMessage] = field(default_factory=list)
     """What every subscriber receives first: the introduction of the call and its `Started` event."""
     n_published: int = 0
-    """Events of the active call so far."""
+    """Messages of the active call so far."""
 
 
 class Calls:
-    """Connects calls with their subscribers. Publishing never waits: a subscriber that does not read is dropped."""
+    """The `CallHub` of one gateway. Publishing never waits: a subscriber that does not read is dropped."""
 
     def __init__(self, max_subscribers: int) -> None:
         """Start without calls; `max_subscribers` is the limit for all calls together."""
@@ -42,32 +103,32 @@ class Calls:
         self._is_unused.set()
         self._topics: dict[str, _Topic] = {}
 
-    def begin(self, sid: str, introduction: Outgoing) -> "ActiveCall":
-        """Make a call active until its `end`, and publish its introduction.
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """See `CallHub`. There is nothing to start."""
+        return nullcontext()
 
-        Raises:
-            SessionError: a call with this id is active already.
-        """
+    def begin(self, sid: str, introduction: CallEvent, write_event: WriteEvent) -> "ActiveCall":
+        """See `CallHub`."""
+        topic = self._topics.get(sid)
+        if topic is not None and topic.is_active:
+            raise call_is_on(sid)
+        return ActiveCall(self.feed(sid), introduction, write_event)
+
+    def feed(self, sid: str) -> "CallFeed":
+        """Make a call active that no feed of this hub belongs to."""
         topic = self._topics.setdefault(sid, _Topic())
-        if topic.is_active:
-            message = f"call {sid}: another stream of it is being heard; ask for both_tracks in one"
-            raise SessionError("call_is_on", message, CLOSE_POLICY)
         topic.is_active = True
-        topic.n_published = 0
-        topic.opening = []
-        call = ActiveCall(self, sid, topic)
-        call.publish(introduction)
-        return call
+        return CallFeed(self, sid, topic)
+
+    @asynccontextmanager
+    async def subscribe(self, sid: str) -> AsyncIterator[Outbox[Receipt]]:
+        """See `CallHub`."""
+        with self.subscription(sid) as outbox:
+            yield outbox
 
     @contextmanager
-    def subscribe(self, sid: str) -> Iterator[Outbox]:
-        """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
-
-        A subscriber that arrives after events have been published receives the notice `joined_late`.
-
-        Raises:
-            LimitExceeded: there are too many subscribers, or the server is stopping.
-        """
+    def subscription(self, sid: str) -> Iterator[Outbox[Receipt]]:
+        """The events of a call, as `subscribe` gives them."""
         if self._is_draining:
             raise LimitExceeded("draining", GOING_DOWN, CLOSE_DRAINING)
         topic = self._topics.setdefault(sid, _Topic())
@@ -75,11 +136,11 @@ class Calls:
             if self._n_subscribers >= self._max_subscribers or len(topic.subscribers) >= MAX_SUBSCRIBERS_PER_CALL:
                 message = f"no room: {self._n_subscribers} subscribers listen, {len(topic.subscribers)} to this call"
                 raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
-            outbox = Outbox()
-            for event in topic.opening:
-                outbox.push(event)
+            outbox: Outbox[Receipt] = Outbox()
+            for opening in topic.opening:
+                outbox.push(opening)
             if topic.n_published > len(topic.opening):
-                outbox.push(events.Notice("joined_late", "the call has been on for a while; this is what follows"))
+                outbox.push(JOINED_LATE)
             self._n_subscribers += 1
             self._is_unused.clear()
             topic.subscribers.add(outbox)
@@ -93,16 +154,18 @@ class Calls:
         finally:
             self.drop_if_unused(sid, topic)
 
-    def drain(self) -> None:
-        """Send the subscribers elsewhere whose calls have not begun. The others receive the ends of their calls."""
+    def drain(self, ends_here: Callable[[str], bool] = lambda sid: True) -> None:
+        """See `CallHub`. `ends_here` tells of an active call whether it ends with this server."""
         self._is_draining = True
-        for topic in self._topics.values():
-            for outbox in () if topic.is_active else topic.subscribers:
-                outbox.push(events.Failure("draining", GOING_DOWN, is_fatal=True))
-                outbox.close()
+        for sid, topic in self._topics.items():
+            if not (topic.is_active and ends_here(sid)):
+                for outbox in topic.subscribers:
+                    outbox.push(events.Failure("draining", GOING_DOWN, is_fatal=True))
+                    outbox.close()
+                topic.subscribers.clear()
 
     async def wait_until_unused(self) -> None:
-        """Wait until the last subscriber has received what was left, for a limited time."""
+        """See `CallHub`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._is_unused.wait()
@@ -113,23 +176,33 @@ class Calls:
             del self._topics[sid]
 
 
-class ActiveCall:
-    """Publishes the events of one active call. The call's own connection owns it."""
+class CallFeed:
+    """Passes the messages of one active call to the subscribers of a hub."""
 
     def __init__(self, calls: Calls, sid: str, topic: _Topic) -> None:
         self._calls = calls
         self._sid = sid
         self._topic = topic
+        self.reopen()
 
-    def publish(self, event: Outgoing) -> None:
-        """Push an event to every subscriber. One that does not read gets a fatal failure and is dropped."""
+    def reopen(self) -> None:
+        """The call begins anew: what comes next is its opening."""
+        self._topic.n_published = 0
+        self._topic.opening = []
+
+    def send(self, message: CallMessage) -> None:
+        """Send a message of the call to every subscriber."""
+        if not self._topic.opening or message.is_opening:
+            self._topic.opening.append(message)
+        self.notify(message)
+
+    def notify(self, receipt: Receipt) -> None:
+        """Push to every subscriber. One that does not read gets a fatal failure and is dropped."""
         topic = self._topic
         topic.n_published += 1
-        if not topic.opening or isinstance(event, events.Started):
-            topic.opening.append(event)
         for outbox in list(topic.subscribers):
             try:
-                outbox.push(event)
+                outbox.push(receipt)
             except LimitExceeded as error:
                 outbox.push(events.Failure(error.code, error.message, is_fatal=True))
                 outbox.close()
@@ -145,3 +218,31 @@ class ActiveCall:
         # They still read what is queued; later subscribers wait for another call with this id.
         self._topic.subscribers.clear()
         self._calls.drop_if_unused(self._sid, self._topic)
+
+
+class ActiveCall:
+    """A `PublishedCall` whose subscribers are all at this gateway."""
+
+    def __init__(self, feed: CallFeed, introduction: CallEvent, write_event: WriteEvent) -> None:
+        self._feed = feed
+        self._write_event = write_event
+        self.publish(introduction)
+
+    def publish(self, event: CallEvent) -> None:
+        """See `PublishedCall`."""
+        self._feed.send(CallMessage.of(event, self._write_event))
+
+    def end(self) -> None:
+        """See `PublishedCall`."""
+        self._feed.end()
+
+    async def refusal(self) -> SessionError:
+        """See `PublishedCall`. What could refuse the call has been checked at its beginning."""
+        never: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
+        return await never
+
+
+def call_is_on(sid: str) -> SessionError:
+    """The refusal of a second stream of an active call."""
+    message = f"call {sid}: another stream of it is being heard; ask for both_tracks in one"
+    return SessionError("call_is_on", message, CLOSE_POLICY)

@@ -2,6 +2,9 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from app.errors import CLOSE_POLICY, LimitExceeded
 from app.session import events
@@ -12,23 +15,47 @@ MAX_WAITING = 256
 Outgoing = events.Event | events.Reply | events.LateReply
 """What is sent to a client: an event of the session, or a dialect's own answer."""
 
+CallEvent = events.Event | events.Reply
+"""What the receivers of a call's events get."""
 
-class Outbox:
+WriteEvent = Callable[[CallEvent], Iterable[str]]
+"""Writes an event as JSON texts, in the protocol that the receivers of a call's events understand."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallMessage:
+    """An event of a call as it is sent to all receivers: written once, wherever they are."""
+
+    texts: tuple[str, ...]
+    replaces: str | None = None
+    """While an older message with the same text here waits, this one replaces it."""
+    is_opening: bool = False
+    """Whether every later subscriber of the call receives it first."""
+
+    @classmethod
+    def of(cls, event: CallEvent, write_event: WriteEvent) -> "CallMessage":
+        """Write an event."""
+        return cls(tuple(write_event(event)), _replaced(event), isinstance(event, events.Started))
+
+
+Item = TypeVar("Item", bound=Outgoing | CallMessage)
+
+
+class Outbox(Generic[Item]):
     """A queue of events with one reader. After `close` the reader gets the remaining events, then `None`."""
 
     def __init__(self) -> None:
-        self._events: deque[Outgoing] = deque()
+        self._events: deque[Item] = deque()
         self._changed = asyncio.Event()
         self._is_closed = False
 
-    def push(self, event: Outgoing) -> None:
+    def push(self, event: Item) -> None:
         """Queue an event. An interim or lag event replaces an older one of its channel that still waits.
 
         Raises:
             LimitExceeded: the client reads too slowly. The event is not queued. A fatal failure is always queued.
         """
-        if isinstance(event, events.Interim | events.Lag):
-            self._drop_older(event)
+        self._drop_replaced(event)
         is_fatal = isinstance(event, events.Failure) and event.is_fatal
         if len(self._events) >= MAX_WAITING and not is_fatal:
             message = f"{MAX_WAITING} events wait to be read; read faster, or reconnect and resume"
@@ -41,7 +68,7 @@ class Outbox:
         self._is_closed = True
         self._changed.set()
 
-    async def pop(self) -> Outgoing | None:
+    async def pop(self) -> Item | None:
         """Wait for the next event; `None` when the outbox is closed and empty. Cancelling loses no event."""
         while not self._events:
             if self._is_closed:
@@ -50,8 +77,27 @@ class Outbox:
             await self._changed.wait()
         return self._events.popleft()
 
-    def _drop_older(self, newer: events.Interim | events.Lag) -> None:
+    def drop_oldest(self) -> None:
+        """Remove the event that has waited longest."""
+        self._events.popleft()
+
+    def _drop_replaced(self, newer: Item) -> None:
+        if (replaced := _replaced(newer)) is None:
+            return
         for index, older in enumerate(self._events):
-            if type(older) is type(newer) and getattr(older, "channel", None) == getattr(newer, "channel", None):
+            if _replaced(older) == replaced:
                 del self._events[index]
                 return
+
+
+def _replaced(event: Outgoing | CallMessage) -> str | None:
+    """The same text for an event and for the newer events that replace it; `None` if nothing replaces it."""
+    match event:
+        case events.Interim(channel=channel):
+            return f"interim {channel}"
+        case events.Lag():
+            return "lag"
+        case CallMessage(replaces=replaced):
+            return replaced
+        case _:
+            return None

@@ -32,6 +32,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
+        self._needs_key = bool(settings.keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -73,14 +74,14 @@ class Guard:
 
     def _may_be_named(self, host: str) -> bool:
         listed = self._settings.host_names
-        if not listed and (self._settings.keys or not self._settings.is_loopback):
+        if not listed and (self._needs_key or not self._settings.is_loopback):
             return True
         name, _ = _name_and_port(host)
         return ANY in listed or name in listed or _is_address(name) or _is_local(name)
 
     def _may_come_from(self, origin: str, host: str) -> bool:
         listed = self._settings.origins
-        if not listed and self._settings.keys:
+        if not listed and self._needs_key:
             return True
         return ANY in listed or origin.lower() in listed or _is_own(origin, host)
 

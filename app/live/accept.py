@@ -11,6 +11,7 @@ from app.errors import LimitExceeded
 from app.live.connection import Connection
 from app.live.dialect import Dialect
 from app.live.reader import OnDisconnect
+from app.service.auth import Client
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit, let_wait
@@ -27,6 +28,8 @@ async def serve_or_refuse(
     subprotocol: str | None,
     refuse: Refuse,
     headers: Mapping[str, str] | None = None,
+    *,
+    client: Client,
 ) -> None:
     """Serve a session as `serve_session` does; if the service has no room, send the response of `refuse` instead.
 
@@ -36,9 +39,10 @@ async def serve_or_refuse(
         subprotocol: the WebSocket subprotocol to select.
         refuse: makes the response for a client that is not admitted.
         headers: sent with the upgrade.
+        client: see `serve_session`.
     """
     try:
-        await serve_session(websocket, dialect, subprotocol, headers)
+        await serve_session(websocket, dialect, subprotocol, headers, client=client)
     except LimitExceeded as error:
         await websocket.send_denial_response(refuse(error))
 
@@ -48,6 +52,8 @@ async def serve_session(
     dialect: Dialect,
     subprotocol: str | None,
     headers: Mapping[str, str] | None = None,
+    *,
+    client: Client,
     flush_after_s: float | None = None,
     on_disconnect: OnDisconnect | None = None,
     first_messages: Sequence[str] = (),
@@ -61,10 +67,12 @@ async def serve_session(
 
     Args:
         websocket, dialect, subprotocol, headers: see `serve_or_refuse`.
+        client: whose session it is.
         flush_after_s, on_disconnect, first_messages: see `Connection`.
 
     Raises:
-        LimitExceeded: the service has no room. The WebSocket has not been accepted here.
+        LimitExceeded: the service has no room, or the client's key has used what it may. The WebSocket has not been
+            accepted here.
     """
     service: Service = websocket.app.state.service
     session = Session(f"s_{token_hex(8)}", service.transcriber.info, service.session_config)
@@ -77,6 +85,15 @@ async def serve_session(
         on_disconnect=on_disconnect,
         first_messages=first_messages,
     )
+    async with service.access.limits.session(client.key, lambda: session.audio_s):
+        await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {})
+
+
+async def _serve_admitted(
+    websocket: WebSocket, connection: Connection, session_id: str, subprotocol: str | None, headers: Mapping[str, str]
+) -> None:
+    """Take a place, accept the WebSocket unless it is accepted, and serve it."""
+    service: Service = websocket.app.state.service
     with ExitStack() as place:
 
         def take_place(is_resumed: bool) -> None:
@@ -90,10 +107,8 @@ async def serve_session(
         else:
             take_place(False)
         if websocket.application_state is WebSocketState.CONNECTING:
-            await websocket.accept(
-                subprotocol, [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-            )
+            await websocket.accept(subprotocol, [(name.encode(), value.encode()) for name, value in headers.items()])
         request = request_id(websocket.scope)
         tracing: Tracing = websocket.app.state.tracing
-        with tracing.session(websocket.scope, request, session.id, service.transcriber.info.name) as trace:
+        with tracing.session(websocket.scope, request, session_id, service.transcriber.info.name) as trace:
             await connection.serve(request, trace)

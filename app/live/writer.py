@@ -31,7 +31,7 @@ class Writer:
         self._metrics = metrics
         self._latency = latency
         self._log = log
-        self._outbox = Outbox()
+        self._outbox: Outbox[Outgoing] = Outbox()
         self.close: Close | None = None
         """How the connection was closed by the server; `None` while it is open, or if the client closed it."""
 

@@ -1,12 +1,27 @@
-"""Who may use the service: API keys, client secrets, and where each client carries its credential."""
+"""Who may use the service, and how much: API keys, client secrets, and where each client carries its credential."""
 
 import hmac
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.service import client_secrets
+from app.service.api_keys import ApiKey
 from app.service.client_secrets import ClientSecret
+from app.service.key_limits import KeyLimits
+from app.service.withdrawals import Withdrawals
+from app.sharing.store import SharedStore
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client whose credential is valid."""
+
+    key: ApiKey | None = None
+    """The key that its sessions and uploads count for; `None` if that key has no limits."""
+    secret: ClientSecret | None = None
+    """The client secret that it has shown in place of a key."""
 
 
 class Access:
@@ -15,17 +30,30 @@ class Access:
     Without API keys the service is open: any credential is valid, and so is none.
     """
 
-    def __init__(self, keys: Collection[str], signing_key: str, on_refused: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        keys: Collection[str],
+        signing_key: str,
+        on_refused: Callable[[str], None],
+        store: SharedStore,
+        limited_keys: Collection[ApiKey] = (),
+    ) -> None:
         """Create the check for one service.
 
         Args:
-            keys: the API keys of the operator.
+            keys: the API keys of the operator, the limited ones among them.
             signing_key: signs client secrets while there are no API keys. All gateways have the same one.
-            on_refused: called for each credential that `admits` or `admits_live` refuses.
+            on_refused: called with a reason for each credential, session and upload that is refused: `unauthorized` or
+                `key_limit`.
+            store: holds what all gateways must know.
+            limited_keys: those keys that have limits.
         """
         self._keys = tuple(keys)
         self._signing_key = signing_key
         self._on_refused = on_refused
+        self._limited = {each.key: each for each in limited_keys}
+        self.limits = KeyLimits(store, lambda: on_refused("key_limit"))
+        self.withdrawals = Withdrawals(store)
 
     @property
     def is_open(self) -> bool:
@@ -42,9 +70,18 @@ class Access:
         """Whether this API key may use the service; counts a refusal."""
         return self._counted(self.is_valid(key))
 
-    def admits_live(self, credential: str | None) -> bool:
-        """Whether this API key or client secret may open a live session; counts a refusal."""
-        return self._counted(self.is_valid(credential) or self.client_secret(credential) is not None)
+    def client(self, key: str | None) -> Client | None:
+        """The client with this API key; `None` if the key may not use the service. Counts a refusal."""
+        return Client(self._limited.get(key or "")) if self.admits(key) else None
+
+    async def live_client(self, credential: str | None) -> Client | None:
+        """The client with this API key or client secret; `None` if it may open no live session. Counts a refusal."""
+        secret = self.client_secret(credential)
+        if secret is None:
+            return self.client(credential)
+        if self._counted(not await self.withdrawals.is_withdrawn(secret)):
+            return Client(self._limited.get(secret.key), secret)
+        return None
 
     def client_secret(self, credential: str | None) -> ClientSecret | None:
         """The client secret in a credential; `None` if it is not one, or is not valid now."""
@@ -52,11 +89,18 @@ class Access:
 
     def sign_client_secret(self, key: str | None, expires_at: int, session: dict[str, Any]) -> ClientSecret:
         """Make a client secret for the owner of a valid API key. Raises like `client_secrets.sign`."""
-        return client_secrets.sign(key if key and self._keys else self._signing_key, expires_at, session)
+        return client_secrets.sign(self._signing_key_of(key), expires_at, session)
+
+    def own_client_secret(self, key: str | None, value: str) -> ClientSecret | None:
+        """The client secret with this value, if it is valid and was made with this valid API key; else `None`."""
+        return client_secrets.verify(value, (self._signing_key_of(key),), time.time())
+
+    def _signing_key_of(self, key: str | None) -> str:
+        return key if key and self._keys else self._signing_key
 
     def _counted(self, is_admitted: bool) -> bool:
         if not is_admitted:
-            self._on_refused()
+            self._on_refused("unauthorized")
         return is_admitted
 
 

@@ -1,7 +1,7 @@
 """Client secrets: short-lived credentials for browsers, signed with the API key of the client that asked for one.
 
 The server stores none of them. Any replica with the same keys accepts them. A secret becomes invalid when the operator
-removes the key that signed it.
+removes the key that signed it, or when its owner withdraws it (`withdrawals.py`).
 """
 
 import base64
@@ -11,7 +11,7 @@ import hmac
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
 
@@ -24,7 +24,7 @@ _PURPOSE = b"tutti client secret\0"
 """Is signed along with the content, so that no signature made for another purpose is valid here."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSecret:
     """A credential that opens live sessions until it expires."""
 
@@ -34,6 +34,10 @@ class ClientSecret:
     """Seconds since 1970."""
     session: dict[str, Any]
     """The first settings of every session that it opens, as its client would send them."""
+    id: str
+    """Tells it from all others, and opens nothing."""
+    key: str = field(repr=False)
+    """The key that signed it."""
 
 
 def sign(key: str, expires_at: int, session: dict[str, Any]) -> ClientSecret:
@@ -42,12 +46,13 @@ def sign(key: str, expires_at: int, session: dict[str, Any]) -> ClientSecret:
     Raises:
         ValueError: the session is too long to travel in a header.
     """
-    content = json.dumps({"expires_at": expires_at, "id": token_hex(8), "session": session})
+    id_ = token_hex(8)
+    content = json.dumps({"expires_at": expires_at, "id": id_, "session": session})
     payload = zlib.compress(content.encode())
     encoded = base64.urlsafe_b64encode(_mac(key, payload) + payload).rstrip(b"=").decode()
     if len(encoded) > MAX_CHARS:
         raise ValueError(f"expected a session that fits into {MAX_CHARS} characters, got {len(encoded)}")
-    return ClientSecret(PREFIX + encoded, expires_at, session)
+    return ClientSecret(value=PREFIX + encoded, expires_at=expires_at, session=session, id=id_, key=key)
 
 
 def verify(value: str, keys: Iterable[str], now: float) -> ClientSecret | None:
@@ -60,12 +65,15 @@ def verify(value: str, keys: Iterable[str], now: float) -> ClientSecret | None:
     except (binascii.Error, ValueError):
         return None
     mac, payload = signed[:_MAC_BYTES], signed[_MAC_BYTES:]
-    if not any(hmac.compare_digest(mac, _mac(key, payload)) for key in keys):
+    key = next((key for key in keys if hmac.compare_digest(mac, _mac(key, payload))), None)
+    if key is None:
         return None
     content = json.loads(zlib.decompress(payload))
     if content["expires_at"] <= now:
         return None
-    return ClientSecret(value, content["expires_at"], content["session"])
+    return ClientSecret(
+        value=value, expires_at=content["expires_at"], session=content["session"], id=content["id"], key=key
+    )
 
 
 def _mac(key: str, payload: bytes) -> bytes:

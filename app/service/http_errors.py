@@ -2,7 +2,7 @@
 
 from starlette.responses import JSONResponse, Response
 
-from app.errors import RETRY_AFTER_S, LimitExceeded, RequestError
+from app.errors import KeyLimitExceeded, LimitExceeded, RequestError
 
 RETRYABLE = (429, 503)
 """Statuses after which a client may try again. OpenAI's clients do so by themselves when `Retry-After` is set."""
@@ -21,7 +21,7 @@ def error_response(error: RequestError) -> Response:
     """The HTTP answer to a request that is refused."""
     headers = {}
     if error.status in RETRYABLE:
-        headers["retry-after"] = str(RETRY_AFTER_S)
+        headers["retry-after"] = str(error.retry_after_s)
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(error_body(error), error.status, headers)
@@ -33,5 +33,12 @@ def invalid_key() -> RequestError:
 
 
 def no_room(error: LimitExceeded) -> RequestError:
-    """The refusal of a live session, because the server is full or is going down."""
+    """The refusal of a live session: the server is full or is going down, or the client's key has used what it may."""
+    if isinstance(error, KeyLimitExceeded):
+        return key_limit(error)
     return RequestError(503, error.message, code=error.code)
+
+
+def key_limit(error: KeyLimitExceeded) -> RequestError:
+    """The refusal of a session or an upload whose key has used what it may."""
+    return RequestError(429, error.message, code=error.code, retry_after_s=error.retry_after_s)

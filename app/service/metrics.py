@@ -132,6 +132,33 @@ class StrangerMetrics:
         )
 
 
+class OtherServerMetrics:
+    """The servers that the service uses: the receiver of the webhook, and Redis."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.webhook_events_total = _labelled_counter(
+            "tutti_webhook_events",
+            "Call events that left the webhook's queue, by outcome",
+            "outcome",
+            ("delivered", "refused", "expired", "dropped"),
+            registry,
+        )
+        self.redis_is_away = Gauge(
+            "tutti_redis_away",
+            "Gateways that cannot reach Redis now",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.redis_losses_total = Counter(
+            "tutti_redis_losses", "How often Redis stopped to answer a gateway", registry=registry
+        )
+
+    def note_redis(self, is_up: bool) -> None:
+        """Note that Redis has stopped to answer, or answers again."""
+        self.redis_is_away.set(not is_up)
+        self.redis_losses_total.inc(not is_up)
+
+
 class Metrics:
     """The metrics of one service. Each service has its own registry, so several can live in one process."""
 
@@ -156,7 +183,7 @@ class Metrics:
             "tutti_refused",
             "Sessions and uploads refused, by reason",
             "reason",
-            ("overloaded", "draining", "no_engine", "unauthorized"),
+            ("overloaded", "draining", "no_engine", "unauthorized", "key_limit"),
             registry,
         )
         self.strangers = StrangerMetrics(registry)
@@ -167,13 +194,7 @@ class Metrics:
             ("client", *map(str, CLOSE_CODES)),
             registry,
         )
-        self.webhook_events_total = _labelled_counter(
-            "tutti_webhook_events",
-            "Call events that left the webhook's queue, by outcome",
-            "outcome",
-            ("delivered", "refused", "expired", "dropped"),
-            registry,
-        )
+        self.others = OtherServerMetrics(registry)
         self.audio_s_total = Counter(
             "tutti_audio_seconds", "Seconds of audio received by live sessions", registry=registry
         )

@@ -1,9 +1,12 @@
 """What the routes of one running service share: its settings, engine, metrics, admission and deliveries."""
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
+from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
+from app.delivery.shared_calls import SharedCalls
 from app.media.decoders import Decoders
 from app.service.admission import Admission
 from app.service.auth import Access
@@ -12,6 +15,8 @@ from app.service.settings import Settings
 from app.service.shared_state import SharedState
 from app.service.strangers import Strangers
 from app.session.session import SessionConfig
+from app.sharing.local_store import LocalStore
+from app.sharing.store import SharedStore
 from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
@@ -31,18 +36,53 @@ class Service:
         decoders: Decoders,
         tracing: Tracing = NO_TRACING,
     ) -> None:
+        settings.check_key_limits(shared.n_gateways)
         self.settings = settings
         self.shared = shared
         self.transcriber = transcriber
         self.decoders = decoders
         self.metrics = Metrics(transcriber, shared.metrics_folder)
-        self.access = Access(settings.keys, shared.key, lambda: self.metrics.refused_total.labels("unauthorized").inc())
+        self.store = self._make_store()
+        self.access = Access(
+            settings.keys,
+            shared.key,
+            lambda reason: self.metrics.refused_total.labels(reason).inc(),
+            self.store,
+            [each for each in settings.named_keys if each.has_limits],
+        )
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
         self.session_config = replace(session_config, extra_interval_s=self.admission.interim_load.extra_s)
         self.strangers = Strangers(settings, self.metrics.strangers)
-        self.calls = Calls(settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
+        self.calls = self._make_calls()
         self.webhook = self._make_webhook(tracing) if settings.webhook_url else None
-        self.started = shared.started
+
+    @property
+    def is_known_everywhere(self) -> bool:
+        """Whether all gateways know what is in the store."""
+        return bool(self.settings.redis_url) or self.shared.n_gateways == 1
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Use other servers while the context is open: Redis, and the receiver of the webhook."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.store.running())
+            await stack.enter_async_context(self.access.limits.running())
+            await stack.enter_async_context(self.calls.running())
+            if self.webhook is not None:
+                await stack.enter_async_context(self.webhook.running())
+            yield
+
+    def _make_store(self) -> SharedStore:
+        if not self.settings.redis_url:
+            return LocalStore()
+        # Imported here because Redis' client is an extra.
+        from app.sharing.redis_store import RedisStore
+
+        return RedisStore(self.settings.redis_url, self.metrics.others.note_redis)
+
+    def _make_calls(self) -> CallHub:
+        calls = Calls(self.settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
+        return SharedCalls(calls, self.store) if self.settings.redis_url else calls
 
     def _make_webhook(self, tracing: Tracing) -> "Webhook":
         # Imported here because it brings an HTTP client, 5 MB, and few services have a webhook.
@@ -51,6 +91,6 @@ class Service:
         return Webhook(
             self.settings.webhook_url,
             self.settings.webhook_secret,
-            lambda outcome: self.metrics.webhook_events_total.labels(outcome).inc(),
+            lambda outcome: self.metrics.others.webhook_events_total.labels(outcome).inc(),
             trace=tracing.delivery,
         )

@@ -5,11 +5,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from app.errors import SettingsError
+from app.service.api_keys import ApiKey, read_api_keys
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
 
@@ -73,6 +75,17 @@ class Settings:
     tls_cert: str = _setting("", "PEM file with the TLS certificate and its chain. Set it to serve https and wss.")
     tls_key: str = _setting("", "PEM file with the certificate's private key, without a passphrase.")
     api_keys: str = _setting("", "Keys that clients must send, separated by commas. Empty: clients need no key.")
+    keys_file: str = _setting(
+        "",
+        "TOML file with more keys, each in a table with its name, and with limits: sessions, minutes_per_day, "
+        "minutes_per_month.",
+    )
+    redis_url: str = _setting(
+        "",
+        "Redis or Valkey that all gateways and machines of the service share: redis://, rediss:// or unix://. Needed "
+        "by subscribers of calls, by limits of keys and by withdrawn client secrets where there is more than one "
+        "gateway; needs the extra redis. Empty: this process remembers them by itself.",
+    )
     allow_anyone: bool = _setting(False, "Allow an address that other machines can reach without API keys.")
     model: str = _setting(
         "tutti-demo",
@@ -244,6 +257,7 @@ class Settings:
         self._check_proxies()
         self._check_origins()
         self._check_access()
+        self._check_redis()
 
     def _check_numbers(self) -> None:
         _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)
@@ -311,7 +325,7 @@ class Settings:
 
     def _check_access(self) -> None:
         """A service that other machines can reach needs keys, or an operator who allows everybody."""
-        if self.api_keys and not self.keys:
+        if self.api_keys and not _listed(self.api_keys):
             raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
         if not (self.keys or self.allow_anyone or self.is_loopback):
             raise SettingsError(
@@ -319,10 +333,29 @@ class Settings:
                 "--api-keys), or add --allow-anyone to serve everybody"
             )
 
+    def _check_redis(self) -> None:
+        if self.redis_url:
+            _check_redis_url(self.redis_url)
+        self.check_key_limits(self.gateways)
+
+    def check_key_limits(self, n_gateways: int) -> None:
+        """Check that this number of gateways can count together what keys have limits for.
+
+        Raises:
+            SettingsError: they cannot.
+        """
+        if n_gateways > 1 and not self.redis_url and any(each.has_limits for each in self.named_keys):
+            raise SettingsError("keys_file: expected redis_url with it, as several gateways count the limits of keys")
+
     @property
     def keys(self) -> frozenset[str]:
         """The API keys; empty if clients need none."""
-        return frozenset(_listed(self.api_keys))
+        return frozenset(_listed(self.api_keys)) | {each.key for each in self.named_keys}
+
+    @property
+    def named_keys(self) -> tuple[ApiKey, ...]:
+        """The API keys of `keys_file`."""
+        return read_api_keys(Path(self.keys_file)) if self.keys_file else ()
 
     @property
     def proxy_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
@@ -427,6 +460,26 @@ def _is_http_url(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _check_redis_url(url: str) -> None:
+    """Check what can be known of an address without dialling it.
+
+    Raises:
+        SettingsError: it is no address of Redis, or its client is not installed.
+    """
+    expected = "an address such as redis://host:6379/0, rediss://… or unix:///path"
+    try:
+        parts = urlsplit(url)
+        has_place = bool(parts.path if parts.scheme == "unix" else parts.hostname and parts.port != 0)
+        database = parts.path.strip("/") if parts.scheme != "unix" else ""
+    except ValueError:
+        has_place, database = False, ""
+    if not has_place or parts.scheme not in ("redis", "rediss", "unix") or not (database or "0").isdecimal():
+        # It may hold a password, so it is not shown.
+        raise SettingsError(f"redis_url: expected {expected}, got something else")
+    if find_spec("redis") is None:
+        raise SettingsError("redis_url: needs redis: pip install 'tutti-asr[redis]'")
 
 
 def _is_origin(text: str) -> bool:

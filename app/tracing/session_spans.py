@@ -22,6 +22,7 @@ from engine.errors import EngineError
 NS_PER_S = 1_000_000_000
 WINDOW_NAMES = {
     api.Priority.FINAL: "final",
+    api.Priority.FILE: "final",
     api.Priority.SPECULATIVE: "speculative final",
     api.Priority.INTERIM: "interim",
 }

@@ -4,21 +4,42 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Protocol, TypeVar
 
 from benchmarks.faults.differences import Difference, TimedWord, differences
-from benchmarks.faults.faults import CLOCK_FAULTS, CUTS, NETWORK_FAULTS, PROCESS_FAULTS
-from benchmarks.faults.service import DisturbedService
+from benchmarks.faults.faults import CUTS, NETWORK_FAULTS
 from benchmarks.faults.sessions import RETRY_S, SessionLog, stream, upload
 from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
 from benchmarks.recordings import Recording
 
 NEAR_S = 15.0
 """A fault belongs to a difference if it came at most this many seconds before the text of the difference."""
+
+
+class Service(Protocol):
+    """The service that a campaign disturbs."""
+
+    url: str
+
+    def is_running(self) -> bool:
+        """Whether it runs. A fault may end it."""
+        ...
+
+    async def start(self) -> None:
+        """Start it again, and wait until it is ready."""
+        ...
+
+    async def wait_until_ready(self) -> bool:
+        """Wait until it is mended. Returns whether it is, before it ends or the time limit is over."""
+        ...
+
+
+ServiceT = TypeVar("ServiceT", bound=Service)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +140,19 @@ async def undisturbed_files(url: str, plan: Plan) -> dict[str, list[TimedWord]]:
 
 
 async def run_campaign(
-    service: DisturbedService, plan: Plan, on_progress: Callable[[CampaignLog], None]
+    service: ServiceT,
+    plan: Plan,
+    faults: Mapping[str, tuple[Callable[[ServiceT, Random], Awaitable[None]], float]],
+    on_progress: Callable[[CampaignLog], None],
 ) -> CampaignLog:
-    """Run sessions while faults happen, until there were enough faults and every session has ended."""
+    """Run sessions while faults happen, until there were enough faults and every session has ended.
+
+    Args:
+        service: the service, which runs.
+        plan: what the campaign does.
+        faults: the faults of processes, with how often each is chosen, as a share of the sum.
+        on_progress: called after each session.
+    """
     log = CampaignLog()
     enough = asyncio.Event()
     order, files = itertools.cycle(plan.recordings), itertools.cycle(plan.files.items())
@@ -146,7 +177,7 @@ async def run_campaign(
             breaking = [
                 tasks.create_task(_break_network(proxy, number, plan, log)) for number, proxy in enumerate(proxies)
             ]
-            breaking.append(tasks.create_task(_break_processes(service, plan, log)))
+            breaking.append(tasks.create_task(_break_processes(service, plan, faults, log)))
             work = [tasks.create_task(run_sessions(number, proxy)) for number, proxy in enumerate(proxies)]
             work += [tasks.create_task(run_uploads()) for _ in range(plan.n_uploads)]
             await asyncio.wait(breaking)
@@ -164,9 +195,13 @@ async def _break_network(proxy: FaultyProxy, number: int, plan: Plan, log: Campa
         await NETWORK_FAULTS[name][0](proxy, random)
 
 
-async def _break_processes(service: DisturbedService, plan: Plan, log: CampaignLog) -> None:
+async def _break_processes(
+    service: ServiceT,
+    plan: Plan,
+    faults: Mapping[str, tuple[Callable[[ServiceT, Random], Awaitable[None]], float]],
+    log: CampaignLog,
+) -> None:
     random = Random(f"{plan.seed} processes")
-    faults = {**PROCESS_FAULTS, **(CLOCK_FAULTS if service.clock else {})}
     names, weights = list(faults), [weight for _, weight in faults.values()]
     while log.n_process_faults() < plan.n_process_faults:
         await asyncio.sleep(random.expovariate(1 / plan.process_fault_every_s))

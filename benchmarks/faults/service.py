@@ -104,7 +104,7 @@ class DisturbedService:
 
     def engines(self) -> list[int]:
         """The process ids of the engines, without those that are being started."""
-        return [pid for pid in self._children() if _maps_torch(pid)]
+        return engine_processes(self.supervisor())
 
     def gateways(self) -> list[int]:
         """The process ids of the gateways."""
@@ -129,11 +129,7 @@ class DisturbedService:
             return False
 
     def _children(self) -> list[int]:
-        pid = self.supervisor()
-        try:
-            return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        except OSError:
-            return []
+        return _children(self.supervisor())
 
 
 @asynccontextmanager
@@ -151,6 +147,18 @@ async def disturbed_service(
             if service.is_running():
                 service.signal(signal.SIGTERM)
                 await service.wait_until_ended()
+
+
+def engine_processes(supervisor: int) -> list[int]:
+    """The process ids of the engines of a supervisor, without those that are being started."""
+    return [pid for pid in _children(supervisor) if _maps_torch(pid)]
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _maps_torch(pid: int) -> bool:

@@ -87,7 +87,7 @@ async def stream(url: str, recording: Recording, *, speed: float, language: str 
         try:
             await _stream(log, url, recording, speed, language)
         except tutti.TuttiError as error:
-            if not log.is_open and isinstance(error, OPEN_LATER):
+            if not log.is_open and _may_open_later(error):
                 await asyncio.sleep(RETRY_S)
                 continue
             log.failure = describe_error(error)
@@ -95,6 +95,11 @@ async def stream(url: str, recording: Recording, *, speed: float, language: str 
             log.failure = describe_error(error)
         log.ended_at = time.monotonic()
         return log
+
+
+def _may_open_later(error: tutti.TuttiError) -> bool:
+    """Whether a session may be opened later. A proxy answers 500 for a gateway that dies while it opens the session."""
+    return isinstance(error, OPEN_LATER) or (isinstance(error, tutti.Refused) and error.status >= 500)
 
 
 async def _stream(log: SessionLog, url: str, recording: Recording, speed: float, language: str | None) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from benchmarks.faults import campaign
 from benchmarks.faults.campaign import CampaignLog, Fault, Plan, locate_differences
 from benchmarks.faults.differences import timed_words
 from benchmarks.faults.faults import PROCESS_FAULTS
@@ -20,7 +19,7 @@ PATIENCE_S = 200
 
 def test_no_word_is_lost_or_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are lost and the engine is killed in the middle of speech; every word comes once."""
-    monkeypatch.setattr(campaign, "PROCESS_FAULTS", {"engine killed": PROCESS_FAULTS["engine killed"]})
+    monkeypatch.setattr(chaos, "PROCESS_FAULTS", {"engine killed": PROCESS_FAULTS["engine killed"]})
     for name in [each for each in os.environ if each.startswith("TUTTI_")]:
         monkeypatch.delenv(name)
     recordings = load_bundled(8.0, 2)

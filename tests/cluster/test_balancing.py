@@ -54,12 +54,16 @@ def test_what_was_sent_counts_until_the_next_report() -> None:
     assert send(balancer, now_s=0.2) == "0"
 
 
-def test_waiting_interims_delay_interims_more_than_finals() -> None:
-    """A final overtakes the interims that wait."""
+def test_waiting_interims_delay_interims_and_files_more_than_finals() -> None:
+    """A final of a live session overtakes the interims and files that wait."""
     balancer = balancer_of(report(1.0, final_s=0.1), report(0.5, final_s=0.5))
     assert send(balancer, priority=Priority.FINAL, n_engines=2) == "0"
     assert send(balancer, priority=Priority.SPECULATIVE, n_engines=2) == "0"
     assert send(balancer, priority=Priority.INTERIM, n_engines=2) == "1"
+    assert send(balancer, priority=Priority.FILE, n_engines=2) == "1"
+    balancer = balancer_of(report(0.4), report(0.4))
+    assert [send(balancer, priority=Priority.FILE, n_engines=2) for _ in range(2)] == ["0", "1"]
+    assert send(balancer, priority=Priority.FINAL, n_engines=2) == "0"
 
 
 def test_of_equal_engines_each_gateway_prefers_another() -> None:

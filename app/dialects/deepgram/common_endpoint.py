@@ -7,8 +7,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from app.dialects.http_answers import IGNORED_HEADER, header_value
-from app.errors import RETRY_AFTER_S, LimitExceeded, RequestError
-from app.service.auth import header_key
+from app.errors import RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded, RequestError
+from app.service.auth import Client, header_key
 from app.service.http_errors import RETRYABLE
 from app.service.service import Service
 
@@ -30,23 +30,24 @@ UPLOAD_CODES = {
 class Refusal(Exception):
     """A request is refused: the status, and the fields of Deepgram's error object."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, retry_after_s: int = RETRY_AFTER_S) -> None:
         super().__init__(status, code, message)
         self.status = status
         self.code = code
         self.message = message
+        self.retry_after_s = retry_after_s
 
     def response(self, id_: str) -> Response:
         """The HTTP answer to the request with this id."""
         headers = {"dg-request-id": id_, "dg-error": header_value(self.message)}
         if self.status in RETRYABLE:
-            headers["retry-after"] = str(RETRY_AFTER_S)
+            headers["retry-after"] = str(self.retry_after_s)
         body = {"err_code": self.code, "err_msg": self.message, "request_id": id_}
         return JSONResponse(body, self.status, headers)
 
 
-def admit_live(websocket: WebSocket) -> str | None:
-    """Check the key of a live session. Returns the subprotocol to select.
+async def admit_live(websocket: WebSocket) -> tuple[Client, str | None]:
+    """Check the key of a live session. Returns its client, and the subprotocol to select.
 
     Raises:
         Refusal: the key is not valid, or the subprotocols are others than Deepgram's.
@@ -55,12 +56,13 @@ def admit_live(websocket: WebSocket) -> str | None:
     offered: list[str] = websocket.scope.get("subprotocols", [])
     subprotocol = offered[0] if offered and offered[0].lower() in SCHEMES else None
     offered_key = offered[1] if subprotocol and len(offered) > 1 else None
-    if not service.access.admits_live(request_key(websocket, offered_key)):
+    client = await service.access.live_client(request_key(websocket, offered_key))
+    if client is None:
         raise invalid_key()
     if offered and subprotocol is None:
         # A browser closes a socket that accepts none of its subprotocols, without showing a reason.
         raise Refusal(400, "Bad Request", "subprotocol: expected token or bearer first, and the key after it")
-    return subprotocol
+    return client, subprotocol
 
 
 def request_key(connection: HTTPConnection, offered: str | None = None) -> str | None:
@@ -81,6 +83,8 @@ def refusal_of(error: Refusal | RequestError | LimitExceeded) -> Refusal:
             return error
         case RequestError():
             return Refusal(error.status, UPLOAD_CODES[error.status], error.message)
+        case KeyLimitExceeded():
+            return Refusal(429, "TOO_MANY_REQUESTS", error.message, error.retry_after_s)
         case LimitExceeded(code="overloaded"):
             return Refusal(429, "TOO_MANY_REQUESTS", error.message)
         case _:

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
@@ -69,14 +69,16 @@ async def listen_live(websocket: WebSocket) -> None:
     service: Service = websocket.app.state.service
     id_ = request_id(websocket.scope)
     try:
-        subprotocol = admit_live(websocket)
+        client, subprotocol = await admit_live(websocket)
         options = _options(websocket, is_live=True)
     except Refusal as refusal:
         await websocket.send_denial_response(refusal.response(id_))
         return
     dialect = Deepgram(options, _request_metadata(service, id_))
     headers = answer_headers(id_, options.ignored, options.adjusted)
-    await serve_or_refuse(websocket, dialect, subprotocol, lambda error: refusal_of(error).response(id_), headers)
+    await serve_or_refuse(
+        websocket, dialect, subprotocol, lambda error: refusal_of(error).response(id_), headers, client=client
+    )
 
 
 async def listen(request: Request) -> Response:
@@ -92,21 +94,24 @@ async def listen(request: Request) -> Response:
 async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     service: Service = request.app.state.service
     try:
-        if not service.access.admits(request_key(request)):
+        client = service.access.client(request_key(request))
+        if client is None:
             raise invalid_key()
         options = _options(request, is_live=False)
         _check_type(request)
         tracing: Tracing = request.app.state.tracing
         model = service.transcriber.info.name
-        with (
-            service.admission.upload(),
-            tracing.upload(request.scope, id_, model) as trace,
-            refusing_without_resources(),
-            SpooledTemporaryFile(SPOOL_BYTES) as file,
-        ):
-            admit(request.scope)
-            sha256 = await _spool(upload, file)
-            return await upload.until_disconnected(_transcribe(service, options, id_, file, sha256, trace))
+        async with service.access.limits.upload(client.key) as on_progress:
+            with (
+                service.admission.upload(),
+                tracing.upload(request.scope, id_, model) as trace,
+                refusing_without_resources(),
+                SpooledTemporaryFile(SPOOL_BYTES) as file,
+            ):
+                admit(request.scope)
+                sha256 = await _spool(upload, file)
+                work = _transcribe(service, options, id_, file, sha256, on_progress, trace)
+                return await upload.until_disconnected(work)
     except ClientDisconnect:
         # The work was cancelled, and no answer can be delivered.
         return Response(status_code=CLIENT_GONE)
@@ -165,7 +170,13 @@ def _token_s(content: bytes) -> float:
 
 
 async def _transcribe(
-    service: Service, options: Options, id_: str, file: IO[bytes], sha256: str, trace: SessionTrace | None
+    service: Service,
+    options: Options,
+    id_: str,
+    file: IO[bytes],
+    sha256: str,
+    on_progress: Callable[[float], None],
+    trace: SessionTrace | None,
 ) -> Response:
     """Transcribe an uploaded file, whose content has this SHA-256."""
     audio_format, n_file_channels = options.audio, None
@@ -197,6 +208,7 @@ async def _transcribe(
                     hotwords=options.hotwords,
                     audio_format=audio_format,
                 ),
+                on_progress=on_progress,
                 trace=trace,
             )
     except MediaError as error:

@@ -19,7 +19,7 @@ async def listen_to_turns(websocket: WebSocket) -> None:
     # Deepgram's schema wants a UUID. This one follows from the id in our log.
     id_ = str(uuid.uuid5(uuid.NAMESPACE_OID, request_id(websocket.scope)))
     try:
-        subprotocol = admit_live(websocket)
+        client, subprotocol = await admit_live(websocket)
         options = parse(websocket.query_params.multi_items(), service.transcriber.info.languages)
     except BadStart as error:
         await websocket.send_denial_response(Refusal(400, "INVALID_QUERY_PARAMETER", error.message).response(id_))
@@ -29,5 +29,10 @@ async def listen_to_turns(websocket: WebSocket) -> None:
         return
     headers = answer_headers(id_, options.ignored, options.adjusted)
     await serve_or_refuse(
-        websocket, Flux(options, id_), subprotocol, lambda error: refusal_of(error).response(id_), headers
+        websocket,
+        Flux(options, id_),
+        subprotocol,
+        lambda error: refusal_of(error).response(id_),
+        headers,
+        client=client,
     )

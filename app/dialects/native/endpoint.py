@@ -5,9 +5,10 @@ from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.delivery.outbox import Outbox
+from app.delivery.call_subscribers import Receipt
+from app.delivery.outbox import CallMessage, Outbox
 from app.dialects.native.wire import SUBPROTOCOL, Native, messages
-from app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded, RequestError
+from app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, LimitExceeded, RequestError
 from app.live.accept import serve_or_refuse
 from app.service.auth import header_key, prefixed_key
 from app.service.http_errors import error_response, invalid_key, no_room
@@ -22,6 +23,7 @@ DONE = Close(CLOSE_DONE, "done")
 SUBSCRIBER_CLOSES = {
     "slow_reader": Close(CLOSE_POLICY, "slow_reader"),
     "draining": Close(CLOSE_DRAINING, "draining"),
+    "call_lost": Close(CLOSE_OUR_FAULT, "call_lost"),
 }
 """How the server ends a subscriber whose last event is a failure."""
 
@@ -30,7 +32,8 @@ async def stream(websocket: WebSocket) -> None:
     """Serve a live session at `/v1/stream`. A refusal is an HTTP answer before the upgrade."""
     service: Service = websocket.app.state.service
     subprotocols: list[str] = websocket.scope.get("subprotocols", [])
-    if not service.access.admits_live(_key(websocket, subprotocols)):
+    client = await service.access.live_client(_key(websocket, subprotocols))
+    if client is None:
         await websocket.send_denial_response(error_response(invalid_key()))
         return
     if subprotocols and SUBPROTOCOL not in subprotocols:
@@ -38,7 +41,7 @@ async def stream(websocket: WebSocket) -> None:
         await websocket.send_denial_response(error_response(error))
         return
     accepted = SUBPROTOCOL if subprotocols else None
-    await serve_or_refuse(websocket, Native(), accepted, lambda error: error_response(no_room(error)))
+    await serve_or_refuse(websocket, Native(), accepted, lambda error: error_response(no_room(error)), client=client)
 
 
 async def subscribe_to_call(websocket: WebSocket) -> None:
@@ -47,14 +50,14 @@ async def subscribe_to_call(websocket: WebSocket) -> None:
     if not service.access.admits(header_key(websocket.headers)):
         await websocket.send_denial_response(error_response(invalid_key()))
         return
-    if service.shared.n_gateways > 1:
+    if not service.is_known_everywhere:
         # The call may be at another gateway. The subscriber would then wait for ever, without an error.
-        message = "calls cannot be listened to with more than one gateway; use a webhook, or TUTTI_GATEWAYS=1"
+        message = "with more than one gateway, subscribers of calls need TUTTI_REDIS_URL; or use a webhook"
         error = RequestError(501, message, code="not_supported")
         await websocket.send_denial_response(error_response(error))
         return
     try:
-        with service.calls.subscribe(websocket.path_params["call_sid"]) as outbox:
+        async with service.calls.subscribe(websocket.path_params["call_sid"]) as outbox:
             admit(websocket.scope)
             await websocket.accept()
             await _serve_subscriber(websocket, outbox, service.settings.send_timeout_s)
@@ -68,7 +71,7 @@ def _key(websocket: WebSocket, subprotocols: list[str]) -> str | None:
     return prefixed_key(subprotocols, KEY_PREFIX)
 
 
-async def _serve_subscriber(websocket: WebSocket, outbox: Outbox, send_timeout_s: float) -> None:
+async def _serve_subscriber(websocket: WebSocket, outbox: Outbox[Receipt], send_timeout_s: float) -> None:
     """Send the events of a call until the call ends or the subscriber disconnects."""
     async with asyncio.TaskGroup() as tasks:
         reader = tasks.create_task(_wait_for_disconnect(websocket))
@@ -84,13 +87,13 @@ async def _wait_for_disconnect(websocket: WebSocket) -> None:
         pass
 
 
-async def _send_events(websocket: WebSocket, outbox: Outbox, send_timeout_s: float) -> None:
+async def _send_events(websocket: WebSocket, outbox: Outbox[Receipt], send_timeout_s: float) -> None:
     close = DONE
     with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
         while (event := await outbox.pop()) is not None:
-            # The failure of a call is no end of its subscribers: `call_ended` follows.
+            # Not the failure of a call, after which `call_ended` follows: that one is written already.
             close = SUBSCRIBER_CLOSES.get(event.code, DONE) if isinstance(event, events.Failure) else DONE
-            for text in messages(event):
+            for text in event.texts if isinstance(event, CallMessage) else messages(event):
                 async with asyncio.timeout(send_timeout_s):
                     await websocket.send_text(text)
         async with asyncio.timeout(send_timeout_s):

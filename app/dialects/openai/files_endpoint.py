@@ -16,12 +16,12 @@ from starlette.types import Receive, Scope, Send
 from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
 from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
-from app.errors import LimitExceeded, MediaError, RequestError, SessionError
+from app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
 from app.files.transcript import Transcript
 from app.files.transcription import FILE_ENDPOINTING, TranscriptionOptions, transcribe
 from app.files.uploads import Upload, refusing_without_resources
-from app.service.auth import header_key
-from app.service.http_errors import error_body, error_response, invalid_key
+from app.service.auth import Client, header_key
+from app.service.http_errors import error_body, error_response, invalid_key, key_limit
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit
@@ -53,16 +53,17 @@ class FileEndpoint:
         started = time.monotonic()
         status = 200
         try:
-            self._check(service, request)
+            client = self._check(service, request)
             tracing: Tracing = request.app.state.tracing
             model = service.transcriber.info.name
-            with service.admission.upload(), tracing.upload(scope, request_id(scope), model) as trace:
-                admit(scope)
-                form = await upload.form()
-                try:
-                    await upload.until_disconnected(self._answer(service, form, trace, scope, receive, send))
-                finally:
-                    await form.close()
+            async with service.access.limits.upload(client.key) as on_progress:
+                with service.admission.upload(), tracing.upload(scope, request_id(scope), model) as trace:
+                    admit(scope)
+                    form = await upload.form()
+                    try:
+                        await upload.until_disconnected(self._answer(form, on_progress, trace, scope, receive, send))
+                    finally:
+                        await form.close()
         except ClientDisconnect:
             # The work was cancelled, and no answer can be delivered.
             status = CLIENT_GONE
@@ -74,18 +75,27 @@ class FileEndpoint:
         took_s = time.monotonic() - started
         logger.info("[%s] %s: %d in %.2f s", request_id(scope), scope["path"], status, took_s)
 
-    def _check(self, service: Service, request: Request) -> None:
-        """Refuse a request for reasons that do not depend on its body."""
-        if not service.access.admits(header_key(request.headers)):
+    def _check(self, service: Service, request: Request) -> Client:
+        """The client of a request. Refuses the request for reasons that do not depend on its body."""
+        client = service.access.client(header_key(request.headers))
+        if client is None:
             raise invalid_key()
         info = service.transcriber.info
         if self.task not in info.tasks:
             message = f"model: expected one that can {self.task}; this server runs {info.name}, which cannot"
             raise RequestError(400, message, "model", "unsupported_task")
+        return client
 
     async def _answer(
-        self, service: Service, form: FormData, trace: SessionTrace | None, scope: Scope, receive: Receive, send: Send
+        self,
+        form: FormData,
+        on_progress: Callable[[float], None],
+        trace: SessionTrace | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
+        service: Service = scope["app"].state.service
         file = _file(form)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
         options = parse_options(fields, self.task, service.transcriber.info.languages)
@@ -95,7 +105,7 @@ class FileEndpoint:
 
         async def transcription(on_event: Callable[[events.Event], None]) -> None:
             with refusing_without_resources():
-                await _transcribe(service, file, options, request_id(scope), on_event, trace)
+                await _transcribe(service, file, options, request_id(scope), on_event, on_progress, trace)
 
         if options.is_streamed:
             stream = EventStream(send, headers, service.settings.send_timeout_s)
@@ -151,9 +161,10 @@ async def _transcribe(
     options: FileOptions,
     name: str,
     on_event: Callable[[events.Event], None],
+    on_progress: Callable[[float], None],
     trace: SessionTrace | None,
 ) -> None:
-    """Transcribe a file, and pass each event to `on_event`.
+    """Transcribe a file. Passes each event to `on_event`, and the seconds that are done to `on_progress`.
 
     Raises:
         RequestError: the file is no audio, the model does not support an option, or the engine failed.
@@ -187,6 +198,7 @@ async def _transcribe(
                     carries_context=options.carries_context,
                     endpointing=endpointing,
                 ),
+                on_progress=on_progress,
                 trace=trace,
             )
     except MediaError as error:
@@ -209,4 +221,6 @@ def _file(form: FormData) -> IO[bytes]:
 
 def _refusal(error: LimitExceeded) -> RequestError:
     """429 if the server is full: the client should wait. 503 if it is going down: the client should leave at once."""
+    if isinstance(error, KeyLimitExceeded):
+        return key_limit(error)
     return RequestError(429 if error.code == "overloaded" else 503, error.message, code=error.code)

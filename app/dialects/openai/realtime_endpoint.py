@@ -18,13 +18,14 @@ from app.dialects.openai.realtime_fields import NO_EFFECT, BadField, Warnings
 from app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettings, named, updated
 from app.dialects.openai.realtime_session import RealtimeSession, described, described_flat
 from app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
-from app.errors import BadMessage, RequestError
+from app.errors import RETRY_AFTER_S, BadMessage, RequestError
 from app.files.uploads import Upload
 from app.live.accept import serve_or_refuse
-from app.service.auth import header_key, prefixed_key
+from app.service.auth import Client, header_key, prefixed_key
 from app.service.client_secrets import ClientSecret
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
+from app.sharing.store import StoreAway
 
 KEY_PREFIX = "openai-insecure-api-key."
 """Starts the subprotocol in which a browser carries its key, beside `realtime`."""
@@ -46,11 +47,11 @@ async def realtime(websocket: WebSocket) -> None:
     service: Service = websocket.app.state.service
     offered: list[str] = websocket.scope.get("subprotocols", [])
     try:
-        secret = _check_credential(service, websocket.headers, offered)
+        client = await _client(service, websocket.headers, offered)
         if offered and SUBPROTOCOL not in offered:
             known = [each for each in offered if not each.startswith(KEY_PREFIX)]
             raise RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(known) or 'a key alone'}")
-        settings, warnings = _settings(service, websocket.query_params, secret)
+        settings, warnings = _settings(service, websocket.query_params, client.secret)
     except RequestError as error:
         await websocket.send_denial_response(error_response(error))
         return
@@ -63,7 +64,7 @@ async def realtime(websocket: WebSocket) -> None:
         max_text_chars=limits.max_message_kb * 1024 * TEXT_PER_AUDIO,
     )
     accepted = SUBPROTOCOL if offered else None
-    await serve_or_refuse(websocket, dialect, accepted, lambda error: error_response(no_room(error)))
+    await serve_or_refuse(websocket, dialect, accepted, lambda error: error_response(no_room(error)), client=client)
 
 
 async def create_client_secret(request: Request) -> Response:
@@ -98,17 +99,44 @@ async def create_transcription_session(request: Request) -> Response:
     return JSONResponse(session | {"client_secret": {"value": secret.value, "expires_at": secret.expires_at}})
 
 
-def _check_credential(service: Service, headers: Mapping[str, str], offered: Sequence[str]) -> ClientSecret | None:
-    """The client secret of a client that has one; `None` for a client with an API key, or where none is needed.
+async def withdraw_client_secret(request: Request) -> Response:
+    """Let a secret open no more sessions, for the owner of the key that made it. Sessions that are open go on."""
+    service: Service = request.app.state.service
+    key = header_key(request.headers)
+    try:
+        if not service.access.admits(key):
+            raise invalid_key()
+        value = (await _body(request)).get("value")
+        if not isinstance(value, str):
+            raise RequestError(400, "value: expected the client secret as text", "value")
+        if not service.is_known_everywhere:
+            message = "with more than one gateway, withdrawals of client secrets need TUTTI_REDIS_URL"
+            raise RequestError(501, message, code="not_supported")
+        secret = service.access.own_client_secret(key, value)
+        if secret is None:
+            message = "value: expected a client secret that this API key has made and that has not expired"
+            raise RequestError(404, message, "value", "unknown_client_secret")
+        await service.access.withdrawals.withdraw(secret)
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_GONE)
+    except RequestError as error:
+        return error_response(error)
+    except StoreAway:
+        message = f"the secret is not withdrawn, as Redis cannot be reached; try again in {RETRY_AFTER_S} s"
+        return error_response(RequestError(503, message, code="redis_away"))
+    return JSONResponse({"withdrawn": True, "expires_at": secret.expires_at})
+
+
+async def _client(service: Service, headers: Mapping[str, str], offered: Sequence[str]) -> Client:
+    """The client that connects.
 
     Raises:
-        RequestError: the credential is not valid.
+        RequestError: its credential is not valid.
     """
-    credential = header_key(headers) or prefixed_key(offered, KEY_PREFIX)
-    secret = service.access.client_secret(credential)
-    if secret is None and not service.access.admits(credential):
+    client = await service.access.live_client(header_key(headers) or prefixed_key(offered, KEY_PREFIX))
+    if client is None:
         raise invalid_key()
-    return secret
+    return client
 
 
 def _settings(

@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from app.delivery.call_subscribers import ActiveCall
+from app.delivery.call_subscribers import PublishedCall
+from app.delivery.outbox import CallEvent, WriteEvent
 from app.dialects.json_text import read_object, write_object
 from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio, shown_key
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from app.live.accept import serve_session
+from app.service.auth import Client
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.request_ids import request_id
 from app.service.service import Service
@@ -30,9 +32,6 @@ WEBHOOK_EVENTS = (events.Segment, events.Utterance, events.Notice, events.Failur
 N_INTRODUCTION = 2
 """How many messages a stream sends up to `start`: `connected` comes before it."""
 
-WriteEvent = Callable[[events.Event | events.Reply], Iterable[str]]
-"""Writes an event as JSON texts, in the protocol that the receivers of a call's events understand."""
-
 
 @dataclass(frozen=True, slots=True)
 class CallEndpoint:
@@ -48,10 +47,11 @@ class CallEndpoint:
             await websocket.send_denial_response(error_response(invalid_key()))
             return
         first_messages: list[str] = []
-        if not service.access.is_valid(key):
+        client = service.access.client(key) if service.access.is_valid(key) else None
+        if client is None:
             await websocket.accept()
             try:
-                first_messages = await _introduction(websocket)
+                client, first_messages = await _introduction(websocket)
             except SessionError as error:
                 await _refuse_call(websocket, error)
                 return
@@ -60,18 +60,30 @@ class CallEndpoint:
         line = _CallLine(service, self.write_event, request_id(websocket.scope))
         dialect = Twilio(line)
         try:
-            await serve_session(websocket, dialect, None, on_disconnect=dialect.leave, first_messages=first_messages)
-        except LimitExceeded as error:
-            if first_messages:
-                await _refuse_call(websocket, error)
-            else:
+            await line.serve_until_refused(
+                serve_session(
+                    websocket,
+                    dialect,
+                    None,
+                    client=client,
+                    on_disconnect=dialect.leave,
+                    first_messages=first_messages,
+                )
+            )
+        except SessionError as error:
+            if websocket.application_state is WebSocketState.CONNECTING and isinstance(error, LimitExceeded):
                 await websocket.send_denial_response(error_response(no_room(error)))
+            else:
+                await _refuse_call(websocket, error)
         finally:
             line.end()
 
 
-async def _introduction(websocket: WebSocket) -> list[str]:
+async def _introduction(websocket: WebSocket) -> tuple[Client, list[str]]:
     """The messages of a stream up to `start`, which has shown a valid key. Its client is a stranger meanwhile.
+
+    Returns:
+        The client, and the messages.
 
     Raises:
         SessionError: other messages came, none came in time, or the key is not valid.
@@ -90,10 +102,11 @@ async def _introduction(websocket: WebSocket) -> list[str]:
                 key = shown_key(messages[-1])
     except TimeoutError:
         raise SessionError("idle", f"no start message for {START_TIMEOUT_S:g} s", CLOSE_POLICY) from None
-    if not service.access.admits(key):
+    client = service.access.client(key)
+    if client is None:
         expected = "a valid API key is needed: in the path, or as the parameter token"
         raise SessionError("unauthorized", expected, CLOSE_POLICY)
-    return messages
+    return client, messages
 
 
 async def _refuse_call(websocket: WebSocket, error: SessionError) -> None:
@@ -112,19 +125,40 @@ class _CallLine:
         self._write_event = write_event
         self._request = request
         self._call: Call | None = None
-        self._active_call: ActiveCall | None = None
+        self._active_call: PublishedCall | None = None
+        self._has_begun = asyncio.Event()
         self._delivery: Delivery | None = None
+
+    async def serve_until_refused(self, serving: Coroutine[Any, Any, None]) -> None:
+        """Serve the session of the call to its end.
+
+        Raises:
+            SessionError: the call is refused, before the session or during it. The session has ended.
+        """
+        session = asyncio.ensure_future(serving)
+        refusal = asyncio.ensure_future(self._refusal())
+        try:
+            await asyncio.wait((session, refusal), return_when=asyncio.FIRST_COMPLETED)
+            if session.done():
+                session.result()
+            else:
+                raise refusal.result()
+        finally:
+            session.cancel()
+            refusal.cancel()
+            await asyncio.gather(session, refusal, return_exceptions=True)
 
     def begin(self, call: Call) -> None:
         introduction = _message("call_started", call, tracks=list(call.tracks), parameters=call.parameters)
-        self._active_call = self._service.calls.begin(call.sid, introduction)
+        self._active_call = self._service.calls.begin(call.sid, introduction, self._write_event)
+        self._has_begun.set()
         self._call = call
         logger.info("[%s] call %r has begun, stream %r", self._request, call.sid, call.stream_sid)
         if self._service.webhook is not None:
             self._delivery = self._service.webhook.open(call.sid, call.stream_sid)
             self._put_to_webhook(introduction)
 
-    def publish(self, event: events.Event | events.Reply) -> None:
+    def publish(self, event: CallEvent) -> None:
         if self._active_call is None:
             # No client reads answers on this socket, so only the log can show the reason.
             if isinstance(event, events.Failure):
@@ -142,7 +176,13 @@ class _CallLine:
         if self._delivery is not None:
             self._delivery.close()
 
-    def _put_to_webhook(self, event: events.Event | events.Reply) -> None:
+    async def _refusal(self) -> SessionError:
+        """Why the call cannot go on, as soon as that is known."""
+        await self._has_begun.wait()
+        assert self._active_call
+        return await self._active_call.refusal()
+
+    def _put_to_webhook(self, event: CallEvent) -> None:
         if self._delivery is not None and isinstance(event, WEBHOOK_EVENTS):
             for text in self._write_event(event):
                 self._delivery.push(read_object(text))

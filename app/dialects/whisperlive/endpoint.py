@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.dialects.whisperlive.wire import MAX_TEXT_CHARS, WhisperLive
-from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
+from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded, SessionError
 from app.live.accept import serve_session
 from app.service.auth import header_key
 from app.service.service import Service
@@ -28,27 +28,29 @@ async def whisperlive(websocket: WebSocket) -> None:
     """Serve a session. The key is in the header, in the query as `?token=`, or in a subprotocol after `bearer`."""
     service: Service = websocket.app.state.service
     subprotocols: list[str] = websocket.scope.get("subprotocols", [])
-    if not service.access.admits(_key(websocket, subprotocols)):
+    client = service.access.client(_key(websocket, subprotocols))
+    if client is None:
         message = "a valid API key is needed: Authorization: Bearer KEY, or ?token=KEY\n"
         await websocket.send_denial_response(PlainTextResponse(message, 401))
         return
     dialect = WhisperLive()
     accepted = KEY_SUBPROTOCOL if KEY_SUBPROTOCOL in subprotocols else None
     try:
-        await serve_session(websocket, dialect, accepted, flush_after_s=FLUSH_AFTER_S)
-    except LimitExceeded:
-        await _ask_to_wait(websocket, dialect, accepted)
+        await serve_session(websocket, dialect, accepted, client=client, flush_after_s=FLUSH_AFTER_S)
+    except LimitExceeded as error:
+        retry_after_s = error.retry_after_s if isinstance(error, KeyLimitExceeded) else RETRY_AFTER_S
+        await _ask_to_wait(websocket, dialect, accepted, retry_after_s)
 
 
-async def _ask_to_wait(websocket: WebSocket, dialect: WhisperLive, subprotocol: str | None) -> None:
-    """Tell the client that the server is full. The message needs the `uid`, which the client's options hold."""
+async def _ask_to_wait(websocket: WebSocket, dialect: WhisperLive, subprotocol: str | None, retry_after_s: int) -> None:
+    """Tell the client that there is no room for it. The message needs the `uid`, which the client's options hold."""
     await websocket.accept(subprotocol)
     with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
         async with asyncio.timeout(LEAVE_TIMEOUT_S):
             options = (await websocket.receive()).get("text") or ""
             with suppress(SessionError):
                 dialect.read(options[:MAX_TEXT_CHARS])
-            await websocket.send_text(dialect.wait(RETRY_AFTER_S / 60))
+            await websocket.send_text(dialect.wait(retry_after_s / 60))
             # If the server closed at once, the client would forget the message and wait for the server for ever.
             while (await websocket.receive())["type"] != "websocket.disconnect":
                 pass

@@ -4,8 +4,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
-from app.delivery.outbox import MAX_WAITING, Outbox, Outgoing
+from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, ActiveCall, Calls, Receipt
+from app.delivery.outbox import MAX_WAITING, CallEvent, CallMessage, Outbox
 from app.errors import LimitExceeded, SessionError
 from app.session import events
 
@@ -13,12 +13,26 @@ INTRODUCTION = events.Reply('{"type":"call_started"}')
 STARTED = events.Started("s_0", "fake", events.Limits())
 
 
+def write(event: CallEvent) -> tuple[str, ...]:
+    """Stands for the protocol of the subscribers."""
+    return (repr(event),)
+
+
+def begin(calls: Calls, sid: str) -> ActiveCall:
+    return calls.begin(sid, INTRODUCTION, write)
+
+
+def messages(*call_events: CallEvent) -> list[Receipt]:
+    """What a subscriber receives of these events."""
+    return [CallMessage.of(event, write) for event in call_events]
+
+
 def flushed(number: int) -> events.Flushed:
     return events.Flushed(number)
 
 
-async def received(outbox: Outbox) -> list[Outgoing]:
-    """All events of a call that has ended."""
+async def received(outbox: Outbox[Receipt]) -> list[Receipt]:
+    """Everything of a call that has ended."""
     popped = []
     while (event := await outbox.pop()) is not None:
         popped.append(event)
@@ -27,41 +41,41 @@ async def received(outbox: Outbox) -> list[Outgoing]:
 
 async def test_a_subscriber_may_arrive_before_the_call() -> None:
     calls = Calls(10)
-    with calls.subscribe("CA1") as outbox:
-        call = calls.begin("CA1", INTRODUCTION)
+    with calls.subscription("CA1") as outbox:
+        call = begin(calls, "CA1")
         call.publish(STARTED)
         call.publish(flushed(1))
         call.end()
-        assert await received(outbox) == [INTRODUCTION, STARTED, flushed(1)]
+        assert await received(outbox) == messages(INTRODUCTION, STARTED, flushed(1))
 
 
 async def test_a_late_subscriber_receives_a_notice() -> None:
     """It receives the introduction of the call, the notice, and later events."""
     calls = Calls(10)
-    call = calls.begin("CA1", INTRODUCTION)
+    call = begin(calls, "CA1")
     call.publish(STARTED)
-    with calls.subscribe("CA1") as in_time:
+    with calls.subscription("CA1") as in_time:
         call.publish(flushed(1))
-        with calls.subscribe("CA1") as late:
+        with calls.subscription("CA1") as late:
             call.publish(flushed(2))
             call.end()
             call.end()
             introduction, started, notice, last = await received(late)
-            assert [introduction, started, last] == [INTRODUCTION, STARTED, flushed(2)]
+            assert [introduction, started, last] == messages(INTRODUCTION, STARTED, flushed(2))
             assert isinstance(notice, events.Notice) and notice.code == "joined_late"
-        assert await received(in_time) == [INTRODUCTION, STARTED, flushed(1), flushed(2)]
+        assert await received(in_time) == messages(INTRODUCTION, STARTED, flushed(1), flushed(2))
 
 
 async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
     calls = Calls(10)
-    call = calls.begin("CA1", INTRODUCTION)
-    with calls.subscribe("CA1") as slow:
+    call = begin(calls, "CA1")
+    with calls.subscription("CA1") as slow:
         for number in range(MAX_WAITING):
             call.publish(flushed(number))
-        with calls.subscribe("CA1") as other:
+        with calls.subscription("CA1") as other:
             call.publish(flushed(-1))
             call.end()
-            assert (await received(other))[-1] == flushed(-1)
+            assert (await received(other))[-1:] == messages(flushed(-1))
         failure = (await received(slow))[-1]
         assert isinstance(failure, events.Failure) and failure.code == "slow_reader"
 
@@ -69,32 +83,32 @@ async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
 def test_a_call_id_belongs_to_one_call_at_a_time() -> None:
     """After the end of a call its id can be used again."""
     calls = Calls(10)
-    call = calls.begin("CA1", INTRODUCTION)
+    call = begin(calls, "CA1")
     with pytest.raises(SessionError, match="another stream"):
-        calls.begin("CA1", INTRODUCTION)
+        begin(calls, "CA1")
     call.end()
-    calls.begin("CA1", INTRODUCTION).end()
+    begin(calls, "CA1").end()
 
 
 def test_subscribers_are_limited_for_each_call_and_in_total() -> None:
     calls = Calls(MAX_SUBSCRIBERS_PER_CALL + 1)
     with ExitStack() as stack:
         for _ in range(MAX_SUBSCRIBERS_PER_CALL):
-            stack.enter_context(calls.subscribe("CA1"))
+            stack.enter_context(calls.subscription("CA1"))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscribe("CA1"))
-        stack.enter_context(calls.subscribe("CA2"))
+            stack.enter_context(calls.subscription("CA1"))
+        stack.enter_context(calls.subscription("CA2"))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscribe("CA3"))
-    with calls.subscribe("CA3"):
+            stack.enter_context(calls.subscription("CA3"))
+    with calls.subscription("CA3"):
         pass
 
 
 def test_ended_calls_leave_no_state() -> None:
     calls = Calls(10)
-    with calls.subscribe("CA1"):
-        calls.begin("CA1", INTRODUCTION).end()
-    with calls.subscribe("CA2"):
+    with calls.subscription("CA1"):
+        begin(calls, "CA1").end()
+    with calls.subscription("CA2"):
         pass
     assert not calls._topics
 
@@ -102,13 +116,13 @@ def test_ended_calls_leave_no_state() -> None:
 async def test_a_stopping_server_has_no_new_subscribers() -> None:
     """Those whose call has begun stay until its end; the others learn that they must go elsewhere."""
     calls = Calls(10)
-    call = calls.begin("CA1", INTRODUCTION)
-    with calls.subscribe("CA1") as busy, calls.subscribe("CA2") as idle:
+    call = begin(calls, "CA1")
+    with calls.subscription("CA1") as busy, calls.subscription("CA2") as idle:
         calls.drain()
         for sid in ("CA1", "CA2"):
-            with pytest.raises(LimitExceeded, match="going down"), calls.subscribe(sid):
+            with pytest.raises(LimitExceeded, match="going down"), calls.subscription(sid):
                 pass
         assert [type(each) for each in await received(idle)] == [events.Failure]
         call.publish(events.Notice("n", "n"))
         call.end()
-        assert await received(busy) == [INTRODUCTION, events.Notice("n", "n")]
+        assert await received(busy) == messages(INTRODUCTION, events.Notice("n", "n"))

@@ -13,7 +13,7 @@ def interim(number: int, channel: int = 0) -> events.Interim:
     return events.Interim(utterance=0, channel=channel, start_s=0.0, end_s=1.0, stable="", tail=str(number))
 
 
-async def popped(outbox: Outbox) -> list[Outgoing]:
+async def popped(outbox: Outbox[Outgoing]) -> list[Outgoing]:
     """All events of a closed outbox."""
     all_events: list[Outgoing] = []
     while (event := await outbox.pop()) is not None:
@@ -23,7 +23,7 @@ async def popped(outbox: Outbox) -> list[Outgoing]:
 
 async def test_events_keep_their_order() -> None:
     """The remaining events can be read after `close`."""
-    outbox = Outbox()
+    outbox: Outbox[Outgoing] = Outbox()
     for number in range(3):
         outbox.push(events.Flushed(number))
     outbox.close()
@@ -31,7 +31,7 @@ async def test_events_keep_their_order() -> None:
 
 
 async def test_a_newer_interim_replaces_an_older_one_of_its_channel() -> None:
-    outbox = Outbox()
+    outbox: Outbox[Outgoing] = Outbox()
     for event in (interim(1), interim(2, channel=1), events.Flushed(1), interim(3)):
         outbox.push(event)
     outbox.close()
@@ -40,7 +40,7 @@ async def test_a_newer_interim_replaces_an_older_one_of_its_channel() -> None:
 
 async def test_a_full_outbox_accepts_a_fatal_failure_only() -> None:
     """The client then still learns why its session ended."""
-    outbox = Outbox()
+    outbox: Outbox[Outgoing] = Outbox()
     for number in range(MAX_WAITING):
         outbox.push(events.Flushed(number))
     with pytest.raises(LimitExceeded):
@@ -52,7 +52,7 @@ async def test_a_full_outbox_accepts_a_fatal_failure_only() -> None:
 
 
 async def test_a_cancelled_reader_loses_no_event() -> None:
-    outbox = Outbox()
+    outbox: Outbox[Outgoing] = Outbox()
     reading = asyncio.create_task(outbox.pop())
     await asyncio.sleep(0)
     reading.cancel()

@@ -5,56 +5,79 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.service.auth import Access, header_key, prefixed_key
+from app.service.api_keys import ApiKey
+from app.service.auth import Access, Client, header_key, prefixed_key
+from app.sharing.local_store import LocalStore
 
 SIGNING_KEY = "s"
 
 
-class Refusals:
-    """Counts refused credentials."""
-
-    def __init__(self) -> None:
-        self.n = 0
-
-    def __call__(self) -> None:
-        self.n += 1
+def access(*keys: str, limited: Sequence[ApiKey] = ()) -> tuple[Access, list[str]]:
+    """The check of a service with these keys, and the reasons of its refusals."""
+    refusals: list[str] = []
+    return Access(keys, SIGNING_KEY, refusals.append, LocalStore(), limited), refusals
 
 
-def access(*keys: str) -> tuple[Access, Refusals]:
-    refusals = Refusals()
-    return Access(keys, SIGNING_KEY, refusals), refusals
-
-
-def test_any_credential_is_valid_without_keys() -> None:
+async def test_any_credential_is_valid_without_keys() -> None:
     """None as well."""
     open_to_all, refusals = access()
     for key in (None, "", "k"):
-        assert open_to_all.admits(key) and open_to_all.admits_live(key)
-    assert refusals.n == 0
+        assert open_to_all.admits(key) and await open_to_all.live_client(key) == Client()
+    assert not refusals
 
 
 @pytest.mark.parametrize("key", [None, "", "k", "k11", "é"])
-def test_other_keys_are_refused_and_counted(key: str | None) -> None:
+async def test_other_keys_are_refused_and_counted(key: str | None) -> None:
     closed, refusals = access("k1", "k2")
     assert not closed.admits(key)
-    assert not closed.admits_live(key)
-    assert refusals.n == 2
+    assert await closed.live_client(key) is None
+    assert refusals == ["unauthorized", "unauthorized"]
 
 
 def test_a_check_without_admission_counts_nothing() -> None:
     closed, refusals = access("k1")
     assert closed.is_valid("k1") and not closed.is_valid("k2")
-    assert refusals.n == 0
+    assert not refusals
 
 
-def test_a_client_secret_opens_live_sessions_only() -> None:
+async def test_a_client_secret_opens_live_sessions_only() -> None:
     closed, _ = access("k1", "k2")
     secret = closed.sign_client_secret("k2", int(time.time()) + 60, {"type": "transcription"})
-    assert closed.admits_live(secret.value)
+    assert await closed.live_client(secret.value) == Client(None, secret)
     assert not closed.admits(secret.value)
     assert closed.client_secret(secret.value) == secret
     without_its_key, _ = access("k1")
-    assert not without_its_key.admits_live(secret.value)
+    assert await without_its_key.live_client(secret.value) is None
+
+
+async def test_a_client_has_the_limits_of_its_key() -> None:
+    """Also with a client secret, which counts for the key that made it."""
+    limited = ApiKey(name="team", key="k1", sessions=1)
+    closed, _ = access("k1", "k2", limited=[limited])
+    assert closed.client("k1") == Client(limited)
+    assert closed.client("k2") == await closed.live_client("k2") == Client()
+    secret = closed.sign_client_secret("k1", int(time.time()) + 60, {})
+    assert await closed.live_client(secret.value) == Client(limited, secret)
+
+
+async def test_a_withdrawn_secret_opens_nothing() -> None:
+    """Another one of the same key does."""
+    closed, refusals = access("k1")
+    withdrawn, other = (closed.sign_client_secret("k1", int(time.time()) + 60, {}) for _ in range(2))
+    await closed.withdrawals.withdraw(withdrawn)
+    assert await closed.live_client(withdrawn.value) is None
+    assert refusals == ["unauthorized"]
+    assert await closed.live_client(other.value)
+
+
+def test_a_secret_belongs_to_the_key_that_made_it() -> None:
+    closed, _ = access("k1", "k2")
+    secret = closed.sign_client_secret("k1", int(time.time()) + 60, {})
+    assert closed.own_client_secret("k1", secret.value) == secret
+    assert closed.own_client_secret("k2", secret.value) is None
+    open_to_all, _ = access()
+    secret = open_to_all.sign_client_secret("any", int(time.time()) + 60, {})
+    assert open_to_all.own_client_secret(None, secret.value) == secret
 
 
 def test_an_open_service_signs_with_its_own_key() -> None:

@@ -1,6 +1,7 @@
 """Several gateways are one service: their limits and client secrets are shared."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.errors import LimitExceeded
+from app.errors import LimitExceeded, SettingsError
 from app.media.decoders import Decoders
 from app.service.service import Service
 from app.service.settings import Settings
@@ -75,6 +76,15 @@ def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
         )
         is None
     )
+
+
+def test_several_gateways_do_not_count_the_limits_of_keys_apart(tmp_path: Path) -> None:
+    """Whatever has started them: each one would allow as much."""
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[team]\nkey = "k"\nsessions = 1')
+    gateways(1, keys_file=str(keys))
+    with pytest.raises(SettingsError, match="keys_file: expected redis_url"):
+        gateways(2, keys_file=str(keys))
 
 
 async def test_sessions_are_refused_while_other_gateways_reach_the_limit(serve: Serve) -> None:

@@ -14,6 +14,8 @@ from opentelemetry.trace import StatusCode
 from app.delivery.webhook import Webhook
 from app.tracing.log_ids import TraceIds
 from app.tracing.open_telemetry import OpenTelemetry
+from app.tracing.session_spans import WINDOW_NAMES
+from engine.api import Priority
 from engine.errors import EngineFailed
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
@@ -272,3 +274,8 @@ async def test_a_collector_that_is_away_does_not_hold_up_the_end(
     await tracing.close()
     assert "the last spans could not be sent" in caplog.text
     released.set()
+
+
+def test_windows_of_every_priority_have_a_name() -> None:
+    """A priority without one would end the sessions that are traced."""
+    assert set(WINDOW_NAMES) == set(Priority)

@@ -1,0 +1,70 @@
+"""What gateways share of a call: the entries of its log, its opening, and the names of both in the shared store."""
+
+import json
+from dataclasses import dataclass
+
+from app.delivery.outbox import CallMessage
+from app.sharing.store import Lease
+
+KEEP_OPENING_S = 172_800.0
+"""An opening ends after this time, in seconds: two days, longer than any call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEntry:
+    """One message of a call, with its place among all of them."""
+
+    call: str
+    """The id of the stream that the call comes from. A call that goes on in another stream has another one."""
+    begun: float
+    """When that stream began, in seconds since 1970: of two streams, the later one counts."""
+    number: int
+    """The number of the message, from 0. A number that is missing is a message that was lost."""
+    message: CallMessage | None
+    """`None` at the end of the call."""
+
+    def text(self) -> str:
+        """The entry as JSON."""
+        fields = {"call": self.call, "begun": self.begun, "number": self.number}
+        if (message := self.message) is not None:
+            fields |= {"texts": message.texts, "replaces": message.replaces, "is_opening": message.is_opening}
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> "CallEntry":
+        """Read an entry from JSON."""
+        fields = json.loads(text)
+        message = None
+        if "texts" in fields:
+            message = CallMessage(tuple(fields["texts"]), fields["replaces"], fields["is_opening"])
+        return cls(call=fields["call"], begun=fields["begun"], number=fields["number"], message=message)
+
+
+def opening_text(entries: list[CallEntry]) -> str:
+    """The opening of a call as JSON: what every subscriber receives first."""
+    return json.dumps([entry.text() for entry in entries], ensure_ascii=False)
+
+
+def parse_opening(text: str) -> list[CallEntry]:
+    """Read an opening from JSON."""
+    return [CallEntry.parse(each) for each in json.loads(text)]
+
+
+def log_name(sid: str) -> str:
+    """The log of a call."""
+    return f"call:{sid}"
+
+
+def opening_name(sid: str) -> str:
+    """The value that holds the opening of a call."""
+    return f"call-opening:{sid}"
+
+
+def stream_lease(sid: str, call: str) -> Lease:
+    """The lease that a stream holds while the call comes from it."""
+    return Lease(lease_name(sid), call)
+
+
+def lease_name(sid: str) -> str:
+    """The name of the lease that one stream of a call holds."""
+    return f"call:{sid}"

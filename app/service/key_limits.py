@@ -1,0 +1,197 @@
+"""What the clients of an API key may use together, counted over all gateways."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from secrets import token_hex
+
+from app.errors import RETRY_AFTER_S, KeyLimitExceeded
+from app.service.api_keys import ApiKey
+from app.sharing.leases import Leases
+from app.sharing.store import Lease, SharedStore, StoreAway
+
+COUNT_EVERY_S = 5.0
+"""How often the audio of open sessions is counted, in seconds. As much may be missing after a gateway has died."""
+KEEP_S = 40 * 86_400.0
+"""A count is kept for this time after its last change, in seconds: longer than a month."""
+
+
+class _Meter:
+    """The audio of one session or upload, counted bit by bit."""
+
+    def __init__(self, key: ApiKey, audio_s: Callable[[], float]) -> None:
+        self.key = key
+        self._audio_s = audio_s
+        self._counted_s = 0.0
+
+    def uncounted_s(self) -> float:
+        """The audio since the last call, in seconds."""
+        before_s, self._counted_s = self._counted_s, self._audio_s()
+        return self._counted_s - before_s
+
+
+class KeyLimits:
+    """Admits the sessions and uploads of each key within its limits, and counts their audio.
+
+    A session that was admitted is never ended: a key without minutes left gets no further one. While the store is away,
+    every key is admitted; what is used meanwhile is counted when it is back.
+    """
+
+    def __init__(
+        self,
+        store: SharedStore,
+        on_refused: Callable[[], None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Create the limits of one gateway.
+
+        Args:
+            store: holds the counts of all gateways.
+            on_refused: called for each session and upload that is refused.
+            now: the time in UTC.
+        """
+        self._store = store
+        self._on_refused = on_refused
+        self._now = now
+        self._leases = Leases(store)
+        self._meters: set[_Meter] = set()
+        self._uncounted_s: dict[str, float] = {}
+        """Seconds of audio that the store does not have yet, by their counter."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Count while the context is open, and once more at its end."""
+        async with self._leases.running():
+            counting = asyncio.create_task(self._keep_counting())
+            try:
+                yield
+            finally:
+                counting.cancel()
+                await asyncio.gather(counting, return_exceptions=True)
+                await self._count()
+
+    @asynccontextmanager
+    async def session(self, key: ApiKey | None, audio_s: Callable[[], float]) -> AsyncIterator[None]:
+        """Count one live session for as long as the context is open.
+
+        Args:
+            key: the key of its client; `None` if it has no limits.
+            audio_s: how much audio the session has had, in seconds.
+
+        Raises:
+            KeyLimitExceeded: the key has used what it may.
+        """
+        if key is None or not key.has_limits:
+            yield
+            return
+        async with self._metered(key, audio_s), self._place(key):
+            yield
+
+    @asynccontextmanager
+    async def upload(self, key: ApiKey | None) -> AsyncIterator[Callable[[float], None]]:
+        """Count the audio of one upload; raises like `session`. Uploads are no sessions.
+
+        Yields:
+            To be called with the seconds of audio that are done.
+        """
+        done_s = 0.0
+
+        def note(until_s: float) -> None:
+            nonlocal done_s
+            done_s = until_s
+
+        if key is None or not key.has_limits:
+            yield note
+            return
+        async with self._metered(key, lambda: done_s):
+            yield note
+
+    @asynccontextmanager
+    async def _place(self, key: ApiKey) -> AsyncIterator[None]:
+        """Take the place of one session among those that the key may have."""
+        if key.sessions is None:
+            yield
+            return
+        lease = Lease(f"sessions:{key.name}", token_hex(8))
+        try:
+            is_free = await self._leases.take(lease, key.sessions)
+        except StoreAway:
+            # It counts when the store is back.
+            self._leases.hold(lease)
+            is_free = True
+        if not is_free:
+            self._on_refused()
+            message = f"the key {key.name} has {key.sessions} sessions of {key.sessions} open"
+            raise KeyLimitExceeded("session_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+        try:
+            yield
+        finally:
+            self._leases.drop(lease)
+
+    @asynccontextmanager
+    async def _metered(self, key: ApiKey, audio_s: Callable[[], float]) -> AsyncIterator[None]:
+        """Check that the key has minutes left, and count audio while the context is open."""
+        if key.minutes_per_day is None and key.minutes_per_month is None:
+            yield
+            return
+        await self._check_minutes(key)
+        meter = _Meter(key, audio_s)
+        self._meters.add(meter)
+        try:
+            yield
+        finally:
+            self._meters.discard(meter)
+            self._note(meter)
+
+    async def _check_minutes(self, key: ApiKey) -> None:
+        now = self._now()
+        tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+        next_month = (now.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
+        limits = [
+            (key.minutes_per_day, _day(key, now), "this day", tomorrow),
+            (key.minutes_per_month, _month(key, now), "this month", next_month),
+        ]
+        try:
+            totals = await self._store.totals([counter for _, counter, _, _ in limits])
+        except StoreAway:
+            return
+        for (limit, counter, period, ends), total_s in zip(limits, totals, strict=True):
+            if limit is not None and total_s + self._uncounted_s.get(counter, 0.0) >= limit * 60:
+                self._on_refused()
+                message = f"the key {key.name} has used its {limit:g} minutes of audio for {period} (UTC)"
+                raise KeyLimitExceeded("quota_exceeded", message, int((ends - now).total_seconds()) + 1)
+
+    async def _keep_counting(self) -> None:
+        while True:
+            await asyncio.sleep(COUNT_EVERY_S)
+            for meter in self._meters:
+                self._note(meter)
+            await self._count()
+
+    def _note(self, meter: _Meter) -> None:
+        """Note the audio since the last time for the store."""
+        audio_s, now = meter.uncounted_s(), self._now()
+        if not audio_s:
+            return
+        for counter in (_day(meter.key, now), _month(meter.key, now)):
+            self._uncounted_s[counter] = self._uncounted_s.get(counter, 0.0) + audio_s
+
+    async def _count(self) -> None:
+        """Give the store what it does not have yet. What it does not take is kept for the next time."""
+        uncounted_s, self._uncounted_s = self._uncounted_s, {}
+        if not uncounted_s:
+            return
+        try:
+            await self._store.add(uncounted_s, KEEP_S)
+        except StoreAway:
+            for counter, seconds in uncounted_s.items():
+                self._uncounted_s[counter] = self._uncounted_s.get(counter, 0.0) + seconds
+
+
+def _day(key: ApiKey, now: datetime) -> str:
+    return f"audio_s:{key.name}:{now:%Y-%m-%d}"
+
+
+def _month(key: ApiKey, now: datetime) -> str:
+    return f"audio_s:{key.name}:{now:%Y-%m}"

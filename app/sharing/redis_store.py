@@ -1,0 +1,326 @@
+"""The shared store in Redis or Valkey. A store that does not answer is left alone until a probe finds it back."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
+
+from app.errors import SettingsError
+from app.sharing.store import KEEP_LOG_S, LEASE_S, MAX_ENTRIES, READ_S, Entry, Lease, StoreAway
+
+logger = logging.getLogger(__name__)
+
+CALL_S = 0.5
+"""The time limit of one call, and of the wait for its turn, in seconds: no session waits longer."""
+MAX_CALLS = 16
+"""The most calls at the same time. More wait for their turn."""
+MAX_CONNECTIONS = MAX_CALLS + 2
+"""Connections to the store: for calls, for the one reader, and for a probe."""
+READ_COUNT = 200
+"""The most entries of each log that one `read` returns."""
+FIRST_PROBE_S = 0.1
+"""The longest wait before the first probe, in seconds; later waits double."""
+MAX_PROBE_S = 5.0
+"""The longest wait between two probes, in seconds."""
+PREFIX = "tutti:"
+"""The first characters of every key."""
+NO_LIMIT = 1 << 31
+"""A limit that is never reached."""
+
+NOW_MS = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000);"
+"""The clock of the store, which all gateways share. In milliseconds."""
+TAKE = (
+    NOW_MS
+    + """
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+if not redis.call('ZSCORE', KEYS[1], ARGV[1]) and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) then
+    return 0
+end
+redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+)
+"""Takes a lease. Its key is a sorted set: the holders, by the time at which their leases end."""
+HOLDERS = NOW_MS + "return redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf')"
+"""Lists the holders of a lease."""
+
+REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
+"""Answers that do not change by themselves. An answer of a store that is still loading is none of them."""
+
+Command = tuple[str | int | float, ...]
+
+
+async def check_credentials(url: str) -> None:
+    """Try the address, its user and its password. A store that cannot be reached now is no error.
+
+    Raises:
+        SettingsError: the store refuses the user, the password or the database.
+    """
+    try:
+        client = _client(url)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"redis_url: expected options that Redis' client knows; it says: {error}") from None
+    try:
+        async with asyncio.timeout(CALL_S):
+            await client.execute_command("PING")
+    except TypeError as error:
+        raise SettingsError(f"redis_url: expected options that Redis' client knows; it says: {error}") from None
+    except (RedisError, OSError, TimeoutError) as error:
+        # The client wraps what Redis answers while it connects. Without an answer the store may come back.
+        answer = error.__cause__ if isinstance(error.__cause__, RedisError) else error
+        if isinstance(answer, REFUSALS):
+            expected = "a user, a password and a database that Redis accepts"
+            raise SettingsError(f"redis_url: expected {expected}; it says: {answer}") from None
+    finally:
+        await client.aclose()
+
+
+def probe_wait_s(attempt: int, jitter: float) -> float:
+    """The wait before the next probe, in seconds. It doubles with each attempt, up to `MAX_PROBE_S`.
+
+    Args:
+        attempt: the number of probes so far.
+        jitter: a random number from 0 to 1; 0 halves the wait. So gateways do not all come back at one moment.
+    """
+    return min(FIRST_PROBE_S * 2.0 ** min(attempt, 16), MAX_PROBE_S) * (0.5 + jitter / 2)
+
+
+class RedisStore:
+    """A `SharedStore` in Redis or Valkey, used while `running` is open."""
+
+    def __init__(
+        self,
+        url: str,
+        on_change: Callable[[bool], None] = lambda is_up: None,
+        draw_jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepare the store; nothing is connected yet.
+
+        Args:
+            url: `redis://`, `rediss://` or `unix://`.
+            on_change: called with False when the store does not answer, and with True when it is back.
+            draw_jitter: replaced by tests.
+        """
+        self._client = _client(url)
+        self._on_change = on_change
+        self._draw_jitter = draw_jitter
+        self._turns = asyncio.Semaphore(MAX_CALLS)
+        self._is_up = asyncio.Event()
+        self._is_away = asyncio.Event()
+        self._is_away.set()
+
+    @property
+    def is_up(self) -> bool:
+        """See `SharedStore`."""
+        return self._is_up.is_set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """See `SharedStore`. Probes the store once before it returns."""
+        await self._probe()
+        if not self.is_up:
+            self._on_change(False)
+        probing = asyncio.create_task(self._keep_probing())
+        try:
+            yield
+        finally:
+            probing.cancel()
+            await asyncio.gather(probing, return_exceptions=True)
+            await self._client.aclose()
+
+    async def wait_until_up(self) -> None:
+        """See `SharedStore`."""
+        await self._is_up.wait()
+
+    async def take(self, lease: Lease, limit: int) -> bool:
+        """See `SharedStore`."""
+        return bool(await self._call(*_take(lease, limit)))
+
+    async def renew(self, leases: Collection[Lease]) -> None:
+        """See `SharedStore`."""
+        await self._call_all([_take(lease, NO_LIMIT) for lease in leases])
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """See `SharedStore`."""
+        await self._call_all([("ZREM", _lease_key(lease.name), lease.holder) for lease in leases])
+
+    async def holders(self, names: Sequence[str]) -> list[frozenset[str]]:
+        """See `SharedStore`."""
+        return list(map(frozenset, await self._call_all([("EVAL", HOLDERS, 1, _lease_key(name)) for name in names])))
+
+    async def add(self, amounts: Mapping[str, float], keep_s: float) -> None:
+        """See `SharedStore`."""
+        keys = {_counter_key(counter): amount for counter, amount in amounts.items()}
+        additions: list[Command] = [("INCRBYFLOAT", key, amount) for key, amount in keys.items()]
+        # In one transaction: a part of it would be counted again with the next attempt.
+        await self._call_all(additions + [("PEXPIRE", key, round(keep_s * 1000)) for key in keys], is_atomic=True)
+
+    async def totals(self, counters: Sequence[str]) -> list[float]:
+        """See `SharedStore`."""
+        return [float(total or 0) for total in await self._call("MGET", *map(_counter_key, counters))]
+
+    async def put(self, name: str, value: str, keep_s: float) -> None:
+        """See `SharedStore`."""
+        await self._call("SET", _value_key(name), value, "PX", max(round(keep_s * 1000), 1))
+
+    async def get(self, name: str) -> str | None:
+        """See `SharedStore`."""
+        value: str | None = await self._call("GET", _value_key(name))
+        return value
+
+    async def append(self, log: str, value: str) -> None:
+        """See `SharedStore`."""
+        key = _log_key(log)
+        await self._call_all(
+            [
+                ("XADD", key, "MAXLEN", "~", MAX_ENTRIES, "*", "value", value),
+                ("PEXPIRE", key, round(KEEP_LOG_S * 1000)),
+            ]
+        )
+
+    async def last(self, log: str) -> Entry | None:
+        """See `SharedStore`."""
+        entries = await self._call("XREVRANGE", _log_key(log), "+", "-", "COUNT", 1)
+        return _entry(*entries[0]) if entries else None
+
+    async def read(self, positions: Mapping[str, str]) -> list[tuple[str, Entry]]:
+        """See `SharedStore`."""
+        logs = {_log_key(log): log for log in positions}
+        block: Command = ("COUNT", READ_COUNT, "BLOCK", round(READ_S * 1000))
+        command: Command = ("XREAD", *block, "STREAMS", *logs, *positions.values())
+        found = await self._limited(partial(self._client.execute_command, *command), READ_S + CALL_S)
+        return [(logs[key], _entry(*entry)) for key, entries in found or () for entry in entries]
+
+    async def _call(self, *command: str | int | float) -> Any:
+        return await self._in_turn(partial(self._client.execute_command, *command))
+
+    async def _call_all(self, commands: Sequence[Command], is_atomic: bool = False) -> list[Any]:
+        """Send commands together; in one transaction if `is_atomic`."""
+        if not commands:
+            return []
+
+        async def work() -> list[Any]:
+            async with self._client.pipeline(transaction=is_atomic) as pipeline:
+                for command in commands:
+                    pipeline.execute_command(*command)
+                return list(await pipeline.execute())
+
+        answers: list[Any] = await self._in_turn(work)
+        return answers
+
+    async def _in_turn(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """The answer of the store to a call that waits for its turn. Raises like `_limited`."""
+        self._check_up()
+        try:
+            async with asyncio.timeout(CALL_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            # The store is there, and this process has too many calls for it: no reason to stop them all.
+            raise StoreAway("too many calls wait for Redis") from None
+        try:
+            return await self._limited(work, CALL_S)
+        finally:
+            self._turns.release()
+
+    async def _limited(self, work: Callable[[], Awaitable[Any]], limit_s: float) -> Any:
+        """The answer of the store, within a time limit.
+
+        Raises:
+            StoreAway: there is none; or there was none a moment ago, and no probe has found the store back.
+        """
+        self._check_up()
+        try:
+            async with asyncio.timeout(limit_s):
+                return await work()
+        except Exception as error:
+            # Whatever Redis' client raises, no session may fail for it.
+            self._note_away(error)
+            raise StoreAway("Redis cannot be reached") from error
+
+    def _check_up(self) -> None:
+        if not self.is_up:
+            raise StoreAway("Redis cannot be reached")
+
+    def _note_away(self, error: Exception) -> None:
+        if self.is_up:
+            self._is_up.clear()
+            self._is_away.set()
+            logger.warning("Redis does not answer: %s", _described(error))
+            self._on_change(False)
+
+    async def _keep_probing(self) -> None:
+        """Probe the store whenever it is away, until it is back."""
+        while True:
+            await self._is_away.wait()
+            attempt = 0
+            while not self.is_up:
+                await asyncio.sleep(probe_wait_s(attempt, self._draw_jitter()))
+                await self._probe()
+                attempt += 1
+
+    async def _probe(self) -> None:
+        """Write to the store: one that is full or read-only is of no use, either."""
+        try:
+            async with asyncio.timeout(CALL_S):
+                await self._client.execute_command("SET", f"{PREFIX}probe", 1, "EX", 60)
+        except Exception as error:
+            logger.debug("Redis does not answer a probe: %s", _described(error))
+            return
+        self._is_away.clear()
+        self._is_up.set()
+        logger.info("Redis answers")
+        self._on_change(True)
+
+
+def _client(url: str) -> Any:  # the method for all commands has no types
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=MAX_CONNECTIONS,
+        decode_responses=True,
+        # The version that every Redis and Valkey speaks.
+        protocol=2,
+        # Our own time limits hold for all calls.
+        timeout=None,
+        socket_timeout=None,
+        socket_connect_timeout=CALL_S,
+        # Once, as a connection that was not used for a while may have been closed by the store.
+        retry=Retry(NoBackoff(), 1),
+    )
+    return Redis.from_pool(pool)
+
+
+def _take(lease: Lease, limit: int) -> Command:
+    return ("EVAL", TAKE, 1, _lease_key(lease.name), lease.holder, limit, round(LEASE_S * 1000))
+
+
+def _lease_key(name: str) -> str:
+    return f"{PREFIX}lease:{name}"
+
+
+def _counter_key(name: str) -> str:
+    return f"{PREFIX}counter:{name}"
+
+
+def _value_key(name: str) -> str:
+    return f"{PREFIX}value:{name}"
+
+
+def _log_key(name: str) -> str:
+    return f"{PREFIX}log:{name}"
+
+
+def _entry(position: str, fields: Mapping[str, str]) -> Entry:
+    return Entry(position, fields["value"])
+
+
+def _described(error: Exception) -> str:
+    return f"no answer within {CALL_S:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"

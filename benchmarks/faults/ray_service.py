@@ -1,0 +1,259 @@
+"""The service on a Ray cluster of several nodes on this machine, and what can be killed of it.
+
+Each node has the processes that a machine of its own would have. The proxies of all nodes share one port: the kernel
+chooses the proxy of a new connection, and none that has died.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+
+from app.service.settings import Settings
+from benchmarks.server import PROBE_S, free_port
+
+APPLICATION = "tutti"
+NODE_MEMORY = 100 << 20
+"""The size of each node's object store, in bytes. Windows pass through it, at most 2 MB each."""
+NODE_CPUS = 2
+SYSTEM_CONFIG = {
+    # A node that misses five checks, one a second, is dead.
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 5,
+    # A busy machine starts several nodes slowly.
+    "agent_register_timeout_ms": 120_000,
+}
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # The engines of all nodes share the cores of this machine.
+    "OMP_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "ignore",
+}
+N_STARTS = 4
+"""How often the start of a node is tried."""
+READY_TIMEOUT_S = 90.0
+"""How long the service may take to be whole again after a fault, in seconds."""
+
+
+class RayService:
+    """The service: an engine and a gateway on each node."""
+
+    def __init__(self, cluster: Any, settings: Settings, n_nodes: int) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self.n_nodes = n_nodes
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def launch(self) -> None:
+        """Start the service, and wait until it is whole.
+
+        Raises:
+            RuntimeError: it is not whole in time.
+        """
+        from ray import serve
+
+        serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": self._port})
+        self._deploy(self.n_nodes)
+        if not self._wait_until_ready():
+            raise RuntimeError(f"the service on Ray is not whole after {READY_TIMEOUT_S:g} s: {self._n_running()}")
+
+    async def start(self) -> None:
+        """Not needed: no fault of this module ends the head."""
+        raise AssertionError("the head runs")
+
+    def is_running(self) -> bool:
+        """Whether the head runs. No fault of this module ends it."""
+        return True
+
+    async def wait_until_ready(self) -> bool:
+        """Wait until every node has an engine and a gateway, and connections are served. Returns whether they are."""
+        return await asyncio.to_thread(self._wait_until_ready)
+
+    def engines(self) -> list[int]:
+        """The process ids of the engines."""
+        return self._replicas("Engines")
+
+    def gateways(self) -> list[int]:
+        """The process ids of the gateways."""
+        return self._replicas("Gateways")
+
+    def proxies(self) -> list[int]:
+        """The process ids of Serve's proxies."""
+        return self._workers("ray::ProxyActor")
+
+    async def scale(self, n_replicas: int) -> None:
+        """Let Serve start or drain engines and gateways, until there is this number of each."""
+        await asyncio.to_thread(self._deploy, n_replicas)
+
+    async def replace_node(self, number: int) -> None:
+        """Kill all processes of a node at once, as a power cut would, and start another node."""
+        await self.kill_node(number)
+        await self.add_node()
+
+    async def kill_node(self, number: int) -> None:
+        """Kill all processes of a node at once. Nodes are numbered from 0; the head has no number."""
+        node = sorted(self._cluster.worker_nodes, key=lambda each: each.node_id)[number]
+        workers = self._children(node)
+        await asyncio.to_thread(self._cluster.remove_node, node, allow_graceful=False)
+        send(workers, signal.SIGKILL)
+
+    async def add_node(self) -> None:
+        """Start another node."""
+        await asyncio.to_thread(_with_patience, lambda: self._cluster.add_node(**_node()))
+
+    def _deploy(self, n_replicas: int) -> None:
+        """Deploy this number of engines and of gateways, and wait until they run."""
+        from ray import serve
+
+        from cluster.ray.application import bind
+
+        application = bind(self._settings, num_replicas=n_replicas, max_replicas_per_node=1)
+        serve.run(application, name=APPLICATION, route_prefix="/")
+
+    def _wait_until_ready(self) -> bool:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._n_running() == (self.n_nodes, self.n_nodes):
+                with suppress(httpx.HTTPError):
+                    if httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200:
+                        return True
+            time.sleep(PROBE_S)
+        return False
+
+    def _n_running(self) -> tuple[int, int]:
+        """How many engines and gateways serve."""
+        from ray import serve
+
+        deployments = serve.status().applications[APPLICATION].deployments
+        states = [deployments[name].replica_states for name in ("Engines", "Gateways")]
+        engines, gateways = (sum(n for state, n in each.items() if state == "RUNNING") for each in states)
+        return engines, gateways
+
+    def _replicas(self, deployment: str) -> list[int]:
+        return self._workers(f"ray::ServeReplica:{APPLICATION}:{deployment}")
+
+    def _workers(self, title: str) -> list[int]:
+        pids = [pid for node in self._cluster.list_all_nodes() for pid in self._children(node)]
+        return [pid for pid in pids if _command(pid).startswith(title)]
+
+    @staticmethod
+    def _children(node: Any) -> list[int]:
+        """The process ids of the workers of a node."""
+        raylet = node.all_processes["raylet"][0].process.pid
+        tasks = Path(f"/proc/{raylet}/task")
+        with suppress(OSError):
+            return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+        return []
+
+
+@contextmanager
+def ray_nodes(n_nodes: int) -> Iterator[Any]:
+    """Run a Ray cluster of this many nodes, the head among them, until the block is left. Called in the main thread.
+
+    This process is connected to the cluster. Usage statistics are off.
+    """
+    os.environ.update(ENVIRONMENT)
+    # Short, because the path of a Unix socket has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="ray_", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        # Ray reads it when it is imported.
+        os.environ["RAY_TMPDIR"] = folder
+        import ray
+        from ray.cluster_utils import Cluster
+
+        for name in ("ray", "ray.serve"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        head = {**_node(), "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
+        cluster = _with_patience(lambda: Cluster(initialize_head=True, head_node_args=head))
+        try:
+            for _ in range(n_nodes - 1):
+                _with_patience(lambda: cluster.add_node(**_node()))
+            # Later nodes are started in a thread, where no signal handler can be set. They end with the head.
+            cluster._shutdown_at_exit = False
+            ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+@contextmanager
+def ray_service(settings: Settings, n_nodes: int) -> Iterator[RayService]:
+    """Run the service on a new cluster of this many nodes until the block is left. See `ray_nodes`."""
+    with ray_nodes(n_nodes) as cluster:
+        service = RayService(cluster, settings, n_nodes)
+        service.launch()
+        yield service
+
+
+async def kill_engine(service: RayService, random: Random) -> None:
+    """An engine is killed; Serve starts another."""
+    send(random.sample(service.engines(), 1), signal.SIGKILL)
+
+
+async def kill_gateway(service: RayService, random: Random) -> None:
+    """A gateway is killed; Serve starts another."""
+    send(random.sample(service.gateways(), 1), signal.SIGKILL)
+
+
+async def kill_proxy(service: RayService, random: Random) -> None:
+    """A proxy is killed; Serve starts another."""
+    send(random.sample(service.proxies(), 1), signal.SIGKILL)
+
+
+async def kill_node(service: RayService, random: Random) -> None:
+    """A node is killed, with its engine, its gateway and its proxy; another one is started."""
+    await service.replace_node(random.randrange(service.n_nodes - 1))
+
+
+async def roll_out(service: RayService, random: Random) -> None:
+    """Serve drains all engines and gateways one after another, and starts others: a new version with fewer of them."""
+    await service.scale(service.n_nodes - 1)
+    await service.scale(service.n_nodes)
+
+
+RayFault = Callable[[RayService, Random], Awaitable[None]]
+RAY_FAULTS: Mapping[str, tuple[RayFault, float]] = {
+    "engine killed": (kill_engine, 3.0),
+    "gateway killed": (kill_gateway, 3.0),
+    "proxy killed": (kill_proxy, 1.0),
+    "node killed": (kill_node, 2.0),
+    "rolled out": (roll_out, 1.0),
+}
+"""The faults, with how often each is chosen, as a share of the sum."""
+
+
+def send(pids: list[int], sent: signal.Signals) -> None:
+    """Send a signal to processes that may have ended."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, sent)
+
+
+def _node() -> dict[str, Any]:
+    return {"num_cpus": NODE_CPUS, "num_gpus": 0, "object_store_memory": NODE_MEMORY}
+
+
+def _with_patience(start: Callable[[], Any]) -> Any:
+    """What `start` starts. Ray gives a node 30 s, which is not enough on a machine with much other work."""
+    for _ in range(N_STARTS - 1):
+        # Ray raises no narrower error.
+        with suppress(Exception):
+            return start()
+    return start()
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,103 @@
+"""Kills engines, gateways, proxies and nodes of a Ray cluster while people speak, and compares every word.
+
+    python -m benchmarks.ray_kills --kills 100 --sessions 16
+
+The cluster has three nodes on this machine, each with an engine and a gateway (CPU). Sessions of the Python client
+go on through all kills; undisturbed runs come before. The head is not killed: a cluster survives that with its state in
+Redis only (docs/cluster.md). The kills come from a seed. It needs the extra `ray`.
+
+The command exits with 1 if words were lost or repeated, if text changed that was shown as stable, if an audio gap was
+reported, or if a session failed.
+"""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.service.settings import Settings
+from benchmarks import machine, report
+from benchmarks.chaos import noise, print_progress, summarise, tables
+from benchmarks.faults.campaign import Plan, locate_differences, run_campaign, undisturbed
+from benchmarks.faults.ray_service import RAY_FAULTS, RayFault, RayService, ray_service
+from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option
+from benchmarks.recordings import load_bundled
+
+SCHEMA = 1
+
+
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.option("--kills", default=100, show_default=True, help="How many kills there are.")
+@click.option("--sessions", default=16, show_default=True, help="Live sessions at the same time.")
+@click.option("--nodes", default=3, show_default=True, help="Nodes of the cluster, the head among them.")
+@click.option(
+    "--every", "every_s", default=4.0, show_default=True, help="Mean seconds from a mended kill to the next one."
+)
+@click.option("--seconds", default=40.0, show_default=True, help="The longest piece of a recording, in seconds.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the kills.")
+@json_option("ray_kills")
+@markdown_option
+def main(
+    kills: int, sessions: int, nodes: int, every_s: float, seconds: float, seed: int, path: Path, markdown: bool
+) -> None:
+    """Kill parts of a Ray cluster, and compare every word with an undisturbed run."""
+    plan = Plan(
+        recordings=load_bundled(seconds, sessions),
+        files={},
+        n_sessions=sessions,
+        n_uploads=0,
+        speed=1.0,
+        language="en",
+        n_cuts=0,
+        n_process_faults=kills,
+        cut_every_s=1.0,
+        process_fault_every_s=every_s,
+        seed=seed,
+    )
+    result = {
+        "benchmark": "ray_kills",
+        "schema": SCHEMA,
+        **machine.describe(),
+        "nodes": nodes,
+        "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
+        **run(plan, nodes),
+    }
+    report.show(tables(result), result, as_markdown=markdown, path=path)
+    if not result["holds"]:
+        sys.exit(1)
+
+
+def run(plan: Plan, n_nodes: int) -> dict[str, Any]:
+    """Run the campaign on a new cluster, after two undisturbed runs. Returns the figures."""
+    with ray_service(campaign_settings(plan.n_sessions), n_nodes) as service:
+        return asyncio.run(compare(service, plan, RAY_FAULTS))
+
+
+async def compare(service: RayService, plan: Plan, faults: Mapping[str, tuple[RayFault, float]]) -> dict[str, Any]:
+    """Run the campaign with these faults, after two undisturbed runs. Returns the figures."""
+    expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
+    log = await run_campaign(service, plan, faults, print_progress)
+    found = locate_differences(log, expected, plan.speed)
+    return summarise(log, found, noise(expected, again), {"done": 0, "different": [], "failures": []})
+
+
+def campaign_settings(n_sessions: int) -> Settings:
+    """Settings of a cluster on a machine that is too small for it: no session is refused, or ended for slow engines."""
+    return Settings(
+        host="0.0.0.0",
+        allow_anyone=True,
+        threads=1,
+        log_level="warning",
+        max_sessions=4 * n_sessions,
+        max_final_wait_s=1000.0,
+        final_deadline_s=120.0,
+        max_ahead_s=3600.0,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Builds the Ray Serve application of tutti. `deploy/ray/serve.yaml` names `cluster.ray.application:build`.
+
+The arguments are settings of tutti, by their names: they have priority over `TUTTI_…` variables of the process that
+builds the application.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from click import BadParameter
+from click.types import convert_type
+from ray import serve
+from ray.serve import Application, Deployment
+from ray.serve.config import RequestRouterConfig
+
+from app.errors import SettingsError
+from app.service.settings import ENV_PREFIX, Settings, check_environment
+from cluster.ray.engine_replica import EngineReplica
+from cluster.ray.gateway_replica import SEVERAL, GatewayReplica
+from cluster.ray.request_routers import EngineRouter, GatewayRouter
+
+ENGINES, GATEWAYS = "Engines", "Gateways"
+"""The names of the deployments, by which the configuration of Serve changes them."""
+NOT_HERE = {
+    "host": "Serve's http_options",
+    "port": "Serve's http_options",
+    "tls_cert": "a load balancer before the cluster",
+    "tls_key": "a load balancer before the cluster",
+    "gateways": f"num_replicas of the deployment {GATEWAYS}",
+    "engines": f"num_replicas of the deployment {ENGINES}",
+}
+"""Settings that a Ray cluster has elsewhere, and where."""
+ANY_ADDRESS = "0.0.0.0"
+"""Where Serve's proxies may listen, for the check of the settings: other machines can reach them."""
+MAX_ONGOING = 100_000
+"""Calls that a replica may have at the same time. Limits of tutti come first: `max_sessions`, the engine's queue."""
+STOP_SLACK_S = 15.0
+"""How long a gateway may take to end in addition to its drain, in seconds."""
+WINDOWS_S = 30.0
+"""How long an engine that Serve stops may take for the windows that it has, in seconds."""
+FAST_PATH = {
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
+}
+"""Variables of the replicas' processes. Without them each call changes threads several times."""
+
+
+def build(arguments: Mapping[str, Any]) -> Application:
+    """Build the application of these settings.
+
+    Args:
+        arguments: settings by their names, such as `model` or `max_sessions`.
+
+    Raises:
+        SettingsError: there is no such setting, a value is not valid, or a cluster has it elsewhere.
+    """
+    return bind(read_settings(arguments, os.environ))
+
+
+def bind(settings: Settings, **options: Any) -> Application:
+    """The application of these settings.
+
+    Args:
+        settings: the operator's settings.
+        options: options of both deployments, such as `num_replicas`; see `ray.serve.deployment`.
+    """
+    # Without API keys every request is allowed: then the key only has to be the same in all gateways.
+    key = hashlib.sha256(repr(settings).encode()).hexdigest()
+    drain_s = settings.drain_timeout_s + STOP_SLACK_S
+    gateways = _deployment(GatewayReplica, GATEWAYS, GatewayRouter, 0.5, drain_s, options)
+    return gateways.bind(settings, key, bind_engines(settings, **options))
+
+
+def bind_engines(settings: Settings, **options: Any) -> Application:
+    """The engines alone; see `bind`."""
+    return _deployment(EngineReplica, ENGINES, EngineRouter, 1.0, WINDOWS_S, options).bind(settings)
+
+
+def _deployment(
+    replica: type, name: str, router: type, n_cpus: float, stop_timeout_s: float, options: Mapping[str, Any]
+) -> Deployment:
+    """A deployment whose calls are routed by `router`, and whose replicas have `stop_timeout_s` for what is open."""
+    deployment: Deployment = serve.deployment(replica)  # type: ignore[assignment]  # a decorator when called otherwise
+    return deployment.options(
+        name=name,
+        max_ongoing_requests=MAX_ONGOING,
+        ray_actor_options={"num_cpus": n_cpus, "runtime_env": {"env_vars": FAST_PATH}},
+        request_router_config=RequestRouterConfig(request_router_class=router),  # type: ignore[arg-type]  # pydantic
+        graceful_shutdown_timeout_s=stop_timeout_s,
+        **options,
+    )
+
+
+def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
+    """The settings of a cluster: arguments first, then `TUTTI_…` variables, then defaults.
+
+    Raises:
+        SettingsError: as `build` does.
+    """
+    check_environment(environment)
+    types = {each.name: each.type for each in fields(Settings)}
+    if unknown := sorted(arguments.keys() - types.keys()):
+        raise SettingsError(f"expected arguments that are settings of tutti, got {', '.join(unknown)}")
+    names = [name for name in types if ENV_PREFIX + name.upper() in environment]
+    values = {name: _parse(name, types[name], environment[ENV_PREFIX + name.upper()]) for name in names}
+    values |= {name: _check(name, types[name], value) for name, value in arguments.items()}
+    if elsewhere := sorted(values.keys() & NOT_HERE.keys()):
+        raise SettingsError(f"{elsewhere[0]}: expected nothing, as {NOT_HERE[elsewhere[0]]} says it in a Ray cluster")
+    settings = Settings(host=ANY_ADDRESS, **values)
+    settings.check_key_limits(SEVERAL)
+    return settings
+
+
+def _parse(name: str, type: Any, text: str) -> Any:
+    """The value of a variable, read as the command line reads it."""
+    try:
+        return convert_type(type).convert(text, None, None)
+    except BadParameter as error:
+        raise SettingsError(f"{name}: expected {type.__name__}, got {text!r}") from error
+
+
+def _check(name: str, type: Any, value: Any) -> Any:
+    """The value of an argument, which YAML gives as a number, a truth value or text."""
+    if type is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, type) or (type is int and isinstance(value, bool)):
+        raise SettingsError(f"{name}: expected {type.__name__}, got {value!r}")
+    return value

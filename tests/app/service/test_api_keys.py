@@ -1,0 +1,100 @@
+"""The file of keys: which limits each has, and what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from app.errors import SettingsError
+from app.service.api_keys import ApiKey, read_api_keys
+from app.service.settings import Settings
+
+FILE = """
+[call-centre]
+key = "k1"
+sessions = 50
+minutes_per_day = 600.5
+
+[trial]
+key = "k2"
+"""
+
+
+def written(folder: Path, content: str) -> str:
+    path = folder / "keys.toml"
+    path.write_text(content)
+    return str(path)
+
+
+def test_each_table_is_a_key(tmp_path: Path) -> None:
+    limited, free = read_api_keys(Path(written(tmp_path, FILE)))
+    assert limited == ApiKey(name="call-centre", key="k1", sessions=50, minutes_per_day=600.5)
+    assert free == ApiKey(name="trial", key="k2")
+    assert limited.has_limits and not free.has_limits
+    assert "k1" not in repr(limited), "a key would be in the log"
+
+
+def test_they_are_keys_like_the_others(tmp_path: Path) -> None:
+    """They also allow a public address."""
+    path = written(tmp_path, FILE)
+    assert Settings(keys_file=path, api_keys="k3").keys == {"k1", "k2", "k3"}
+    Settings(keys_file=path, host="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "expected a table for each key, got none"),
+        ("[a", "expected a TOML file that can be read"),
+        ("a = 1", r"expected tables only, such as \[a\], got a = 1"),
+        ("[a]", "a.key: expected text"),
+        ('[a]\nkey = " k"', "a.key: expected text"),
+        ('[a]\nkey = "k,l"', "a.key: expected text without commas"),
+        ("[a]\nkey = 1", "a.key: expected text"),
+        ('[a]\nkey = "k"\nsession = 1', "a: expected key, sessions, .* got session"),
+        ('[a]\nkey = "k"\nsessions = 1.5', "a.sessions: expected an integer from 0, got 1.5"),
+        ('[a]\nkey = "k"\nsessions = true', "a.sessions: expected an integer"),
+        ('[a]\nkey = "k"\nminutes_per_day = -1', "a.minutes_per_day: expected a number from 0, got -1"),
+        ('[a]\nkey = "k"\nminutes_per_month = inf', "a.minutes_per_month: expected a number"),
+        ('[a]\nkey = "k"\n[b]\nkey = "k"', "expected another key in each table"),
+        ('["a\\n"]\nkey = "k"', "expected names of up to 64 characters"),
+    ],
+)
+def test_a_wrong_file_stops_the_start(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=f"keys_file: {message}"):
+        Settings(keys_file=written(tmp_path, content))
+
+
+def test_a_missing_file_stops_the_start() -> None:
+    with pytest.raises(SettingsError, match="keys_file: expected a TOML file"):
+        Settings(keys_file="/nowhere")
+
+
+def test_limits_of_several_gateways_need_redis(tmp_path: Path) -> None:
+    """Each gateway would allow as much."""
+    path = written(tmp_path, FILE)
+    with pytest.raises(SettingsError, match="keys_file: expected redis_url with it"):
+        Settings(keys_file=path, gateways=2)
+    Settings(keys_file=path, gateways=1)
+    Settings(keys_file=path, gateways=2, redis_url="redis://localhost")
+    Settings(keys_file=written(tmp_path, '[a]\nkey = "k"'), gateways=2)
+
+
+@pytest.mark.parametrize("url", ["redis://h", "redis://:secret@h:1/2", "rediss://h:6379", "unix:///tmp/redis.sock"])
+def test_an_address_of_redis(url: str) -> None:
+    assert Settings(redis_url=url).redis_url == url
+
+
+@pytest.mark.parametrize(
+    "url", ["h:6379", "http://h", "redis://", "redis://h:port", "redis://h/name", "redis://h:0", "unix://"]
+)
+def test_another_address_is_refused_and_not_shown(url: str) -> None:
+    """It may hold a password."""
+    with pytest.raises(SettingsError, match="redis_url: expected an address such as redis://host:6379/0") as raised:
+        Settings(redis_url=url)
+    assert f"{url}," not in str(raised.value)
+
+
+def test_redis_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.service.settings.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"redis_url: needs redis: pip install 'tutti-asr\[redis\]'"):
+        Settings(redis_url="redis://localhost")

@@ -1,0 +1,115 @@
+"""A Redis that goes away and comes back: calls fail at once, and nothing has to be started again."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.errors import SettingsError
+from app.sharing.redis_store import MAX_PROBE_S, RedisStore, check_credentials, probe_wait_s
+from app.sharing.store import Lease, StoreAway
+from tests.redis_server import RedisServer, redis_server
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+async def test_it_is_away_until_it_is_back(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    changes: list[bool] = []
+    store = RedisStore(server.url, changes.append)
+    async with store.running():
+        assert store.is_up
+        server.kill()
+        for _ in range(3):
+            with pytest.raises(StoreAway):
+                await store.get("a")
+        assert not store.is_up
+        server.start()
+        await store.wait_until_up()
+        await store.put("a", "1", 60)
+        assert await store.get("a") == "1"
+    assert changes == [True, False, True]
+    assert "Redis does not answer" in caplog.text
+
+
+async def test_a_start_without_it_is_no_error() -> None:
+    changes: list[bool] = []
+    store = RedisStore("unix:///nowhere/redis.sock", changes.append)
+    async with store.running():
+        assert not store.is_up
+        with pytest.raises(StoreAway):
+            await store.take(Lease("a", "b"), 1)
+    assert changes == [False]
+
+
+async def test_one_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that has lost its network accepts nothing and refuses nothing."""
+    monkeypatch.setattr("app.sharing.redis_store.CALL_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()
+        store = RedisStore(f"unix://{tmp_path}/s")
+        async with store.running():
+            assert not store.is_up
+        await check_credentials(f"unix://{tmp_path}/s")
+
+
+async def test_one_that_takes_nothing_is_of_no_use(server: RedisServer) -> None:
+    """A store that is full refuses to write: it counts as away, until it has room."""
+    store, operator = RedisStore(server.url), RedisStore(server.url)
+    async with operator.running(), store.running():
+        await operator._call("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(StoreAway):
+            await store.put("a", "1", 60)
+        await operator._call("CONFIG", "SET", "maxmemory", "0")
+        await store.wait_until_up()
+        await store.put("a", "1", 60)
+
+
+async def test_a_wrong_password_is_an_error_at_the_start(server: RedisServer) -> None:
+    """It would never get better by itself."""
+    operator = RedisStore(server.url)
+    async with operator.running():
+        await operator._call("CONFIG", "SET", "requirepass", "right")
+        for wrong in ("", "?password=wrong", "?password=right&db=77"):
+            with pytest.raises(SettingsError, match="redis_url: expected a user, a password and a database"):
+                await check_credentials(server.url + wrong)
+        await check_credentials(f"{server.url}?password=right")
+    await check_credentials("unix:///nowhere/redis.sock")
+
+
+async def test_options_that_the_client_does_not_know_are_an_error() -> None:
+    with pytest.raises(SettingsError, match="redis_url: expected options that Redis' client knows"):
+        await check_credentials("unix:///nowhere/redis.sock?colour=red")
+
+
+async def test_too_many_calls_do_not_wait_for_long(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fail, and Redis counts as reachable: the calls before them are answered."""
+    monkeypatch.setattr("app.sharing.redis_store.MAX_CALLS", 1)
+    store = RedisStore(server.url)
+    async with store.running():
+        async with store._turns:
+            monkeypatch.setattr("app.sharing.redis_store.CALL_S", 0.01)
+            with pytest.raises(StoreAway, match="too many calls"):
+                await store.get("a")
+        monkeypatch.undo()
+        assert store.is_up and await store.get("a") is None
+
+
+def test_probes_come_less_and_less_often() -> None:
+    waits = [probe_wait_s(attempt, 1.0) for attempt in range(30)]
+    assert waits == sorted(waits) and waits[-1] == MAX_PROBE_S
+    assert probe_wait_s(3, 0.0) == waits[3] / 2

@@ -1,0 +1,245 @@
+"""Two servers with one Redis, as clients see them: calls, keys and secrets; and Redis killed and started again."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from app.service.client_secrets import sign
+from app.service.shared_state import SharedState
+from tests.app.conftest import Running, Serve
+from tests.app.dialects.twilio.test_endpoint import call, hear_all, messages, slowly, subscriber, texts
+from tests.fakes import pcm, said, speech
+from tests.redis_server import RedisServer, redis_server
+
+KEY = {"Authorization": "Bearer k"}
+KEYS_FILE = """
+[team]
+key = "k"
+sessions = 1
+
+[metered]
+key = "m"
+minutes_per_day = 0.01
+"""
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(40):
+        yield
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture
+def keys_file(tmp_path: Path) -> str:
+    path = tmp_path / "keys.toml"
+    path.write_text(KEYS_FILE)
+    return str(path)
+
+
+async def post(server: Running, path: str, body: dict[str, Any], key: str = "k") -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.post(f"{server.http}{path}", headers={"Authorization": f"Bearer {key}"}, json=body)
+
+
+async def refusal(address: str, headers: dict[str, str]) -> tuple[int, str | None, str]:
+    """The status, `retry-after` and the text with which a WebSocket is refused."""
+    with pytest.raises(InvalidStatus) as raised:
+        await connect(address, additional_headers=headers)
+    response = raised.value.response
+    return response.status_code, response.headers.get("retry-after"), (response.body or b"").decode()
+
+
+async def started(socket: ClientConnection) -> None:
+    await socket.send('{"type": "start", "audio": {"encoding": "pcm_f32le"}}')
+    assert json.loads(await socket.recv())["type"] == "started"
+
+
+async def finished(socket: ClientConnection) -> str:
+    """All final text of a session that is stopped now."""
+    await socket.send('{"type": "stop"}')
+    return " ".join(each["text"] for each in await hear_all(socket) if each["type"] == "utterance")
+
+
+async def test_a_subscriber_hears_a_call_at_another_gateway(serve: Serve, redis: RedisServer) -> None:
+    shared = SharedState(n_gateways=2)
+    one, other = [await serve(redis_url=redis.url, shared=shared) for _ in range(2)]
+    async with subscriber(other.address) as there, subscriber(one.address) as here:
+        async with call(one.address) as socket:
+            for message in messages(slowly([1, 2]), slowly([3, 4, 5])):
+                await socket.send(message)
+            await socket.send('{"event":"stop"}')
+            await hear_all(socket)
+        heard = await hear_all(there)
+        assert heard == await hear_all(here)
+    assert there.close_code == here.close_code == 1000
+    assert [each["type"] for each in (heard[0], heard[1], *heard[-2:])] == [
+        "call_started",
+        "started",
+        "stopped",
+        "call_ended",
+    ]
+    assert (texts(heard, 0), texts(heard, 1)) == ([said([1, 2])], [said([3, 4, 5])])
+
+
+async def test_a_second_stream_at_another_gateway_is_refused(
+    serve: Serve, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one goes on."""
+    monkeypatch.setattr("app.delivery.shared_calls.CLAIM_S", 0.01)
+    one, other = [await serve(redis_url=redis.url) for _ in range(2)]
+    async with subscriber(other.address) as listener, call(one.address, tracks=["inbound"]) as first:
+        assert json.loads(await listener.recv())["type"] == "call_started"
+        async with call(other.address) as second:
+            assert await hear_all(second) == []
+            assert second.close_reason == "call_is_on"
+        await first.send('{"event":"stop"}')
+        await hear_all(first)
+        assert (await hear_all(listener))[-1]["type"] == "call_ended"
+
+
+async def test_a_draining_gateway_sends_its_subscribers_elsewhere(serve: Serve, redis: RedisServer) -> None:
+    """Where they hear the rest of the call."""
+    one, other = [await serve(redis_url=redis.url) for _ in range(2)]
+    async with subscriber(other.address) as listener, call(one.address, tracks=["inbound"]) as socket:
+        assert json.loads(await listener.recv())["type"] == "call_started"
+        other.server.stop()
+        assert (await hear_all(listener))[-1]["code"] == "draining"
+        assert listener.close_code == 1012
+        async with subscriber(one.address) as moved:
+            await socket.send('{"event":"stop"}')
+            assert [each["type"] for each in await hear_all(moved)][-1] == "call_ended"
+
+
+async def test_limits_of_a_key_hold_over_all_gateways(serve: Serve, redis: RedisServer, keys_file: str) -> None:
+    """With the answer of each protocol, and when to try again."""
+    one, other = [await serve(redis_url=redis.url, keys_file=keys_file) for _ in range(2)]
+    async with connect(one.stream, additional_headers=KEY) as socket:
+        await started(socket)
+        for path in ("v1/stream", "v1/realtime?intent=transcription", "v1/listen", "v1/twilio/k"):
+            status, retry_after, body = await refusal(f"ws://{other.address}/{path}", KEY)
+            assert (status, retry_after) == (429, "5")
+            assert "the key team has 1 sessions of 1 open" in body
+        async with connect(f"ws://{other.address}/", additional_headers=KEY) as waiting:
+            await waiting.send('{"uid": "u"}')
+            assert json.loads(await waiting.recv())["status"] == "WAIT"
+        async with call(other.address, customParameters={"token": "k"}) as second:
+            assert await hear_all(second) == []
+            assert (second.close_code, second.close_reason) == (1013, "session_limit")
+        secret = (await post(other, "/v1/realtime/client_secrets", {})).json()["value"]
+        assert (await refusal(other.stream, {"Authorization": f"Bearer {secret}"}))[0] == 429
+    assert other.metric("tutti_refused_total", reason="key_limit") == 7
+
+
+async def test_minutes_of_a_key_hold_over_all_gateways(serve: Serve, redis: RedisServer, keys_file: str) -> None:
+    key = {"Authorization": "Bearer m"}
+    one, other = [await serve(redis_url=redis.url, keys_file=keys_file) for _ in range(2)]
+    async with connect(one.stream, additional_headers=key) as socket:
+        await started(socket)
+        await socket.send(pcm(speech(range(1, 6))))
+        assert await finished(socket) == said(range(1, 6))
+    one.server.stop()
+    await one.task
+    status, retry_after, body = await refusal(other.stream, key)
+    assert status == 429 and retry_after and int(retry_after) > 1
+    assert "quota_exceeded" in body
+    async with httpx.AsyncClient() as client:
+        for path in ("/v1/listen", "/v1/audio/transcriptions"):
+            assert (await client.post(f"{other.http}{path}", headers=key)).status_code == 429
+
+
+async def test_a_withdrawn_secret_is_refused_at_all_gateways(serve: Serve, redis: RedisServer) -> None:
+    """A session that it has opened goes on."""
+    one, other = [await serve(redis_url=redis.url, api_keys="k,k2") for _ in range(2)]
+    secret = (await post(one, "/v1/realtime/client_secrets", {})).json()
+    headers = {"Authorization": f"Bearer {secret['value']}"}
+    async with connect(other.stream, additional_headers=headers) as socket:
+        await started(socket)
+        assert (await post(one, "/v1/realtime/client_secrets/withdraw", secret, "k2")).status_code == 404
+        answer = await post(one, "/v1/realtime/client_secrets/withdraw", secret)
+        assert (answer.status_code, answer.json()) == (200, {"withdrawn": True, "expires_at": secret["expires_at"]})
+        for server in (one, other):
+            for path in ("v1/stream", "v1/realtime?intent=transcription", "v1/listen"):
+                assert (await refusal(f"ws://{server.address}/{path}", headers))[0] == 401
+        await socket.send(pcm(speech([1, 2])))
+        assert await finished(socket) == said([1, 2])
+
+
+async def test_withdrawals_say_what_is_wrong(serve: Serve) -> None:
+    server = await serve(api_keys="k", shared=SharedState(n_gateways=1))
+    path = "/v1/realtime/client_secrets/withdraw"
+    expired = sign("k", int(time.time()) - 1, {}).value
+    for body, key, status in (
+        ({"value": "x"}, "x", 401),
+        ({}, "k", 400),
+        ({"value": "x"}, "k", 404),
+        ({"value": expired}, "k", 404),
+    ):
+        assert (await post(server, path, body, key)).status_code == status
+    several = await serve(api_keys="k", shared=SharedState(n_gateways=2))
+    answer = await post(several, path, {"value": sign("k", int(time.time()) + 60, {}).value})
+    assert answer.status_code == 501 and "TUTTI_REDIS_URL" in answer.text
+
+
+async def test_sessions_go_on_without_redis(serve: Serve, redis: RedisServer, keys_file: str) -> None:
+    """Also new ones begin. What needs Redis says so, and works when it is back."""
+    one, other = [await serve(redis_url=redis.url, keys_file=keys_file, api_keys="free") for _ in range(2)]
+    withdrawal = ("/v1/realtime/client_secrets/withdraw", {"value": sign("free", int(time.time()) + 60, {}).value})
+    async with (
+        connect(one.stream, additional_headers=KEY) as first,
+        connect(other.stream, additional_headers={"Authorization": "Bearer free"}) as second,
+        subscriber(other.address, additional_headers=KEY) as listener,
+        call(one.address, "/free", tracks=["inbound"]) as socket,
+    ):
+        await started(first)
+        await started(second)
+        assert json.loads(await listener.recv())["type"] == "call_started"
+        redis.kill()
+        await first.send(pcm(speech([1, 2])))
+        await second.send(pcm(speech([3])))
+        for message in messages(slowly([4, 5])):
+            await socket.send(message)
+        async with connect(other.stream, additional_headers=KEY) as new:
+            await started(new)
+            await new.send(pcm(speech([6])))
+            assert await finished(new) == said([6])
+        status, retry_after, body = await refusal(f"ws://{other.address}/v1/calls/CA2", KEY)
+        assert (status, retry_after) == (503, "5") and "Redis cannot be reached" in body
+        answer = await post(other, *withdrawal, "free")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        async with httpx.AsyncClient() as client:
+            ready = await client.get(f"{other.http}/readyz")
+        assert ready.status_code == 200 and "without Redis" in ready.text
+        assert other.metric("tutti_redis_away") == 1 and other.metric("tutti_redis_losses_total") == 1
+        redis.start()
+        await other.service.store.wait_until_up()
+        assert (await post(other, *withdrawal, "free")).status_code == 200
+        await socket.send('{"event":"stop"}')
+        assert await finished(first) == said([1, 2])
+        assert await finished(second) == said([3])
+        heard = await hear_all(listener)
+    assert texts(heard, 0) == [said([4, 5])]
+    assert heard[-1]["type"] == "call_ended"
+    assert "delivery_paused" in [each.get("code") for each in heard]
+    assert other.metric("tutti_redis_away") == 0
+
+
+async def test_a_server_starts_without_redis(serve: Serve) -> None:
+    """It may come later."""
+    server = await serve(redis_url="unix:///nowhere/redis.sock")
+    async with connect(server.stream) as socket:
+        await started(socket)
+    assert server.metric("tutti_redis_away") == 1

@@ -1,0 +1,54 @@
+"""The settings of a Ray cluster, and the files that start one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.errors import SettingsError
+from tests.cluster.ray.conftest import require_ray
+
+require_ray()
+
+from cluster.ray.application import ENGINES, GATEWAYS, read_settings  # noqa: E402
+
+SERVE_YAML = Path(__file__).parents[3] / "deploy/ray/serve.yaml"
+
+
+def test_arguments_come_before_variables_and_those_before_defaults() -> None:
+    """The settings are those of `tutti serve`."""
+    variables = {"TUTTI_MAX_SESSIONS": "7", "TUTTI_API_KEYS": "k1,k2", "TUTTI_SPECULATIVE_FINALS": "false", "HOME": "/"}
+    settings = read_settings({"max_sessions": 9, "drain_timeout_s": 5}, variables)
+    assert (settings.max_sessions, settings.drain_timeout_s, settings.speculative_finals) == (9, 5.0, False)
+    assert settings.keys == {"k1", "k2"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "message"),
+    [
+        ({"max_session": 3}, {}, "expected arguments that are settings of tutti, got max_session"),
+        ({"max_sessions": "3"}, {}, "max_sessions: expected int, got '3'"),
+        ({"max_sessions": True}, {}, "max_sessions: expected int, got True"),
+        ({}, {"TUTTI_MAX_SESSION": "3"}, "unknown settings in the environment: TUTTI_MAX_SESSION"),
+        ({}, {"TUTTI_MAX_SESSIONS": "many"}, "max_sessions: expected int, got 'many'"),
+        ({"port": 80}, {}, "port: expected nothing, as Serve's http_options says it in a Ray cluster"),
+        ({}, {"TUTTI_GATEWAYS": "2"}, "gateways: expected nothing, as num_replicas of the deployment Gateways"),
+        ({"allow_anyone": False}, {}, "no API keys are set"),
+    ],
+)
+def test_mistakes_are_refused(arguments: dict[str, Any], variables: dict[str, str], message: str) -> None:
+    """A wrong name or value stops the deployment, with what was expected."""
+    with pytest.raises(SettingsError) as error:
+        read_settings({"allow_anyone": True, **arguments}, variables)
+    assert message in str(error.value)
+
+
+def test_the_file_for_serve_deploys_this_application() -> None:
+    """Its import path, its arguments and its deployments exist, and Serve understands its options."""
+    from ray.serve.schema import ServeDeploySchema
+
+    (application,) = ServeDeploySchema.model_validate(yaml.safe_load(SERVE_YAML.read_text())).applications
+    assert application.import_path == "cluster.ray.application:build"
+    read_settings(application.args, {"TUTTI_API_KEYS": "k"})
+    assert {each.name for each in application.deployments} == {ENGINES, GATEWAYS}

@@ -1,0 +1,163 @@
+"""The link to one engine replica: what it passes on, and what becomes of its windows when the replica is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from cluster.engine_pool import EngineGone
+from cluster.ray import engine_link
+from cluster.ray.engine_link import RayEngineLink
+from engine.api import EngineEvent, Window
+from engine.errors import EngineOverloaded, InvalidWindow
+from tests.cluster.ray.fake_calls import FakeCalls
+from tests.fakes import FakeTranscriber, decode, silence, speech
+
+PATIENCE_S = 20.0
+
+
+def window() -> Window:
+    return Window(samples=speech(range(3), gap_samples=8000), session="s")
+
+
+async def collect(link: RayEngineLink) -> list[EngineEvent]:
+    async with link.submit(window()) as events:
+        return [event async for event in events]
+
+
+@asynccontextmanager
+async def running(calls: FakeCalls) -> AsyncIterator[tuple[RayEngineLink, Callable[[Callable[[], bool]], object]]]:
+    """A link that follows the replica, and a function that waits until something holds after a change of the link."""
+    changed = asyncio.Event()
+    link = RayEngineLink("e1", "n1", calls, changed.set)
+
+    async def until(holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():
+                changed.clear()
+                await changed.wait()
+
+    task = asyncio.create_task(link.run())
+    try:
+        yield link, until
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def up(calls: FakeCalls, link: RayEngineLink, until: Callable[[Callable[[], bool]], object]) -> None:
+    calls.report()
+    await until(lambda: link.is_up)  # type: ignore[misc]
+
+
+async def test_it_is_up_with_the_first_report() -> None:
+    """Before, it takes no window: its model is not known."""
+    calls = FakeCalls(FakeTranscriber())
+    async with running(calls) as (link, until):
+        with pytest.raises(EngineGone) as gone:
+            await collect(link)
+        assert not gone.value.had_window
+        await up(calls, link, until)
+        assert link.info == calls.engine.info and link.stats() == calls.engine.stats()
+
+
+async def test_it_passes_on_what_the_engine_sends() -> None:
+    """All events arrive in order, and a call that has ended is not cancelled."""
+    calls = FakeCalls(FakeTranscriber())
+    async with running(calls) as (link, until):
+        await up(calls, link, until)
+        assert await collect(link) == decode(window())
+        assert calls.n_cancelled == 0
+
+
+async def test_a_refusal_is_raised_on_entry() -> None:
+    """A full queue refuses a window as it does in one process."""
+    calls = FakeCalls(FakeTranscriber(error=EngineOverloaded(512, 512)))
+    async with running(calls) as (link, until):
+        await up(calls, link, until)
+        with pytest.raises(EngineOverloaded):
+            async with link.submit(window()):
+                pytest.fail("the window was accepted")
+
+
+async def test_a_window_without_audio_is_not_sent() -> None:
+    """The mistake is reported before any call."""
+    calls = FakeCalls(FakeTranscriber())
+    async with running(calls) as (link, until):
+        await up(calls, link, until)
+        with pytest.raises(InvalidWindow):
+            async with link.submit(Window(samples=silence(0), session="s")):
+                pytest.fail("the window was accepted")
+
+
+async def test_a_session_that_leaves_cancels_its_window() -> None:
+    """The replica is notified when no one waits for the text any more."""
+    engine = FakeTranscriber(holds=True)
+    calls = FakeCalls(engine)
+    async with running(calls) as (link, until):
+        await up(calls, link, until)
+        task = asyncio.create_task(collect(link))
+        await engine.opened.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert calls.n_cancelled == 1
+
+
+async def test_windows_of_a_replica_that_dies_are_given_back() -> None:
+    """The pool learns that another engine must decode them; a replica that answers again is used again."""
+    engine = FakeTranscriber(holds=True)
+    calls = FakeCalls(engine)
+    async with running(calls) as (link, until):
+        await up(calls, link, until)
+        task = asyncio.create_task(collect(link))
+        await engine.opened.wait()
+        calls.fail()
+        with pytest.raises(EngineGone) as gone:
+            await task
+        assert gone.value.had_window
+        await until(lambda: not link.is_up)  # type: ignore[misc]
+        assert not link.is_lost
+        calls.recover()
+        await up(calls, link, until)
+
+
+async def test_a_replica_that_is_silent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray may need long to notice the end of a machine. Its windows do not wait for that."""
+    engine = FakeTranscriber(holds=True)
+    calls = FakeCalls(engine)
+    async with running(calls) as (link, until):
+        await up(calls, link, until)
+        task = asyncio.create_task(collect(link))
+        await engine.opened.wait()
+        monkeypatch.setattr(engine_link, "MAX_SILENCE_S", 0.0)
+        calls.report()
+        with pytest.raises(EngineGone, match="no report"):
+            await task
+        await until(lambda: not link.is_up)  # type: ignore[misc]
+
+
+async def test_a_replica_that_stops_finishes_its_windows() -> None:
+    """Scale-in loses no window: the link takes no new one, and its calls end with the last window."""
+    engine = FakeTranscriber(holds=True)
+    calls = FakeCalls(engine)
+    link = RayEngineLink("e1", "n1", calls, lambda: None)
+    running = asyncio.create_task(link.run())
+    calls.report()
+    async with asyncio.timeout(PATIENCE_S):
+        while not link.is_up:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        task = asyncio.create_task(collect(link))
+        await engine.opened.wait()
+        link.leave()
+        assert link.is_lost and not link.is_up
+        with pytest.raises(EngineGone):
+            await collect(link)
+        calls.report()
+        engine.release()
+        assert await task == decode(window())
+        for _ in range(engine_link.REPORTS_PER_CALL):
+            calls.report()
+        await running
