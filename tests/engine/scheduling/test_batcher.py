@@ -364,6 +364,7 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]) -> No
     batcher = Batcher(limits)
     ends: Counter[int] = Counter()
     added: list[Waiting] = []
+    longest_s = 0.0
     for now_s, (action, argument) in enumerate(actions):
         match action, argument:
             case "add", (str() as session, int() as channel, Priority() as priority):
@@ -384,11 +385,15 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]) -> No
                 priorities = [added[id].priority for id in taken]
                 # Files and interims take turns.
                 ranks = [min(priority, Priority.FILE) for priority in priorities]
-                assert ranks == sorted(ranks)
+                longest_s = max(longest_s, encode_s)
+                # Where finals took much of the time, speculative finals give way.
+                gave_way = longest_s > 0.05
+                assert gave_way or ranks == sorted(ranks)
                 has_droppable = any(priority.may_be_dropped for priority in priorities)
-                assert not has_droppable or n_free - len(taken) >= limits.n_reserved_slots == 1
+                leaves_reserve = has_droppable and Priority.FILE not in priorities
+                assert not leaves_reserve or n_free - len(taken) >= limits.n_reserved_slots == 1
                 assert not has_droppable or batcher.n_waiting(Priority.FINAL) == 0
-                assert Priority.INTERIM not in priorities or batcher.n_waiting(Priority.SPECULATIVE) == 0
+                assert gave_way or Priority.INTERIM not in priorities or not batcher.n_waiting(Priority.SPECULATIVE)
     while taken := encoded(batcher, 1e9, IDLE):
         ends.update(taken)
     assert ends == Counter(window.id for window in added)
