@@ -280,3 +280,21 @@ async def test_a_call_begins_while_redis_is_away() -> None:
                 everything = await received(outbox)
                 assert everything[-1:] == messages(flushed(-1))
                 assert MISSED in everything or JOINED_LATE in everything
+
+
+async def test_a_call_is_not_refused_however_long_redis_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other stream of it is heard."""
+    monkeypatch.setattr("app.delivery.shared_calls.CLAIM_S", 0.0)
+    with redis_server() as server:
+        server.kill()
+        async with gateway(RedisStore(server.url)) as one:
+            call = begin(one)
+            refusing = asyncio.create_task(call.refusal())
+            server.start()
+            await one._store.wait_until_up()
+            async with one.subscribe("CA1") as outbox:
+                hearing = asyncio.create_task(outbox.pop())
+                await asyncio.wait((refusing, hearing), return_when=asyncio.FIRST_COMPLETED)
+                assert not refusing.done()
+                assert [hearing.result()] == messages(INTRODUCTION)
+            refusing.cancel()
