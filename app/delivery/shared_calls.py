@@ -167,7 +167,7 @@ class SharedCall:
                     return True
             except StoreAway:
                 await self._wait_for_store()
-                # Until now nobody could know of another stream.
+                # Until now no answer could tell of another stream.
                 deadline = loop.time() + CLAIM_S
                 continue
             if loop.time() >= deadline:
