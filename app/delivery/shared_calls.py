@@ -140,7 +140,8 @@ class SharedCall:
 
     async def refusal(self) -> SessionError:
         """See `PublishedCall`."""
-        return await self._refusal
+        # Who waits may go; `run` still sets it.
+        return await asyncio.shield(self._refusal)
 
     async def run(self) -> None:
         """Write the log of the call until it has ended and everything is written."""

@@ -172,6 +172,24 @@ async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeyp
         assert await received(outbox) == messages(flushed(1))
 
 
+async def test_a_second_stream_may_end_before_it_is_refused(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.delivery.shared_calls.CLAIM_S", 0.01)
+    one, other = await gateways.start(), await gateways.start()
+    async with one.subscribe("CA1") as outbox:
+        first = begin(one)
+        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        second = begin(other)
+        refusing = asyncio.create_task(second.refusal())
+        await asyncio.sleep(0)
+        refusing.cancel()
+        second.end()
+        await asyncio.gather(*other._publishing)
+        first.end()
+        assert await received(outbox) == []
+
+
 async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its subscribers learn it, and receive the stream that goes on at another gateway."""
     monkeypatch.setattr("app.delivery.call_follower.UNHELD_S", 0.0)
