@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol, Self
 
 from cluster.balancing import Balancer
-from cluster.engine_stats import add_up
+from cluster.engine_stats import add_up, without_work
 from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, StartedEvent, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from engine.replay import Replay
@@ -104,6 +104,8 @@ class EnginePool:
         self._clock = clock
         self._reports: dict[str, EngineStats] = {}
         """The newest report of each engine that the balancer knows."""
+        self._last: EngineLink | None = None
+        """The engine that was removed last. It tells what is loaded while there is no other."""
         self._newest: dict[tuple[str, int, int], _Submission] = {}
         """The newest droppable window of each session, channel and priority."""
         self._open: set[_Submission] = set()
@@ -124,7 +126,8 @@ class EnginePool:
     def remove(self, link: EngineLink) -> None:
         """Send nothing more to an engine. The windows that it has go on."""
         self._links.remove(link)
-        self._reports.pop(link.name, None)
+        if self._reports.pop(link.name, None) is not None:
+            self._last = link
         self.notify()
 
     def notify(self) -> None:
@@ -159,8 +162,8 @@ class EnginePool:
         return self._failure is not None
 
     def stats(self) -> EngineStats:
-        """The counters of all engines, added up."""
-        return add_up({link.name: link.stats() for link in self._known()})
+        """The counters of all engines, added up. Nothing waits in those that are down."""
+        return add_up({link.name: self._stats_of(link) for link in self._known()})
 
     @asynccontextmanager
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
@@ -174,9 +177,13 @@ class EnginePool:
             await submission.leave()
 
     def _known(self) -> list[EngineLink]:
-        """The engines that have been up."""
+        """The engines that have been up; the last one that has left, where there are no others."""
         self._note_reports()
-        return [link for link in self._links if link.name in self._reports]
+        known = [link for link in self._links if link.name in self._reports]
+        return known or ([self._last] if self._last else [])
+
+    def _stats_of(self, link: EngineLink) -> EngineStats:
+        return link.stats() if link.is_up and link in self._links else without_work(link.stats())
 
     def _note_reports(self) -> None:
         """Give the balancer the reports that it does not know."""

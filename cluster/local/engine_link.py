@@ -8,7 +8,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import zmq
 import zmq.asyncio
@@ -163,8 +163,6 @@ class LocalEngineLink:
             return
         self._connection.close()
         self._connection = None
-        assert self._stats
-        self._stats = _without_work(self._stats)
         for window in list(self._open.values()):
             self._release(window)
             if not window.is_cancelled:
@@ -250,18 +248,3 @@ class LocalEngineLink:
             window.fail(update)
         elif not isinstance(update, WindowStatus):
             window.inbox.put(update)
-
-
-def _without_work(stats: EngineStats) -> EngineStats:
-    """Return the counters of an engine that has ended: what it did, and nothing that waits."""
-    return replace(
-        stats,
-        waiting_finals=0,
-        waiting_speculative=0,
-        waiting_files=0,
-        waiting_interims=0,
-        running=0,
-        work_waiting_s=0.0,
-        final_work_waiting_s=0.0,
-        n_engines=0,
-    )

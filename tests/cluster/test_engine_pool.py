@@ -313,6 +313,30 @@ async def test_engines_come_and_go() -> None:
     assert await task == decode(window())
 
 
+async def test_what_is_loaded_is_known_without_engines() -> None:
+    """As in a cluster whose only engine has died: sessions ask for the model and the counters meanwhile."""
+    fleet = fleet_of(1)
+    (old,) = fleet.links
+    old.report = replace(old.report, windows_done=3, running=2)
+    assert fleet.pool.stats() is old.report
+    fleet.pool.remove(old)
+    fleet.pool.add(ScriptedLink(name="new", _life=None))
+    stats = fleet.pool.stats()
+    assert fleet.pool.info == old.info and not fleet.pool.is_alive
+    assert (stats.windows_done, stats.running, stats.n_engines) == (3, 0, 0)
+
+
+async def test_nothing_waits_in_an_engine_that_is_down() -> None:
+    """Its link may have the last report still."""
+    fleet = fleet_of(2)
+    for link in fleet.links:
+        link.report = replace(link.report, windows_done=3, waiting_finals=2, work_waiting_s=0.5)
+    fleet.pool.stats()
+    fleet.links[0].die()
+    stats = fleet.pool.stats()
+    assert (stats.windows_done, stats.waiting_finals, stats.work_waiting_s, stats.n_engines) == (6, 2, 0.5, 1)
+
+
 STEPS = st.lists(
     st.sampled_from(["final", "interim", "cancel", "kill 0", "kill 1", "crash 0", "crash 1", "start 0", "start 1"]),
     min_size=3,
