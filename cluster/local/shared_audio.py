@@ -18,7 +18,7 @@ BLOCK_SAMPLES = SAMPLE_RATE // 2
 BLOCK_BYTES = BLOCK_SAMPLES * np.dtype(np.float32).itemsize
 
 _SHARE_RESERVED_FOR_FINALS = 0.25
-"""Fraction of the pool that all but finals of live sessions leave free, so that these find room. Files leave it, too."""
+"""Fraction of the pool that only finals of live sessions may use. Files leave it free, too."""
 
 
 class Allocation(NamedTuple):
