@@ -42,7 +42,11 @@ class EngineGone(EngineFailed):
 
 
 class EngineLink(Protocol):
-    """One engine outside this process. Its owner calls `EnginePool.notify` after each change of `is_up`."""
+    """One engine outside this process.
+
+    Its owner calls `EnginePool.notify` after each change of `is_up`, and when there is room again for a final that
+    `submit` has refused with `EngineOverloaded`.
+    """
 
     @property
     def name(self) -> str:
@@ -108,7 +112,6 @@ class EnginePool:
         """The engine that was removed last. It tells what is loaded while there is no other."""
         self._newest: dict[tuple[str, int, int], _Submission] = {}
         """The newest droppable window of each session, channel and priority."""
-        self._open: set[_Submission] = set()
         self._suspects: list[_Submission] = []
         """Windows that were open when an engine died, in order. One at a time is in an engine."""
         self._changed = asyncio.Event()
@@ -131,7 +134,7 @@ class EnginePool:
         self.notify()
 
     def notify(self) -> None:
-        """Let the windows that wait look for an engine: a link has changed, or a window has ended."""
+        """Let the windows that wait look for an engine: a link has changed, or there is room again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -169,7 +172,6 @@ class EnginePool:
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
         """Submit a window and wait until an engine has accepted it. See `Transcriber.submit`."""
         submission = _Submission(self, window)
-        self._open.add(submission)
         try:
             await submission.place()
             yield submission
@@ -233,16 +235,11 @@ class EnginePool:
 
     def forget(self, submission: "_Submission") -> None:
         """Note that a window has ended, which may make room for others."""
-        self._open.discard(submission)
         if self._newest.get(submission.key) is submission:
             del self._newest[submission.key]
         if submission in self._suspects:
             self._suspects.remove(submission)
         self.notify()
-
-    def has_others(self, submission: "_Submission") -> bool:
-        """Return whether engines have other windows of this pool."""
-        return any(each.link for each in self._open if each is not submission)
 
     async def changed(self) -> None:
         """Wait until windows that wait may find an engine."""
@@ -340,9 +337,9 @@ class _Submission:
             self._stream = stream
         except EngineGone as gone:
             await self._note_gone(gone)
-        except EngineOverloaded:
-            # A final waits until another window of this pool has ended, which makes room.
-            if self.window.priority.may_be_dropped or not self._pool.has_others(self):
+        except EngineOverloaded as full:
+            # A final waits until one of the windows that take the room has ended: they may be cancelled already.
+            if self.window.priority.may_be_dropped or not full.waiting:
                 raise
             self.link = None
             await self._pool.changed()

@@ -123,17 +123,19 @@ class LocalEngineLink:
     no free blocks, `submit` raises `AudioPoolFull`.
     """
 
-    def __init__(self, name: str, gateway: GatewayEnd) -> None:
+    def __init__(self, name: str, gateway: GatewayEnd, on_room: Callable[[], None]) -> None:
         """Create a link without an engine.
 
         Args:
             name: the name of the engine.
             gateway: this end of the link.
+            on_room: called when the engine has finished with the audio of a window that was cancelled before.
         """
         self.name = name
         self.is_lost = False
         """Whether the supervisor has given up starting the engine again."""
         self._gateway = gateway
+        self._on_room = on_room
         self._connection: _EngineConnection | None = None
         self._ids = itertools.count()
         self._open: dict[int, _OpenWindow] = {}
@@ -240,6 +242,8 @@ class LocalEngineLink:
     def _apply(self, window: _OpenWindow, update: WindowUpdate) -> None:
         if update is WindowStatus.RELEASED or isinstance(update, EngineError | DoneEvent | SupersededEvent):
             self._release(window)
+            if window.is_cancelled:
+                self._on_room()
         if window.is_cancelled:
             return
         if update is WindowStatus.ACCEPTED:

@@ -277,9 +277,9 @@ async def test_where_there_is_no_room_interims_are_refused_and_finals_wait() -> 
 
 
 async def test_a_final_for_which_there_is_never_room_fails() -> None:
-    """No other window is open whose end could make room."""
+    """Nothing takes the room, so that the end of nothing makes more."""
     fleet = fleet_of(1)
-    fleet.links[0].refusal = EngineOverloaded(1, 1)
+    fleet.links[0].refusal = EngineOverloaded(0, 1)
     with pytest.raises(EngineOverloaded):
         await fleet.collect(window())
 
