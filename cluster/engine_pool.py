@@ -214,6 +214,8 @@ class EnginePool:
         if link is not None and up.get(link.name) is link:
             # There the newer one takes the place of the older one in the queue.
             name = link.name
+        elif submission in self._suspects:
+            name = self._balancer.choose_for_suspect(list(up))
         else:
             name = self._balancer.choose(list(up), priority, self._clock())
         self._balancer.note_sent(name, priority)

@@ -217,6 +217,33 @@ async def test_a_window_that_crashes_engines_leaves_one_of_two() -> None:
     assert await beside == decode(innocent)
 
 
+async def test_the_suspects_of_two_gateways_do_not_meet() -> None:
+    """Each tries its own in another engine. So the innocent one is not there in the second crash."""
+    links = [ScriptedLink(name=str(number), halt_after=1) for number in range(3)]
+    pools = [EnginePool(links, Balancer(gateway, 2), clock=lambda: 0.0) for gateway in range(2)]
+
+    def notify() -> None:
+        for pool in pools:
+            pool.notify()
+
+    async def collect(pool: EnginePool, window: Window) -> list[EngineEvent]:
+        async with pool.submit(window) as events:
+            return [event async for event in events]
+
+    poison, innocent = window(2), window(3)
+    for link in links:
+        link.notify = notify
+    tasks = [asyncio.create_task(collect(*each)) for each in zip(pools, (innocent, poison), strict=True)]
+    await until(lambda: len(links[0].open) == 2)
+    for link in links:
+        link.poison = poison
+    links[0].die()
+    with pytest.raises(EngineFailed, match="died 2 times"):
+        await tasks[1]
+    links[1].go_on()
+    assert await tasks[0] == decode(innocent)
+
+
 @pytest.mark.parametrize("reason", ["killed", "lost"])
 async def test_the_last_engine_takes_suspects_where_it_must(reason: str) -> None:
     """An engine that was killed from outside did not die of a window; one that is lost does not come back."""
