@@ -12,11 +12,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.cli.processes import STOP_SLACK_S
+from app.delivery.call_subscribers import LEAVE_S
 from app.delivery.webhook import DRAIN_TIMEOUT_S
 from app.edge.protocols import MAX_HEAD_BYTES
 from app.main import SHUTDOWN_TIMEOUT_S
 from app.routes import routes
-from app.service.admission import Admission
+from app.service.admission import ABANDON_S, Admission
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.service.shared_state import AdmissionCounter
@@ -147,7 +149,12 @@ def test_compose_starts_nothing_without_keys(name: str, environment: dict[str, s
 @pytest.mark.parametrize("name", OURS)
 def test_a_stopped_container_has_time_to_drain(name: str) -> None:
     """Docker kills the container only after all time limits of the service."""
-    assert seconds(SERVICES[name]["stop_grace_period"]) > Settings().drain_timeout_s + SHUTDOWN_S
+    assert seconds(SERVICES[name]["stop_grace_period"]) > Settings().drain_timeout_s + STOP_SLACK_S
+
+
+def test_a_gateway_has_time_to_end() -> None:
+    """The supervisor kills it only after all time limits of its end: else the last events and spans would be lost."""
+    assert STOP_SLACK_S > ABANDON_S + 2 * LEAVE_S + SHUTDOWN_S
 
 
 def test_build_arguments_exist() -> None:

@@ -45,10 +45,10 @@ from engine.process_memory import return_freed_memory
 if TYPE_CHECKING:
     from engine.engine import Engine
 
-STOP_SLACK_S = 15.0
+STOP_SLACK_S = 20.0
 """How long gateways may take in addition to the drain, in seconds, before they are killed.
 
-Open requests, the webhook and the last spans of traces need it.
+Abandoned sessions, subscribers, open requests, the webhook and the last spans of traces need it.
 """
 OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
 """Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""

@@ -141,6 +141,9 @@ class CallFollower:
         last = await self._store.last(log_name(sid))
         opening = await self._store.get(opening_name(sid))
         (streams,) = await self._store.holders([lease_name(sid)])
+        if self._followed.get(sid) is not followed:
+            # Its last subscriber has left meanwhile.
+            return
         followed.position = last.position if last else "0"
         followed.is_ready.set()
         entries = parse_opening(opening) if opening else []

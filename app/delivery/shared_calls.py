@@ -167,6 +167,9 @@ class SharedCall:
                     return True
             except StoreAway:
                 await self._wait_for_store()
+                # Until now no answer could tell of another stream.
+                deadline = loop.time() + CLAIM_S
+                continue
             if loop.time() >= deadline:
                 return False
             await asyncio.sleep(CLAIM_EVERY_S)

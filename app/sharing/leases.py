@@ -70,4 +70,10 @@ class Leases:
 
     async def _release(self) -> None:
         dropped, self._dropped = self._dropped, set()
-        await self._store.release(dropped)
+        try:
+            await self._store.release(dropped)
+        except asyncio.CancelledError:
+            # It is time for the next renewal, or for the end: they are given back after it.
+            self._dropped |= dropped
+            self._has_dropped.set()
+            raise

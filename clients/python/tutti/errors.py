@@ -8,7 +8,7 @@ TuttiError
 │   ├── Unreachable      no connection, or no WebSocket at the other end
 │   └── Refused          the server answered with an HTTP status instead of a WebSocket
 │       ├── Unauthorized     401: the API key is missing or wrong
-│       └── Overloaded       503: the server is full; it may say when to try again
+│       └── Overloaded       503 or 429: no room, or the key has used what it may; it may say when to try again
 ├── SessionError         the server ended the session with a fatal `error` event
 ├── ConnectionLost       the connection ended before `stopped`
 ├── TimedOut             a wait took longer than its option allows
@@ -112,7 +112,10 @@ class Unauthorized(Refused):
 
 
 class Overloaded(Refused):
-    """The server is full. `retry_after_s` is None if the server did not say when to try again."""
+    """The server is full, or the key has used what it may.
+
+    `retry_after_s` is None if the server did not say when to try again.
+    """
 
     code = "overloaded"
 

@@ -12,6 +12,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from app.delivery.webhook import Webhook
+from app.errors import CLOSE_POLICY, LimitExceeded
+from app.session import commands, events
+from app.session.engine_driver import SessionDriver
+from app.session.session import Session, SessionConfig
 from app.tracing.log_ids import TraceIds
 from app.tracing.open_telemetry import OpenTelemetry
 from app.tracing.session_spans import WINDOW_NAMES
@@ -238,6 +242,28 @@ async def test_a_delivery_is_a_span_and_names_its_trace_to_the_receiver(spans: S
         {"http.response.status_code": 204},
     ]
     assert "w1" not in spans.text()
+
+
+async def test_a_traced_session_may_fail_in_the_middle_of_its_events(spans: Spans) -> None:
+    """As where its client does not read. What ends with it is noted before the events that are still on their way."""
+    tracing, fake = OpenTelemetry(spans), FakeTranscriber()
+    talk = Session("s_0", fake.info, SessionConfig())
+    sent: list[events.Event] = []
+
+    def send_or_fail(event: events.Event) -> None:
+        sent.append(event)
+        if isinstance(event, events.SpeechStarted):
+            driver.perform(talk.fail(LimitExceeded("slow_reader", "read faster", CLOSE_POLICY)))
+
+    scope = {"type": "websocket", "path": "/", "headers": []}
+    with tracing.session(scope, "req_0", talk.id, "fake") as trace:
+        async with asyncio.TaskGroup() as tasks:
+            driver = SessionDriver(talk, fake, tasks, send_or_fail, lambda close: None, trace=trace)
+            driver.receive(commands.Start())
+            await driver.receive_audio(pcm(TURN))
+            driver.cancel_windows()
+    await tracing.close()
+    assert events.Endpoint in map(type, sent) and len(spans.named("utterance")) == 1
 
 
 async def test_log_lines_name_the_trace(serve: Serve, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:

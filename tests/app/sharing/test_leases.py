@@ -1,0 +1,35 @@
+"""What becomes of leases that are given back, beside a store that answers slowly."""
+
+import asyncio
+from collections.abc import Collection
+
+from app.sharing.leases import Leases
+from app.sharing.local_store import LocalStore
+from app.sharing.store import Lease
+
+LEASE = Lease("sessions:a", "holder")
+
+
+class SlowStore(LocalStore):
+    """Does not answer the first release."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            await asyncio.Event().wait()
+        await super().release(leases)
+
+
+async def test_a_lease_whose_release_is_cut_off_is_given_back_again() -> None:
+    """By the end of the service here, as by the next renewal: nobody must wait until it ends by itself."""
+    store = SlowStore()
+    leases = Leases(store)
+    async with asyncio.timeout(30), leases.running():
+        assert await leases.take(LEASE, 1)
+        leases.drop(LEASE)
+        await store.is_asked.wait()
+    assert await store.holders([LEASE.name]) == [frozenset()]
