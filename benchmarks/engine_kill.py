@@ -3,7 +3,8 @@
     python -m benchmarks.engine_kill --sessions 400 -- --engines 2 --gateways 8 --model random:turbo
 
 Arguments after `--` go to `tutti serve`. The command exits with 1 when a session was refused, failed or was ended by
-the server, when a final is missing, or when the p95 of finals is not back 10 s after the engine is ready again.
+the server, when a final is missing, when no engine was killed and came back, or when the p95 of finals is not back 10 s
+after that.
 """
 
 import os
@@ -170,6 +171,8 @@ def complain(result: dict[str, Any]) -> list[str]:
         f"{result[name]} {name.replace('_', ' ')}" for name in ("finals_missing", "refused", "ended") if result[name]
     ]
     found += [f"failed: {failure}" for failure in result["failures"]]
+    if result["away_s"] <= 0:
+        found.append("expected an engine that was killed and came back, got none")
     before, _, back = (phase["final_s"]["p95"] for phase in result["phases"])
     if before is None or back is None:
         found.append("expected finals before the kill and after the engine was back, got none; use a longer --seconds")

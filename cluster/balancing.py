@@ -105,3 +105,13 @@ class Balancer:
         first_not_full = next((engine for engine in engines if waits_s[engine] < FULL_AT_S), None)
         own = self._gateway % len(engines)
         return first_not_full or min([*engines[own:], *engines[:own]], key=lambda engine: waits_s[engine])
+
+    def choose_for_suspect(self, engines: Sequence[str]) -> str:
+        """Return the engine for a window that may be the reason for a crash: another one in each gateway.
+
+        Where there are enough engines. So one that is to blame does not take suspects of other gateways with it.
+
+        Args:
+            engines: those that accept windows now, at least one, in any order.
+        """
+        return sorted(engines)[self._gateway % len(engines)]

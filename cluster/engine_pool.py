@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol, Self
 
 from cluster.balancing import Balancer
-from cluster.engine_stats import add_up
+from cluster.engine_stats import add_up, without_work
 from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, StartedEvent, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from engine.replay import Replay
@@ -42,7 +42,11 @@ class EngineGone(EngineFailed):
 
 
 class EngineLink(Protocol):
-    """One engine outside this process. Its owner calls `EnginePool.notify` after each change of `is_up`."""
+    """One engine outside this process.
+
+    Its owner calls `EnginePool.notify` after each change of `is_up`, and when there is room again for a final that
+    `submit` has refused with `EngineOverloaded`.
+    """
 
     @property
     def name(self) -> str:
@@ -104,9 +108,10 @@ class EnginePool:
         self._clock = clock
         self._reports: dict[str, EngineStats] = {}
         """The newest report of each engine that the balancer knows."""
+        self._last: EngineLink | None = None
+        """The engine that was removed last. It tells what is loaded while there is no other."""
         self._newest: dict[tuple[str, int, int], _Submission] = {}
         """The newest droppable window of each session, channel and priority."""
-        self._open: set[_Submission] = set()
         self._suspects: list[_Submission] = []
         """Windows that were open when an engine died, in order. One at a time is in an engine."""
         self._changed = asyncio.Event()
@@ -124,11 +129,12 @@ class EnginePool:
     def remove(self, link: EngineLink) -> None:
         """Send nothing more to an engine. The windows that it has go on."""
         self._links.remove(link)
-        self._reports.pop(link.name, None)
+        if self._reports.pop(link.name, None) is not None:
+            self._last = link
         self.notify()
 
     def notify(self) -> None:
-        """Let the windows that wait look for an engine: a link has changed, or a window has ended."""
+        """Let the windows that wait look for an engine: a link has changed, or there is room again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -159,14 +165,13 @@ class EnginePool:
         return self._failure is not None
 
     def stats(self) -> EngineStats:
-        """The counters of all engines, added up."""
-        return add_up({link.name: link.stats() for link in self._known()})
+        """The counters of all engines, added up. Nothing waits in those that are down."""
+        return add_up({link.name: self._stats_of(link) for link in self._known()})
 
     @asynccontextmanager
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
         """Submit a window and wait until an engine has accepted it. See `Transcriber.submit`."""
         submission = _Submission(self, window)
-        self._open.add(submission)
         try:
             await submission.place()
             yield submission
@@ -174,9 +179,13 @@ class EnginePool:
             await submission.leave()
 
     def _known(self) -> list[EngineLink]:
-        """The engines that have been up."""
+        """The engines that have been up; the last one that has left, where there are no others."""
         self._note_reports()
-        return [link for link in self._links if link.name in self._reports]
+        known = [link for link in self._links if link.name in self._reports]
+        return known or ([self._last] if self._last else [])
+
+    def _stats_of(self, link: EngineLink) -> EngineStats:
+        return link.stats() if link.is_up and link in self._links else without_work(link.stats())
 
     def _note_reports(self) -> None:
         """Give the balancer the reports that it does not know."""
@@ -205,6 +214,8 @@ class EnginePool:
         if link is not None and up.get(link.name) is link:
             # There the newer one takes the place of the older one in the queue.
             name = link.name
+        elif submission in self._suspects:
+            name = self._balancer.choose_for_suspect(list(up))
         else:
             name = self._balancer.choose(list(up), priority, self._clock())
         self._balancer.note_sent(name, priority)
@@ -226,16 +237,11 @@ class EnginePool:
 
     def forget(self, submission: "_Submission") -> None:
         """Note that a window has ended, which may make room for others."""
-        self._open.discard(submission)
         if self._newest.get(submission.key) is submission:
             del self._newest[submission.key]
         if submission in self._suspects:
             self._suspects.remove(submission)
         self.notify()
-
-    def has_others(self, submission: "_Submission") -> bool:
-        """Return whether engines have other windows of this pool."""
-        return any(each.link for each in self._open if each is not submission)
 
     async def changed(self) -> None:
         """Wait until windows that wait may find an engine."""
@@ -333,9 +339,9 @@ class _Submission:
             self._stream = stream
         except EngineGone as gone:
             await self._note_gone(gone)
-        except EngineOverloaded:
-            # A final waits until another window of this pool has ended, which makes room.
-            if self.window.priority.may_be_dropped or not self._pool.has_others(self):
+        except EngineOverloaded as full:
+            # A final waits until one of the windows that take the room has ended: they may be cancelled already.
+            if self.window.priority.may_be_dropped or not full.waiting:
                 raise
             self.link = None
             await self._pool.changed()

@@ -30,6 +30,21 @@ def add_up(engines: Mapping[str, EngineStats]) -> EngineStats:
     return replace(first, **totals, **means, engines=dict(engines))
 
 
+def without_work(stats: EngineStats) -> EngineStats:
+    """Return the counters of an engine that has ended: what it did, and nothing that waits."""
+    return replace(
+        stats,
+        waiting_finals=0,
+        waiting_speculative=0,
+        waiting_files=0,
+        waiting_interims=0,
+        running=0,
+        work_waiting_s=0.0,
+        final_work_waiting_s=0.0,
+        n_engines=0,
+    )
+
+
 def _sum(values: list[int | float | Histogram]) -> int | float | Histogram:
     first, *others = values
     if not isinstance(first, Histogram):

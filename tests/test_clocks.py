@@ -22,11 +22,14 @@ TIME_OF_DAY = {
     ("date", "today"),
 }
 ALLOWED = {
+    "app/delivery/shared_calls.py": "which of two machines began a part of a call later",
     "app/delivery/webhook.py": "the date in the signature of a request",
     "app/dialects/deepgram/endpoint.py": "the date in Deepgram's metadata, and when a token expires",
     "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",
     "app/service/auth.py": "whether a client secret has expired",
+    "app/service/key_limits.py": "the day and the month of a quota",
     "app/service/shared_state.py": "the date of the start, in the list of models",
+    "app/service/withdrawals.py": "when a withdrawn client secret would have expired",
     "app/tracing/session_spans.py": "when the stages of a window began and ended, in traces",
     "clients/python/tutti/handshake.py": "`Retry-After` as a date",
 }

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import zmq
 import zmq.asyncio
@@ -123,17 +123,19 @@ class LocalEngineLink:
     no free blocks, `submit` raises `AudioPoolFull`.
     """
 
-    def __init__(self, name: str, gateway: GatewayEnd) -> None:
+    def __init__(self, name: str, gateway: GatewayEnd, on_room: Callable[[], None]) -> None:
         """Create a link without an engine.
 
         Args:
             name: the name of the engine.
             gateway: this end of the link.
+            on_room: called when the engine has finished with the audio of a window that was cancelled before.
         """
         self.name = name
         self.is_lost = False
         """Whether the supervisor has given up starting the engine again."""
         self._gateway = gateway
+        self._on_room = on_room
         self._connection: _EngineConnection | None = None
         self._ids = itertools.count()
         self._open: dict[int, _OpenWindow] = {}
@@ -163,8 +165,6 @@ class LocalEngineLink:
             return
         self._connection.close()
         self._connection = None
-        assert self._stats
-        self._stats = _without_work(self._stats)
         for window in list(self._open.values()):
             self._release(window)
             if not window.is_cancelled:
@@ -242,6 +242,8 @@ class LocalEngineLink:
     def _apply(self, window: _OpenWindow, update: WindowUpdate) -> None:
         if update is WindowStatus.RELEASED or isinstance(update, EngineError | DoneEvent | SupersededEvent):
             self._release(window)
+            if window.is_cancelled:
+                self._on_room()
         if window.is_cancelled:
             return
         if update is WindowStatus.ACCEPTED:
@@ -250,18 +252,3 @@ class LocalEngineLink:
             window.fail(update)
         elif not isinstance(update, WindowStatus):
             window.inbox.put(update)
-
-
-def _without_work(stats: EngineStats) -> EngineStats:
-    """Return the counters of an engine that has ended: what it did, and nothing that waits."""
-    return replace(
-        stats,
-        waiting_finals=0,
-        waiting_speculative=0,
-        waiting_files=0,
-        waiting_interims=0,
-        running=0,
-        work_waiting_s=0.0,
-        final_work_waiting_s=0.0,
-        n_engines=0,
-    )

@@ -23,7 +23,7 @@ class GatewayEngines:
             gateway: the number of this gateway, from 0.
             n_gateways: how many gateways there are.
         """
-        self._links = [LocalEngineLink(str(number), end) for number in range(n_engines)]
+        self._links = [LocalEngineLink(str(number), end, self._note_room) for number in range(n_engines)]
         self.transcriber = EnginePool(self._links, Balancer(gateway, n_gateways))
 
     def handle(self, message: EngineUp | EngineDown | EngineLost) -> None:
@@ -41,6 +41,9 @@ class GatewayEngines:
                     self.transcriber.close(message.reason)
             case _:
                 assert_never(message)
+        self.transcriber.notify()
+
+    def _note_room(self) -> None:
         self.transcriber.notify()
 
     def close(self, reason: str) -> None:

@@ -100,8 +100,6 @@ class ManagedProcess:
     restarts: RestartPolicy
     generation: int = 0
     """How many processes were in this place before the present one."""
-    is_lost: bool = False
-    """Whether it died again and again while it started, and is tried only now and then."""
     process: ChildProcess | None = None
     """The present one. None between the end of one and the start of the next."""
 

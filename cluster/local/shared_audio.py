@@ -18,7 +18,7 @@ BLOCK_SAMPLES = SAMPLE_RATE // 2
 BLOCK_BYTES = BLOCK_SAMPLES * np.dtype(np.float32).itemsize
 
 _SHARE_RESERVED_FOR_FINALS = 0.25
-"""Fraction of the pool that windows of interims leave free, so that a final still finds room."""
+"""Fraction of the pool that only finals of live sessions may use. Files leave it free, too."""
 
 
 class Allocation(NamedTuple):
@@ -58,7 +58,7 @@ class SharedAudioPool:
         n_blocks = _n_blocks(len(samples))
         first = self._is_used.find(bytes(n_blocks))
         n_limit = len(self._is_used) * (1 - _SHARE_RESERVED_FOR_FINALS)
-        uses_reserve = priority.may_be_dropped and self.n_used_blocks + n_blocks > n_limit
+        uses_reserve = priority is not Priority.FINAL and self.n_used_blocks + n_blocks > n_limit
         if first < 0 or uses_reserve:
             raise AudioPoolFull(self.n_used_blocks, len(self._is_used))
         self._is_used[first : first + n_blocks] = b"\1" * n_blocks

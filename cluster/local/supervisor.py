@@ -17,7 +17,15 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from socket import socket
 
-from cluster.local.control_messages import EngineDown, EngineLost, EngineUp, Failed, GatewayGone, StartReport
+from cluster.local.control_messages import (
+    ControlMessage,
+    EngineDown,
+    EngineLost,
+    EngineUp,
+    Failed,
+    GatewayGone,
+    StartReport,
+)
 from cluster.local.managed_process import ChildProcess, ManagedProcess
 from cluster.local.messages import make_route
 from cluster.local.restart_policy import RestartPolicy
@@ -84,6 +92,8 @@ class Supervisor:
         self._gateways = [self._managed(f"gateway-{number}") for number in range(len(config.listeners))]
         self._engines_up: dict[int, EngineUp] = {}
         """The engines that run now, by number."""
+        self._engines_lost: dict[int, EngineLost] = {}
+        """The engines that died again and again while they started, and are tried only now and then, by number."""
         self._was_ready = False
         """`on_ready` was called."""
         self._stopping = asyncio.Event()
@@ -172,10 +182,11 @@ class Supervisor:
         At the start of the service all engines must start.
         """
         reason = f"the {managed.name} has died {managed.restarts.n_failed_starts} times while it started"
-        managed.is_lost = True
         if managed in self._engines:
-            self._send_to_gateways(EngineLost(self._engines.index(managed), reason))
-        if managed in self._gateways or not self._was_ready or all(engine.is_lost for engine in self._engines):
+            number = self._engines.index(managed)
+            lost = self._engines_lost[number] = EngineLost(number, reason)
+            self._send_to_gateways(lost)
+        if managed in self._gateways or not self._was_ready or len(self._engines_lost) == len(self._engines):
             self._fail(reason)
         else:
             logger.error("%s; the others go on, and it is tried again every %d s", reason, LOST_ENGINE_PAUSE_S)
@@ -207,7 +218,7 @@ class Supervisor:
             self._note_bad_start(reason, reason)
             engine.signal(signal.SIGKILL)
             return
-        engine.is_lost = False
+        self._engines_lost.pop(up.engine, None)
         self._engines_up[up.engine] = up
         self._send_to_gateways(up)
         self._note_ready()
@@ -234,8 +245,9 @@ class Supervisor:
             n_engines=len(self._engines),
         )
         process = ChildProcess(gateway.name, config.folder, role, lambda _: self._note_ready())
-        for up in self._engines_up.values():
-            process.send(up)
+        known: list[ControlMessage] = [*self._engines_up.values(), *self._engines_lost.values()]
+        for message in known:
+            process.send(message)
         return process
 
     def _send_to_gateways(self, message: EngineUp | EngineDown | EngineLost) -> None:

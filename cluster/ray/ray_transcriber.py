@@ -64,7 +64,9 @@ class RayTranscriber(EnginePool):
 
     def notify(self) -> None:
         """See `EnginePool.notify`."""
-        if self.is_alive:
+        if self.is_alive and not self._is_known.is_set():
+            # From now on the model is known, also if this engine leaves at once.
+            self._note_reports()
             self._is_known.set()
         super().notify()
 

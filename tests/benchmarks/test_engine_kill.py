@@ -35,6 +35,7 @@ def test_a_run_after_which_all_is_as_before_is_good() -> None:
     ("changes", "complaint"),
     [
         ({"back_s": 0.5}, "expected the p95 of finals to be back at 0.20 s, got 0.50 s"),
+        ({"away_s": 0.0}, "expected an engine that was killed and came back, got none"),
         ({"finals_missing": 2}, "2 finals missing"),
         ({"ended": 1}, "1 ended"),
         ({"refused": 3}, "3 refused"),

@@ -217,6 +217,33 @@ async def test_a_window_that_crashes_engines_leaves_one_of_two() -> None:
     assert await beside == decode(innocent)
 
 
+async def test_the_suspects_of_two_gateways_do_not_meet() -> None:
+    """Each tries its own in another engine. So the innocent one is not there in the second crash."""
+    links = [ScriptedLink(name=str(number), halt_after=1) for number in range(3)]
+    pools = [EnginePool(links, Balancer(gateway, 2), clock=lambda: 0.0) for gateway in range(2)]
+
+    def notify() -> None:
+        for pool in pools:
+            pool.notify()
+
+    async def collect(pool: EnginePool, window: Window) -> list[EngineEvent]:
+        async with pool.submit(window) as events:
+            return [event async for event in events]
+
+    poison, innocent = window(2), window(3)
+    for link in links:
+        link.notify = notify
+    tasks = [asyncio.create_task(collect(*each)) for each in zip(pools, (innocent, poison), strict=True)]
+    await until(lambda: len(links[0].open) == 2)
+    for link in links:
+        link.poison = poison
+    links[0].die()
+    with pytest.raises(EngineFailed, match="died 2 times"):
+        await tasks[1]
+    links[1].go_on()
+    assert await tasks[0] == decode(innocent)
+
+
 @pytest.mark.parametrize("reason", ["killed", "lost"])
 async def test_the_last_engine_takes_suspects_where_it_must(reason: str) -> None:
     """An engine that was killed from outside did not die of a window; one that is lost does not come back."""
@@ -277,9 +304,9 @@ async def test_where_there_is_no_room_interims_are_refused_and_finals_wait() -> 
 
 
 async def test_a_final_for_which_there_is_never_room_fails() -> None:
-    """No other window is open whose end could make room."""
+    """Nothing takes the room, so that the end of nothing makes more."""
     fleet = fleet_of(1)
-    fleet.links[0].refusal = EngineOverloaded(1, 1)
+    fleet.links[0].refusal = EngineOverloaded(0, 1)
     with pytest.raises(EngineOverloaded):
         await fleet.collect(window())
 
@@ -311,6 +338,30 @@ async def test_engines_come_and_go() -> None:
     assert await fleet.collect(window()) == decode(window()) and len(new.windows) == 1
     old.go_on()
     assert await task == decode(window())
+
+
+async def test_what_is_loaded_is_known_without_engines() -> None:
+    """As in a cluster whose only engine has died: sessions ask for the model and the counters meanwhile."""
+    fleet = fleet_of(1)
+    (old,) = fleet.links
+    old.report = replace(old.report, windows_done=3, running=2)
+    assert fleet.pool.stats() is old.report
+    fleet.pool.remove(old)
+    fleet.pool.add(ScriptedLink(name="new", _life=None))
+    stats = fleet.pool.stats()
+    assert fleet.pool.info == old.info and not fleet.pool.is_alive
+    assert (stats.windows_done, stats.running, stats.n_engines) == (3, 0, 0)
+
+
+async def test_nothing_waits_in_an_engine_that_is_down() -> None:
+    """Its link may have the last report still."""
+    fleet = fleet_of(2)
+    for link in fleet.links:
+        link.report = replace(link.report, windows_done=3, waiting_finals=2, work_waiting_s=0.5)
+    fleet.pool.stats()
+    fleet.links[0].die()
+    stats = fleet.pool.stats()
+    assert (stats.windows_done, stats.waiting_finals, stats.work_waiting_s, stats.n_engines) == (6, 2, 0.5, 1)
 
 
 STEPS = st.lists(

@@ -163,8 +163,8 @@ COMMANDS = {
 """The commands of the documentation that end by themselves."""
 SERVERS = (".venv/bin/tutti serve --model openai/whisper-small",)
 """Those that run until Ctrl-C."""
-LEFT_OUT = (".venv/bin/python -m tutti mic --language en",)
-"""Those that need a microphone."""
+LEFT_OUT = (".venv/bin/python -m tutti mic --language en", ".venv/bin/tutti serve --engines auto --gateways 8")
+"""Those that need a microphone, or several GPUs."""
 
 
 def test_every_command_of_the_documentation_is_known() -> None:

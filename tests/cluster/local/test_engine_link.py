@@ -14,11 +14,13 @@ from cluster.local.control_messages import EngineDown, EngineLost
 from cluster.local.messages import WindowStatus
 from cluster.local.shared_audio import BLOCK_SAMPLES, AudioPoolFull
 from engine.api import (
+    WINDOW_SAMPLES,
     DecodeOptions,
     DoneEvent,
     EngineEvent,
     Priority,
     SegmentEvent,
+    StartedEvent,
     SupersededEvent,
     Transcriber,
     Window,
@@ -153,6 +155,21 @@ async def test_cancelling_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, s
         assert runner.slots.n_free == 4
         await pair.until_free()
         await pair.kill()
+
+
+async def test_a_final_waits_for_the_room_of_cancelled_windows(pair: Pair) -> None:
+    """All sessions but one have just ended; the engine has not answered yet that it does not read their audio."""
+    pair.start(HaltingTranscriber())
+    large = Window(samples=np.zeros(WINDOW_SAMPLES, np.float32), session="s")
+    cancelled = asyncio.create_task(collect(pair.remote, large))
+    await pair.until(lambda: pair.pool.n_used_blocks > 0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert pair.pool.n_used_blocks > N_BLOCKS / 2
+    async with pair.remote.submit(large) as events:
+        assert isinstance(await anext(events), StartedEvent)
+    await pair.until_free()
 
 
 async def test_cancelling_before_the_engine_has_answered_frees_all(pair: Pair) -> None:

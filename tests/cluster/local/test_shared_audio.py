@@ -55,13 +55,14 @@ def test_a_full_pool_refuses_as_a_full_queue_does() -> None:
     assert pool.allocate(samples(3), Priority.FINAL) == allocations[2]
 
 
-def test_interims_leave_room_for_finals() -> None:
-    """Interims may use three quarters of the blocks."""
+@pytest.mark.parametrize("priority", [Priority.INTERIM, Priority.SPECULATIVE, Priority.FILE])
+def test_others_leave_room_for_finals_of_live_sessions(priority: Priority) -> None:
+    """They may use three quarters of the blocks."""
     pool = make_pool()
-    pool.allocate(samples(8), Priority.INTERIM)
-    pool.allocate(samples(1), Priority.INTERIM)
+    pool.allocate(samples(8), priority)
+    pool.allocate(samples(1), priority)
     with pytest.raises(AudioPoolFull):
-        pool.allocate(samples(1), Priority.INTERIM)
+        pool.allocate(samples(1), priority)
     pool.allocate(samples(3), Priority.FINAL)
 
 

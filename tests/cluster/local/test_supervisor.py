@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from cluster.local import supervisor
+from cluster.local.control_messages import ControlMessage, EngineLost
+from cluster.local.managed_process import ChildProcess
 from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
 from engine.api import ModelInfo
 from tests.cluster.local import processes
@@ -149,9 +151,21 @@ async def test_an_engine_of_several_is_restarted_alone(tmp_path: Path) -> None:
 
 
 async def test_an_engine_that_is_given_up_does_not_end_the_others(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has died too often while it started; the service goes on with the other one."""
+    """It died too often while it started, and the service goes on with the other. Gateways hear of it, also new ones.
+
+    Else their suspects would wait for it.
+    """
+    lost: list[int] = []
+
+    def send(process: ChildProcess, message: ControlMessage) -> None:
+        if isinstance(message, EngineLost):
+            lost.append(process.id)
+        unchanged(process, message)
+
+    unchanged = ChildProcess.send
+    monkeypatch.setattr(ChildProcess, "send", send)
     is_allowed = tmp_path / "is allowed"
     is_allowed.touch()
     engines = (partial(processes.start_if, is_allowed), processes.start_fake)
@@ -160,7 +174,12 @@ async def test_an_engine_that_is_given_up_does_not_end_the_others(
         os.kill(service.supervisor.engine_processes[0], signal.SIGKILL)
         while "engine-0 has died 2 times while it started; the others go on" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        assert (await service.ask(0, 3))["text"] == [f" {said([3])}"]
+        answer = await service.ask(0, 3)
+        assert answer["text"] == [f" {said([3])}"] and answer["pid"] in lost
+        os.kill(answer["pid"], signal.SIGKILL)
+        await service.gone.get()
+        again = await service.ask(0, 3)
+        assert again["pid"] != answer["pid"] and again["pid"] in lost
 
 
 async def test_engines_with_different_models_do_not_start(tmp_path: Path) -> None:

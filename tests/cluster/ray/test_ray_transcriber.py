@@ -97,3 +97,18 @@ async def test_without_engines_a_final_waits() -> None:
         transcriber.follow((HERE,))
         replicas["near"].report()
         assert await waiting == decode(window())
+
+
+async def test_the_model_is_known_when_the_only_engine_has_left() -> None:
+    """Serve takes a replica that has died from the members: sessions are opened and go on meanwhile."""
+    replicas = {"near": FakeCalls(FakeTranscriber()), "next": FakeCalls(FakeTranscriber())}
+    async with transcribing(replicas) as transcriber:
+        transcriber.follow((HERE,))
+        replicas["near"].report()
+        await transcriber.until_known()
+        for members in ((), (Member("next", "n1"),)):
+            transcriber.follow(members)
+            assert not transcriber.is_alive and transcriber.stats().n_engines == 0
+            assert transcriber.info == replicas["near"].engine.info
+        replicas["next"].report()
+        assert await collect(transcriber) == decode(window())
