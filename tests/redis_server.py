@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 STOP_TIMEOUT_S = 20
+PATIENCE_S = 20.0
 
 
 class RedisServer:
@@ -51,6 +52,8 @@ class RedisServer:
 def redis_server() -> Iterator[RedisServer]:
     """Run a server while the context is open.
 
+    A call to it may take `PATIENCE_S`, as it may on a busy machine; the service's own limit is shorter.
+
     Skips the test without `redis-server`; fails it where `TUTTI_REQUIRE_REDIS=1` says that it must be there.
     """
     if shutil.which("redis-server") is None:
@@ -59,7 +62,8 @@ def redis_server() -> Iterator[RedisServer]:
             pytest.fail(problem)
         pytest.skip(problem)
     # Not pytest's folder, whose path may be too long for a socket.
-    with tempfile.TemporaryDirectory(prefix="tutti-redis-") as folder:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="tutti-redis-") as folder:
+        patch.setattr("app.sharing.redis_store.CALL_S", PATIENCE_S)
         server = RedisServer(Path(folder))
         server.start()
         try:

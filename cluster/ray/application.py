@@ -37,7 +37,7 @@ ANY_ADDRESS = "0.0.0.0"
 """Where Serve's proxies may listen, for the check of the settings: other machines can reach them."""
 MAX_ONGOING = 100_000
 """Calls that a replica may have at the same time. Limits of tutti come first: `max_sessions`, the engine's queue."""
-STOP_SLACK_S = 15.0
+STOP_SLACK_S = 20.0
 """How long a gateway may take to end in addition to its drain, in seconds."""
 WINDOWS_S = 30.0
 """How long an engine that Serve stops may take for the windows that it has, in seconds."""
