@@ -39,7 +39,7 @@ def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:
     if n_engines == 1:
         return (EnginePlace(settings.threads),)
     if not gpus:
-        n_threads = settings.threads or max(1, len(os.sched_getaffinity(0)) // n_engines)
+        n_threads = settings.threads or max(1, _n_cores() // n_engines)
         return (EnginePlace(n_threads),) * n_engines
     if n_engines > len(gpus):
         raise SettingsError(
@@ -47,6 +47,11 @@ def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:
             "run them on the CPU"
         )
     return tuple(EnginePlace(settings.threads, {VISIBLE_GPUS: gpu}) for gpu in gpus[:n_engines])
+
+
+def _n_cores() -> int:
+    """Return how many cores this process may use, as far as the system says."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
