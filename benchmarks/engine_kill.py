@@ -80,7 +80,7 @@ def main(
         calls = write_calls(Path(folder), min(N_CALLS, sessions), talk, seconds)
         warm_up(server, "en")
         first = time.monotonic() + START_S + CONNECT_AHEAD_S
-        kill = EngineKill(server, first + ramp_s + kill_at_s)
+        kill = EngineKill(server, first + ramp_s + kill_at_s, first + seconds)
         log = run_groups(
             client_groups(server, calls, load, sessions, processes or -(-sessions // SESSIONS_PER_PROCESS), first)
         )
@@ -104,32 +104,37 @@ def main(
 class EngineKill(threading.Thread):
     """Kills the first engine at a time, and notes when all engines are up again."""
 
-    def __init__(self, server: RunningServer, at_s: float) -> None:
+    def __init__(self, server: RunningServer, at_s: float, until_s: float) -> None:
         """Start to wait.
 
         Args:
             server: the server, which this command started.
             at_s: when, as a time of `time.monotonic`.
+            until_s: an engine that is not back then is not waited for.
         """
         super().__init__(daemon=True)
         self.killed_s = self.ready_s = at_s
-        """When the engine was killed, and when it was back."""
+        """When the engine was killed, and when it was back; `ready_s` stays the earlier one if it was not."""
         self._server = server
         self._at_s = at_s
+        self._until_s = until_s
         self.start()
 
     def run(self) -> None:
-        """Do it."""
+        """Wait, kill the engine, and wait until it is back."""
         assert self._server.pid
         n_engines = self._n_up()
         time.sleep(max(0.0, self._at_s - time.monotonic()))
         os.kill(engine_processes(self._server.pid)[0], signal.SIGKILL)
         self.killed_s = time.monotonic()
-        while self._n_up() == n_engines:
+        was_down = False
+        while time.monotonic() < self._until_s:
+            is_down = self._n_up() < n_engines
+            if was_down and not is_down:
+                self.ready_s = time.monotonic()
+                return
+            was_down |= is_down
             time.sleep(POLL_S)
-        while self._n_up() < n_engines:
-            time.sleep(POLL_S)
-        self.ready_s = time.monotonic()
 
     def _n_up(self) -> float:
         return Counters.parse(self._server.fetch("/metrics")).value("tutti_engine_up")

@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -29,6 +30,7 @@ from benchmarks.recordings import load_bundled
 from benchmarks.report import Table, number
 from engine import api
 from engine.api import SAMPLE_RATE
+from engine.scheduling.stats import StatsRecorder
 
 SCHEMA = 1
 SAMPLERS = {"off": None, "10 % of the sessions": "0.1", "all sessions": "1.0"}
@@ -93,34 +95,15 @@ class InstantEngine:
         )
 
     def stats(self) -> api.EngineStats:
-        none = api.Histogram((1.0,), (0, 0), 0.0)
-        return api.EngineStats(
-            waiting_finals=0,
-            waiting_speculative=0,
-            waiting_files=0,
-            waiting_interims=0,
+        stats = StatsRecorder().snapshot(
+            n_waiting=lambda priority: 0,
             running=0,
-            encode_batch=none,
-            decode_batch=none,
-            final_queue_s=none,
-            speculative_queue_s=none,
-            file_queue_s=none,
-            interim_queue_s=none,
-            encode_s=none,
-            step_s=none,
-            final_busy_s=0.0,
             utterance_encode_s=0.001,
             window_decode_s=0.001,
             work_waiting_s=0.0,
             final_work_waiting_s=0.0,
-            windows_done=self.n_windows,
-            windows_superseded=0,
-            windows_cancelled=0,
-            tokens_decoded=0,
-            tokens_drafted=0,
-            tokens_accepted=0,
-            audio_s=0.0,
         )
+        return replace(stats, windows_done=self.n_windows)
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)

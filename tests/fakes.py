@@ -17,6 +17,7 @@ from engine import api
 from engine.api import SAMPLE_RATE
 from engine.decoding.language import choose_language
 from engine.errors import EngineError
+from engine.scheduling.stats import StatsRecorder
 
 WORD_SAMPLES = SAMPLE_RATE // 5
 GAP_SAMPLES = SAMPLE_RATE * 80 // 1000
@@ -25,7 +26,6 @@ SENTENCE_GAP_SAMPLES = SAMPLE_RATE // 4
 SLIVER_SAMPLES = SAMPLE_RATE // 50
 """Shorter sounds are ignored: timestamps have steps of 20 ms, so that the edge of a word may lie inside them."""
 
-EMPTY_HISTOGRAM = api.Histogram((1.0,), (0, 0), 0.0)
 MODEL = api.ModelInfo(
     name="fake",
     device="cpu",
@@ -265,31 +265,12 @@ class FakeTranscriber:
             yield replace(event, queued_s=self.queued_s) if isinstance(event, api.StartedEvent) else event
 
     def stats(self) -> api.EngineStats:
-        e = EMPTY_HISTOGRAM
-        return api.EngineStats(
-            waiting_finals=0,
-            waiting_speculative=0,
-            waiting_files=0,
-            waiting_interims=0,
+        stats = StatsRecorder().snapshot(
+            n_waiting=lambda priority: 0,
             running=self.n_open,
-            encode_batch=e,
-            decode_batch=e,
-            final_queue_s=e,
-            speculative_queue_s=e,
-            file_queue_s=e,
-            interim_queue_s=e,
-            encode_s=e,
-            step_s=e,
-            final_busy_s=0.0,
             utterance_encode_s=0.001,
             window_decode_s=0.001,
             work_waiting_s=0.002 * self.n_open,
             final_work_waiting_s=0.002 * self.n_open,
-            windows_done=len(self.windows),
-            windows_superseded=0,
-            windows_cancelled=0,
-            tokens_decoded=0,
-            tokens_drafted=0,
-            tokens_accepted=0,
-            audio_s=0.0,
         )
+        return replace(stats, windows_done=len(self.windows))

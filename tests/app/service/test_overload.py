@@ -16,7 +16,7 @@ MAX_WAIT_S = 1.0
 
 
 def overloaded(speed: Speed, n_callers: int, seconds: float, **settings: Any) -> VirtualService:
-    """The service after so many callers have called within ten seconds, and again after each refusal."""
+    """The service after `seconds` in which `n_callers` call within ten seconds, and again after each refusal."""
     clock = Clock()
     service = VirtualService(VirtualEngine(clock, speed), clock, **settings)
     service.call_in(n_callers, 10.0)

@@ -25,7 +25,7 @@ class SlowStore(LocalStore):
 
 
 async def test_a_lease_whose_release_is_cut_off_is_given_back_again() -> None:
-    """By the end of the service here, as by the next renewal: nobody must wait until it ends by itself."""
+    """Here when the service ends, otherwise with the next renewal. Its place is free at once, not when it expires."""
     store = SlowStore()
     leases = Leases(store)
     async with asyncio.timeout(30), leases.running():
