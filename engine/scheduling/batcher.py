@@ -205,12 +205,14 @@ class Batcher:
             return Wait(ENCODER_POLL_S)
         if load.joins_until_s is not None or load.n_running:
             return Idle()
-        return Wait(self._held_back_s(now_s, frozenset()) if self._by_id else None)
+        return Wait(self._held_back_s(now_s, load) if self._by_id else None)
 
     def _fills_device(self, load: Load) -> bool:
         """Return whether the windows that may be encoded keep the device busy: more in one call would not be faster."""
         allowed = [
-            priority for priority in Priority if load.begun_encode_s < self._max_encode_s(priority, load.n_running)
+            priority
+            for priority in self._eligible(load)
+            if load.begun_encode_s < self._max_encode_s(priority, load.n_running)
         ]
         shares = [each.encode_share for each in self._by_id.values() if each.priority in allowed]
         return len(shares) >= self._limits.max_batch or sum(shares) >= self._limits.n_filling
@@ -220,8 +222,9 @@ class Batcher:
         n_places = self._n_places(load)
         if not self._by_id or n_places == 0:
             return []
-        is_full = len(self._by_id) >= n_places or self._fills_device(load)
-        if not is_full and self._held_back_s(now_s, load.sessions) > 0:
+        n_eligible = sum(self.n_waiting(priority) for priority in self._eligible(load))
+        is_full = n_eligible >= n_places or self._fills_device(load)
+        if not is_full and self._held_back_s(now_s, load) > 0:
             return []
         batch, encode_s = list[int](), load.begun_encode_s
         while len(batch) < n_places and (queue := self._first_queue(load)):
@@ -243,7 +246,7 @@ class Batcher:
         """Return whether there are live sessions, whose finals may come at any moment."""
         return now_s < self._live_s + LIVE_MEMORY_S
 
-    def _held_back_s(self, now_s: float, running: frozenset[str]) -> float:
+    def _held_back_s(self, now_s: float, load: Load) -> float:
         """Return for how many more seconds the oldest window is held back, so that others can join it.
 
         That is 0 where no others are expected: every recent session has a window in the queue or running. The batcher
@@ -251,11 +254,12 @@ class Batcher:
         """
         while self._recent and next(iter(self._recent.values())) < now_s - RECENT_S:
             del self._recent[next(iter(self._recent))]
-        busy = {waiting.session for waiting in self._by_id.values()} | running
+        busy = {waiting.session for waiting in self._by_id.values()} | load.sessions
         knows_all = self._first_s is not None and now_s - self._first_s > RECENT_S
         if knows_all and busy.issuperset(self._recent):
             return 0.0
-        oldest_s = min(queue.oldest_s() for queue in self._queues.values() if queue.n_waiting)
+        queues = [self._queues[priority] for priority in self._eligible(load)]
+        oldest_s = min((queue.oldest_s() for queue in queues if queue.n_waiting), default=now_s)
         return max(0.0, oldest_s + self._limits.max_wait_s - now_s)
 
     def _n_places(self, load: Load) -> int:
@@ -277,14 +281,17 @@ class Batcher:
         """Whether finals of live sessions take so much of the time for encoding that speculative finals give way."""
         return self._loads[Priority.FINAL].fraction + self._loads[Priority.SPECULATIVE].fraction >= MAX_FINAL_LOAD
 
-    def _first_queue(self, load: Load) -> "_FairQueue | None":
-        """Return the queue whose turn it is; `None` if no window may be encoded."""
+    def _eligible(self, load: Load) -> list[Priority]:
+        """Return the priorities whose windows may be encoded now, the first first."""
         order = [Priority.FINAL, Priority.SPECULATIVE]
         if self._has_many_finals and (load.n_running or self.n_waiting(Priority.INTERIM)):
             order.remove(Priority.SPECULATIVE)
         # Of files and interims, those that have had less of the time.
-        order += sorted((Priority.FILE, Priority.INTERIM), key=lambda each: self._loads[each].fraction)
-        return next((self._queues[each] for each in order if self._queues[each].n_waiting), None)
+        return order + sorted((Priority.FILE, Priority.INTERIM), key=lambda each: self._loads[each].fraction)
+
+    def _first_queue(self, load: Load) -> "_FairQueue | None":
+        """Return the queue whose turn it is; `None` if no window may be encoded."""
+        return next((self._queues[each] for each in self._eligible(load) if self._queues[each].n_waiting), None)
 
 
 class _EncodeLoad:

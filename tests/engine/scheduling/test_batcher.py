@@ -338,6 +338,20 @@ def test_speculative_finals_give_way_where_finals_take_much_of_the_time() -> Non
     assert encoded(batcher, LATER_S + 2.0, load_of(8, 1, 0.25)) == [6]
 
 
+def test_speculative_finals_that_give_way_do_not_make_batches_smaller() -> None:
+    """However many wait, and for however long: an interim is held back for others as if there were none."""
+    limits = replace(LIMITS, n_filling=2)
+    batcher = batcher_with(*(final(id) for id in range(4)), limits=limits)
+    assert encoded(batcher, LATER_S, load_of(8, 0, 0.25)) == [0, 1, 2, 3]
+    for id in range(4, 8):
+        batcher.add(speculative(id, f"s{id}"), LATER_S)
+    now_s = LATER_S + 0.1
+    batcher.add(interim(8, "c"), now_s)
+    busy = load_of(8, 1, 0.25)
+    assert encoded(batcher, now_s, busy) == []
+    assert encoded(batcher, now_s + limits.max_wait_s, busy) == [8]
+
+
 def test_a_newer_speculative_final_replaces_only_its_like() -> None:
     """An interim of the same session keeps its place."""
     batcher = batcher_with(speculative(1), interim(2))
