@@ -116,6 +116,7 @@ def talk() -> Samples:
     return np.concatenate((samples, silence(CYCLE_S - len(samples) / SAMPLE_RATE)))
 
 
+@pytest.mark.no_cover  # Twice as fast.
 @pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), ("manual", 1)])
 def test_the_last_hour_costs_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
     """With interims and flushes, a session holds the same and does the same in every hour."""
