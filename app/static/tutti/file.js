@@ -6,7 +6,7 @@ import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
 import { upload } from "./http.js";
-import { httpUrl, streamUrl } from "./session.js";
+import { httpUrl, streamUrl } from "./server.js";
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;

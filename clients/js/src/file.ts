@@ -8,7 +8,7 @@ import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError }
 import { isRecord, parseEvent, parseJson } from "./events.js";
 import type { SegmentEvent, StartOptions, StoppedEvent, UtteranceEvent } from "./events.js";
 import { type Answer, upload } from "./http.js";
-import { httpUrl, streamUrl } from "./session.js";
+import { httpUrl, streamUrl } from "./server.js";
 
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
