@@ -1,4 +1,5 @@
 /** Gives a connection what its session has to send: at once, and on a resumed one no faster than the server allows. */
+import { nowMs } from "./clock.js";
 import { Pace } from "./pace.js";
 /** The server lets a resumed session run further ahead: by its longest utterance, and by this (docs/protocol.md). */
 const REPLAY_ALLOWANCE_S = 30;
@@ -16,7 +17,7 @@ export class Sender {
     }
     /** A connection has resumed the session: audio that was recorded before is sent no faster than the server allows. */
     resume(limits, maxUtteranceS = MAX_UTTERANCE_S) {
-        this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, performance.now());
+        this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, nowMs());
     }
     /**
      * Sends what may be sent now: audio and flushes in their order. Returns the time in milliseconds until more may be
@@ -29,7 +30,7 @@ export class Sender {
                 break;
             }
             if ("audio" in item) {
-                this.#pace?.add(this.#outgoing.secondsOf(item.audio.length), performance.now());
+                this.#pace?.add(this.#outgoing.secondsOf(item.audio.length), nowMs());
                 connection.sendAudio(item.audio);
             }
             else {
@@ -40,7 +41,7 @@ export class Sender {
             return Infinity;
         }
         if (this.#outgoing.unsentBytes > 0) {
-            return this.#pace?.waitMs(REPLAY_STEP_S, performance.now()) ?? 0;
+            return this.#pace?.waitMs(REPLAY_STEP_S, nowMs()) ?? 0;
         }
         this.#pace = undefined;
         return undefined;
@@ -53,7 +54,7 @@ export class Sender {
     /** How much may be sent in one message now. Audio that was recorded before waits until some of it may be sent. */
     #allowedBytes(limits) {
         const maxBytes = Math.max(1, limits.max_message_bytes);
-        const allowedS = this.#pace?.allowedS(performance.now()) ?? Infinity;
+        const allowedS = this.#pace?.allowedS(nowMs()) ?? Infinity;
         return allowedS < REPLAY_STEP_S ? 0 : Math.min(maxBytes, this.#outgoing.bytesOf(allowedS));
     }
 }

@@ -3,40 +3,40 @@ import { UsageError } from "./errors.js";
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
 const STREAM_PATH = "/v1/stream";
-/** How long the request that finds out whether the key is refused may take. */
+/** How long the request that finds out whether the server is there may take. */
 const PROBE_TIMEOUT_MS = 5_000;
+/** The scheme, the host with its port, the path and the query of an address. React Native's `URL` does not know them all. */
+const ADDRESS = /^(http|ws)(s?):\/\/((?:[^\s/?#@:[\]\\]+|\[[\da-f:.]+\])(?::\d+)?)(\/[^?#]*)?(\?[^#]*)?(?:#.*)?$/i;
 /** @throws UsageError if the address or the key is malformed. */
 export function serverOf(url, options) {
     const target = streamUrl(url);
     const protocols = subprotocols(options.apiKey);
     return {
         openSocket: () => (options.openSocket ?? openWebSocket)(target, protocols),
-        isKeyRefused: () => isKeyRefused(target, options.apiKey),
+        probe: () => probe(target, options.apiKey),
     };
 }
 export function streamUrl(url) {
-    let target;
-    try {
-        target = new URL(url);
-    }
-    catch (error) {
-        throw new UsageError("bad_url", `url: expected an absolute URL, got ${JSON.stringify(String(url))}`, error);
-    }
-    const secure = target.protocol === "https:" || target.protocol === "wss:";
-    if (!secure && target.protocol !== "http:" && target.protocol !== "ws:") {
-        throw new UsageError("bad_url", `url: expected ws, wss, http or https, got ${JSON.stringify(target.protocol)}`);
-    }
-    // A WebSocket URL may not have a fragment, and the protocol of some URLs cannot be assigned. So we build a new one.
-    const path = target.pathname === "/" || target.pathname === "" ? STREAM_PATH : target.pathname;
-    return `${secure ? "wss" : "ws"}://${target.host}${path}${target.search}`;
+    const [, , secure, host, path = "/", query = ""] = partsOf(url);
+    // A WebSocket URL may not have a fragment.
+    return `ws${secure?.toLowerCase()}://${host}${path === "/" ? STREAM_PATH : path}${query}`;
 }
 /** The address of another path of the server whose address for streams is `target`, as `streamUrl` returns it. */
 export function httpUrl(target, path) {
-    const { protocol, host, pathname, search } = new URL(target);
+    const [, , secure, host, pathname = "", query = ""] = partsOf(target);
     if (!pathname.endsWith(STREAM_PATH)) {
         throw new UsageError("bad_url", `url: expected no path, or one that ends in ${STREAM_PATH}, got ${pathname}`);
     }
-    return `${protocol === "wss:" ? "https" : "http"}://${host}${pathname.slice(0, -STREAM_PATH.length)}${path}${search}`;
+    return `http${secure}://${host}${pathname.slice(0, -STREAM_PATH.length)}${path}${query}`;
+}
+function partsOf(url) {
+    const text = String(url?.href ?? url).trim();
+    const parts = text.match(ADDRESS);
+    if (parts === null) {
+        const message = `url: expected an absolute URL with ws, wss, http or https, got ${JSON.stringify(text)}`;
+        throw new UsageError("bad_url", message);
+    }
+    return parts;
 }
 function subprotocols(apiKey) {
     if (apiKey === undefined) {
@@ -54,16 +54,25 @@ function openWebSocket(url, protocols) {
     }
     return new WebSocket(url, protocols);
 }
-/** Asks over HTTP whether the server refuses the key: a WebSocket does not tell why it was refused. */
-async function isKeyRefused(target, apiKey) {
-    const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
-    try {
-        const url = httpUrl(target, "/v1/models");
-        const { status } = await fetch(url, { headers, signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
-        return status === 401 || status === 403;
+async function probe(target, apiKey) {
+    if (typeof fetch === "undefined" || !target.split("?")[0]?.endsWith(STREAM_PATH)) {
+        return undefined;
     }
-    catch {
-        // The server cannot be reached, is another origin that allows no such request, or its address is a special one.
-        return false;
+    const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+    // Not `AbortSignal.timeout`, which React Native does not have.
+    const controller = typeof AbortController === "undefined" ? undefined : new AbortController();
+    let timer;
+    const late = new Promise((resolve) => {
+        timer = setTimeout(() => {
+            resolve(0);
+            controller?.abort();
+        }, PROBE_TIMEOUT_MS);
+    });
+    const answer = fetch(httpUrl(target, "/v1/models"), { headers, signal: controller?.signal ?? null });
+    try {
+        return await Promise.race([answer.then(({ status }) => status, () => 0), late]);
+    }
+    finally {
+        clearTimeout(timer);
     }
 }

@@ -4,6 +4,7 @@
  */
 import { bytesOf, checkEncoding, formatOf } from "./audio.js";
 import { Backoff } from "./backoff.js";
+import { nowMs } from "./clock.js";
 import { CLOSE_ABNORMAL, Connection } from "./connection.js";
 import { Continuity } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, UsageError } from "./errors.js";
@@ -13,9 +14,15 @@ import { Outgoing } from "./outgoing.js";
 import { errorOf, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { serverOf } from "./server.js";
+import { Recording, startFor } from "./recording.js";
 import { Writers } from "./writers.js";
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
+/** What browsers report when it may be worth to connect again at once: there is a network, or the page is shown again. */
+const NEWS = ["online", "visibilitychange"];
+const page = globalThis;
+/** The statuses of an answer that refuses the key. */
+const REFUSALS = [401, 403];
 /**
  * Opens a session. Resolves when the server has answered with `started`.
  *
@@ -24,14 +31,20 @@ const STABLE_MS = 10_000;
  *   socket is closed then, and no listener or timer is left.
  */
 export async function connect(url, options = {}) {
-    const server = serverOf(url, options);
-    checkOptions(options);
-    if (options.signal?.aborted === true) {
-        throw new AbortedError(options.signal.reason);
+    try {
+        const server = serverOf(url, options);
+        checkOptions(options);
+        if (options.signal?.aborted === true) {
+            throw new AbortedError(options.signal.reason);
+        }
+        const session = new Session(server, options);
+        await session.opened;
+        return session;
     }
-    const session = new Session(server, options);
-    await session.opened;
-    return session;
+    catch (error) {
+        options.source?.stop();
+        throw error;
+    }
 }
 /** One open session. `connect` makes it. */
 export class Session {
@@ -45,6 +58,11 @@ export class Session {
     #continuity;
     #events = new EventQueue(() => this.close());
     #backoff;
+    #recording;
+    /** The source has still to deliver its last audio. */
+    #isFlushing = false;
+    /** The error of a source that cannot go on. */
+    #sourceError;
     #state = "connecting";
     /** The present connection, also while it opens; undefined during a wait, and after the end. */
     #connection;
@@ -61,14 +79,18 @@ export class Session {
     #nextFlushId = 0;
     #opening;
     #writers = new Writers(() => this.bufferedAmount < (this.#options.highWaterBytes ?? HIGH_WATER_BYTES));
+    /** Ends the wait for the next attempt to connect, if there is one. */
+    #retryNow;
     /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
     #timer;
     #onAbort = () => this.#end(new AbortedError(this.#options.signal?.reason));
+    #onNews = () => this.#retryNow?.();
     /** @internal Use `connect`. */
     constructor(server, options) {
         this.#server = server;
         this.#options = options;
-        this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
+        this.#recording = options.source === undefined ? undefined : new Recording(options.source);
+        this.#start = { ...startFor(options.source, options.start), ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
         const fromS = [this.#start.resume?.from_s ?? 0].flat();
         this.#continuity = new Continuity(fromS);
         this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
@@ -79,6 +101,9 @@ export class Session {
             this.#opening = { resolve, reject };
         });
         options.signal?.addEventListener("abort", this.#onAbort);
+        for (const type of NEWS) {
+            page.addEventListener?.(type, this.#onNews);
+        }
         this.#connect(this.#start);
     }
     /** The server's id of the session: of its newest connection. */
@@ -126,6 +151,9 @@ export class Session {
     send(audio) {
         this.#mustBeOpen("send audio");
         checkEncoding(audio, this.#start.audio?.encoding);
+        this.#push(audio);
+    }
+    #push(audio) {
         const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
         // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
         if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
@@ -162,10 +190,27 @@ export class Session {
      * `stopped`. A second call has no effect.
      */
     stop() {
-        if (this.#state === "open") {
-            this.#state = "stopping";
-            this.#sendWaiting();
+        if (this.#state !== "open") {
+            return;
         }
+        this.#state = "stopping";
+        this.#isFlushing = this.#recording !== undefined;
+        this.#recording?.finish(() => {
+            this.#isFlushing = false;
+            this.#sendWaiting();
+        });
+        this.#sendWaiting();
+    }
+    /**
+     * Connects again at once, where an application knows that the network has changed: gives up the present connection, or
+     * the wait for the next attempt. In browsers, a session by itself tries again when the browser says that it is online.
+     */
+    reconnect() {
+        if (this.#connection !== undefined && (this.#state === "open" || this.#state === "stopping")) {
+            this.#connection.close();
+            this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the application has given it up" });
+        }
+        this.#retryNow?.();
     }
     /** Ends the session at once. Text that is not final yet is lost. Leaving the loop does this too. */
     close() {
@@ -197,6 +242,7 @@ export class Session {
         this.#connection = new Connection(socket, {
             start,
             timeoutMs: this.#options.timeoutMs ?? CONNECT_TIMEOUT_MS,
+            probe: this.#server.probe,
             onStarted: (event) => this.#onStarted(event),
             onEvent: (event) => this.#onEvent(event),
             onEnd: (end) => this.#onConnectionEnd(end),
@@ -204,16 +250,36 @@ export class Session {
     }
     #onStarted(event) {
         this.#started = event;
-        this.#startedAtMs = performance.now();
+        this.#startedAtMs = nowMs();
         if (this.#state === "connecting") {
             this.#state = "open";
             this.#opening?.resolve();
             this.#opening = undefined;
+            this.#record();
         }
         else {
             this.#onResumed(event.limits);
             this.#sendWaiting();
         }
+    }
+    #record() {
+        this.#recording?.start({
+            onAudio: (samples) => {
+                if (this.#state === "open" || this.#isFlushing) {
+                    try {
+                        this.#push(samples);
+                    }
+                    catch (error) {
+                        this.#end(error);
+                    }
+                }
+            },
+            onState: (state) => this.#deliver({ type: "source", state }),
+            onLost: (error) => {
+                this.#sourceError = error;
+                this.stop();
+            },
+        });
     }
     #onResumed(limits) {
         this.#sender.resume(limits, this.#start.endpointing?.max_utterance_s);
@@ -236,7 +302,7 @@ export class Session {
             this.#backoff.reset();
         }
         if (event.type === "stopped") {
-            this.#end(undefined);
+            this.#end(this.#sourceError);
         }
     }
     #deliver(event) {
@@ -267,7 +333,7 @@ export class Session {
         if (waitMs !== undefined) {
             this.#timer = setTimeout(() => this.#sendWaiting(), waitMs);
         }
-        else if (this.#state === "stopping") {
+        else if (this.#state === "stopping" && !this.#isFlushing) {
             this.#sendStop(connection);
         }
     }
@@ -294,7 +360,7 @@ export class Session {
         }
         this.#isStopSent = false;
         this.#sender.detach();
-        if (performance.now() - this.#startedAtMs >= STABLE_MS) {
+        if (nowMs() - this.#startedAtMs >= STABLE_MS) {
             this.#backoff.reset();
         }
         this.#startedAtMs = Infinity;
@@ -307,7 +373,7 @@ export class Session {
     }
     /** Plans the next attempt to connect. */
     #retry(error) {
-        const next = this.#backoff.next(performance.now());
+        const next = this.#backoff.next(nowMs());
         if (next === undefined) {
             this.#end(error);
             return;
@@ -319,11 +385,16 @@ export class Session {
             retry_in_s: Math.round(next.waitMs) / 1000,
         });
         if (this.#state !== "ended") {
-            this.#timer = setTimeout(() => void this.#reconnect(next.attempt > 1), next.waitMs);
+            this.#retryNow = () => {
+                clearTimeout(this.#timer);
+                this.#retryNow = undefined;
+                void this.#reconnect(next.attempt > 1);
+            };
+            this.#timer = setTimeout(this.#retryNow, next.waitMs);
         }
     }
     async #reconnect(mayBeRefused) {
-        if (mayBeRefused && (await this.#server.isKeyRefused())) {
+        if (mayBeRefused && REFUSALS.includes((await this.#server.probe()) ?? 0)) {
             this.#end(new ConnectError("unauthorized", "the server does not accept the API key any more"));
         }
         if (this.#state === "ended") {
@@ -341,6 +412,11 @@ export class Session {
         this.#error = error;
         clearTimeout(this.#timer);
         this.#options.signal?.removeEventListener("abort", this.#onAbort);
+        for (const type of NEWS) {
+            page.removeEventListener?.(type, this.#onNews);
+        }
+        this.#retryNow = undefined;
+        this.#recording?.stop();
         this.#connection?.close();
         const closed = error ?? new UsageError("not_open", "the session was closed");
         this.#opening?.reject(closed);

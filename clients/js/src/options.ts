@@ -2,6 +2,8 @@
 
 import { UsageError } from "./errors.js";
 import type { StartOptions } from "./events.js";
+import type { AudioSource } from "./audio_source.js";
+import type { Signal } from "./signal.js";
 import type { OpenSocket } from "./socket.js";
 
 /** Default of `timeoutMs`. */
@@ -23,10 +25,15 @@ export const RESUME_TIMEOUT_MS = 300_000;
 export interface ConnectOptions {
   /** The fields of the `start` message, named as on the wire. */
   readonly start?: StartOptions | undefined;
+  /**
+   * Where the audio comes from, in place of calls of `send`: a microphone, for example. The session says in `start` what
+   * audio it is, records from the beginning to `stop()`, and releases the source in any case.
+   */
+  readonly source?: AudioSource | undefined;
   /** The API key. It is sent as a subprotocol, because browsers cannot set the headers of a WebSocket. */
   readonly apiKey?: string | undefined;
   /** Cancels `connect`, and later the session. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: Signal | undefined;
   /** How long the server may take to answer with `started`. Default: 10 s. */
   readonly timeoutMs?: number | undefined;
   /** How long the server may take after `stop()` to make the rest final. Default: 30 s. */

@@ -1,5 +1,6 @@
 /** Gives a connection what its session has to send: at once, and on a resumed one no faster than the server allows. */
 
+import { nowMs } from "./clock.js";
 import type { Connection } from "./connection.js";
 import type { Limits } from "./events.js";
 import type { Outgoing } from "./outgoing.js";
@@ -24,7 +25,7 @@ export class Sender {
 
   /** A connection has resumed the session: audio that was recorded before is sent no faster than the server allows. */
   resume(limits: Limits, maxUtteranceS: number = MAX_UTTERANCE_S): void {
-    this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, performance.now());
+    this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, nowMs());
   }
 
   /**
@@ -38,7 +39,7 @@ export class Sender {
         break;
       }
       if ("audio" in item) {
-        this.#pace?.add(this.#outgoing.secondsOf(item.audio.length), performance.now());
+        this.#pace?.add(this.#outgoing.secondsOf(item.audio.length), nowMs());
         connection.sendAudio(item.audio);
       } else {
         connection.send({ type: "flush", id: item.flush });
@@ -48,7 +49,7 @@ export class Sender {
       return Infinity;
     }
     if (this.#outgoing.unsentBytes > 0) {
-      return this.#pace?.waitMs(REPLAY_STEP_S, performance.now()) ?? 0;
+      return this.#pace?.waitMs(REPLAY_STEP_S, nowMs()) ?? 0;
     }
     this.#pace = undefined;
     return undefined;
@@ -63,7 +64,7 @@ export class Sender {
   /** How much may be sent in one message now. Audio that was recorded before waits until some of it may be sent. */
   #allowedBytes(limits: Limits): number {
     const maxBytes = Math.max(1, limits.max_message_bytes);
-    const allowedS = this.#pace?.allowedS(performance.now()) ?? Infinity;
+    const allowedS = this.#pace?.allowedS(nowMs()) ?? Infinity;
     return allowedS < REPLAY_STEP_S ? 0 : Math.min(maxBytes, this.#outgoing.bytesOf(allowedS));
   }
 }
