@@ -1,4 +1,5 @@
 /** One WebSocket connection of a session: sends `start`, checks what comes, and reports its end once. */
+import { nowMs } from "./clock.js";
 import { ProtocolError } from "./errors.js";
 import { parseEvent, parseJson, } from "./events.js";
 /** Close codes of RFC 6455, 7.4.1. */
@@ -6,6 +7,11 @@ const CLOSE_DONE = 1000;
 export const CLOSE_ABNORMAL = 1006;
 /** A connection whose network takes nothing for this time, in milliseconds, is lost: some losses are reported by nothing. */
 const STALL_MS = 10_000;
+/**
+ * Where the socket does not tell what the network takes, as in React Native, the server is asked whether it is there when
+ * it has sent nothing for this time, in milliseconds, although it gets audio.
+ */
+const QUIET_MS = 15_000;
 /** One connection. It begins with its constructor, and leaves no listener and no timer after its end. */
 export class Connection {
     #socket;
@@ -18,7 +24,10 @@ export class Connection {
     /** How many bytes of audio the socket was given, and how many of them the network had taken at `#takenAtMs`. */
     #givenBytes = 0;
     #takenBytes = 0;
-    #takenAtMs = performance.now();
+    #takenAtMs = nowMs();
+    /** When the server showed that it is there. */
+    #heardAtMs = nowMs();
+    #isProbing = false;
     constructor(socket, options) {
         this.#socket = socket;
         this.#options = options;
@@ -40,7 +49,7 @@ export class Connection {
     }
     /** The number of bytes that were given to the socket and are not sent yet. */
     get bufferedAmount() {
-        return this.#socket.bufferedAmount;
+        return this.#socket.bufferedAmount ?? 0;
     }
     send(message) {
         this.#socket.send(JSON.stringify(message));
@@ -48,11 +57,14 @@ export class Connection {
     /** Sends audio. It ends the connection if the network has taken nothing for too long. */
     sendAudio(audio) {
         const takenBytes = this.#givenBytes - this.bufferedAmount;
-        if (takenBytes > this.#takenBytes || this.bufferedAmount === 0) {
-            this.#takenBytes = takenBytes;
-            this.#takenAtMs = performance.now();
+        if (this.#socket.bufferedAmount === undefined) {
+            void this.#checkServer();
         }
-        else if (performance.now() - this.#takenAtMs >= STALL_MS) {
+        else if (takenBytes > this.#takenBytes || this.bufferedAmount === 0) {
+            this.#takenBytes = takenBytes;
+            this.#takenAtMs = nowMs();
+        }
+        else if (nowMs() - this.#takenAtMs >= STALL_MS) {
             this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: `the network took nothing for ${STALL_MS / 1000} s` });
             return;
         }
@@ -79,11 +91,24 @@ export class Connection {
             this.#options.onEnd(end);
         }
     }
+    async #checkServer() {
+        if (this.#isProbing || nowMs() - this.#heardAtMs < QUIET_MS) {
+            return;
+        }
+        this.#isProbing = true;
+        const isGone = (await this.#options.probe()) === 0;
+        this.#isProbing = false;
+        if (isGone && nowMs() - this.#heardAtMs >= QUIET_MS) {
+            this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the server cannot be reached" });
+        }
+        this.#heardAtMs = nowMs();
+    }
     #onClose(event) {
         this.#isSocketClosed = true;
         this.#end({ kind: "closed", code: event.code ?? CLOSE_ABNORMAL, reason: event.reason ?? "" });
     }
     #onMessage(data) {
+        this.#heardAtMs = nowMs();
         let event;
         try {
             event = parseEvent(parseJson(data));

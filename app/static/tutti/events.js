@@ -13,83 +13,11 @@ export function parseEvent(value) {
     if (!isRecord(value)) {
         throw new ProtocolError("event", "an object", value);
     }
-    const name = value["type"];
-    if (typeof name !== "string") {
-        throw new ProtocolError("type", "a string", name);
+    const type = text(value["type"], "type");
+    if (!Object.keys(EVENTS).includes(type)) {
+        return { type: "unknown", name: type, fields: value };
     }
-    const event = new Fields(name, value);
-    switch (name) {
-        case "started":
-            return {
-                type: name,
-                session_id: event.text("session_id"),
-                model: event.text("model"),
-                limits: limits(event.object("limits")),
-                warnings: event.list("warnings", (field, item) => notice(Fields.of(field, item))),
-            };
-        case "speech_started":
-            return { type: name, ...place(event), at_s: event.number("at_s") };
-        case "interim":
-            return {
-                type: name,
-                ...place(event),
-                ...span(event),
-                stable: event.text("stable"),
-                tail: event.text("tail"),
-                ...(event.has("stable_words") ? { stable_words: event.list("stable_words", parseWord) } : {}),
-            };
-        case "segment":
-            return {
-                type: name,
-                ...place(event),
-                id: event.count("id"),
-                ...span(event),
-                text: event.text("text"),
-                words: event.list("words", parseWord),
-                confidence: event.number("confidence"),
-                language: event.textOrNull("language"),
-                ...event.optional("language_probability", (name) => event.number(name)),
-            };
-        case "utterance":
-            return {
-                type: name,
-                ...place(event),
-                ...span(event),
-                text: event.text("text"),
-                uncovered: event.list("uncovered", parseSpan),
-                final_until_s: event.number("final_until_s"),
-                resume_from_s: event.list("resume_from_s", parseNumber),
-                detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
-                ...event.optional("language", (name) => event.text(name)),
-                ...event.optional("language_probability", (name) => event.number(name)),
-            };
-        case "turn":
-            return {
-                type: name,
-                event: event.oneOf("event", TURN_KINDS),
-                ...place(event),
-                at_s: event.number("at_s"),
-                confidence: event.numberOrNull("confidence"),
-                text: event.textOrNull("text"),
-            };
-        case "flushed":
-            return { type: name, id: event.flushId("id") };
-        case "lag":
-            return { type: name, behind_s: event.number("behind_s") };
-        case "warning":
-            return { type: name, ...notice(event) };
-        case "error":
-            return { type: name, ...notice(event), fatal: event.boolean("fatal") };
-        case "stopped":
-            return {
-                type: name,
-                audio_s: event.number("audio_s"),
-                speech_s: event.number("speech_s"),
-                words: event.count("words"),
-            };
-        default:
-            return { type: "unknown", name, fields: value };
-    }
+    return { type, ...EVENTS[type](value, type) };
 }
 /** Parses a text message. */
 export function parseJson(data) {
@@ -103,114 +31,92 @@ export function parseJson(data) {
         throw new ProtocolError("message", "JSON", data, error);
     }
 }
-const TURN_KINDS = ["eager_end", "resumed", "end"];
-const place = (event) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
-const span = (event) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
-const notice = (event) => ({ code: event.text("code"), message: event.text("message") });
-const word = (event) => ({
-    word: event.text("word"),
-    ...span(event),
-    confidence: event.number("confidence"),
-});
-const parseWord = (field, item) => word(Fields.of(field, item));
-const limits = (event) => ({
-    max_message_bytes: event.count("max_message_bytes"),
-    max_ahead_s: event.number("max_ahead_s"),
-    idle_timeout_s: event.number("idle_timeout_s"),
-    max_window_s: event.number("max_window_s"),
-});
-function parseSpan(field, item) {
-    if (Array.isArray(item) && item.length === 2) {
-        const [start, end] = item;
-        if (isFiniteNumber(start) && isFiniteNumber(end)) {
-            return [start, end];
-        }
-    }
-    throw new ProtocolError(field, "[start_s, end_s]", item);
-}
-function parseNumberOrNull(field, item) {
-    return item === null ? null : parseNumber(field, item);
-}
-function parseNumber(field, item) {
-    if (isFiniteNumber(item)) {
-        return item;
-    }
-    throw new ProtocolError(field, "a number", item);
-}
-/** Reads the fields of one object and checks their types. `path` is its place in the message, for errors. */
-class Fields {
-    #path;
-    #record;
-    constructor(path, record) {
-        this.#path = path;
-        this.#record = record;
-    }
-    static of(path, value) {
-        if (!isRecord(value)) {
-            throw new ProtocolError(path, "an object", value);
-        }
-        return new Fields(path, value);
-    }
-    has(name) {
-        return this.#record[name] !== undefined;
-    }
-    /** A field that may be left out, as an object with this field or none. */
-    optional(name, read) {
-        return this.has(name) ? { [name]: read(name) } : {};
-    }
-    text(name) {
-        return this.#checked(name, "a string", (value) => typeof value === "string");
-    }
-    textOrNull(name) {
-        const isTextOrNull = (value) => value === null || typeof value === "string";
-        return this.#checked(name, "a string or null", isTextOrNull);
-    }
-    oneOf(name, texts) {
-        const isOneOf = (value) => texts.some((text) => text === value);
-        return this.#checked(name, `one of ${texts.join(", ")}`, isOneOf);
-    }
-    boolean(name) {
-        return this.#checked(name, "true or false", (value) => typeof value === "boolean");
-    }
-    number(name) {
-        return this.#checked(name, "a number", isFiniteNumber);
-    }
-    numberOrNull(name) {
-        const isNumberOrNull = (value) => value === null || isFiniteNumber(value);
-        return this.#checked(name, "a number or null", isNumberOrNull);
-    }
-    count(name) {
-        return this.#checked(name, "an integer from 0", isCount);
-    }
-    flushId(name) {
-        const isFlushId = (value) => typeof value === "string" || Number.isSafeInteger(value);
-        return this.#checked(name, "a string or an integer", isFlushId);
-    }
-    object(name) {
-        return Fields.of(`${this.#path}.${name}`, this.#record[name]);
-    }
-    list(name, parse) {
-        const items = this.#checked(name, "a list", Array.isArray);
-        return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
-    }
-    /** As `list`; empty if the field is not there. */
-    optionalList(name, parse) {
-        return this.#record[name] === undefined ? [] : this.list(name, parse);
-    }
-    #checked(name, expected, isExpected) {
-        const value = this.#record[name];
-        if (!isExpected(value)) {
-            throw new ProtocolError(`${this.#path}.${name}`, expected, value);
-        }
+const is = (expected, isExpected) => (value, field) => {
+    if (isExpected(value)) {
         return value;
     }
-}
+    throw new ProtocolError(field, expected, value);
+};
+const isText = (value) => typeof value === "string";
+const text = is("a string", isText);
+const textOrNull = is("a string or null", (value) => value === null || isText(value));
+const boolean = is("true or false", (value) => typeof value === "boolean");
+const number = is("a number", Number.isFinite);
+const numberOrNull = is("a number or null", (value) => value === null || Number.isFinite(value));
+const count = is("an integer from 0", (value) => Number.isSafeInteger(value) && value >= 0);
+const flushId = is("a string or an integer", (value) => isText(value) || Number.isSafeInteger(value));
+const stretch = is("[start_s, end_s]", (value) => Array.isArray(value) && value.length === 2 && value.every(Number.isFinite));
+const oneOf = (...texts) => is(`one of ${texts.join(", ")}`, (value) => texts.some((each) => each === value));
+const list = (read) => (value, field) => is("a list", Array.isArray)(value, field).map((item, index) => read(item, `${field}[${index}]`));
+/** A field that may be left out. */
+const optional = (read) => (value, field) => value === undefined ? undefined : read(value, field);
+const object = (shape) => (value, field) => {
+    if (!isRecord(value)) {
+        throw new ProtocolError(field, "an object", value);
+    }
+    const readers = Object.entries(shape);
+    const fields = readers.map(([name, read]) => [name, read(value[name], `${field}.${name}`)]);
+    return Object.fromEntries(fields.filter(([, item]) => item !== undefined));
+};
+const place = { utterance: count, channel: count };
+const span = { start_s: number, end_s: number };
+const notice = { code: text, message: text };
+const words = list(object({ word: text, ...span, confidence: number }));
+/** Reads the fields of each event. */
+const EVENTS = {
+    started: object({
+        session_id: text,
+        model: text,
+        limits: object({
+            max_message_bytes: count,
+            max_ahead_s: number,
+            idle_timeout_s: number,
+            max_window_s: number,
+        }),
+        warnings: list(object(notice)),
+    }),
+    speech_started: object({ ...place, at_s: number }),
+    interim: object({
+        ...place,
+        ...span,
+        stable: text,
+        tail: text,
+        stable_words: optional(words),
+    }),
+    segment: object({
+        ...place,
+        id: count,
+        ...span,
+        text,
+        words,
+        confidence: number,
+        language: textOrNull,
+        language_probability: optional(number),
+    }),
+    utterance: object({
+        ...place,
+        ...span,
+        text,
+        uncovered: list(stretch),
+        final_until_s: number,
+        resume_from_s: list(number),
+        detector_from_s: (value = [], field) => list(numberOrNull)(value, field),
+        language: optional(text),
+        language_probability: optional(number),
+    }),
+    turn: object({
+        event: oneOf("eager_end", "resumed", "end"),
+        ...place,
+        at_s: number,
+        confidence: numberOrNull,
+        text: textOrNull,
+    }),
+    flushed: object({ id: flushId }),
+    lag: object({ behind_s: number }),
+    warning: object(notice),
+    error: object({ ...notice, fatal: boolean }),
+    stopped: object({ audio_s: number, speech_s: number, words: count }),
+};
 export function isRecord(value) {
     return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-function isFiniteNumber(value) {
-    return typeof value === "number" && Number.isFinite(value);
-}
-function isCount(value) {
-    return Number.isSafeInteger(value) && value >= 0;
 }

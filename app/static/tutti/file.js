@@ -5,8 +5,10 @@
 import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
+import { formOf } from "./form.js";
 import { upload } from "./http.js";
-import { httpUrl, streamUrl } from "./session.js";
+import { httpUrl, streamUrl } from "./server.js";
+import { OwnSignal } from "./signal.js";
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;
@@ -23,13 +25,13 @@ export async function* transcribeFile(url, source, options = {}) {
     checkOptions(options);
     const target = httpUrl(streamUrl(url), PATHS[options.task ?? "transcribe"]);
     const file = await openFile(source);
-    const progress = new Progress(file.size, options.onProgress);
+    const progress = new Progress(file.bytes instanceof Uint8Array ? file.bytes.length : file.bytes.size, options.onProgress);
     const limit = new SilenceLimit(options.timeoutMs ?? TIMEOUT_MS, options.signal);
     const answer = new FileAnswer();
     try {
         const response = await upload({
             url: target,
-            form: formOf(file, options),
+            form: formWith(file, options),
             headers: options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` },
             signal: limit.signal,
             onUploaded: (share) => progress.onUploaded(share),
@@ -70,11 +72,14 @@ function checkOptions(options) {
     }
 }
 async function openFile(source) {
-    if (source instanceof Blob) {
-        return source;
+    if (source instanceof ArrayBuffer) {
+        return { bytes: new Uint8Array(source), name: "audio" };
     }
-    if (typeof source !== "string" && !(source instanceof URL)) {
-        return new File([source], "audio");
+    if (ArrayBuffer.isView(source)) {
+        return { bytes: new Uint8Array(source.buffer, source.byteOffset, source.byteLength), name: "audio" };
+    }
+    if (typeof source === "object" && "slice" in source) {
+        return { bytes: source, name: source.name ?? "audio" };
     }
     const { process } = globalThis;
     const fs = process?.getBuiltinModule?.("node:fs");
@@ -83,29 +88,24 @@ async function openFile(source) {
     }
     try {
         // Its bytes are read while they are uploaded.
-        return new File([await fs.openAsBlob(source)], String(source).replace(/^.*[/\\]/, ""));
+        return { bytes: await fs.openAsBlob(source), name: String(source).replace(/^.*[/\\]/, "") };
     }
     catch (error) {
         throw new UsageError("bad_file", `file: ${String(source)} cannot be opened`, error);
     }
 }
-function formOf(file, options) {
-    const form = new FormData();
-    form.append("stream", "true");
-    form.append("response_format", "verbose_json");
-    form.append("language", options.language ?? "");
-    for (const language of options.languages ?? []) {
-        form.append("languages", language);
-    }
-    form.append("prompt", options.prompt ?? "");
-    for (const hotword of options.hotwords ?? []) {
-        form.append("keywords", hotword);
-    }
-    if (options.words === true) {
-        form.append("timestamp_granularities[]", "word");
-    }
-    form.append("file", file);
-    return form;
+function formWith(file, options) {
+    const { language = "", languages = [], prompt = "", hotwords = [], words = false } = options;
+    const fields = [
+        ["stream", "true"],
+        ["response_format", "verbose_json"],
+        ["language", language ?? ""],
+        ...languages.map((code) => ["languages", code]),
+        ["prompt", prompt],
+        ...hotwords.map((hotword) => ["keywords", hotword]),
+        ...(words ? [["timestamp_granularities[]", "word"]] : []),
+    ];
+    return formOf(fields, file.bytes, file.name);
 }
 /** The error for a response that is no stream. Its body is OpenAI's object for errors, unless a proxy wrote it. */
 function refusal(status, body) {
@@ -241,11 +241,11 @@ class Progress {
 /** A signal that fires when the caller's does, when `restart` is not called for some time, and at the end. */
 class SilenceLimit {
     isOver = false;
+    signal = new OwnSignal();
     #timeoutMs;
     #source;
-    #controller = new AbortController();
     #timer;
-    #onAbort = () => this.#controller.abort(this.#source?.reason);
+    #onAbort = () => this.signal.abort(this.#source?.reason);
     constructor(timeoutMs, source) {
         this.#timeoutMs = timeoutMs;
         this.#source = source;
@@ -254,15 +254,12 @@ class SilenceLimit {
             this.#onAbort();
         }
     }
-    get signal() {
-        return this.#controller.signal;
-    }
     /** There is no limit before the first call: nothing tells how long an upload takes. */
     restart() {
         this.pause();
         this.#timer = setTimeout(() => {
             this.isOver = true;
-            this.#controller.abort();
+            this.signal.abort();
         }, this.#timeoutMs);
     }
     pause() {
@@ -271,6 +268,6 @@ class SilenceLimit {
     end() {
         this.pause();
         this.#source?.removeEventListener("abort", this.#onAbort);
-        this.#controller.abort();
+        this.signal.abort();
     }
 }

@@ -2,24 +2,50 @@
  * Uploads a form and reads the answer as it comes: with XMLHttpRequest where there is one, since it alone tells how much
  * has been uploaded, and with `fetch` elsewhere. Both reject with an AbortedError when the signal fires.
  */
-import { AbortedError, ConnectError, TuttiError } from "./errors.js";
+import { AbortedError, ConnectError, TuttiError, UsageError } from "./errors.js";
 /** Resolves when the answer has begun. */
 export function upload(request) {
     if (request.signal.aborted) {
         return Promise.reject(new AbortedError(request.signal.reason));
     }
-    return typeof XMLHttpRequest === "undefined" ? byFetch(request) : byXhr(request);
+    if (typeof XMLHttpRequest !== "undefined") {
+        return byXhr(request);
+    }
+    if (typeof fetch === "undefined") {
+        return Promise.reject(new UsageError("no_fetch", "this environment has neither fetch nor XMLHttpRequest"));
+    }
+    return byFetch(request);
 }
 async function byFetch({ url, form, headers, signal, onUploaded }) {
-    let response;
+    const controller = typeof AbortController === "undefined" ? undefined : new AbortController();
+    signal.addEventListener("abort", () => controller?.abort());
+    const aborted = new Promise((_, reject) => signal.addEventListener("abort", () => reject(failure(url, signal))));
+    aborted.catch(() => { });
     try {
-        response = await fetch(url, { method: "POST", body: form, headers, signal });
+        const response = await Promise.race([
+            fetch(url, {
+                method: "POST",
+                body: form.body,
+                headers: { ...headers, "content-type": form.contentType },
+                signal: controller?.signal ?? null,
+            }),
+            aborted,
+        ]);
+        onUploaded(1);
+        const { status } = response;
+        if (typeof TextDecoder === "undefined" || typeof response.body?.getReader !== "function") {
+            // The answer cannot be read as it comes, so it begins when all of it is there.
+            const text = await Promise.race([response.text(), aborted]);
+            return { status, text: whole(text) };
+        }
+        return { status, text: body(response, url, signal) };
     }
     catch (error) {
-        throw failure(url, signal, error);
+        throw error instanceof TuttiError ? error : failure(url, signal, error);
     }
-    onUploaded(1);
-    return { status: response.status, text: body(response, url, signal) };
+}
+async function* whole(text) {
+    yield text;
 }
 async function* body(response, url, signal) {
     const reader = response.body?.getReader();
@@ -52,7 +78,7 @@ function byXhr({ url, form, headers, signal, onUploaded }) {
             reject(error);
         };
         xhr.open("POST", url);
-        for (const [name, value] of Object.entries(headers)) {
+        for (const [name, value] of Object.entries({ ...headers, "content-type": form.contentType })) {
             xhr.setRequestHeader(name, value);
         }
         xhr.upload.onprogress = (event) => onUploaded(event.total === 0 ? 1 : event.loaded / event.total);
@@ -70,7 +96,7 @@ function byXhr({ url, form, headers, signal, onUploaded }) {
         xhr.onerror = xhr.onabort = fail;
         xhr.onloadend = () => signal.removeEventListener("abort", onAbort);
         signal.addEventListener("abort", onAbort);
-        xhr.send(form);
+        xhr.send(form.body);
     });
 }
 /** The text of an XMLHttpRequest, which grows, as pieces to iterate over. */

@@ -3,12 +3,17 @@
  * What browsers, systems and phone calls take away, it takes back as soon as they allow it.
  */
 import { AbortedError, MicrophoneError, TuttiError } from "./errors.js";
+import { ScreenLock } from "./screen_lock.js";
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
 /** How long the audio system of the browser may take to start. */
 const START_TIMEOUT_MS = 10_000;
 /** The audio thread answers within a few blocks of 3 ms each; a suspended one never answers. */
 const FLUSH_TIMEOUT_MS = 250;
+/** A microphone that should give audio and has given none for this time, in milliseconds, gets a new audio context. */
+const WATCH_MS = 3_000;
+/** Browsers that suspended or interrupted a page's audio may want one of these before they resume it. */
+const PAGE_NEWS = ["visibilitychange", "pointerup", "keydown"];
 const CONSTRAINTS = {
     channelCount: 1,
     autoGainControl: true,
@@ -28,7 +33,7 @@ export async function openMicrophone(options = {}) {
     if (devices === undefined) {
         throw new MicrophoneError("insecure_page", "browsers give the microphone only to pages on https or localhost");
     }
-    const open = () => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } });
+    const open = options.openStream ?? (() => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } }));
     const granted = open();
     let stream;
     try {
@@ -39,47 +44,64 @@ export async function openMicrophone(options = {}) {
         granted.then(stopTracks, () => { });
         throw microphoneError(error);
     }
-    let context;
+    const build = (sampleRate) => buildGraph(options.workletUrl, sampleRate, signal);
     try {
-        context = openContext();
-        await within(context.audioWorklet.addModule(options.workletUrl ?? new URL("./worklet.js", import.meta.url)), signal);
-        await within(context.resume(), signal, START_TIMEOUT_MS);
-        return new Microphone(stream, context, open, options.keepScreenOn ?? false);
+        return new Microphone(stream, await build(), { open, build, keepScreenOn: options.keepScreenOn ?? false });
     }
     catch (error) {
         stopTracks(stream);
-        void context?.close();
         throw microphoneError(error);
+    }
+}
+/** @param sampleRate the rate of the context; by default that of the device, if the server takes it. */
+async function buildGraph(workletUrl, sampleRate, signal) {
+    const context = openContext(sampleRate);
+    try {
+        await within(context.audioWorklet.addModule(workletUrl ?? new URL("./worklet.js", import.meta.url)), signal);
+        if (sampleRate === undefined) {
+            await within(context.resume(), signal, START_TIMEOUT_MS);
+        }
+        const node = new AudioWorkletNode(context, "tutti-pcm-chunks", { channelCount: 1, channelCountMode: "explicit" });
+        // The worklet writes nothing, so this plays silence. Some browsers run only nodes that lead to the destination.
+        node.connect(context.destination);
+        return { context, node };
+    }
+    catch (error) {
+        void context.close();
+        throw error;
     }
 }
 /** An open microphone. `openMicrophone` makes it. */
 export class Microphone {
     /** The value for `start.audio.sample_rate`; at most 48 kHz. */
     sampleRate;
-    #context;
-    #node;
     /** Opens the device again after it was disconnected. */
     #open;
+    /** Builds another graph, where the context of this one gives no audio any more. */
+    #build;
     #screen;
+    #graph;
     #stream;
     #source;
     #state = "live";
     #isOpening = false;
+    /** How many chunks have come since the last look of the watch. */
+    #nChunks = 0;
+    #watch;
     #onFlushed;
+    #onChunk;
     #onLost;
     #onState;
     #onNews = () => this.#update();
+    #onPageNews = () => this.#update(globalThis.document.visibilityState === "visible");
     /** @internal Use `openMicrophone`. */
-    constructor(stream, context, open, keepScreenOn) {
-        this.sampleRate = context.sampleRate;
+    constructor(stream, graph, { open, build, keepScreenOn }) {
+        this.sampleRate = graph.context.sampleRate;
         this.#stream = stream;
-        this.#context = context;
+        this.#graph = graph;
         this.#open = open;
+        this.#build = build;
         this.#screen = keepScreenOn ? new ScreenLock() : undefined;
-        this.#node = new AudioWorkletNode(context, "tutti-pcm-chunks", {
-            channelCount: 1,
-            channelCountMode: "explicit",
-        });
     }
     /** Whether audio comes, and if not, why. */
     get state() {
@@ -90,21 +112,13 @@ export class Microphone {
      * `state` changes. `onLost` is called once if the user withdraws the permission: the microphone has stopped then.
      */
     start(onChunk, onLost, onState) {
+        this.#onChunk = onChunk;
         this.#onLost = onLost;
         this.#onState = onState;
-        this.#node.port.onmessage = (message) => {
-            if (message.data.length === 0) {
-                this.#onFlushed?.();
-            }
-            else if (this.#state !== "stopped") {
-                onChunk(message.data);
-            }
-        };
-        // The worklet writes nothing, so this plays silence. Some browsers run only nodes that lead to the destination.
-        this.#node.connect(this.#context.destination);
-        for (const [target, type] of newsOf(this.#context)) {
-            target.addEventListener(type, this.#onNews);
-        }
+        this.#attach();
+        globalThis.navigator.mediaDevices.addEventListener("devicechange", this.#onNews);
+        PAGE_NEWS.forEach((type) => globalThis.document.addEventListener(type, this.#onPageNews));
+        this.#watch = setInterval(() => this.#check(), WATCH_MS);
         this.#use(this.#stream);
     }
     /** Delivers the last, shorter chunk. Call it before `stop()`. It resolves within 250 ms in any case. */
@@ -115,7 +129,7 @@ export class Microphone {
                 clearTimeout(timer);
                 resolve();
             };
-            this.#node.port.postMessage("flush");
+            this.#graph.node.port.postMessage("flush");
         });
     }
     /** Releases the device. A second call has no effect. */
@@ -125,29 +139,51 @@ export class Microphone {
         }
         this.#setState("stopped");
         this.#onFlushed?.();
-        for (const [target, type] of newsOf(this.#context)) {
-            target.removeEventListener(type, this.#onNews);
-        }
+        globalThis.navigator.mediaDevices.removeEventListener("devicechange", this.#onNews);
+        PAGE_NEWS.forEach((type) => globalThis.document.removeEventListener(type, this.#onPageNews));
+        clearInterval(this.#watch);
         this.#screen?.release();
-        this.#node.port.onmessage = null;
-        this.#node.disconnect();
         stopTracks(this.#stream);
-        void this.#context.close();
+        this.#detach();
+    }
+    /** Takes the chunks of the graph, and its news. */
+    #attach() {
+        const { context, node } = this.#graph;
+        context.addEventListener("statechange", this.#onNews);
+        node.port.onmessage = (message) => {
+            if (message.data.length === 0) {
+                this.#onFlushed?.();
+            }
+            else if (this.#state !== "stopped") {
+                this.#nChunks += 1;
+                this.#onChunk?.(message.data);
+            }
+        };
+    }
+    #detach() {
+        const { context, node } = this.#graph;
+        node.port.onmessage = null;
+        node.disconnect();
+        void context.close();
     }
     /** Records this stream from now on. */
     #use(stream) {
-        const source = this.#context.createMediaStreamSource(stream);
+        const source = this.#graph.context.createMediaStreamSource(stream);
         this.#source?.disconnect();
         this.#source = source;
         this.#stream = stream;
-        source.connect(this.#node);
+        source.connect(this.#graph.node);
         for (const track of stream.getAudioTracks()) {
             track.onended = track.onmute = track.onunmute = this.#onNews;
         }
         this.#update();
     }
-    /** Finds out the present state, and does what brings the audio back. */
-    #update() {
+    /**
+     * Finds out the present state, and does what brings the audio back.
+     *
+     * @param isWanted whether the user has touched the page, or has it before the eyes again.
+     */
+    #update(isWanted = false) {
         if (this.#state === "stopped") {
             return;
         }
@@ -157,10 +193,19 @@ export class Microphone {
         if (state === "disconnected") {
             void this.#reopen();
         }
-        else if (state === "suspended" || state === "interrupted") {
-            // It fails, or waits, until the browser allows it. The next news tries again.
-            this.#context.resume().catch(() => { });
+        else if (state === "suspended" || (state === "interrupted" && isWanted)) {
+            // It fails, or waits, until the browser allows it. The next news tries again. During an interruption, only the user
+            // knows that it is over: Safari's context may say afterwards that it runs, and give no audio.
+            this.#graph.context.resume().catch(() => { });
         }
+    }
+    /** Looks whether a microphone that says it is live gives audio. After an interruption, some do not. */
+    #check() {
+        if (this.#nChunks === 0 && this.#observe() === "live" && globalThis.document.visibilityState === "visible") {
+            this.#setState("suspended");
+            void this.#rebuild();
+        }
+        this.#nChunks = 0;
     }
     #observe() {
         const [track] = this.#stream.getAudioTracks();
@@ -168,7 +213,7 @@ export class Microphone {
             return "disconnected";
         }
         // Not all versions of TypeScript's DOM library know that Safari interrupts.
-        const context = this.#context.state;
+        const context = this.#graph.context.state;
         if (context !== "running") {
             return context === "interrupted" ? "interrupted" : "suspended";
         }
@@ -181,23 +226,47 @@ export class Microphone {
         }
     }
     /** Opens the device again, or another one. Without any, the next change of the devices tries again. */
-    async #reopen() {
+    #reopen() {
+        return this.#mend(async () => {
+            const stream = await this.#open();
+            if (this.state === "stopped") {
+                stopTracks(stream);
+                return;
+            }
+            try {
+                this.#use(stream);
+            }
+            catch (error) {
+                stopTracks(stream);
+                throw error;
+            }
+        });
+    }
+    /** Makes a new context of the same sample rate, and records with it. */
+    #rebuild() {
+        return this.#mend(async () => {
+            const graph = await this.#build(this.sampleRate);
+            if (this.state !== "stopped") {
+                this.#detach();
+                this.#graph = graph;
+                this.#attach();
+                this.#use(this.#stream);
+            }
+            else {
+                void graph.context.close();
+            }
+        });
+    }
+    /** Runs one repair at a time. It may fail, and the next news tries again; a permission that is withdrawn is the end. */
+    async #mend(repair) {
         if (this.#isOpening) {
             return;
         }
         this.#isOpening = true;
-        let stream;
         try {
-            stream = await this.#open();
-            if (this.state === "stopped") {
-                stopTracks(stream);
-            }
-            else {
-                this.#use(stream);
-            }
+            await repair();
         }
         catch (error) {
-            stream?.getTracks().forEach((track) => track.stop());
             const reason = microphoneError(error);
             if (reason.code === "permission_denied" && this.state !== "stopped") {
                 this.stop();
@@ -209,48 +278,8 @@ export class Microphone {
         }
     }
 }
-/** Where the browser reports what may change the microphone's state, or what may bring it back. */
-function newsOf(context) {
-    const { document, navigator } = globalThis;
-    return [
-        [context, "statechange"],
-        [navigator.mediaDevices, "devicechange"],
-        [document, "visibilitychange"],
-        // Browsers that suspended a page's audio may want a gesture before they resume it.
-        [document, "pointerup"],
-        [document, "keydown"],
-    ];
-}
-/** Keeps the screen on. The browser takes the lock away when the page is hidden. */
-class ScreenLock {
-    #lock;
-    /** Asks for the lock if it is not held and the page is visible. */
-    hold() {
-        if (this.#lock === undefined && globalThis.document.visibilityState === "visible") {
-            this.#lock = this.#request();
-        }
-    }
-    release() {
-        void this.#lock?.then((held) => held?.release());
-        this.#lock = undefined;
-    }
-    async #request() {
-        try {
-            const held = await globalThis.navigator.wakeLock.request("screen");
-            held.addEventListener("release", () => {
-                this.#lock = undefined;
-            });
-            return held;
-        }
-        catch {
-            // Not all browsers have it, and one that saves power refuses: the screen may turn off then.
-            this.#lock = undefined;
-            return undefined;
-        }
-    }
-}
-function openContext() {
-    const context = new AudioContext();
+function openContext(sampleRate) {
+    const context = new AudioContext(sampleRate === undefined ? {} : { sampleRate });
     if (context.sampleRate <= MAX_SAMPLE_RATE) {
         return context;
     }

@@ -2,52 +2,27 @@
  * One streaming session: opens the socket, sends commands and audio, and delivers events through `for await`.
  * `captions.ts` turns the events into text to show.
  */
+import { bytesOf, checkEncoding, formatOf } from "./audio.js";
 import { Backoff } from "./backoff.js";
+import { nowMs } from "./clock.js";
 import { CLOSE_ABNORMAL, Connection } from "./connection.js";
 import { Continuity } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, UsageError } from "./errors.js";
 import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
+import { checkOptions, CONNECT_TIMEOUT_MS, HIGH_WATER_BYTES, MAX_BUFFERED_BYTES, RESUME_BUFFER_S, RESUME_TIMEOUT_MS, STOP_TIMEOUT_MS, } from "./options.js";
 import { Outgoing } from "./outgoing.js";
-import { Pace } from "./pace.js";
-const SUBPROTOCOL = "tutti.v1";
-const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
-const STREAM_PATH = "/v1/stream";
-/** Default of `timeoutMs`. */
-const CONNECT_TIMEOUT_MS = 10_000;
-/** Default of `stopTimeoutMs`. */
-const STOP_TIMEOUT_MS = 30_000;
-/** About 5 s of 48 kHz 16-bit mono. A connection that is so late does not recover in time for captions. */
-const HIGH_WATER_BYTES = 512 * 1024;
-/** About 90 s of 48 kHz 16-bit mono. */
-const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
-/** A WebSocket has no event for an empty buffer, so `writable` checks it, but only while a caller waits. */
-const WRITABLE_CHECK_MS = 20;
-/** Default of `resumeBufferS`: an utterance of the usual longest length, and minutes without a server. */
-const RESUME_BUFFER_S = 300;
-/** The least `resumeBufferS` but 0: less could not hold an utterance of the usual longest length. */
-const MIN_RESUME_BUFFER_S = 60;
-/** Default of `resumeTimeoutMs`. */
-const RESUME_TIMEOUT_MS = 300_000;
-/** The server lets a resumed session run further ahead: by its longest utterance, and by this (docs/protocol.md). */
-const REPLAY_ALLOWANCE_S = 30;
-/** The server's default of `endpointing.max_utterance_s`. */
-const MAX_UTTERANCE_S = 60;
-/** Audio that may not be sent again at once is sent in pieces of at least this length. */
-const REPLAY_STEP_S = 1;
-/** Times of the server are rounded, and differ by no more than this from the exact ones, in seconds. */
-const ROUNDING_S = 1e-6;
+import { errorOf, isIdle, mayResume, resumeAt } from "./resuming.js";
+import { Sender } from "./sending.js";
+import { serverOf } from "./server.js";
+import { Recording, startFor } from "./recording.js";
+import { Writers } from "./writers.js";
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
-/** Close codes after which a session can go on: the server or the network failed, not the client. */
-const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
-/** Errors of the server that come before such a close. */
-const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "draining", "overloaded"];
-/**
- * The server's error after a long time without a message. Everything is final then, and the session goes on when there is
- * something to send: browsers freeze pages that are hidden, which cannot send `keepalive` then.
- */
-const IDLE = "idle";
-const BYTES_PER_SAMPLE = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
+/** What browsers report when it may be worth to connect again at once: there is a network, or the page is shown again. */
+const NEWS = ["online", "visibilitychange"];
+const page = globalThis;
+/** The statuses of an answer that refuses the key. */
+const REFUSALS = [401, 403];
 /**
  * Opens a session. Resolves when the server has answered with `started`.
  *
@@ -56,77 +31,19 @@ const BYTES_PER_SAMPLE = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
  *   socket is closed then, and no listener or timer is left.
  */
 export async function connect(url, options = {}) {
-    const target = streamUrl(url);
-    const protocols = subprotocols(options.apiKey);
-    const { resumeBufferS = RESUME_BUFFER_S } = options;
-    if (resumeBufferS !== 0 && !(resumeBufferS >= MIN_RESUME_BUFFER_S)) {
-        const message = `resumeBufferS: expected ${MIN_RESUME_BUFFER_S} or more, or 0, got ${String(resumeBufferS)}`;
-        throw new UsageError("bad_option", message);
-    }
-    if (options.signal?.aborted === true) {
-        throw new AbortedError(options.signal.reason);
-    }
-    const server = {
-        openSocket: () => (options.openSocket ?? openWebSocket)(target, protocols),
-        isKeyRefused: () => isKeyRefused(target, options.apiKey),
-    };
-    const session = new Session(server, options);
-    await session.opened;
-    return session;
-}
-export function streamUrl(url) {
-    let target;
     try {
-        target = new URL(url);
+        const server = serverOf(url, options);
+        checkOptions(options);
+        if (options.signal?.aborted === true) {
+            throw new AbortedError(options.signal.reason);
+        }
+        const session = new Session(server, options);
+        await session.opened;
+        return session;
     }
     catch (error) {
-        throw new UsageError("bad_url", `url: expected an absolute URL, got ${JSON.stringify(String(url))}`, error);
-    }
-    const secure = target.protocol === "https:" || target.protocol === "wss:";
-    if (!secure && target.protocol !== "http:" && target.protocol !== "ws:") {
-        throw new UsageError("bad_url", `url: expected ws, wss, http or https, got ${JSON.stringify(target.protocol)}`);
-    }
-    // A WebSocket URL may not have a fragment, and the protocol of some URLs cannot be assigned. So we build a new one.
-    const path = target.pathname === "/" || target.pathname === "" ? STREAM_PATH : target.pathname;
-    return `${secure ? "wss" : "ws"}://${target.host}${path}${target.search}`;
-}
-/** The address of another path of the server whose address for streams is `target`, as `streamUrl` returns it. */
-export function httpUrl(target, path) {
-    const { protocol, host, pathname, search } = new URL(target);
-    if (!pathname.endsWith(STREAM_PATH)) {
-        throw new UsageError("bad_url", `url: expected no path, or one that ends in ${STREAM_PATH}, got ${pathname}`);
-    }
-    return `${protocol === "wss:" ? "https" : "http"}://${host}${pathname.slice(0, -STREAM_PATH.length)}${path}${search}`;
-}
-function subprotocols(apiKey) {
-    if (apiKey === undefined) {
-        return [SUBPROTOCOL];
-    }
-    // The characters of an HTTP token. The error message does not contain the key.
-    if (!/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(apiKey)) {
-        throw new UsageError("bad_api_key", "apiKey: expected letters, digits and any of !#$%&'*+-.^_`|~");
-    }
-    return [SUBPROTOCOL, KEY_SUBPROTOCOL_PREFIX + apiKey];
-}
-function openWebSocket(url, protocols) {
-    if (typeof WebSocket === "undefined") {
-        throw new UsageError("no_websocket", "this environment has no WebSocket; pass one as openSocket");
-    }
-    return new WebSocket(url, protocols);
-}
-/** How long the request that finds out whether the key is refused may take. */
-const PROBE_TIMEOUT_MS = 5_000;
-/** Asks over HTTP whether the server refuses the key: a WebSocket does not tell why it was refused. */
-async function isKeyRefused(target, apiKey) {
-    const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
-    try {
-        const url = httpUrl(target, "/v1/models");
-        const { status } = await fetch(url, { headers, signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
-        return status === 401 || status === 403;
-    }
-    catch {
-        // The server cannot be reached, is another origin that allows no such request, or its address is a special one.
-        return false;
+        options.source?.stop();
+        throw error;
     }
 }
 /** One open session. `connect` makes it. */
@@ -137,14 +54,18 @@ export class Session {
     #options;
     #start;
     #outgoing;
+    #sender;
     #continuity;
     #events = new EventQueue(() => this.close());
     #backoff;
+    #recording;
+    /** The source has still to deliver its last audio. */
+    #isFlushing = false;
+    /** The error of a source that cannot go on. */
+    #sourceError;
     #state = "connecting";
     /** The present connection, also while it opens; undefined during a wait, and after the end. */
     #connection;
-    /** How fast this connection may send audio that was recorded before; undefined when all of that is sent. */
-    #pace;
     #isStopSent = false;
     /** What this connection gets of the audio of the one before. */
     #replay;
@@ -157,25 +78,32 @@ export class Session {
     #error;
     #nextFlushId = 0;
     #opening;
-    #writers = [];
+    #writers = new Writers(() => this.bufferedAmount < (this.#options.highWaterBytes ?? HIGH_WATER_BYTES));
+    /** Ends the wait for the next attempt to connect, if there is one. */
+    #retryNow;
     /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
     #timer;
-    #writableCheck;
     #onAbort = () => this.#end(new AbortedError(this.#options.signal?.reason));
+    #onNews = () => this.#retryNow?.();
     /** @internal Use `connect`. */
     constructor(server, options) {
         this.#server = server;
         this.#options = options;
-        this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
+        this.#recording = options.source === undefined ? undefined : new Recording(options.source);
+        this.#start = { ...startFor(options.source, options.start), ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
         const fromS = [this.#start.resume?.from_s ?? 0].flat();
         this.#continuity = new Continuity(fromS);
         this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
         this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
+        this.#sender = new Sender(this.#outgoing);
         this.#backoff = new Backoff(options.resumeTimeoutMs ?? RESUME_TIMEOUT_MS);
         this.opened = new Promise((resolve, reject) => {
             this.#opening = { resolve, reject };
         });
         options.signal?.addEventListener("abort", this.#onAbort);
+        for (const type of NEWS) {
+            page.addEventListener?.(type, this.#onNews);
+        }
         this.#connect(this.#start);
     }
     /** The server's id of the session: of its newest connection. */
@@ -222,7 +150,10 @@ export class Session {
      */
     send(audio) {
         this.#mustBeOpen("send audio");
-        this.#mustMatchEncoding(audio);
+        checkEncoding(audio, this.#start.audio?.encoding);
+        this.#push(audio);
+    }
+    #push(audio) {
         const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
         // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
         if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
@@ -237,13 +168,7 @@ export class Session {
         if (this.#state === "ended") {
             return Promise.reject(this.#error ?? new UsageError("not_open", "the session has ended"));
         }
-        if (this.#isWritable()) {
-            return Promise.resolve();
-        }
-        return new Promise((resolve, reject) => {
-            this.#writers.push({ resolve, reject });
-            this.#writableCheck ??= setInterval(() => this.#releaseWriters(), WRITABLE_CHECK_MS);
-        });
+        return this.#writers.wait();
     }
     /** Ends open utterances now. Returns the id of the event `flushed`, which comes when all earlier audio is final. */
     flush(id) {
@@ -265,10 +190,27 @@ export class Session {
      * `stopped`. A second call has no effect.
      */
     stop() {
-        if (this.#state === "open") {
-            this.#state = "stopping";
-            this.#sendWaiting();
+        if (this.#state !== "open") {
+            return;
         }
+        this.#state = "stopping";
+        this.#isFlushing = this.#recording !== undefined;
+        this.#recording?.finish(() => {
+            this.#isFlushing = false;
+            this.#sendWaiting();
+        });
+        this.#sendWaiting();
+    }
+    /**
+     * Connects again at once, where an application knows that the network has changed: gives up the present connection, or
+     * the wait for the next attempt. In browsers, a session by itself tries again when the browser says that it is online.
+     */
+    reconnect() {
+        if (this.#connection !== undefined && (this.#state === "open" || this.#state === "stopping")) {
+            this.#connection.close();
+            this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the application has given it up" });
+        }
+        this.#retryNow?.();
     }
     /** Ends the session at once. Text that is not final yet is lost. Leaving the loop does this too. */
     close() {
@@ -300,6 +242,7 @@ export class Session {
         this.#connection = new Connection(socket, {
             start,
             timeoutMs: this.#options.timeoutMs ?? CONNECT_TIMEOUT_MS,
+            probe: this.#server.probe,
             onStarted: (event) => this.#onStarted(event),
             onEvent: (event) => this.#onEvent(event),
             onEnd: (end) => this.#onConnectionEnd(end),
@@ -307,20 +250,39 @@ export class Session {
     }
     #onStarted(event) {
         this.#started = event;
-        this.#startedAtMs = performance.now();
+        this.#startedAtMs = nowMs();
         if (this.#state === "connecting") {
             this.#state = "open";
             this.#opening?.resolve();
             this.#opening = undefined;
+            this.#record();
         }
         else {
             this.#onResumed(event.limits);
             this.#sendWaiting();
         }
     }
+    #record() {
+        this.#recording?.start({
+            onAudio: (samples) => {
+                if (this.#state === "open" || this.#isFlushing) {
+                    try {
+                        this.#push(samples);
+                    }
+                    catch (error) {
+                        this.#end(error);
+                    }
+                }
+            },
+            onState: (state) => this.#deliver({ type: "source", state }),
+            onLost: (error) => {
+                this.#sourceError = error;
+                this.stop();
+            },
+        });
+    }
     #onResumed(limits) {
-        const maxUtteranceS = this.#start.endpointing?.max_utterance_s ?? MAX_UTTERANCE_S;
-        this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, performance.now());
+        this.#sender.resume(limits, this.#start.endpointing?.max_utterance_s);
         const { audioFromS, lostUntilS } = this.#replay;
         this.#deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
         this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.#deliver(event));
@@ -340,7 +302,7 @@ export class Session {
             this.#backoff.reset();
         }
         if (event.type === "stopped") {
-            this.#end(undefined);
+            this.#end(this.#sourceError);
         }
     }
     #deliver(event) {
@@ -360,37 +322,20 @@ export class Session {
             return;
         }
         const connection = this.#connection;
-        while (connection?.isOpen === true) {
-            const item = this.#outgoing.next(this.#allowedBytes());
-            if (item === undefined) {
-                break;
-            }
-            if ("audio" in item) {
-                this.#pace?.add(this.#outgoing.secondsOf(item.audio.length), performance.now());
-                connection.sendAudio(item.audio);
-            }
-            else {
-                connection.send({ type: "flush", id: item.flush });
-            }
+        if (connection?.isOpen !== true) {
+            return;
         }
-        if (connection?.isOpen !== true || this.#outgoing.isWaitingForAnswers) {
+        const waitMs = this.#sender.send(connection, this.limits);
+        if (waitMs === Infinity) {
             return;
         }
         clearTimeout(this.#timer);
-        if (this.#outgoing.unsentBytes > 0) {
-            this.#timer = setTimeout(() => this.#sendWaiting(), this.#pace?.waitMs(REPLAY_STEP_S, performance.now()));
-            return;
+        if (waitMs !== undefined) {
+            this.#timer = setTimeout(() => this.#sendWaiting(), waitMs);
         }
-        this.#pace = undefined;
-        if (this.#state === "stopping") {
+        else if (this.#state === "stopping" && !this.#isFlushing) {
             this.#sendStop(connection);
         }
-    }
-    /** How much may be sent in one message now. Audio that was recorded before waits until some of it may be sent. */
-    #allowedBytes() {
-        const maxBytes = Math.max(1, this.limits.max_message_bytes);
-        const allowedS = this.#pace?.allowedS(performance.now()) ?? Infinity;
-        return allowedS < REPLAY_STEP_S ? 0 : Math.min(maxBytes, this.#outgoing.bytesOf(allowedS));
     }
     #sendStop(connection) {
         if (this.#isStopSent) {
@@ -409,18 +354,17 @@ export class Session {
         const error = errorOf(end, isFirst, this.finalUntilS);
         this.#connection = undefined;
         clearTimeout(this.#timer);
-        if (isFirst || !this.#mayResume(end)) {
+        if (isFirst || this.#options.resumeBufferS === 0 || !mayResume(end)) {
             this.#end(error);
             return;
         }
-        this.#pace = undefined;
         this.#isStopSent = false;
-        this.#outgoing.detach();
-        if (performance.now() - this.#startedAtMs >= STABLE_MS) {
+        this.#sender.detach();
+        if (nowMs() - this.#startedAtMs >= STABLE_MS) {
             this.#backoff.reset();
         }
         this.#startedAtMs = Infinity;
-        if (end.kind === "failed" && end.event.code === IDLE) {
+        if (isIdle(end)) {
             this.#idleError = error;
         }
         else {
@@ -429,7 +373,7 @@ export class Session {
     }
     /** Plans the next attempt to connect. */
     #retry(error) {
-        const next = this.#backoff.next(performance.now());
+        const next = this.#backoff.next(nowMs());
         if (next === undefined) {
             this.#end(error);
             return;
@@ -441,46 +385,23 @@ export class Session {
             retry_in_s: Math.round(next.waitMs) / 1000,
         });
         if (this.#state !== "ended") {
-            this.#timer = setTimeout(() => void this.#reconnect(next.attempt > 1), next.waitMs);
-        }
-    }
-    #mayResume(end) {
-        if ((this.#options.resumeBufferS ?? RESUME_BUFFER_S) === 0) {
-            return false;
-        }
-        switch (end.kind) {
-            case "closed":
-                return RESUMABLE_CLOSE_CODES.includes(end.code);
-            case "failed":
-                return end.event.code === IDLE || RESUMABLE_ERRORS.includes(end.event.code);
-            case "late":
-                return true;
-            case "invalid":
-                return false;
+            this.#retryNow = () => {
+                clearTimeout(this.#timer);
+                this.#retryNow = undefined;
+                void this.#reconnect(next.attempt > 1);
+            };
+            this.#timer = setTimeout(this.#retryNow, next.waitMs);
         }
     }
     async #reconnect(mayBeRefused) {
-        if (mayBeRefused && (await this.#server.isKeyRefused())) {
+        if (mayBeRefused && REFUSALS.includes((await this.#server.probe()) ?? 0)) {
             this.#end(new ConnectError("unauthorized", "the server does not accept the API key any more"));
         }
         if (this.#state === "ended") {
             return;
         }
-        const { finalUntilS, resumeFromS, detectorFromS, languages } = this.#continuity;
-        this.#replay = this.#outgoing.rewind(finalUntilS);
-        const { audioFromS } = this.#replay;
-        const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
-        const [first] = fromS;
-        // Times are rounded: one that is this little before the first sample means this sample.
-        const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
-        const resume = {
-            // A list needs a time for each channel.
-            from_s: fromS.length === 1 && first !== undefined ? first : fromS,
-            ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
-            ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
-            ...(languages === undefined ? {} : { language: languages }),
-        };
-        this.#connect({ ...this.#start, resume });
+        this.#replay = this.#outgoing.rewind(this.finalUntilS);
+        this.#connect({ ...this.#start, resume: resumeAt(this.#continuity, this.#replay.audioFromS) });
     }
     /** The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
     #end(error) {
@@ -490,28 +411,18 @@ export class Session {
         this.#state = "ended";
         this.#error = error;
         clearTimeout(this.#timer);
-        clearInterval(this.#writableCheck);
         this.#options.signal?.removeEventListener("abort", this.#onAbort);
+        for (const type of NEWS) {
+            page.removeEventListener?.(type, this.#onNews);
+        }
+        this.#retryNow = undefined;
+        this.#recording?.stop();
         this.#connection?.close();
         const closed = error ?? new UsageError("not_open", "the session was closed");
         this.#opening?.reject(closed);
         this.#opening = undefined;
-        for (const writer of this.#writers.splice(0)) {
-            writer.reject(closed);
-        }
+        this.#writers.end(closed);
         this.#events.end(error);
-    }
-    #isWritable() {
-        return this.bufferedAmount < (this.#options.highWaterBytes ?? HIGH_WATER_BYTES);
-    }
-    #releaseWriters() {
-        if (this.#isWritable()) {
-            clearInterval(this.#writableCheck);
-            this.#writableCheck = undefined;
-            for (const writer of this.#writers.splice(0)) {
-                writer.resolve();
-            }
-        }
     }
     #mustBeOpen(what) {
         if (this.#state !== "open") {
@@ -519,44 +430,4 @@ export class Session {
             throw new UsageError("not_open", `the session cannot ${what}: ${why}`, this.#error);
         }
     }
-    #mustMatchEncoding(audio) {
-        const encoding = this.#start.audio?.encoding ?? "pcm_s16le";
-        const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : undefined;
-        if (wanted !== undefined && wanted !== encoding) {
-            const got = audio instanceof Float32Array ? "a Float32Array" : "an Int16Array";
-            throw new UsageError("bad_audio", `audio: expected ${encoding}, as start said, got ${got}`);
-        }
-    }
-}
-function errorOf(end, isFirst, finalUntilS) {
-    switch (end.kind) {
-        case "closed": {
-            const why = `${end.code}${end.reason === "" ? "" : `: ${end.reason}`}`;
-            if (isFirst) {
-                const message = `the connection was closed before the session started (${why})`;
-                return new ConnectError("connect_failed", message, end.code, end.cause);
-            }
-            const message = `the connection was closed before the session had ended (${why})`;
-            return new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
-        }
-        case "failed":
-            return new SessionError(end.event.code, end.event.message, finalUntilS);
-        case "late": {
-            const message = `no answer from the server within ${end.timeoutMs} ms`;
-            return isFirst
-                ? new ConnectError("connect_timeout", message)
-                : new ConnectionLost("connect_timeout", message, CLOSE_ABNORMAL, finalUntilS);
-        }
-        case "invalid":
-            return end.error;
-    }
-}
-function formatOf(start) {
-    const { encoding = "pcm_s16le", sample_rate = 16_000, channels = 1 } = start.audio ?? {};
-    return { sampleRate: sample_rate, frameBytes: BYTES_PER_SAMPLE[encoding] * channels };
-}
-function bytesOf(audio) {
-    return ArrayBuffer.isView(audio)
-        ? new Uint8Array(audio.buffer, audio.byteOffset, audio.byteLength)
-        : new Uint8Array(audio);
 }

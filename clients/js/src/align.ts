@@ -4,8 +4,8 @@
 const WITHOUT_SPACES =
   "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u2e80-\\u31ff\\u3400-\\u9fff\\uf900-\\ufaff\\uff66-\\uff9f\\u{20000}-\\u{3ffff}";
 /** One character of these scripts, or a word of another script. */
-const TOKEN = new RegExp(`[${WITHOUT_SPACES}]|[^\\s${WITHOUT_SPACES}]+`, "gu");
-const STARTS_WITHOUT_SPACE = new RegExp(`^[\\s${WITHOUT_SPACES}]`, "u");
+const TOKEN = /* @__PURE__ */ new RegExp(`[${WITHOUT_SPACES}]|[^\\s${WITHOUT_SPACES}]+`, "gu");
+const STARTS_WITHOUT_SPACE = /* @__PURE__ */ new RegExp(`^[\\s${WITHOUT_SPACES}]`, "u");
 const PUNCTUATION = /[^\p{L}\p{N}_]+/gu;
 
 /**

@@ -1,5 +1,6 @@
 /** One WebSocket connection of a session: sends `start`, checks what comes, and reports its end once. */
 
+import { nowMs } from "./clock.js";
 import { ProtocolError } from "./errors.js";
 import {
   type Command,
@@ -18,6 +19,11 @@ export const CLOSE_ABNORMAL = 1006;
 
 /** A connection whose network takes nothing for this time, in milliseconds, is lost: some losses are reported by nothing. */
 const STALL_MS = 10_000;
+/**
+ * Where the socket does not tell what the network takes, as in React Native, the server is asked whether it is there when
+ * it has sent nothing for this time, in milliseconds, although it gets audio.
+ */
+const QUIET_MS = 15_000;
 
 /** Why a connection has ended, if the client did not end it. */
 export type End =
@@ -34,6 +40,8 @@ export interface ConnectionOptions {
   readonly onStarted: (event: StartedEvent) => void;
   /** Called with each event after `started`. */
   readonly onEvent: (event: ServerEvent) => void;
+  /** Finds out over HTTP whether the server is there: 0 if not, undefined if that cannot be known. */
+  readonly probe: () => Promise<number | undefined>;
   /** Called once, unless `close` is called before. */
   readonly onEnd: (end: End) => void;
 }
@@ -50,7 +58,10 @@ export class Connection {
   /** How many bytes of audio the socket was given, and how many of them the network had taken at `#takenAtMs`. */
   #givenBytes = 0;
   #takenBytes = 0;
-  #takenAtMs = performance.now();
+  #takenAtMs = nowMs();
+  /** When the server showed that it is there. */
+  #heardAtMs = nowMs();
+  #isProbing = false;
 
   constructor(socket: Socket, options: ConnectionOptions) {
     this.#socket = socket;
@@ -75,7 +86,7 @@ export class Connection {
 
   /** The number of bytes that were given to the socket and are not sent yet. */
   get bufferedAmount(): number {
-    return this.#socket.bufferedAmount;
+    return this.#socket.bufferedAmount ?? 0;
   }
 
   send(message: Command): void {
@@ -85,10 +96,12 @@ export class Connection {
   /** Sends audio. It ends the connection if the network has taken nothing for too long. */
   sendAudio(audio: Uint8Array): void {
     const takenBytes = this.#givenBytes - this.bufferedAmount;
-    if (takenBytes > this.#takenBytes || this.bufferedAmount === 0) {
+    if (this.#socket.bufferedAmount === undefined) {
+      void this.#checkServer();
+    } else if (takenBytes > this.#takenBytes || this.bufferedAmount === 0) {
       this.#takenBytes = takenBytes;
-      this.#takenAtMs = performance.now();
-    } else if (performance.now() - this.#takenAtMs >= STALL_MS) {
+      this.#takenAtMs = nowMs();
+    } else if (nowMs() - this.#takenAtMs >= STALL_MS) {
       this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: `the network took nothing for ${STALL_MS / 1000} s` });
       return;
     }
@@ -118,12 +131,26 @@ export class Connection {
     }
   }
 
+  async #checkServer(): Promise<void> {
+    if (this.#isProbing || nowMs() - this.#heardAtMs < QUIET_MS) {
+      return;
+    }
+    this.#isProbing = true;
+    const isGone = (await this.#options.probe()) === 0;
+    this.#isProbing = false;
+    if (isGone && nowMs() - this.#heardAtMs >= QUIET_MS) {
+      this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the server cannot be reached" });
+    }
+    this.#heardAtMs = nowMs();
+  }
+
   #onClose(event: SocketEvent): void {
     this.#isSocketClosed = true;
     this.#end({ kind: "closed", code: event.code ?? CLOSE_ABNORMAL, reason: event.reason ?? "" });
   }
 
   #onMessage(data: unknown): void {
+    this.#heardAtMs = nowMs();
     let event: ServerEvent;
     try {
       event = parseEvent(parseJson(data));

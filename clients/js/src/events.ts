@@ -4,6 +4,7 @@
  * sample of the lost one.
  */
 
+import type { AudioState } from "./audio_source.js";
 import { ProtocolError } from "./errors.js";
 
 // What the client sends.
@@ -287,8 +288,14 @@ export interface ResumedEvent {
   readonly gap: readonly [number, number] | null;
 }
 
+/** Audio comes from the session's `source` again, or does not, and why. The client makes this event. */
+export interface SourceEvent {
+  readonly type: "source";
+  readonly state: AudioState;
+}
+
 /** What the loop over a session delivers. */
-export type SessionEvent = ServerEvent | ReconnectingEvent | ResumedEvent;
+export type SessionEvent = ServerEvent | ReconnectingEvent | ResumedEvent | SourceEvent;
 
 /**
  * Checks a parsed JSON value and returns it as an event. Unknown fields are left out.
@@ -299,83 +306,11 @@ export function parseEvent(value: unknown): ServerEvent {
   if (!isRecord(value)) {
     throw new ProtocolError("event", "an object", value);
   }
-  const name = value["type"];
-  if (typeof name !== "string") {
-    throw new ProtocolError("type", "a string", name);
+  const type = text(value["type"], "type");
+  if (!Object.keys(EVENTS).includes(type)) {
+    return { type: "unknown", name: type, fields: value };
   }
-  const event = new Fields(name, value);
-  switch (name) {
-    case "started":
-      return {
-        type: name,
-        session_id: event.text("session_id"),
-        model: event.text("model"),
-        limits: limits(event.object("limits")),
-        warnings: event.list("warnings", (field, item) => notice(Fields.of(field, item))),
-      };
-    case "speech_started":
-      return { type: name, ...place(event), at_s: event.number("at_s") };
-    case "interim":
-      return {
-        type: name,
-        ...place(event),
-        ...span(event),
-        stable: event.text("stable"),
-        tail: event.text("tail"),
-        ...(event.has("stable_words") ? { stable_words: event.list("stable_words", parseWord) } : {}),
-      };
-    case "segment":
-      return {
-        type: name,
-        ...place(event),
-        id: event.count("id"),
-        ...span(event),
-        text: event.text("text"),
-        words: event.list("words", parseWord),
-        confidence: event.number("confidence"),
-        language: event.textOrNull("language"),
-        ...event.optional("language_probability", (name) => event.number(name)),
-      };
-    case "utterance":
-      return {
-        type: name,
-        ...place(event),
-        ...span(event),
-        text: event.text("text"),
-        uncovered: event.list("uncovered", parseSpan),
-        final_until_s: event.number("final_until_s"),
-        resume_from_s: event.list("resume_from_s", parseNumber),
-        detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
-        ...event.optional("language", (name) => event.text(name)),
-        ...event.optional("language_probability", (name) => event.number(name)),
-      };
-    case "turn":
-      return {
-        type: name,
-        event: event.oneOf("event", TURN_KINDS),
-        ...place(event),
-        at_s: event.number("at_s"),
-        confidence: event.numberOrNull("confidence"),
-        text: event.textOrNull("text"),
-      };
-    case "flushed":
-      return { type: name, id: event.flushId("id") };
-    case "lag":
-      return { type: name, behind_s: event.number("behind_s") };
-    case "warning":
-      return { type: name, ...notice(event) };
-    case "error":
-      return { type: name, ...notice(event), fatal: event.boolean("fatal") };
-    case "stopped":
-      return {
-        type: name,
-        audio_s: event.number("audio_s"),
-        speech_s: event.number("speech_s"),
-        words: event.count("words"),
-      };
-    default:
-      return { type: "unknown", name, fields: value };
-  }
+  return { type, ...EVENTS[type as KnownEvent["type"]](value, type) } as ServerEvent;
 }
 
 /** Parses a text message. */
@@ -390,143 +325,122 @@ export function parseJson(data: unknown): unknown {
   }
 }
 
-const TURN_KINDS = ["eager_end", "resumed", "end"] as const;
+/** Checks a value, which `field` names for errors. Undefined stands for a field that is not there. */
+type Read<T> = (value: unknown, field: string) => T;
 
-const place = (event: Fields) => ({ utterance: event.count("utterance"), channel: event.count("channel") });
+/** A reader for each field; the field is left out where its reader returns undefined. */
+type Shape<T> = { readonly [Name in keyof T]-?: Read<T[Name]> };
 
-const span = (event: Fields) => ({ start_s: event.number("start_s"), end_s: event.number("end_s") });
-
-const notice = (event: Fields): Notice => ({ code: event.text("code"), message: event.text("message") });
-
-const word = (event: Fields): Word => ({
-  word: event.text("word"),
-  ...span(event),
-  confidence: event.number("confidence"),
-});
-
-const parseWord = (field: string, item: unknown): Word => word(Fields.of(field, item));
-
-const limits = (event: Fields): Limits => ({
-  max_message_bytes: event.count("max_message_bytes"),
-  max_ahead_s: event.number("max_ahead_s"),
-  idle_timeout_s: event.number("idle_timeout_s"),
-  max_window_s: event.number("max_window_s"),
-});
-
-function parseSpan(field: string, item: unknown): readonly [number, number] {
-  if (Array.isArray(item) && item.length === 2) {
-    const [start, end]: unknown[] = item;
-    if (isFiniteNumber(start) && isFiniteNumber(end)) {
-      return [start, end];
+const is =
+  <T>(expected: string, isExpected: (value: unknown) => boolean): Read<T> =>
+  (value, field) => {
+    if (isExpected(value)) {
+      return value as T;
     }
-  }
-  throw new ProtocolError(field, "[start_s, end_s]", item);
-}
+    throw new ProtocolError(field, expected, value);
+  };
 
-function parseNumberOrNull(field: string, item: unknown): number | null {
-  return item === null ? null : parseNumber(field, item);
-}
+const isText = (value: unknown) => typeof value === "string";
+const text = is<string>("a string", isText);
+const textOrNull = is<string | null>("a string or null", (value) => value === null || isText(value));
+const boolean = is<boolean>("true or false", (value) => typeof value === "boolean");
+const number = is<number>("a number", Number.isFinite);
+const numberOrNull = is<number | null>("a number or null", (value) => value === null || Number.isFinite(value));
+const count = is<number>("an integer from 0", (value) => Number.isSafeInteger(value) && (value as number) >= 0);
+const flushId = is<FlushId>("a string or an integer", (value) => isText(value) || Number.isSafeInteger(value));
+const stretch = is<readonly [number, number]>(
+  "[start_s, end_s]",
+  (value) => Array.isArray(value) && value.length === 2 && value.every(Number.isFinite),
+);
 
-function parseNumber(field: string, item: unknown): number {
-  if (isFiniteNumber(item)) {
-    return item;
-  }
-  throw new ProtocolError(field, "a number", item);
-}
+const oneOf = <T extends string>(...texts: T[]) =>
+  is<T>(`one of ${texts.join(", ")}`, (value) => texts.some((each) => each === value));
 
-/** Reads the fields of one object and checks their types. `path` is its place in the message, for errors. */
-class Fields {
-  readonly #path: string;
-  readonly #record: Record<string, unknown>;
+const list =
+  <T>(read: Read<T>): Read<readonly T[]> =>
+  (value, field) =>
+    is<unknown[]>("a list", Array.isArray)(value, field).map((item, index) => read(item, `${field}[${index}]`));
 
-  constructor(path: string, record: Record<string, unknown>) {
-    this.#path = path;
-    this.#record = record;
-  }
+/** A field that may be left out. */
+const optional =
+  <T>(read: Read<T>): Read<T | undefined> =>
+  (value, field) =>
+    value === undefined ? undefined : read(value, field);
 
-  static of(path: string, value: unknown): Fields {
+const object =
+  <T>(shape: Shape<T>): Read<T> =>
+  (value, field) => {
     if (!isRecord(value)) {
-      throw new ProtocolError(path, "an object", value);
+      throw new ProtocolError(field, "an object", value);
     }
-    return new Fields(path, value);
-  }
+    const readers = Object.entries<Read<unknown>>(shape);
+    const fields = readers.map(([name, read]) => [name, read(value[name], `${field}.${name}`)] as const);
+    return Object.fromEntries(fields.filter(([, item]) => item !== undefined)) as T;
+  };
 
-  has(name: string): boolean {
-    return this.#record[name] !== undefined;
-  }
+const place = { utterance: count, channel: count };
+const span = { start_s: number, end_s: number };
+const notice = { code: text, message: text };
+const words = list(object<Word>({ word: text, ...span, confidence: number }));
 
-  /** A field that may be left out, as an object with this field or none. */
-  optional<Name extends string, Value>(name: Name, read: (name: Name) => Value): { [Key in Name]?: Value } {
-    return this.has(name) ? ({ [name]: read(name) } as { [Key in Name]?: Value }) : {};
-  }
+type KnownEvent = Exclude<ServerEvent, UnknownEvent>;
 
-  text(name: string): string {
-    return this.#checked(name, "a string", (value) => typeof value === "string");
-  }
-
-  textOrNull(name: string): string | null {
-    const isTextOrNull = (value: unknown) => value === null || typeof value === "string";
-    return this.#checked(name, "a string or null", isTextOrNull);
-  }
-
-  oneOf<T extends string>(name: string, texts: readonly T[]): T {
-    const isOneOf = (value: unknown): value is T => texts.some((text) => text === value);
-    return this.#checked(name, `one of ${texts.join(", ")}`, isOneOf);
-  }
-
-  boolean(name: string): boolean {
-    return this.#checked(name, "true or false", (value) => typeof value === "boolean");
-  }
-
-  number(name: string): number {
-    return this.#checked(name, "a number", isFiniteNumber);
-  }
-
-  numberOrNull(name: string): number | null {
-    const isNumberOrNull = (value: unknown): value is number | null => value === null || isFiniteNumber(value);
-    return this.#checked(name, "a number or null", isNumberOrNull);
-  }
-
-  count(name: string): number {
-    return this.#checked(name, "an integer from 0", isCount);
-  }
-
-  flushId(name: string): FlushId {
-    const isFlushId = (value: unknown) => typeof value === "string" || Number.isSafeInteger(value);
-    return this.#checked(name, "a string or an integer", isFlushId as (value: unknown) => value is FlushId);
-  }
-
-  object(name: string): Fields {
-    return Fields.of(`${this.#path}.${name}`, this.#record[name]);
-  }
-
-  list<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
-    const items: readonly unknown[] = this.#checked(name, "a list", Array.isArray);
-    return items.map((item, index) => parse(`${this.#path}.${name}[${index}]`, item));
-  }
-
-  /** As `list`; empty if the field is not there. */
-  optionalList<T>(name: string, parse: (field: string, item: unknown) => T): readonly T[] {
-    return this.#record[name] === undefined ? [] : this.list(name, parse);
-  }
-
-  #checked<T>(name: string, expected: string, isExpected: (value: unknown) => value is T): T {
-    const value = this.#record[name];
-    if (!isExpected(value)) {
-      throw new ProtocolError(`${this.#path}.${name}`, expected, value);
-    }
-    return value;
-  }
-}
+/** Reads the fields of each event. */
+const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event, "type">> } = {
+  started: object({
+    session_id: text,
+    model: text,
+    limits: object<Limits>({
+      max_message_bytes: count,
+      max_ahead_s: number,
+      idle_timeout_s: number,
+      max_window_s: number,
+    }),
+    warnings: list(object<Notice>(notice)),
+  }),
+  speech_started: object({ ...place, at_s: number }),
+  interim: object<Omit<InterimEvent, "type">>({
+    ...place,
+    ...span,
+    stable: text,
+    tail: text,
+    stable_words: optional(words),
+  }),
+  segment: object<Omit<SegmentEvent, "type">>({
+    ...place,
+    id: count,
+    ...span,
+    text,
+    words,
+    confidence: number,
+    language: textOrNull,
+    language_probability: optional(number),
+  }),
+  utterance: object<Omit<UtteranceEvent, "type">>({
+    ...place,
+    ...span,
+    text,
+    uncovered: list(stretch),
+    final_until_s: number,
+    resume_from_s: list(number),
+    detector_from_s: (value = [], field) => list(numberOrNull)(value, field),
+    language: optional(text),
+    language_probability: optional(number),
+  }),
+  turn: object({
+    event: oneOf("eager_end", "resumed", "end"),
+    ...place,
+    at_s: number,
+    confidence: numberOrNull,
+    text: textOrNull,
+  }),
+  flushed: object({ id: flushId }),
+  lag: object({ behind_s: number }),
+  warning: object(notice),
+  error: object({ ...notice, fatal: boolean }),
+  stopped: object({ audio_s: number, speech_s: number, words: count }),
+};
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function isFiniteNumber(value: unknown): value is number {
-  return typeof value === "number" && Number.isFinite(value);
-}
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
 }

@@ -7,15 +7,17 @@ import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
 import type { SegmentEvent, StartOptions, StoppedEvent, UtteranceEvent } from "./events.js";
+import { type BlobLike, type Form, formOf } from "./form.js";
 import { type Answer, upload } from "./http.js";
-import { httpUrl, streamUrl } from "./session.js";
+import { type Address, httpUrl, streamUrl } from "./server.js";
+import { OwnSignal, type Signal } from "./signal.js";
 
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;
 
 /** The bytes of an encoded file, or in Node the path of one. */
-export type FileSource = Blob | ArrayBuffer | ArrayBufferView<ArrayBuffer> | string | URL;
+export type FileSource = BlobLike | ArrayBuffer | ArrayBufferView<ArrayBuffer> | string | { readonly href: string };
 
 /** The events of a file, as in a live session. All have channel 0. */
 export type FileEvent = SegmentEvent | UtteranceEvent | StoppedEvent;
@@ -34,7 +36,7 @@ export interface FileOptions extends Pick<StartOptions, "language" | "languages"
   /** The API key. */
   readonly apiKey?: string | undefined;
   /** Cancels the upload and the transcription. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: Signal | undefined;
   /** Called whenever there is news. */
   readonly onProgress?: ((progress: FileProgress) => void) | undefined;
   /** How long the server may be silent once its answer has begun, in milliseconds. Default: 60 s. */
@@ -52,20 +54,20 @@ const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords",
  *   ConnectionLost, ProtocolError, AbortedError: each of them after the events before it.
  */
 export async function* transcribeFile(
-  url: string | URL,
+  url: Address,
   source: FileSource,
   options: FileOptions = {},
 ): AsyncGenerator<FileEvent, void, undefined> {
   checkOptions(options);
   const target = httpUrl(streamUrl(url), PATHS[options.task ?? "transcribe"]);
   const file = await openFile(source);
-  const progress = new Progress(file.size, options.onProgress);
+  const progress = new Progress(file.bytes instanceof Uint8Array ? file.bytes.length : file.bytes.size, options.onProgress);
   const limit = new SilenceLimit(options.timeoutMs ?? TIMEOUT_MS, options.signal);
   const answer = new FileAnswer();
   try {
     const response = await upload({
       url: target,
-      form: formOf(file, options),
+      form: formWith(file, options),
       headers: options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` },
       signal: limit.signal,
       onUploaded: (share) => progress.onUploaded(share),
@@ -107,15 +109,23 @@ function checkOptions(options: FileOptions): void {
 
 /** What this module uses of Node. It is not imported, because bundlers for browsers would look for it. */
 interface NodeProcess {
-  getBuiltinModule?(name: "node:fs"): { openAsBlob(path: string | URL): Promise<Blob> };
+  getBuiltinModule?(name: "node:fs"): { openAsBlob(path: string | { readonly href: string }): Promise<BlobLike> };
 }
 
-async function openFile(source: FileSource): Promise<Blob> {
-  if (source instanceof Blob) {
-    return source;
+interface OpenFile {
+  readonly bytes: BlobLike | Uint8Array<ArrayBuffer>;
+  readonly name: string;
+}
+
+async function openFile(source: FileSource): Promise<OpenFile> {
+  if (source instanceof ArrayBuffer) {
+    return { bytes: new Uint8Array(source), name: "audio" };
   }
-  if (typeof source !== "string" && !(source instanceof URL)) {
-    return new File([source], "audio");
+  if (ArrayBuffer.isView(source)) {
+    return { bytes: new Uint8Array(source.buffer, source.byteOffset, source.byteLength), name: "audio" };
+  }
+  if (typeof source === "object" && "slice" in source) {
+    return { bytes: source, name: (source as { name?: string }).name ?? "audio" };
   }
   const { process } = globalThis as { process?: NodeProcess };
   const fs = process?.getBuiltinModule?.("node:fs");
@@ -124,29 +134,24 @@ async function openFile(source: FileSource): Promise<Blob> {
   }
   try {
     // Its bytes are read while they are uploaded.
-    return new File([await fs.openAsBlob(source)], String(source).replace(/^.*[/\\]/, ""));
+    return { bytes: await fs.openAsBlob(source), name: String(source).replace(/^.*[/\\]/, "") };
   } catch (error) {
     throw new UsageError("bad_file", `file: ${String(source)} cannot be opened`, error);
   }
 }
 
-function formOf(file: Blob, options: FileOptions): FormData {
-  const form = new FormData();
-  form.append("stream", "true");
-  form.append("response_format", "verbose_json");
-  form.append("language", options.language ?? "");
-  for (const language of options.languages ?? []) {
-    form.append("languages", language);
-  }
-  form.append("prompt", options.prompt ?? "");
-  for (const hotword of options.hotwords ?? []) {
-    form.append("keywords", hotword);
-  }
-  if (options.words === true) {
-    form.append("timestamp_granularities[]", "word");
-  }
-  form.append("file", file);
-  return form;
+function formWith(file: OpenFile, options: FileOptions): Form {
+  const { language = "", languages = [], prompt = "", hotwords = [], words = false } = options;
+  const fields = [
+    ["stream", "true"],
+    ["response_format", "verbose_json"],
+    ["language", language ?? ""],
+    ...languages.map((code) => ["languages", code] as const),
+    ["prompt", prompt],
+    ...hotwords.map((hotword) => ["keywords", hotword] as const),
+    ...(words ? [["timestamp_granularities[]", "word"] as const] : []),
+  ] as const;
+  return formOf(fields, file.bytes, file.name);
 }
 
 /** The error for a response that is no stream. Its body is OpenAI's object for errors, unless a proxy wrote it. */
@@ -299,13 +304,13 @@ class Progress {
 /** A signal that fires when the caller's does, when `restart` is not called for some time, and at the end. */
 class SilenceLimit {
   isOver = false;
+  readonly signal = new OwnSignal();
   readonly #timeoutMs: number;
-  readonly #source: AbortSignal | undefined;
-  readonly #controller = new AbortController();
+  readonly #source: Signal | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  readonly #onAbort = () => this.#controller.abort(this.#source?.reason);
+  readonly #onAbort = () => this.signal.abort(this.#source?.reason);
 
-  constructor(timeoutMs: number, source: AbortSignal | undefined) {
+  constructor(timeoutMs: number, source: Signal | undefined) {
     this.#timeoutMs = timeoutMs;
     this.#source = source;
     source?.addEventListener("abort", this.#onAbort);
@@ -314,16 +319,12 @@ class SilenceLimit {
     }
   }
 
-  get signal(): AbortSignal {
-    return this.#controller.signal;
-  }
-
   /** There is no limit before the first call: nothing tells how long an upload takes. */
   restart(): void {
     this.pause();
     this.#timer = setTimeout(() => {
       this.isOver = true;
-      this.#controller.abort();
+      this.signal.abort();
     }, this.#timeoutMs);
   }
 
@@ -334,6 +335,6 @@ class SilenceLimit {
   end(): void {
     this.pause();
     this.#source?.removeEventListener("abort", this.#onAbort);
-    this.#controller.abort();
+    this.signal.abort();
   }
 }

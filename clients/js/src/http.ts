@@ -3,7 +3,9 @@
  * has been uploaded, and with `fetch` elsewhere. Both reject with an AbortedError when the signal fires.
  */
 
-import { AbortedError, ConnectError, TuttiError } from "./errors.js";
+import { AbortedError, ConnectError, TuttiError, UsageError } from "./errors.js";
+import type { Form } from "./form.js";
+import type { Signal } from "./signal.js";
 
 /** The answer to an upload. `text` ends when the answer ends, and throws a ConnectError if it is cut off before. */
 export interface Answer {
@@ -14,9 +16,9 @@ export interface Answer {
 /** What to upload, and where. */
 export interface Upload {
   readonly url: string;
-  readonly form: FormData;
+  readonly form: Form;
   readonly headers: Readonly<Record<string, string>>;
-  readonly signal: AbortSignal;
+  readonly signal: Signal;
   /** Called with the share of the form that has been uploaded, from 0 to 1. With `fetch` it is only called with 1. */
   readonly onUploaded: (share: number) => void;
 }
@@ -26,21 +28,48 @@ export function upload(request: Upload): Promise<Answer> {
   if (request.signal.aborted) {
     return Promise.reject(new AbortedError(request.signal.reason));
   }
-  return typeof XMLHttpRequest === "undefined" ? byFetch(request) : byXhr(request);
+  if (typeof XMLHttpRequest !== "undefined") {
+    return byXhr(request);
+  }
+  if (typeof fetch === "undefined") {
+    return Promise.reject(new UsageError("no_fetch", "this environment has neither fetch nor XMLHttpRequest"));
+  }
+  return byFetch(request);
 }
 
 async function byFetch({ url, form, headers, signal, onUploaded }: Upload): Promise<Answer> {
-  let response: Response;
+  const controller = typeof AbortController === "undefined" ? undefined : new AbortController();
+  signal.addEventListener("abort", () => controller?.abort());
+  const aborted = new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(failure(url, signal))));
+  aborted.catch(() => {});
   try {
-    response = await fetch(url, { method: "POST", body: form, headers, signal });
+    const response = await Promise.race([
+      fetch(url, {
+        method: "POST",
+        body: form.body as Blob,
+        headers: { ...headers, "content-type": form.contentType },
+        signal: controller?.signal ?? null,
+      }),
+      aborted,
+    ]);
+    onUploaded(1);
+    const { status } = response;
+    if (typeof TextDecoder === "undefined" || typeof response.body?.getReader !== "function") {
+      // The answer cannot be read as it comes, so it begins when all of it is there.
+      const text = await Promise.race([response.text(), aborted]);
+      return { status, text: whole(text) };
+    }
+    return { status, text: body(response, url, signal) };
   } catch (error) {
-    throw failure(url, signal, error);
+    throw error instanceof TuttiError ? error : failure(url, signal, error);
   }
-  onUploaded(1);
-  return { status: response.status, text: body(response, url, signal) };
 }
 
-async function* body(response: Response, url: string, signal: AbortSignal): AsyncGenerator<string, void, undefined> {
+async function* whole(text: string): AsyncGenerator<string, void, undefined> {
+  yield text;
+}
+
+async function* body(response: Response, url: string, signal: Signal): AsyncGenerator<string, void, undefined> {
   const reader = response.body?.getReader();
   const decoder = new TextDecoder();
   try {
@@ -70,7 +99,7 @@ function byXhr({ url, form, headers, signal, onUploaded }: Upload): Promise<Answ
       reject(error);
     };
     xhr.open("POST", url);
-    for (const [name, value] of Object.entries(headers)) {
+    for (const [name, value] of Object.entries({ ...headers, "content-type": form.contentType })) {
       xhr.setRequestHeader(name, value);
     }
     xhr.upload.onprogress = (event) => onUploaded(event.total === 0 ? 1 : event.loaded / event.total);
@@ -88,7 +117,7 @@ function byXhr({ url, form, headers, signal, onUploaded }: Upload): Promise<Answ
     xhr.onerror = xhr.onabort = fail;
     xhr.onloadend = () => signal.removeEventListener("abort", onAbort);
     signal.addEventListener("abort", onAbort);
-    xhr.send(form);
+    xhr.send(form.body as Blob);
   });
 }
 
@@ -140,7 +169,7 @@ class TextQueue implements AsyncIterable<string> {
   }
 }
 
-function failure(url: string, signal: AbortSignal, cause?: unknown): TuttiError {
+function failure(url: string, signal: Signal, cause?: unknown): TuttiError {
   if (signal.aborted) {
     return new AbortedError(signal.reason);
   }

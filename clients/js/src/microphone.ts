@@ -3,7 +3,9 @@
  * What browsers, systems and phone calls take away, it takes back as soon as they allow it.
  */
 
+import type { AudioSource, AudioState } from "./audio_source.js";
 import { AbortedError, MicrophoneError, TuttiError } from "./errors.js";
+import { ScreenLock } from "./screen_lock.js";
 
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
@@ -11,6 +13,10 @@ const MAX_SAMPLE_RATE = 48_000;
 const START_TIMEOUT_MS = 10_000;
 /** The audio thread answers within a few blocks of 3 ms each; a suspended one never answers. */
 const FLUSH_TIMEOUT_MS = 250;
+/** A microphone that should give audio and has given none for this time, in milliseconds, gets a new audio context. */
+const WATCH_MS = 3_000;
+/** Browsers that suspended or interrupted a page's audio may want one of these before they resume it. */
+const PAGE_NEWS = ["visibilitychange", "pointerup", "keydown"];
 
 /** The options of `openMicrophone`. */
 export interface MicrophoneOptions {
@@ -21,6 +27,11 @@ export interface MicrophoneOptions {
    * are made for human listeners.
    */
   readonly constraints?: MediaTrackConstraints | undefined;
+  /**
+   * Opens another source of sound than a microphone, such as the sound of a tab. It is called again when the source has
+   * ended; with an error of code `permission_denied`, it says that there is no other. `constraints` have no effect.
+   */
+  readonly openStream?: (() => Promise<MediaStream>) | undefined;
   /** The address of `worklet.js`, if it is not in the same folder as this module. */
   readonly workletUrl?: string | URL | undefined;
   /**
@@ -30,19 +41,8 @@ export interface MicrophoneOptions {
   readonly keepScreenOn?: boolean | undefined;
 }
 
-/**
- * Whether audio comes from the microphone, and if not, why:
- *
- * - `live`: audio comes.
- * - `muted`: a switch, the system or another program has muted the device; the audio is silence.
- * - `suspended`: the browser has suspended the audio of the page. Some resume it only when the user touches the page.
- * - `interrupted`: the system needs the microphone for something else, such as a phone call.
- * - `disconnected`: the device is gone. Another one is used as soon as there is one.
- * - `stopped`: `stop` was called, or the permission was withdrawn.
- *
- * All but `stopped` return to `live` by themselves when the platform allows it.
- */
-export type MicrophoneState = "live" | "muted" | "suspended" | "interrupted" | "disconnected" | "stopped";
+/** Whether audio comes from the microphone, and if not, why. */
+export type MicrophoneState = AudioState;
 
 const CONSTRAINTS: MediaTrackConstraints = {
   channelCount: 1,
@@ -64,7 +64,7 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
   if (devices === undefined) {
     throw new MicrophoneError("insecure_page", "browsers give the microphone only to pages on https or localhost");
   }
-  const open = () => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } });
+  const open = options.openStream ?? (() => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } }));
   const granted = open();
   let stream: MediaStream;
   try {
@@ -74,53 +74,83 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
     granted.then(stopTracks, () => {});
     throw microphoneError(error);
   }
-  let context: AudioContext | undefined;
+  const build = (sampleRate?: number) => buildGraph(options.workletUrl, sampleRate, signal);
   try {
-    context = openContext();
-    await within(context.audioWorklet.addModule(options.workletUrl ?? new URL("./worklet.js", import.meta.url)), signal);
-    await within(context.resume(), signal, START_TIMEOUT_MS);
-    return new Microphone(stream, context, open, options.keepScreenOn ?? false);
+    return new Microphone(stream, await build(), { open, build, keepScreenOn: options.keepScreenOn ?? false });
   } catch (error) {
     stopTracks(stream);
-    void context?.close();
     throw microphoneError(error);
   }
 }
 
+/** What makes 16-bit PCM of a stream. */
+interface Graph {
+  readonly context: AudioContext;
+  readonly node: AudioWorkletNode;
+}
+
+/** @param sampleRate the rate of the context; by default that of the device, if the server takes it. */
+async function buildGraph(workletUrl?: string | URL, sampleRate?: number, signal?: AbortSignal): Promise<Graph> {
+  const context = openContext(sampleRate);
+  try {
+    await within(context.audioWorklet.addModule(workletUrl ?? new URL("./worklet.js", import.meta.url)), signal);
+    if (sampleRate === undefined) {
+      await within(context.resume(), signal, START_TIMEOUT_MS);
+    }
+    const node = new AudioWorkletNode(context, "tutti-pcm-chunks", { channelCount: 1, channelCountMode: "explicit" });
+    // The worklet writes nothing, so this plays silence. Some browsers run only nodes that lead to the destination.
+    node.connect(context.destination);
+    return { context, node };
+  } catch (error) {
+    void context.close();
+    throw error;
+  }
+}
+
+/** How a microphone gets what it has lost. */
+interface MicrophoneParts {
+  readonly open: () => Promise<MediaStream>;
+  readonly build: (sampleRate: number) => Promise<Graph>;
+  readonly keepScreenOn: boolean;
+}
+
 /** An open microphone. `openMicrophone` makes it. */
-export class Microphone {
+export class Microphone implements AudioSource {
   /** The value for `start.audio.sample_rate`; at most 48 kHz. */
   readonly sampleRate: number;
 
-  readonly #context: AudioContext;
-  readonly #node: AudioWorkletNode;
   /** Opens the device again after it was disconnected. */
   readonly #open: () => Promise<MediaStream>;
+  /** Builds another graph, where the context of this one gives no audio any more. */
+  readonly #build: (sampleRate: number) => Promise<Graph>;
   readonly #screen: ScreenLock | undefined;
+  #graph: Graph;
   #stream: MediaStream;
   #source: MediaStreamAudioSourceNode | undefined;
-  #state: MicrophoneState = "live";
+  #state: AudioState = "live";
   #isOpening = false;
+  /** How many chunks have come since the last look of the watch. */
+  #nChunks = 0;
+  #watch: ReturnType<typeof setInterval> | undefined;
   #onFlushed: (() => void) | undefined;
+  #onChunk: ((samples: Int16Array<ArrayBuffer>) => void) | undefined;
   #onLost: ((error: TuttiError) => void) | undefined;
-  #onState: ((state: MicrophoneState) => void) | undefined;
+  #onState: ((state: AudioState) => void) | undefined;
   readonly #onNews = () => this.#update();
+  readonly #onPageNews = () => this.#update(globalThis.document.visibilityState === "visible");
 
   /** @internal Use `openMicrophone`. */
-  constructor(stream: MediaStream, context: AudioContext, open: () => Promise<MediaStream>, keepScreenOn: boolean) {
-    this.sampleRate = context.sampleRate;
+  constructor(stream: MediaStream, graph: Graph, { open, build, keepScreenOn }: MicrophoneParts) {
+    this.sampleRate = graph.context.sampleRate;
     this.#stream = stream;
-    this.#context = context;
+    this.#graph = graph;
     this.#open = open;
+    this.#build = build;
     this.#screen = keepScreenOn ? new ScreenLock() : undefined;
-    this.#node = new AudioWorkletNode(context, "tutti-pcm-chunks", {
-      channelCount: 1,
-      channelCountMode: "explicit",
-    });
   }
 
   /** Whether audio comes, and if not, why. */
-  get state(): MicrophoneState {
+  get state(): AudioState {
     return this.#state;
   }
 
@@ -131,22 +161,15 @@ export class Microphone {
   start(
     onChunk: (samples: Int16Array<ArrayBuffer>) => void,
     onLost?: (error: TuttiError) => void,
-    onState?: (state: MicrophoneState) => void,
+    onState?: (state: AudioState) => void,
   ): void {
+    this.#onChunk = onChunk;
     this.#onLost = onLost;
     this.#onState = onState;
-    this.#node.port.onmessage = (message: MessageEvent<Int16Array<ArrayBuffer>>) => {
-      if (message.data.length === 0) {
-        this.#onFlushed?.();
-      } else if (this.#state !== "stopped") {
-        onChunk(message.data);
-      }
-    };
-    // The worklet writes nothing, so this plays silence. Some browsers run only nodes that lead to the destination.
-    this.#node.connect(this.#context.destination);
-    for (const [target, type] of newsOf(this.#context)) {
-      target.addEventListener(type, this.#onNews);
-    }
+    this.#attach();
+    globalThis.navigator.mediaDevices.addEventListener("devicechange", this.#onNews);
+    PAGE_NEWS.forEach((type) => globalThis.document.addEventListener(type, this.#onPageNews));
+    this.#watch = setInterval(() => this.#check(), WATCH_MS);
     this.#use(this.#stream);
   }
 
@@ -158,7 +181,7 @@ export class Microphone {
         clearTimeout(timer);
         resolve();
       };
-      this.#node.port.postMessage("flush");
+      this.#graph.node.port.postMessage("flush");
     });
   }
 
@@ -169,31 +192,54 @@ export class Microphone {
     }
     this.#setState("stopped");
     this.#onFlushed?.();
-    for (const [target, type] of newsOf(this.#context)) {
-      target.removeEventListener(type, this.#onNews);
-    }
+    globalThis.navigator.mediaDevices.removeEventListener("devicechange", this.#onNews);
+    PAGE_NEWS.forEach((type) => globalThis.document.removeEventListener(type, this.#onPageNews));
+    clearInterval(this.#watch);
     this.#screen?.release();
-    this.#node.port.onmessage = null;
-    this.#node.disconnect();
     stopTracks(this.#stream);
-    void this.#context.close();
+    this.#detach();
+  }
+
+  /** Takes the chunks of the graph, and its news. */
+  #attach(): void {
+    const { context, node } = this.#graph;
+    context.addEventListener("statechange", this.#onNews);
+    node.port.onmessage = (message: MessageEvent<Int16Array<ArrayBuffer>>) => {
+      if (message.data.length === 0) {
+        this.#onFlushed?.();
+      } else if (this.#state !== "stopped") {
+        this.#nChunks += 1;
+        this.#onChunk?.(message.data);
+      }
+    };
+  }
+
+  #detach(): void {
+    const { context, node } = this.#graph;
+    node.port.onmessage = null;
+    node.disconnect();
+    void context.close();
   }
 
   /** Records this stream from now on. */
   #use(stream: MediaStream): void {
-    const source = this.#context.createMediaStreamSource(stream);
+    const source = this.#graph.context.createMediaStreamSource(stream);
     this.#source?.disconnect();
     this.#source = source;
     this.#stream = stream;
-    source.connect(this.#node);
+    source.connect(this.#graph.node);
     for (const track of stream.getAudioTracks()) {
       track.onended = track.onmute = track.onunmute = this.#onNews;
     }
     this.#update();
   }
 
-  /** Finds out the present state, and does what brings the audio back. */
-  #update(): void {
+  /**
+   * Finds out the present state, and does what brings the audio back.
+   *
+   * @param isWanted whether the user has touched the page, or has it before the eyes again.
+   */
+  #update(isWanted = false): void {
     if (this.#state === "stopped") {
       return;
     }
@@ -202,26 +248,36 @@ export class Microphone {
     this.#screen?.hold();
     if (state === "disconnected") {
       void this.#reopen();
-    } else if (state === "suspended" || state === "interrupted") {
-      // It fails, or waits, until the browser allows it. The next news tries again.
-      this.#context.resume().catch(() => {});
+    } else if (state === "suspended" || (state === "interrupted" && isWanted)) {
+      // It fails, or waits, until the browser allows it. The next news tries again. During an interruption, only the user
+      // knows that it is over: Safari's context may say afterwards that it runs, and give no audio.
+      this.#graph.context.resume().catch(() => {});
     }
   }
 
-  #observe(): MicrophoneState {
+  /** Looks whether a microphone that says it is live gives audio. After an interruption, some do not. */
+  #check(): void {
+    if (this.#nChunks === 0 && this.#observe() === "live" && globalThis.document.visibilityState === "visible") {
+      this.#setState("suspended");
+      void this.#rebuild();
+    }
+    this.#nChunks = 0;
+  }
+
+  #observe(): AudioState {
     const [track] = this.#stream.getAudioTracks();
     if (track === undefined || track.readyState === "ended") {
       return "disconnected";
     }
     // Not all versions of TypeScript's DOM library know that Safari interrupts.
-    const context: string = this.#context.state;
+    const context: string = this.#graph.context.state;
     if (context !== "running") {
       return context === "interrupted" ? "interrupted" : "suspended";
     }
     return track.muted ? "muted" : "live";
   }
 
-  #setState(state: MicrophoneState): void {
+  #setState(state: AudioState): void {
     if (state !== this.#state) {
       this.#state = state;
       this.#onState?.(state);
@@ -229,21 +285,46 @@ export class Microphone {
   }
 
   /** Opens the device again, or another one. Without any, the next change of the devices tries again. */
-  async #reopen(): Promise<void> {
+  #reopen(): Promise<void> {
+    return this.#mend(async () => {
+      const stream = await this.#open();
+      if (this.state === "stopped") {
+        stopTracks(stream);
+        return;
+      }
+      try {
+        this.#use(stream);
+      } catch (error) {
+        stopTracks(stream);
+        throw error;
+      }
+    });
+  }
+
+  /** Makes a new context of the same sample rate, and records with it. */
+  #rebuild(): Promise<void> {
+    return this.#mend(async () => {
+      const graph = await this.#build(this.sampleRate);
+      if (this.state !== "stopped") {
+        this.#detach();
+        this.#graph = graph;
+        this.#attach();
+        this.#use(this.#stream);
+      } else {
+        void graph.context.close();
+      }
+    });
+  }
+
+  /** Runs one repair at a time. It may fail, and the next news tries again; a permission that is withdrawn is the end. */
+  async #mend(repair: () => Promise<void>): Promise<void> {
     if (this.#isOpening) {
       return;
     }
     this.#isOpening = true;
-    let stream: MediaStream | undefined;
     try {
-      stream = await this.#open();
-      if (this.state === "stopped") {
-        stopTracks(stream);
-      } else {
-        this.#use(stream);
-      }
+      await repair();
     } catch (error) {
-      stream?.getTracks().forEach((track) => track.stop());
       const reason = microphoneError(error);
       if (reason.code === "permission_denied" && this.state !== "stopped") {
         this.stop();
@@ -255,52 +336,8 @@ export class Microphone {
   }
 }
 
-/** Where the browser reports what may change the microphone's state, or what may bring it back. */
-function newsOf(context: AudioContext): [EventTarget, type: string][] {
-  const { document, navigator } = globalThis;
-  return [
-    [context, "statechange"],
-    [navigator.mediaDevices, "devicechange"],
-    [document, "visibilitychange"],
-    // Browsers that suspended a page's audio may want a gesture before they resume it.
-    [document, "pointerup"],
-    [document, "keydown"],
-  ];
-}
-
-/** Keeps the screen on. The browser takes the lock away when the page is hidden. */
-class ScreenLock {
-  #lock: Promise<WakeLockSentinel | undefined> | undefined;
-
-  /** Asks for the lock if it is not held and the page is visible. */
-  hold(): void {
-    if (this.#lock === undefined && globalThis.document.visibilityState === "visible") {
-      this.#lock = this.#request();
-    }
-  }
-
-  release(): void {
-    void this.#lock?.then((held) => held?.release());
-    this.#lock = undefined;
-  }
-
-  async #request(): Promise<WakeLockSentinel | undefined> {
-    try {
-      const held = await globalThis.navigator.wakeLock.request("screen");
-      held.addEventListener("release", () => {
-        this.#lock = undefined;
-      });
-      return held;
-    } catch {
-      // Not all browsers have it, and one that saves power refuses: the screen may turn off then.
-      this.#lock = undefined;
-      return undefined;
-    }
-  }
-}
-
-function openContext(): AudioContext {
-  const context = new AudioContext();
+function openContext(sampleRate?: number): AudioContext {
+  const context = new AudioContext(sampleRate === undefined ? {} : { sampleRate });
   if (context.sampleRate <= MAX_SAMPLE_RATE) {
     return context;
   }

@@ -1,4 +1,4 @@
-/** The part of a WebSocket that a session uses. Browsers, Node 22 and the package `ws` have it. */
+/** The part of a WebSocket that a session uses. Browsers, React Native, Node 22 and the package `ws` have it. */
 
 /** The fields that a session reads: `data` of a message, `code` and `reason` of a close. */
 export interface SocketEvent {
@@ -13,8 +13,8 @@ export type SocketListener = (event: SocketEvent) => void;
 
 /** An open or opening WebSocket. */
 export interface Socket {
-  /** The number of bytes that were given to `send` and are not sent yet. */
-  readonly bufferedAmount: number;
+  /** The number of bytes that were given to `send` and are not sent yet. React Native does not tell. */
+  readonly bufferedAmount?: number | undefined;
   send(data: string | ArrayBuffer | ArrayBufferView): void;
   close(code?: number, reason?: string): void;
   addEventListener(type: SocketEventType, listener: SocketListener): void;

@@ -302,7 +302,7 @@ test("a browser reports the upload as it goes on, and delivers segments at once"
   const sizes: number[] = [];
   const onProgress = (progress: FileProgress) => void sizes.push(progress.sentBytes);
   const { events, first, xhr } = await inBrowser({ apiKey: "k", onProgress });
-  expect(xhr.headers).toEqual({ authorization: "Bearer k" });
+  expect(xhr.headers).toEqual({ authorization: "Bearer k", "content-type": expect.stringMatching(/^multipart\/form-data; boundary=/) });
   xhr.upload.onprogress?.({ loaded: 50, total: 200 });
   xhr.upload.onload?.({});
   xhr.begin(200);

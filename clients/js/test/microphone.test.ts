@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import {
   AbortedError,
   MicrophoneError,
@@ -189,6 +189,73 @@ test.each([
   await settle();
   expect(microphone.state).toBe("live");
   microphone.stop();
+});
+
+test("an interruption is left to the system until the user is back", async () => {
+  const { microphone, context } = await started();
+  const resume = vi.spyOn(context, "resume");
+  context.change("interrupted");
+  devices.dispatchEvent(new Event("devicechange"));
+  page.show("hidden");
+  expect([resume.mock.calls.length, microphone.state]).toEqual([0, "interrupted"]);
+  page.show("visible");
+  expect(resume.mock.calls.length).toBe(1);
+  await settle();
+  expect(microphone.state).toBe("live");
+  microphone.stop();
+});
+
+describe("a microphone that says it is live", () => {
+  beforeEach(() => {
+    vi.useFakeTimers();
+  });
+  afterEach(() => {
+    expect(vi.getTimerCount(), "timers that are left").toBe(0);
+    vi.useRealTimers();
+  });
+  const chunk = () => FakeNode.last.port.onmessage?.({ data: new Int16Array(4410) });
+
+  test("and gives no audio gets a new context of the same sample rate", async () => {
+    const { microphone, seen, context } = await started();
+    chunk();
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(FakeContext.made.length).toBe(1);
+    FakeContext.defaultRate = 48_000;
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(seen).toEqual(["suspended", "live"]);
+    expect(FakeContext.made.map(({ sampleRate, isClosed }) => [sampleRate, isClosed])).toEqual([
+      [44_100, true],
+      [44_100, false],
+    ]);
+    expect(track.isStopped).toBe(false);
+    chunk();
+    context.change("closed");
+    expect(microphone.state).toBe("live");
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(FakeContext.made.length).toBe(2);
+    microphone.stop();
+    expect(FakeContext.made[1]?.isClosed).toBe(true);
+  });
+
+  test("is left alone while the page is hidden", async () => {
+    const { microphone } = await started();
+    page.show("hidden");
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(FakeContext.made.length).toBe(1);
+    microphone.stop();
+  });
+
+  test("and cannot be repaired is tried again", async () => {
+    const { microphone } = await started();
+    const addModule = vi.fn().mockRejectedValue(new TypeError("the network is down"));
+    vi.stubGlobal("AudioContext", class extends FakeContext {
+      override audioWorklet = { addModule };
+    });
+    await vi.advanceTimersByTimeAsync(9_000);
+    expect(addModule).toHaveBeenCalledTimes(3);
+    expect(FakeContext.made.map((context) => context.isClosed)).toEqual([false, true, true, true]);
+    microphone.stop();
+  });
 });
 
 test("a muted track is reported, also when it is muted from the beginning", async () => {

@@ -1,0 +1,7 @@
+/** The public names of the package that need no browser: React Native gets them as `tutti-asr-client`. */
+export { Captions } from "./captions.js";
+export { AbortedError, ConnectError, ConnectionLost, MicrophoneError, ProtocolError, RequestError, SessionError, TuttiError, UsageError, } from "./errors.js";
+export { parseEvent } from "./events.js";
+export { transcribeFile } from "./file.js";
+export { connect } from "./session.js";
+export { toSrt, toVtt } from "./subtitles.js";

@@ -1,0 +1,213 @@
+/**
+ * An utterance of a session whose connection may be lost and resumed: what was shown of it, and what of the new
+ * connection's text is to be shown. `continuity.ts` says how. This module does no I/O.
+ */
+import { align, followsWords, wordsOf } from "./align.js";
+import { growWords, wordsAfter } from "./stable_words.js";
+/** An utterance that was announced and has not ended. */
+export class OpenUtterance {
+    number;
+    channel;
+    /** Where it begins, in seconds. */
+    atS;
+    /** The utterance waits for its counterpart in this connection. */
+    isWaiting = false;
+    /** The end of the newest interim that was delivered. */
+    shownUntilS;
+    #nHidden;
+    /** The texts of the segments that were delivered. */
+    #final;
+    /** `#final`, and the stable text that was delivered after it. */
+    #shown;
+    /** The words of that stable text, if they were asked for. */
+    #words = [];
+    /** The segments that were delivered, each with `#final` after it. */
+    #segments = [];
+    /** The part of `#final` that this connection does not repeat. */
+    #kept = "";
+    /** The texts of the segments that this connection has sent. */
+    #theirFinal = "";
+    /** Our text, and the length of theirs, after which both go on alike; undefined if theirs is not so far yet. */
+    #joint;
+    /** @param hidden text that the connection may send in this utterance, but which was delivered before it. */
+    constructor(number, channel, atS, hidden) {
+        this.number = number;
+        this.channel = channel;
+        this.atS = this.shownUntilS = atS;
+        this.#nHidden = hidden.length;
+        this.#final = this.#shown = hidden;
+        this.#joint = hidden === "" ? { ours: "", nTheirs: 0 } : undefined;
+    }
+    /** The end of the segments that were delivered. */
+    get endS() {
+        return this.#segments.length === 0 ? this.atS : Math.max(...this.#segments.map(({ segment }) => segment.end_s));
+    }
+    /** The utterance began in this connection, so that its text is as the connection sends it. */
+    get isWhole() {
+        return this.#joint?.ours === "" && this.#joint.nTheirs === 0;
+    }
+    /** Some text of it was shown. */
+    get hasText() {
+        return this.#shown.length > this.#nHidden;
+    }
+    /** The text that was delivered in segments. */
+    get text() {
+        return this.#nHidden > 0 ? this.#final.slice(this.#nHidden).trimStart() : this.#final;
+    }
+    /** What was shown and is not in the text of the connection. */
+    get unrepeated() {
+        return this.#joint === undefined ? this.#repeatable.slice(align(this.#repeatable, this.#theirFinal)[0]) : "";
+    }
+    get #repeatable() {
+        return this.#shown.slice(this.#kept.length);
+    }
+    /** The connection is lost. Another one sends the text of the audio from `fromS` on. */
+    waitForCounterpart(fromS) {
+        this.isWaiting = true;
+        const kept = this.#segments.filter(({ segment }) => segment.start_s < fromS).map(({ final }) => final);
+        this.#kept = kept.reduce((longest, final) => (final.length > longest.length ? final : longest), "");
+        this.#theirFinal = "";
+        this.#joint = undefined;
+    }
+    /** The text of the utterance if the connection sent `theirs` as its text. */
+    textWith(theirs) {
+        if (this.isWhole) {
+            return theirs;
+        }
+        const { ours, nTheirs } = this.#joint ?? {
+            ours: this.#shown + this.#separator(theirs),
+            nTheirs: align(this.#repeatable, theirs)[1],
+        };
+        const text = theirs.length > nTheirs ? ours + theirs.slice(nTheirs) : this.#shown;
+        return this.#nHidden > 0 ? text.slice(this.#nHidden).trimStart() : text;
+    }
+    /** The segment to deliver, if there is one. */
+    addSegment(event) {
+        this.#theirFinal += event.text;
+        const nBefore = this.#final.length;
+        this.#final = this.#ours(this.#theirFinal);
+        if (!this.#shown.startsWith(this.#final)) {
+            this.#shown = this.#final;
+        }
+        let text = this.#final.slice(nBefore);
+        if (text === "" && event.text !== "") {
+            return undefined;
+        }
+        this.#words = wordsAfter(this.#words, text);
+        if (this.#isHiddenBefore(nBefore)) {
+            text = text.trimStart();
+        }
+        const isTheirs = text === event.text;
+        const startS = isTheirs ? event.start_s : Math.min(Math.max(event.start_s, this.endS), event.end_s);
+        const words = timedWords(text, event, startS);
+        return this.#keep({ ...event, utterance: this.number, start_s: startS, text, words });
+    }
+    /** The interim to deliver, if it shows anything that is not shown already. */
+    addInterim(event) {
+        const stable = this.#theirFinal + event.stable;
+        const ours = this.#ours(stable);
+        if (this.#joint !== undefined) {
+            this.#shown = this.isWhole || ours.length >= this.#shown.length ? ours : this.#shown;
+            this.shownUntilS = event.end_s;
+            return this.#interim(event, event.tail);
+        }
+        const theirs = stable + event.tail;
+        const [nOurs, nTheirs] = align(this.#repeatable, theirs);
+        if (nOurs < this.#repeatable.length || nTheirs === theirs.length) {
+            return undefined;
+        }
+        this.shownUntilS = event.end_s;
+        return this.#interim(event, this.#separator(theirs) + theirs.slice(nTheirs));
+    }
+    /** What was shown as stable and is in no segment, as a last segment. */
+    popRest() {
+        let text = this.#shown.slice(this.#final.length);
+        if (text === "" || this.isWhole) {
+            return undefined;
+        }
+        if (this.#isHiddenBefore(this.#final.length)) {
+            text = text.trimStart();
+        }
+        const startS = this.endS;
+        const last = this.#segments.at(-1)?.segment;
+        this.#final = this.#shown;
+        return this.#keep({
+            type: "segment",
+            utterance: this.number,
+            id: 0,
+            channel: this.channel,
+            start_s: startS,
+            end_s: Math.max(this.shownUntilS, startS),
+            text,
+            words: [],
+            confidence: last?.confidence ?? 0,
+            language: last?.language ?? null,
+        });
+    }
+    #interim(event, tail) {
+        const stable = this.#shown.slice(this.#final.length);
+        const theirs = event.stable_words ?? [];
+        this.#words = this.isWhole ? theirs : growWords(this.#words, stable, theirs);
+        const { stable_words: _, ...rest } = event;
+        const words = this.#words.length === 0 ? {} : { stable_words: this.#words };
+        const shown = { ...rest, utterance: this.number, stable, tail, ...words };
+        if (!this.#isHiddenBefore(this.#final.length)) {
+            return shown;
+        }
+        return { ...shown, stable: stable.trimStart(), tail: stable.trim() === "" ? tail.trimStart() : tail };
+    }
+    /** The first text that is delivered follows hidden text. It begins the utterance, so it has no leading space. */
+    #isHiddenBefore(nChars) {
+        return nChars > 0 && nChars === this.#nHidden;
+    }
+    #keep(segment) {
+        this.#segments.push({ segment, final: this.#final });
+        return segment;
+    }
+    /** Our text that corresponds to the beginning of their text. It begins with what is final. */
+    #ours(theirs) {
+        const nKept = this.#kept.length;
+        if (this.#joint === undefined) {
+            const [nOurs, nTheirs] = align(this.#repeatable, theirs);
+            if (nKept + nOurs < this.#shown.length || nTheirs === theirs.length) {
+                return this.#shown.slice(0, Math.max(nKept + nOurs, this.#final.length));
+            }
+            this.#joint = { ours: this.#shown + this.#separator(theirs), nTheirs };
+        }
+        const { ours, nTheirs } = this.#joint;
+        if (theirs.length >= nTheirs) {
+            return ours + theirs.slice(nTheirs);
+        }
+        return ours.slice(0, Math.max(nKept + align(ours.slice(nKept), theirs)[0], this.#final.length));
+    }
+    /** What their text lacks at its beginning where it goes on after text that it does not repeat. */
+    #separator(theirs) {
+        return this.#kept !== "" && this.#shown === this.#kept && !followsWords(theirs) ? " " : "";
+    }
+}
+/** The times of the words of `text`, which may be the end of the segment's text, or another version of it. */
+function timedWords(text, event, startS) {
+    if (text === event.text || event.words.length === 0) {
+        return event.words;
+    }
+    const words = wordsOf(text);
+    const last = words.length === 0 ? [] : event.words.slice(-words.length);
+    if (event.text.endsWith(text) && last.map(({ word }) => word.trim()).join("") === words.join("")) {
+        return last;
+    }
+    // Each word gets a share of the time by its length.
+    const timed = [];
+    let nChars = words.join("").length;
+    let fromS = startS;
+    for (const word of words) {
+        const untilS = fromS + ((event.end_s - fromS) * word.length) / nChars;
+        nChars -= word.length;
+        timed.push({ word, start_s: rounded(fromS), end_s: rounded(untilS), confidence: event.confidence });
+        fromS = untilS;
+    }
+    return timed;
+}
+/** A time with whole milliseconds. */
+export function rounded(timeS) {
+    return Math.round(timeS * 1000) / 1000;
+}

@@ -1,0 +1,78 @@
+/** The address of a server, its key, and how to reach it. */
+import { UsageError } from "./errors.js";
+const SUBPROTOCOL = "tutti.v1";
+const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
+const STREAM_PATH = "/v1/stream";
+/** How long the request that finds out whether the server is there may take. */
+const PROBE_TIMEOUT_MS = 5_000;
+/** The scheme, the host with its port, the path and the query of an address. React Native's `URL` does not know them all. */
+const ADDRESS = /^(http|ws)(s?):\/\/((?:[^\s/?#@:[\]\\]+|\[[\da-f:.]+\])(?::\d+)?)(\/[^?#]*)?(\?[^#]*)?(?:#.*)?$/i;
+/** @throws UsageError if the address or the key is malformed. */
+export function serverOf(url, options) {
+    const target = streamUrl(url);
+    const protocols = subprotocols(options.apiKey);
+    return {
+        openSocket: () => (options.openSocket ?? openWebSocket)(target, protocols),
+        probe: () => probe(target, options.apiKey),
+    };
+}
+export function streamUrl(url) {
+    const [, , secure, host, path = "/", query = ""] = partsOf(url);
+    // A WebSocket URL may not have a fragment.
+    return `ws${secure?.toLowerCase()}://${host}${path === "/" ? STREAM_PATH : path}${query}`;
+}
+/** The address of another path of the server whose address for streams is `target`, as `streamUrl` returns it. */
+export function httpUrl(target, path) {
+    const [, , secure, host, pathname = "", query = ""] = partsOf(target);
+    if (!pathname.endsWith(STREAM_PATH)) {
+        throw new UsageError("bad_url", `url: expected no path, or one that ends in ${STREAM_PATH}, got ${pathname}`);
+    }
+    return `http${secure}://${host}${pathname.slice(0, -STREAM_PATH.length)}${path}${query}`;
+}
+function partsOf(url) {
+    const text = String(url?.href ?? url).trim();
+    const parts = text.match(ADDRESS);
+    if (parts === null) {
+        const message = `url: expected an absolute URL with ws, wss, http or https, got ${JSON.stringify(text)}`;
+        throw new UsageError("bad_url", message);
+    }
+    return parts;
+}
+function subprotocols(apiKey) {
+    if (apiKey === undefined) {
+        return [SUBPROTOCOL];
+    }
+    // The characters of an HTTP token. The error message does not contain the key.
+    if (!/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(apiKey)) {
+        throw new UsageError("bad_api_key", "apiKey: expected letters, digits and any of !#$%&'*+-.^_`|~");
+    }
+    return [SUBPROTOCOL, KEY_SUBPROTOCOL_PREFIX + apiKey];
+}
+function openWebSocket(url, protocols) {
+    if (typeof WebSocket === "undefined") {
+        throw new UsageError("no_websocket", "this environment has no WebSocket; pass one as openSocket");
+    }
+    return new WebSocket(url, protocols);
+}
+async function probe(target, apiKey) {
+    if (typeof fetch === "undefined" || !target.split("?")[0]?.endsWith(STREAM_PATH)) {
+        return undefined;
+    }
+    const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+    // Not `AbortSignal.timeout`, which React Native does not have.
+    const controller = typeof AbortController === "undefined" ? undefined : new AbortController();
+    let timer;
+    const late = new Promise((resolve) => {
+        timer = setTimeout(() => {
+            resolve(0);
+            controller?.abort();
+        }, PROBE_TIMEOUT_MS);
+    });
+    const answer = fetch(httpUrl(target, "/v1/models"), { headers, signal: controller?.signal ?? null });
+    try {
+        return await Promise.race([answer.then(({ status }) => status, () => 0), late]);
+    }
+    finally {
+        clearTimeout(timer);
+    }
+}

@@ -1,0 +1,27 @@
+/** Audio as the caller gives it, and as bytes. */
+
+import { UsageError } from "./errors.js";
+import type { Encoding, StartOptions } from "./events.js";
+import type { AudioFormat } from "./outgoing.js";
+
+const BYTES_PER_SAMPLE: Readonly<Record<Encoding, number>> = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
+
+export function formatOf(start: StartOptions): AudioFormat {
+  const { encoding = "pcm_s16le", sample_rate = 16_000, channels = 1 } = start.audio ?? {};
+  return { sampleRate: sample_rate, frameBytes: BYTES_PER_SAMPLE[encoding] * channels };
+}
+
+export function bytesOf(audio: ArrayBuffer | ArrayBufferView): Uint8Array {
+  return ArrayBuffer.isView(audio)
+    ? new Uint8Array(audio.buffer, audio.byteOffset, audio.byteLength)
+    : new Uint8Array(audio);
+}
+
+/** @throws UsageError `bad_audio` if a Float32Array or Int16Array is not what `start` announced. */
+export function checkEncoding(audio: ArrayBuffer | ArrayBufferView, encoding: Encoding = "pcm_s16le"): void {
+  const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : undefined;
+  if (wanted !== undefined && wanted !== encoding) {
+    const got = audio instanceof Float32Array ? "a Float32Array" : "an Int16Array";
+    throw new UsageError("bad_audio", `audio: expected ${encoding}, as start said, got ${got}`);
+  }
+}

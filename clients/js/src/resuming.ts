@@ -1,0 +1,76 @@
+/** What the end of a connection means for its session, and where the next connection begins. This module does no I/O. */
+
+import { CLOSE_ABNORMAL, type End } from "./connection.js";
+import type { Continuity } from "./continuity.js";
+import { ConnectError, ConnectionLost, SessionError, type TuttiError } from "./errors.js";
+import type { StartOptions } from "./events.js";
+
+/** Close codes after which a session can go on: the server or the network failed, not the client. */
+const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
+/** Errors of the server that come before such a close. */
+const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "draining", "overloaded"];
+/**
+ * The server's error after a long time without a message. Everything is final then, and the session goes on when there is
+ * something to send: browsers freeze pages that are hidden, which cannot send `keepalive` then.
+ */
+const IDLE = "idle";
+/** Times of the server are rounded, and differ by no more than this from the exact ones, in seconds. */
+const ROUNDING_S = 1e-6;
+
+/** Whether the server has ended the connection because nothing came. */
+export function isIdle(end: End): boolean {
+  return end.kind === "failed" && end.event.code === IDLE;
+}
+
+/** Whether the session can go on with another connection. */
+export function mayResume(end: End): boolean {
+  switch (end.kind) {
+    case "closed":
+      return RESUMABLE_CLOSE_CODES.includes(end.code);
+    case "failed":
+      return isIdle(end) || RESUMABLE_ERRORS.includes(end.event.code);
+    case "late":
+      return true;
+    case "invalid":
+      return false;
+  }
+}
+
+/** The fields of `resume` for a connection whose first sample has this time. */
+export function resumeAt(continuity: Continuity, audioFromS: number): NonNullable<StartOptions["resume"]> {
+  const { resumeFromS, detectorFromS, languages } = continuity;
+  const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
+  const [first] = fromS;
+  // Times are rounded: one that is this little before the first sample means this sample.
+  const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
+  return {
+    // A list needs a time for each channel.
+    from_s: fromS.length === 1 && first !== undefined ? first : fromS,
+    ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
+    ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
+    ...(languages === undefined ? {} : { language: languages }),
+  };
+}
+
+/** @param isFirst whether no connection before it has opened the session. */
+export function errorOf(end: End, isFirst: boolean, finalUntilS: number): TuttiError {
+  switch (end.kind) {
+    case "closed": {
+      const why = `${end.code}${end.reason === "" ? "" : `: ${end.reason}`}`;
+      const message = `the connection was closed before the session ${isFirst ? "started" : "had ended"} (${why})`;
+      return isFirst
+        ? new ConnectError("connect_failed", message, end.code, end.cause)
+        : new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
+    }
+    case "failed":
+      return new SessionError(end.event.code, end.event.message, finalUntilS);
+    case "late": {
+      const message = `no answer from the server within ${end.timeoutMs} ms`;
+      return isFirst
+        ? new ConnectError("connect_timeout", message)
+        : new ConnectionLost("connect_timeout", message, CLOSE_ABNORMAL, finalUntilS);
+    }
+    case "invalid":
+      return end.error;
+  }
+}
