@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 900, 330
 PANEL_TOP, PANEL_BOTTOM = 78, 286
 """Where the bars and lines begin and end, from the top of the picture in pixels."""
 BARS_LEFT, BARS_RIGHT = 172, 400
-LINES_LEFT, LINES_RIGHT = 500, 770
+LINES_LEFT, LINES_RIGHT = 500, 745
 STYLE = """
 text { font: 13px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #1f2328 }
 .title { font-size: 15px; font-weight: 600 } .note, .tick { fill: #59636e; font-size: 12px }
