@@ -61,7 +61,7 @@ WATCH_STATUS = """
 """
 """Counts in the page how often it showed that it had lost its connection."""
 
-Disturb = Callable[[BrowserPage], Awaitable[None]]
+PageFault = Callable[[BrowserPage], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +154,11 @@ class Campaign:
         async with self._free_pages, faulty_proxy(self._server.url) as proxy:
             at_s = self._random.uniform(FIRST_S, recording.audio_s - length - REST_S)
 
-            async def disturb(page: BrowserPage) -> None:
+            async def apply_fault(page: BrowserPage) -> None:
                 await exact_microphone.wait_until_played(page, at_s, at_s + GRACE_S)
                 await proxy.cut(length)
 
-            actual, n_outages = await self._caption_at(proxy.url, recording, disturb)
+            actual, n_outages = await self._caption_at(proxy.url, recording, apply_fault)
         self._add(compared(f"cut of {length} s", at_s, expected, actual, n_outages))
 
     async def _restart(self, index: int, n_pages: int, recording: Recording, expected: PageRun) -> None:
@@ -169,7 +169,7 @@ class Campaign:
         arrived = asyncio.Barrier(n_pages)
         restarted = asyncio.Event()
 
-        async def disturb(page: BrowserPage, at_s: float) -> None:
+        async def apply_fault(page: BrowserPage, at_s: float) -> None:
             await exact_microphone.wait_until_played(page, at_s, at_s + GRACE_S)
             if await arrived.wait() == 0:
                 took_s = await asyncio.to_thread(self._server.restart, SIGNALS[index % len(SIGNALS)])
@@ -179,7 +179,9 @@ class Campaign:
 
         async def run_page(number: int, at_s: float) -> None:
             await asyncio.sleep(STAGGER_S * number)
-            actual, n_outages = await self._caption_at(self._server.url, recording, lambda page: disturb(page, at_s))
+            actual, n_outages = await self._caption_at(
+                self._server.url, recording, lambda page: apply_fault(page, at_s)
+            )
             self._add(compared(RESTART, at_s, expected, actual, n_outages))
 
         async with asyncio.TaskGroup() as tasks:
@@ -190,7 +192,7 @@ class Campaign:
         async with self._free_pages:
             return await self._caption_at(self._server.url, recording, _leave_alone)
 
-    async def _caption_at(self, url: str, recording: Recording, disturb: Disturb) -> tuple[PageRun, int]:
+    async def _caption_at(self, url: str, recording: Recording, apply_fault: PageFault) -> tuple[PageRun, int]:
         """What a page shows of a recording, and how often it showed that it had lost its connection."""
         deadline_s = recording.audio_s + GRACE_S
         with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +204,7 @@ class Campaign:
                 await exact_microphone.watch(page)
                 await page.evaluate(WATCH_STATUS)
                 await page.click("#toggle")
-                await disturb(page)
+                await apply_fault(page)
                 await page.wait_for("document.body.dataset.microphone === 'ended'", deadline_s)
                 await page.wait_for("document.querySelector('#status').innerText === 'Listening'", GRACE_S)
                 await page.click("#toggle")
