@@ -13,7 +13,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ STAGGER_S = 2.0
 GRACE_S = 300.0
 """A page may take this many seconds longer than its audio."""
 RESTART = "restart"
+UNDISTURBED = "none"
 WATCH_STATUS = """
     globalThis.outages = 0;
     new MutationObserver(() => {
@@ -61,7 +62,36 @@ WATCH_STATUS = """
 """
 """Counts in the page how often it showed that it had lost its connection."""
 
+RECORD_MESSAGES = """
+    globalThis.messages = [];
+    let connections = 0;
+    const RealSocket = WebSocket;
+    globalThis.WebSocket = class extends RealSocket {
+      constructor(...options) {
+        super(...options);
+        const connection = connections++;
+        const note = (what) => messages.push([connection, Math.round(performance.now()), what]);
+        this.addEventListener("message", ({data}) => note(data));
+        this.addEventListener("close", ({code}) => note(`closed with ${code}`));
+      }
+      send(data) {
+        if (typeof data === "string") messages.push([connections - 1, Math.round(performance.now()), `sent ${data}`]);
+        return super.send(data);
+      }
+    };
+"""
+"""Runs before the page, and keeps what its connections received: number of the connection, milliseconds, text."""
+
 PageFault = Callable[[BrowserPage], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutRun(PageRun):
+    """What a page showed, and how it was connected."""
+
+    n_outages: int = 0
+    """How often the page showed that it reconnects."""
+    messages: list[list[Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +112,15 @@ class Run:
     differences: list[str]
     changes: list[str]
     """Solid text that changed later, and errors of the page."""
+    messages: list[list[Any]]
+    """Where the text differs: what the connections of the page received, and the text that they sent."""
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.option("--cuts", default="5,20,60", show_default=True, help="Lengths of the cuts of the network, in seconds.")
 @click.option("--runs", default=20, show_default=True, help="Runs for each length.")
 @click.option("--restarts", default=20, show_default=True, help="Runs in which the server is restarted.")
+@click.option("--undisturbed", default=10, show_default=True, help="Runs without a fault, for comparison.")
 @click.option("--pages", default=4, show_default=True, help="How many pages run at the same time.")
 @click.option("--browser", type=click.Choice(list(BROWSERS)), default="chromium", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the moments of the faults.")
@@ -97,15 +130,15 @@ class Run:
 def main(path: Path, markdown: bool, **options: Any) -> None:
     """Compare the page's captions with and without cuts of its network and restarts of its server."""
     cuts = parse_numbers("--cuts", options["cuts"])
-    if options["runs"] < 1 or options["pages"] < 1 or options["restarts"] < 0:
-        raise click.UsageError("--runs, --pages and --restarts: expected at least 1, 1 and 0")
+    if min(options["runs"], options["pages"]) < 1 or min(options["restarts"], options["undisturbed"]) < 0:
+        raise click.UsageError("expected at least 1 for --runs and --pages, and no negative number")
     campaign = Campaign(
         server=RestartedServer((*ADMIT_ALL, *options["serve_arguments"])),
         open_page=BROWSERS[options["browser"]],
         n_pages=options["pages"],
         random=random.Random(options["seed"]),
     )
-    runs = asyncio.run(campaign.run(cuts, options["runs"], options["restarts"]))
+    runs = asyncio.run(campaign.run(cuts, options["runs"], options["restarts"], options["undisturbed"]))
     result = {"schema": SCHEMA, **machine.describe(), "browser": options["browser"], "pages": options["pages"]}
     result["runs"] = [asdict(run) for run in runs]
     report.show([table(runs)], result, as_markdown=markdown, path=path)
@@ -125,9 +158,9 @@ class Campaign:
         self._free_pages = asyncio.Semaphore(n_pages)
         self._runs: list[Run] = []
 
-    async def run(self, cuts: Sequence[int], n_runs: int, n_restarts: int) -> list[Run]:
-        """All runs: first those with cuts, then those with restarts."""
-        lengths = [*cuts, *([0] if n_restarts else [])]
+    async def run(self, cuts: Sequence[int], n_runs: int, n_restarts: int, n_undisturbed: int) -> list[Run]:
+        """All runs: first those with cuts and without a fault, then those with restarts."""
+        lengths = [*cuts, 0]
         recordings = {length: await asyncio.to_thread(_recording, length) for length in lengths}
         running = self._server.running()
         # A thread, because starting a server blocks. The threads of the event loop live as long as the loop, and the
@@ -138,11 +171,13 @@ class Campaign:
                 undisturbed = {
                     length: tasks.create_task(self._caption(recording)) for length, recording in recordings.items()
                 }
-            expected = {length: task.result()[0] for length, task in undisturbed.items()}
+            expected = {length: task.result() for length, task in undisturbed.items()}
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(n_runs):
                     for length in cuts:
                         tasks.create_task(self._cut(length, recordings[length], expected[length]))
+                for _ in range(n_undisturbed):
+                    tasks.create_task(self._leave_alone(recordings[0], expected[0]))
             for index, start in enumerate(range(0, n_restarts, self._n_pages)):
                 n_pages = min(self._n_pages, n_restarts - start)
                 await self._restart(index, n_pages, recordings[0], expected[0])
@@ -150,7 +185,7 @@ class Campaign:
             await asyncio.to_thread(running.__exit__, None, None, None)
         return self._runs
 
-    async def _cut(self, length: int, recording: Recording, expected: PageRun) -> None:
+    async def _cut(self, length: int, recording: Recording, expected: CutRun) -> None:
         async with self._free_pages, faulty_proxy(self._server.url) as proxy:
             at_s = self._random.uniform(FIRST_S, recording.audio_s - length - REST_S)
 
@@ -158,10 +193,13 @@ class Campaign:
                 await exact_microphone.wait_until_played(page, at_s, at_s + GRACE_S)
                 await proxy.cut(length)
 
-            actual, n_outages = await self._caption_at(proxy.url, recording, apply_fault)
-        self._add(compared(f"cut of {length} s", at_s, expected, actual, n_outages))
+            page_run = await self._caption_at(proxy.url, recording, apply_fault)
+        self._add(compared(f"cut of {length} s", at_s, expected, page_run))
 
-    async def _restart(self, index: int, n_pages: int, recording: Recording, expected: PageRun) -> None:
+    async def _leave_alone(self, recording: Recording, expected: CutRun) -> None:
+        self._add(compared(UNDISTURBED, 0, expected, await self._caption(recording)))
+
+    async def _restart(self, index: int, n_pages: int, recording: Recording, expected: CutRun) -> None:
         """Restart the server under some pages. Each is at another place of its recording then."""
         latest_s = recording.audio_s - REST_S
         first_s = self._random.uniform(FIRST_S + STAGGER_S * (n_pages - 1), latest_s)
@@ -179,20 +217,18 @@ class Campaign:
 
         async def run_page(number: int, at_s: float) -> None:
             await asyncio.sleep(STAGGER_S * number)
-            actual, n_outages = await self._caption_at(
-                self._server.url, recording, lambda page: apply_fault(page, at_s)
-            )
-            self._add(compared(RESTART, at_s, expected, actual, n_outages))
+            page_run = await self._caption_at(self._server.url, recording, lambda page: apply_fault(page, at_s))
+            self._add(compared(RESTART, at_s, expected, page_run))
 
         async with asyncio.TaskGroup() as tasks:
             for number, at_s in enumerate(places):
                 tasks.create_task(run_page(number, at_s))
 
-    async def _caption(self, recording: Recording) -> tuple[PageRun, int]:
+    async def _caption(self, recording: Recording) -> CutRun:
         async with self._free_pages:
-            return await self._caption_at(self._server.url, recording, _leave_alone)
+            return await self._caption_at(self._server.url, recording, _apply_nothing)
 
-    async def _caption_at(self, url: str, recording: Recording, apply_fault: PageFault) -> tuple[PageRun, int]:
+    async def _caption_at(self, url: str, recording: Recording, apply_fault: PageFault) -> CutRun:
         """What a page shows of a recording, and how often it showed that it had lost its connection."""
         deadline_s = recording.audio_s + GRACE_S
         with tempfile.TemporaryDirectory() as folder:
@@ -200,6 +236,7 @@ class Campaign:
             async with self._open_page(Path(folder) / "profile", silence) as page:
                 await exact_microphone.play(page, with_silence(recording, TRAIL_S).samples)
                 await exact_microphone.use_fixed_silence(page)
+                await page.run_before(RECORD_MESSAGES)
                 await page.open(url)
                 await exact_microphone.watch(page)
                 await page.evaluate(WATCH_STATUS)
@@ -212,7 +249,8 @@ class Campaign:
                 texts = "[...document.querySelectorAll('#finals .text')].map((e) => e.textContent.trim())"
                 lines = await page.evaluate(texts)
                 changes = [*await page.evaluate("changes"), *page.errors]
-                return PageRun(lines=lines, changes=changes), await page.evaluate("outages")
+                n_outages, messages = await page.evaluate("[outages, messages]")
+                return CutRun(lines=lines, changes=changes, n_outages=n_outages, messages=messages)
 
     def _add(self, run: Run) -> None:
         self._runs.append(run)
@@ -220,7 +258,7 @@ class Campaign:
         print(f"{len(self._runs)}: {run.fault} at {run.at_s:.1f} s of audio: {verdict}", file=sys.stderr)
 
 
-async def _leave_alone(page: BrowserPage) -> None:
+async def _apply_nothing(page: BrowserPage) -> None:
     """Do nothing to this page."""
 
 
@@ -229,7 +267,7 @@ def _recording(cut_s: int) -> Recording:
     return load_bundled(cut_s + AROUND_S, 1)[0]
 
 
-def compared(fault: str, at_s: float, expected: PageRun, actual: PageRun, n_outages: int) -> Run:
+def compared(fault: str, at_s: float, expected: CutRun, actual: CutRun) -> Run:
     """How the text of a disturbed page differs from that of the undisturbed one."""
     errors = count_errors(expected.words, actual.words)
     return Run(
@@ -240,9 +278,10 @@ def compared(fault: str, at_s: float, expected: PageRun, actual: PageRun, n_outa
         n_added=errors.inserted,
         n_changed=errors.substituted,
         is_same=expected.lines == actual.lines,
-        n_outages=n_outages,
+        n_outages=actual.n_outages,
         differences=[f"{mine!r} instead of {theirs!r}" for theirs, mine in differences(expected.lines, actual.lines)],
         changes=actual.changes,
+        messages=[] if expected.lines == actual.lines else actual.messages,
     )
 
 
