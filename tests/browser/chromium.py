@@ -90,6 +90,10 @@ class Page(BrowserPage):
     async def run_before(self, script: str) -> None:
         await self.command("Page.addScriptToEvaluateOnNewDocument", source=script)
 
+    async def open_tab(self) -> "Page":
+        """Open another tab beside this one, with an empty page."""
+        return await self._devtools.open_tab(is_hidden=True)
+
     async def turn_wheel(self, selector: str, by_px: float) -> None:
         place = await self.middle(selector)
         await self.command("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=by_px, **place)
@@ -138,6 +142,15 @@ class DevTools:
         """Send a command for the browser, or for the tab with this session, and wait for its result."""
         envelope = {} if session_id is None else {"sessionId": session_id}
         return await self._socket.command(method, params, timeout_s, **envelope)
+
+    async def open_tab(self, *, is_hidden: bool = False) -> Page:
+        """Open a tab with an empty page, in front of the others or behind them."""
+        target = await self.command("Target.createTarget", url="about:blank", background=is_hidden)
+        attached = await self.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        page = Page(self, attached["sessionId"])
+        await page.command("Page.enable")
+        await page.command("Runtime.enable")
+        return page
 
     def expect_event(self, method: str, session_id: str) -> asyncio.Future[None]:
         """A future for the next such event after this call."""
@@ -197,12 +210,7 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
             async with connect(url, max_size=MAX_MESSAGE_BYTES, proxy=None) as socket:
                 devtools = DevTools(socket)
                 tasks.create_task(devtools.read())
-                target = await devtools.command("Target.createTarget", url="about:blank")
-                attached = await devtools.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-                page = Page(devtools, attached["sessionId"])
-                await page.command("Page.enable")
-                await page.command("Runtime.enable")
-                yield page
+                yield await devtools.open_tab()
                 await devtools.command("Browser.close")
     finally:
         if process.returncode is None:
