@@ -1,11 +1,20 @@
 """A TCP proxy that forwards bytes to a server and can fail as networks do."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 READ_BYTES = 65_536
+SEGMENT_BYTES = 1400
+"""The most bytes of a TCP segment, as on the internet.
+
+With the large segments of the loopback, the system would take minutes of audio although the network is cut.
+"""
+
+BUFFER_BYTES = 16_384
+"""The sizes of the proxy's own buffers: what it takes from a client although the network is cut."""
 
 
 class FaultyProxy:
@@ -165,7 +174,11 @@ async def faulty_proxy(url: str) -> AsyncIterator[FaultyProxy]:
     """Run a proxy for the server at `url` on a free loopback port until the block is left."""
     parts = urlsplit(url)
     proxy = FaultyProxy(parts.hostname or "", parts.port or 80)
-    async with await asyncio.start_server(proxy.accept, "127.0.0.1", 0) as server:
+    listener = socket.socket()
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+    listener.bind(("127.0.0.1", 0))
+    async with await asyncio.start_server(proxy.accept, sock=listener, limit=BUFFER_BYTES) as server:
         proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             yield proxy

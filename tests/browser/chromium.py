@@ -207,7 +207,7 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
             url = await line_after(process.stderr, "DevTools listening on ", "Chromium")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(drain(process.stderr))
-            async with connect(url, max_size=MAX_MESSAGE_BYTES, proxy=None) as socket:
+            async with connect(url, max_size=MAX_MESSAGE_BYTES, proxy=None, open_timeout=START_TIMEOUT_S) as socket:
                 devtools = DevTools(socket)
                 tasks.create_task(devtools.read())
                 yield await devtools.open_tab()

@@ -230,7 +230,9 @@ async def _page_of(process: asyncio.subprocess.Process) -> AsyncIterator[Firefox
         url = await line_after(process.stderr, "WebDriver BiDi listening on ", "Firefox")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(drain(process.stderr))
-        async with connect(f"{url}/session", max_size=MAX_MESSAGE_BYTES, proxy=None) as socket:
+        async with connect(
+            f"{url}/session", max_size=MAX_MESSAGE_BYTES, proxy=None, open_timeout=START_TIMEOUT_S
+        ) as socket:
             bidi = Bidi(socket)
             tasks.create_task(bidi.read())
             await bidi.command("session.new", capabilities={})
