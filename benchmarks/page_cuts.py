@@ -36,7 +36,7 @@ from benchmarks.scoring import count_errors
 from benchmarks.server import ADMIT_ALL
 from engine.api import SAMPLE_RATE
 from tests.browser import chromium, exact_microphone, firefox
-from tests.browser.page import BrowserPage, OpenPage
+from tests.browser.page import BrowserPage, OpenPage, PageError
 
 SCHEMA = 1
 BROWSERS: dict[str, OpenPage] = {"chromium": chromium.open_page, "firefox": firefox.open_page}
@@ -193,7 +193,7 @@ class Campaign:
                 await exact_microphone.wait_until_played(page, at_s, at_s + GRACE_S)
                 await proxy.cut(length)
 
-            page_run = await self._caption_at(proxy.url, recording, apply_fault)
+            page_run = await self._try_caption(proxy.url, recording, apply_fault)
         self._add(compared(f"cut of {length} s", at_s, expected, page_run))
 
     async def _leave_alone(self, recording: Recording, expected: CutRun) -> None:
@@ -226,7 +226,15 @@ class Campaign:
 
     async def _caption(self, recording: Recording) -> CutRun:
         async with self._free_pages:
-            return await self._caption_at(self._server.url, recording, _apply_nothing)
+            return await self._try_caption(self._server.url, recording, _apply_nothing)
+
+    async def _try_caption(self, url: str, recording: Recording, apply_fault: PageFault) -> CutRun:
+        """As `_caption_at`. A run that fails has no lines, and its error is among the changes."""
+        try:
+            return await self._caption_at(url, recording, apply_fault)
+        except* (PageError, TimeoutError, OSError) as group:
+            error = repr(group.exceptions)
+        return CutRun(lines=[], changes=[f"the run failed: {error}"])
 
     async def _caption_at(self, url: str, recording: Recording, apply_fault: PageFault) -> CutRun:
         """What a page shows of a recording, and how often it showed that it had lost its connection."""

@@ -63,6 +63,8 @@ class Speaker:
     def __init__(self, url: str) -> None:
         self._url = url.replace("http", "ws", 1) + "/v1/stream"
         self.log = SpeakerLog()
+        self.changed = asyncio.Event()
+        """Set with each event of the log."""
         self.room: dict[str, str] = {}
         self._connection: ClientConnection | None = None
 
@@ -107,3 +109,4 @@ class Speaker:
                 raise click.ClickException(f"the session failed: {event['code']}: {event['message']}")
             if event["type"] in READ_TYPES:
                 self.log.events.append((at, event))
+                self.changed.set()
