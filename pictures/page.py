@@ -1,12 +1,13 @@
-"""Takes a screenshot of the captions page while the real server captions the bundled recording.
+"""Takes screenshots of the captions page and of a room's page while the real server captions the bundled recording.
 
-python -m pictures.page --out docs/images/page.png
+python -m pictures.page --out docs/images
 """
 
 import asyncio
+import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -16,63 +17,132 @@ import numpy as np
 from app.cli.demo import SAMPLE
 from app.main import Server, bind, build_app
 from app.media.file_decoder import decode_file
+from app.media.pcm import Samples
 from app.service.settings import Settings
+from benchmarks.recordings import Recording
+from benchmarks.rooms.speaker import Event, Speaker
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
-from tests.browser.chromium import NAMES, open_page, write_wav
+from pictures.views import VIEWS, View
+from tests.browser.chromium import NAMES, Page, open_page, write_wav
 
-WIDTH, HEIGHT = 960, 560
-"""Size of the page in CSS pixels: a small window on a laptop."""
 LEAD_S = 1.0
 """Silence before the recording: the microphone begins before the page has connected."""
 N_FINALS = 3
-"""The screenshot is taken when this many captions are final and another one is growing."""
+"""A screenshot is taken when this many captions are final and another one is growing."""
 MIN_LIVE_WORDS = 4
 TIMEOUT_S = 60
 MAX_BYTES = 200_000
-"""A README loads at once."""
+"""The README loads at once."""
+PAGE_SHOWS = (
+    f"document.querySelectorAll('#finals .line').length >= {N_FINALS} && "
+    f"document.querySelector('#live').innerText.split(' ').length >= {MIN_LIVE_WORDS}"
+)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--out", type=click.Path(path_type=Path), default=Path("docs/images/page.png"), show_default=True)
-@click.option("--dark", is_flag=True, help="Take it in the dark colour scheme.")
-def main(out: Path, dark: bool) -> None:
-    """Caption the bundled recording in a headless Chromium, and take a screenshot. Let nothing else run meanwhile."""
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("docs/images"), show_default=True)
+@click.option(
+    "--view", "names", multiple=True, type=click.Choice([view.name for view in VIEWS]), help="Default: all of them."
+)
+def main(out: Path, names: Sequence[str]) -> None:
+    """Caption the bundled recording in a headless Chromium, and take screenshots. Let nothing else run meanwhile."""
     if not any(shutil.which(name) for name in NAMES):
         raise click.ClickException("Chromium is not installed: apt install chromium")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    asyncio.run(take_screenshot(out, dark=dark))
-    n_bytes = out.stat().st_size
-    if n_bytes > MAX_BYTES:
-        raise click.ClickException(f"expected at most {MAX_BYTES} bytes, got {n_bytes}")
-    click.echo(f"Written: {out}, {n_bytes / 1000:.0f} kB")
+    out.mkdir(parents=True, exist_ok=True)
+    for view in VIEWS:
+        if names and view.name not in names:
+            continue
+        path = out / view.file
+        asyncio.run(take_screenshot(view, path))
+        n_bytes = path.stat().st_size
+        if n_bytes > MAX_BYTES:
+            raise click.ClickException(f"{path}: expected at most {MAX_BYTES} bytes, got {n_bytes}")
+        click.echo(f"Written: {path}, {n_bytes / 1000:.0f} kB")
 
 
-async def take_screenshot(out: Path, *, dark: bool) -> None:
-    """Start the server and the browser, wait for captions, and keep what the page shows then."""
+async def take_screenshot(view: View, out: Path) -> None:
+    """Start the server and the browser, wait for captions, and keep what the view shows then.
+
+    Raises:
+        ClickException: the page has not what is clicked to reach the view, or the server gives no rooms.
+    """
+    recording = await _recording()
+    problem: click.ClickException | None = None
     with tempfile.TemporaryDirectory() as folder:
-        microphone = await _microphone(Path(folder) / "microphone.wav")
+        microphone = write_wav(Path(folder) / "microphone.wav", recording, SAMPLE_RATE)
         async with _page_server() as url, open_page(Path(folder) / "profile", microphone) as page:
-            await page.show_as(WIDTH, HEIGHT, dark=dark)
-            await page.open(url)
-            await page.click("#toggle")
-            await page.wait_for(
-                f"document.querySelectorAll('#finals .line').length >= {N_FINALS} && "
-                f"document.querySelector('#live').innerText.split(' ').length >= {MIN_LIVE_WORDS}",
-                TIMEOUT_S,
-            )
-            await page.drawn()
-            await page.screenshot(out)
+            await page.show_as(view.width, view.height, dark=view.dark, scale=view.scale)
+            try:
+                await _caption(page, url, view, recording, out)
+            except click.ClickException as error:
+                # The task groups of the server and of the browser would wrap it.
+                problem = error
+    if problem is not None:
+        raise problem
 
 
-async def _microphone(path: Path) -> Path:
-    """The bundled recording as a WAV file, with silence before it."""
+async def _caption(page: Page, url: str, view: View, recording: Samples, out: Path) -> None:
+    """Show captions in the view, and take its picture."""
+    if view.query is not None:
+        await _caption_room(page, url, view, Recording(SAMPLE.name, recording, ""), out)
+        return
+    await _open(page, url, view)
+    await page.click("#toggle")
+    await page.wait_for(PAGE_SHOWS, TIMEOUT_S)
+    await _take(page, view, out)
+
+
+async def _open(page: Page, url: str, view: View) -> None:
+    await page.open(url)
+    if view.click and not await page.evaluate(f"document.querySelector({json.dumps(view.click)}) !== null"):
+        raise click.ClickException(f"view {view.name}: expected the page to have {view.click}")
+
+
+async def _caption_room(page: Page, url: str, view: View, recording: Recording, out: Path) -> None:
+    """Take the picture of a room's page when its reader has got some final text and some that changes."""
+    async with Speaker(url) as speaker:
+        await _open(page, f"{url}{speaker.room['path']}{view.query}", view)
+        speaking = asyncio.create_task(speaker.speak(recording))
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not _is_growing(speaker.log.events):
+                    speaker.changed.clear()
+                    await speaker.changed.wait()
+            await _take(page, view, out)
+        finally:
+            speaking.cancel()
+            await asyncio.wait({speaking})
+
+
+def _is_growing(events: Sequence[tuple[float, Event]]) -> bool:
+    """Whether enough utterances are final, and the newest event is a long enough interim of another one."""
+    if not events:
+        return False
+    n_finals = sum(event["type"] == "utterance" for _, event in events)
+    _, last = events[-1]
+    n_words = len(f"{last.get('stable')}{last.get('tail')}".split())
+    return n_finals >= N_FINALS and last["type"] == "interim" and n_words >= MIN_LIVE_WORDS
+
+
+async def _take(page: Page, view: View, out: Path) -> None:
+    if view.click:
+        await page.click(view.click)
+    if view.style:
+        # The page's policy allows no style element.
+        sheet = f"new CSSStyleSheet().replace({json.dumps(view.style)})"
+        await page.evaluate(f"{sheet}.then((sheet) => {{ document.adoptedStyleSheets.push(sheet); }})")
+    await page.drawn()
+    await page.screenshot(out)
+
+
+async def _recording() -> Samples:
+    """The bundled recording, with silence before it."""
     with SAMPLE.open("rb") as file:
         async with aclosing(decode_file(file)) as pieces:
             recording = [piece async for piece in pieces]
-    lead = np.zeros(round(LEAD_S * SAMPLE_RATE), dtype=np.float32)
-    return write_wav(path, np.concatenate([lead, *recording]), SAMPLE_RATE)
+    return np.concatenate([np.zeros(round(LEAD_S * SAMPLE_RATE), dtype=np.float32), *recording])
 
 
 @asynccontextmanager
@@ -83,8 +153,10 @@ async def _page_server() -> AsyncIterator[str]:
         async with Engine.start(EngineConfig()) as engine, asyncio.TaskGroup() as tasks:
             server = Server(build_app(settings, engine), settings)
             tasks.create_task(server.serve([listener]))
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-            server.stop()
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                server.stop()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""Node.js for the tests that need it."""
+"""Node.js, and the development packages of the JavaScript client, for the tests that need them."""
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 # What the tools in clients/js/package.json need.
 OLDEST_NODE = (20, 19)
 VERSION_TIMEOUT_S = 60
+CLIENT = Path(__file__).parents[1] / "clients" / "js"
+INSTALL_TIMEOUT_S = 300
 
 
 def require_node() -> None:
@@ -19,6 +23,25 @@ def require_node() -> None:
         if os.environ.get("TUTTI_REQUIRE_NODE") == "1":
             pytest.fail(problem)
         pytest.skip(problem)
+
+
+def require_client_packages() -> Path:
+    """Install the development packages of the JavaScript client if they are missing or old. Returns their folder.
+
+    A test that uses it is marked `node`, and is given the time that `npm ci` takes (`timeout`). Several test processes
+    may call it at the same time.
+    """
+    require_node()
+    packages, lock_file = CLIENT / "node_modules", CLIENT / "package-lock.json"
+    installed = packages / ".package-lock.json"
+    with lock_file.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not installed.exists() or installed.stat().st_mtime < lock_file.stat().st_mtime:
+            command = ["npm", "ci", "--no-audit", "--no-fund"]
+            done = subprocess.run(command, cwd=CLIENT, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+            if done.returncode != 0:
+                pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
+    return packages
 
 
 def _problem() -> str | None:

@@ -1,20 +1,35 @@
 """A TCP proxy that forwards bytes to a server and can fail as networks do."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 READ_BYTES = 65_536
+SEGMENT_BYTES = 1400
+"""The most bytes of a TCP segment, as on the internet.
+
+With the large segments of the loopback, the system would take minutes of audio although the network is cut.
+"""
+
+BUFFER_BYTES = 16_384
+"""The sizes of the proxy's own buffers: what it takes from a client although the network is cut."""
 
 
 class FaultyProxy:
-    """Forwards connections to a server until one of its faults is called. New connections may always be opened."""
+    """Forwards connections to a server until one of its faults is called. New connections may always be opened.
+
+    Only a cut holds new connections back as well.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
         self._connections: set[_ForwardedConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._network = asyncio.Event()
+        """Set but during a cut."""
+        self._network.set()
         self.url = ""
         self.n_drops = 0
         """How often connections were lost."""
@@ -47,6 +62,17 @@ class FaultyProxy:
             if not connection.is_silenced:
                 connection.flowing.set()
 
+    async def cut(self, seconds: float) -> None:
+        """Cut the network for some seconds, as in a tunnel: nothing passes, no end of a connection either.
+
+        A new connection is accepted and gets no answer. Afterwards everything that was held back is delivered.
+        """
+        self._network.clear()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._network.set()
+
     async def delay(self, delay_s: float, seconds: float) -> None:
         """Deliver the bytes of each read late by `delay_s`, for some seconds."""
         delayed = list(self._connections)
@@ -64,18 +90,20 @@ class FaultyProxy:
 
     async def close(self) -> None:
         """Drop all connections and wait until their tasks have ended."""
+        self._network.set()
         self.drop_connections()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._network.wait()
         try:
             server_reader, server_writer = await asyncio.open_connection(self._host, self._port)
         except OSError:
             # The server is not there. The client finds the connection closed, as it would without the proxy.
             writer.close()
             return
-        connection = _ForwardedConnection((reader, server_writer), (server_reader, writer))
+        connection = _ForwardedConnection(self._network, (reader, server_writer), (server_reader, writer))
         self._connections.add(connection)
         try:
             await connection.run()
@@ -87,7 +115,8 @@ class FaultyProxy:
 class _ForwardedConnection:
     """The connection of a client to the proxy and that of the proxy to the server."""
 
-    def __init__(self, *directions: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    def __init__(self, network: asyncio.Event, *directions: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        self._network = network
         self._directions = directions
         self.flowing = asyncio.Event()
         """Set while bytes are forwarded."""
@@ -126,6 +155,7 @@ class _ForwardedConnection:
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
                 await self.flowing.wait()
+                await self._network.wait()
                 if self.bytes_left is not None:
                     data, self.bytes_left = data[: self.bytes_left], max(self.bytes_left - len(data), 0)
                 writer.write(data)
@@ -135,6 +165,8 @@ class _ForwardedConnection:
         except OSError:
             # One side has closed. That ends this direction, and then the other one.
             pass
+        # The other side does not learn of the end during a cut.
+        await self._network.wait()
 
 
 @asynccontextmanager
@@ -142,7 +174,11 @@ async def faulty_proxy(url: str) -> AsyncIterator[FaultyProxy]:
     """Run a proxy for the server at `url` on a free loopback port until the block is left."""
     parts = urlsplit(url)
     proxy = FaultyProxy(parts.hostname or "", parts.port or 80)
-    async with await asyncio.start_server(proxy.accept, "127.0.0.1", 0) as server:
+    listener = socket.socket()
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+    listener.bind(("127.0.0.1", 0))
+    async with await asyncio.start_server(proxy.accept, sock=listener, limit=BUFFER_BYTES) as server:
         proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             yield proxy

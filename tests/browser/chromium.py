@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 import os
 import shutil
 import wave
@@ -15,13 +14,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+
+from tests.browser.command_socket import CommandSocket
+from tests.browser.page import (
+    COMMAND_TIMEOUT_S,
+    MAX_MESSAGE_BYTES,
+    START_TIMEOUT_S,
+    BrowserPage,
+    PageError,
+    drain,
+    line_after,
+)
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-START_TIMEOUT_S = 60
-COMMAND_TIMEOUT_S = 60
-MAX_MESSAGE_BYTES = 64 * 2**20
-"""The largest message of the browser. Screenshots of a whole page are larger than the default of 1 MiB."""
 
 
 def find_chromium() -> str:
@@ -46,12 +51,8 @@ def write_wav(path: Path, samples: npt.NDArray[np.float32], sample_rate: int) ->
     return path
 
 
-class PageError(Exception):
-    """JavaScript raised an error, or the browser refused a command."""
-
-
-class Page:
-    """One tab of the browser. Nothing is polled: every wait is a promise in the page."""
+class Page(BrowserPage):
+    """One tab of Chromium."""
 
     def __init__(self, devtools: "DevTools", session_id: str) -> None:
         self._devtools = devtools
@@ -59,14 +60,12 @@ class Page:
 
     @property
     def errors(self) -> list[str]:
-        """Uncaught exceptions and console errors so far."""
         return self._devtools.errors
 
     async def command(self, method: str, **params: object) -> dict[str, Any]:
         return await self._devtools.command(method, self._session_id, COMMAND_TIMEOUT_S, **params)
 
     async def evaluate(self, expression: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Any:
-        """The value of a JavaScript expression; a promise is awaited."""
         method, tab = "Runtime.evaluate", self._session_id
         answer = await self._devtools.command(
             method, tab, timeout_s, expression=expression, awaitPromise=True, returnByValue=True
@@ -77,50 +76,32 @@ class Page:
         return answer["result"].get("value")
 
     async def open(self, url: str) -> None:
-        """Open a URL, and wait until the document and its modules have been loaded and have run."""
+        await self._load("Page.navigate", url=url)
+
+    async def reload(self) -> None:
+        await self._load("Page.reload")
+
+    async def _load(self, method: str, **params: object) -> None:
         loaded = self._devtools.expect_event("Page.loadEventFired", self._session_id)
-        await self.command("Page.navigate", url=url)
+        await self.command(method, **params)
         async with asyncio.timeout(COMMAND_TIMEOUT_S):
             await loaded
 
-    async def wait_for(self, condition: str, timeout_s: float = 30) -> Any:
-        """Wait until a JavaScript expression is truthy. It is evaluated after each change of the document."""
-        expression = f"""new Promise((resolve) => {{
-            const check = () => {{
-                const value = ({condition});
-                if (value) {{ observer.disconnect(); resolve(value); }}
-            }};
-            const observer = new MutationObserver(check);
-            observer.observe(document, {{subtree: true, childList: true, characterData: true, attributes: true}});
-            check();
-        }})"""
-        try:
-            return await self.evaluate(expression, timeout_s)
-        except TimeoutError as error:
-            text = await self.evaluate("document.body.dataset.state + '\\n' + document.body.innerText")
-            raise TimeoutError(f"{condition} is not true; the text of the page is:\n{text}\n{self.errors}") from error
+    async def run_before(self, script: str) -> None:
+        await self.command("Page.addScriptToEvaluateOnNewDocument", source=script)
 
-    async def drawn(self) -> None:
-        """Wait until the present document has been laid out and drawn."""
-        await self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+    async def open_tab(self) -> "Page":
+        """Open another tab beside this one, with an empty page."""
+        return await self._devtools.open_tab(is_hidden=True)
 
     async def turn_wheel(self, selector: str, by_px: float) -> None:
-        """Turn the wheel of the mouse over the middle of the element; down is positive."""
-        place = await self._middle(selector)
+        place = await self.middle(selector)
         await self.command("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=by_px, **place)
 
     async def click(self, selector: str) -> None:
-        """Click in the middle of the element. The browser treats it as a click of the user."""
-        place = await self._middle(selector)
+        place = await self.middle(selector)
         for kind in ("mousePressed", "mouseReleased"):
             await self.command("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
-
-    async def _middle(self, selector: str) -> dict[str, float]:
-        place: dict[str, float] = await self.evaluate(f"""(() => {{
-            const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();
-            return {{x: box.x + box.width / 2, y: box.y + box.height / 2}};
-        }})()""")
-        return place
 
     async def type_text(self, text: str) -> None:
         await self.command("Input.insertText", text=text)
@@ -132,7 +113,6 @@ class Page:
             )
 
     async def show_as(self, width: int, height: int, *, dark: bool = False, scale: float = 1) -> None:
-        """Set the size of the window in CSS pixels, and the colour scheme."""
         await self.command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
         )
@@ -145,50 +125,32 @@ class Page:
 
 
 class DevTools:
-    """The DevTools socket of the browser. Answers and commands have the same id."""
+    """The DevTools of the browser: commands for it and for its tabs, and their events."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.errors: list[str] = []
-        self._socket = socket
-        self._next_id = 0
-        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._socket = CommandSocket(socket, self._on_message)
         self._expected: list[tuple[str, str, asyncio.Future[None]]] = []
 
     async def read(self) -> None:
         """Read messages until the browser closes the socket."""
-        try:
-            async for text in self._socket:
-                message = json.loads(text)
-                if "id" in message:
-                    answer = self._answers.pop(message["id"])
-                    # The browser answers also a command whose caller does not wait any more.
-                    if not answer.done():
-                        answer.set_result(message)
-                else:
-                    self._on_event(message["method"], message.get("sessionId", ""), message["params"])
-        except ConnectionClosed:
-            # A test that has failed closes the socket; pytest shows the error of the test.
-            pass
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(PageError("Chromium has closed the connection"))
+        await self._socket.read()
 
     async def command(
         self, method: str, session_id: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **params: object
     ) -> dict[str, Any]:
-        self._next_id += 1
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._answers[self._next_id] = answer
-        message = {"id": self._next_id, "method": method, "params": params}
-        if session_id is not None:
-            message["sessionId"] = session_id
-        await self._socket.send(json.dumps(message))
-        async with asyncio.timeout(timeout_s):
-            reply = await answer
-        if "error" in reply:
-            raise PageError(f"{method}: {reply['error']['message']}")
-        result: dict[str, Any] = reply["result"]
-        return result
+        """Send a command for the browser, or for the tab with this session, and wait for its result."""
+        envelope = {} if session_id is None else {"sessionId": session_id}
+        return await self._socket.command(method, params, timeout_s, **envelope)
+
+    async def open_tab(self, *, is_hidden: bool = False) -> Page:
+        """Open a tab with an empty page, in front of the others or behind them."""
+        target = await self.command("Target.createTarget", url="about:blank", background=is_hidden)
+        attached = await self.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        page = Page(self, attached["sessionId"])
+        await page.command("Page.enable")
+        await page.command("Runtime.enable")
+        return page
 
     def expect_event(self, method: str, session_id: str) -> asyncio.Future[None]:
         """A future for the next such event after this call."""
@@ -196,7 +158,8 @@ class DevTools:
         self._expected.append((method, session_id, received))
         return received
 
-    def _on_event(self, method: str, session_id: str, params: dict[str, Any]) -> None:
+    def _on_message(self, message: dict[str, Any]) -> None:
+        method, session_id, params = message["method"], message.get("sessionId", ""), message["params"]
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
@@ -210,14 +173,7 @@ class DevTools:
 
 @asynccontextmanager
 async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str] = ()) -> AsyncIterator[Page]:
-    """Open a page in a new browser, which is closed at the end of the block.
-
-    Args:
-        profile: an empty folder.
-        microphone: a WAV file that is played once, from the moment when the page opens the microphone. None: the
-            browser refuses the microphone.
-        flags: of Chromium.
-    """
+    """Open a page in a new Chromium: see `OpenPage`."""
     command = [
         find_chromium(),
         "--headless=new",
@@ -248,37 +204,15 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
     try:
         assert process.stderr is not None
         async with asyncio.timeout(START_TIMEOUT_S):
-            url = await _devtools_url(process.stderr)
+            url = await line_after(process.stderr, "DevTools listening on ", "Chromium")
         async with asyncio.TaskGroup() as tasks:
-            # Chromium writes warnings while it runs; a full pipe would stop it.
-            tasks.create_task(_drain(process.stderr))
-            async with connect(url, max_size=MAX_MESSAGE_BYTES, proxy=None) as socket:
+            tasks.create_task(drain(process.stderr))
+            async with connect(url, max_size=MAX_MESSAGE_BYTES, proxy=None, open_timeout=START_TIMEOUT_S) as socket:
                 devtools = DevTools(socket)
                 tasks.create_task(devtools.read())
-                target = await devtools.command("Target.createTarget", url="about:blank")
-                attached = await devtools.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-                page = Page(devtools, attached["sessionId"])
-                await page.command("Page.enable")
-                await page.command("Runtime.enable")
-                yield page
+                yield await devtools.open_tab()
                 await devtools.command("Browser.close")
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
-
-
-async def _devtools_url(stderr: asyncio.StreamReader) -> str:
-    output = []
-    async for line in stderr:
-        text = line.decode(errors="replace").strip()
-        _, found, url = text.partition("DevTools listening on ")
-        if found:
-            return url
-        output.append(text)
-    raise PageError("Chromium did not start:\n" + "\n".join(output[-20:]))
-
-
-async def _drain(stderr: asyncio.StreamReader) -> None:
-    while await stderr.read(65536):
-        pass

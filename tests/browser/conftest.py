@@ -6,10 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.browser import chromium, firefox
 from tests.browser.chromium import write_wav
 from tests.browser.fake_server import FakeServer, serve
+from tests.browser.page import OpenPage
 
 TONE_RATE = 44_100
+
+
+@pytest.fixture(params=[chromium.open_page, firefox.open_page], ids=["chromium", "firefox"])
+def open_browser(request: pytest.FixtureRequest) -> OpenPage:
+    """Each browser in turn."""
+    open_page: OpenPage = request.param
+    return open_page
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A microphone for tests that compare words: a recording, of which the page receives every sample exactly once.
 
-Chromium's own fake microphone plays a file by the clock and loses samples on a busy machine. Here the page's audio
+A browser's own fake microphone plays a file by the clock and loses samples on a busy machine. Here the page's audio
 context plays the recording in the place of the microphone: a late context plays later, and loses nothing.
 """
 
@@ -10,8 +10,10 @@ import numpy as np
 
 from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
-from tests.browser.chromium import Page
+from tests.browser.page import BrowserPage
 
+PROBE_S = 0.05
+"""Seconds between two looks at the position in the recording, which no event reports."""
 PIECE_SAMPLES = 30 * SAMPLE_RATE
 """Samples that go to the browser in one message; it refuses long ones."""
 SCRIPT = """
@@ -27,6 +29,8 @@ SCRIPT = """
         const source = new AudioBufferSourceNode(this, {buffer});
         source.onended = () => document.body.setAttribute("data-microphone", "ended");
         source.start();
+        const beganS = this.currentTime;
+        globalThis.playedS = () => this.currentTime - beganS;
         return source;
       }
     };
@@ -64,30 +68,42 @@ FIXED_SILENCE = """
 """Runs before the page."""
 
 
-async def play(page: Page, samples: Samples) -> None:
+async def play(page: BrowserPage, samples: Samples) -> None:
     """Let the page's microphone be this recording, from its start. Call it before `page.open`.
 
     At its end the document gets the attribute `data-microphone="ended"`.
     """
-    await _run_before_page(page, SCRIPT % {"rate": SAMPLE_RATE})
+    await page.run_before(SCRIPT % {"rate": SAMPLE_RATE})
     pcm = np.round(samples * 32767).astype("<i2")
     for start in range(0, len(pcm), PIECE_SAMPLES):
         piece = base64.b64encode(pcm[start : start + PIECE_SAMPLES].tobytes()).decode()
-        await _run_before_page(page, f'recording.push("{piece}")')
+        await page.run_before(f'recording.push("{piece}")')
 
 
-async def use_fixed_silence(page: Page) -> None:
+async def use_fixed_silence(page: BrowserPage) -> None:
     """Let every session of the page use mode `vad`, so that no utterance ends sooner or later with a slow engine.
 
     Call it before `page.open`.
     """
-    await _run_before_page(page, FIXED_SILENCE)
+    await page.run_before(FIXED_SILENCE)
 
 
-async def _run_before_page(page: Page, script: str) -> None:
-    await page.command("Page.addScriptToEvaluateOnNewDocument", source=script)
-
-
-async def watch(page: Page) -> None:
+async def watch(page: BrowserPage) -> None:
     """Watch from now on whether text that the page shows as solid changes."""
     await page.evaluate(WATCH)
+
+
+async def wait_until_played(page: BrowserPage, time_s: float, timeout_s: float) -> None:
+    """Wait until the microphone has played this much of its recording, in seconds."""
+    await page.evaluate(
+        f"""new Promise((resolve) => {{
+            const check = () => {{
+                const leftS = {time_s} - globalThis.playedS?.();
+                if (leftS <= 0) resolve();
+                // Not a number before the microphone is open.
+                else setTimeout(check, 1000 * Math.max(leftS || 0, {PROBE_S}));
+            }};
+            check();
+        }})""",
+        timeout_s,
+    )

@@ -77,6 +77,49 @@ async def test_a_silenced_connection_stays_open_and_carries_nothing() -> None:
         assert not reader.at_eof()
 
 
+async def test_a_cut_network_carries_nothing_and_delivers_it_later() -> None:
+    """Bytes and a new connection wait for the end of the cut."""
+    async with asyncio.timeout(10), echo_through_proxy() as (proxy, reader, writer):
+        cut = asyncio.create_task(proxy.cut(60))
+        await asyncio.sleep(0)
+        writer.write(b"late")
+        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", int(proxy.url.rpartition(":")[2]))
+        other_writer.write(b"late")
+        for each in (reader, other_reader):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(each.readexactly(1), 0.05)
+        cut.cancel()
+        for each in (reader, other_reader):
+            assert await each.readexactly(4) == b"late"
+        other_writer.close()
+
+
+async def test_the_end_of_a_connection_does_not_pass_a_cut() -> None:
+    """The server learns after the cut that the client has closed."""
+    has_ended = asyncio.Event()
+
+    async def wait_for_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"here")
+        await reader.read()
+        has_ended.set()
+        writer.close()
+
+    async with (
+        asyncio.timeout(10),
+        await asyncio.start_server(wait_for_end, "127.0.0.1", 0) as server,
+        faulty_proxy(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as proxy,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(proxy.url.rpartition(":")[2]))
+        assert await reader.readexactly(4) == b"here"
+        cut = asyncio.create_task(proxy.cut(60))
+        await asyncio.sleep(0)
+        writer.close()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(has_ended.wait(), 0.05)
+        cut.cancel()
+        await has_ended.wait()
+
+
 @asynccontextmanager
 async def echo_through_proxy() -> AsyncIterator[tuple[FaultyProxy, asyncio.StreamReader, asyncio.StreamWriter]]:
     """A proxy with one connection to a server that sends everything back."""

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.node import require_node
+from tests.node import CLIENT, require_client_packages
 
 REPOSITORY = Path(__file__).parents[3]
-CLIENT = REPOSITORY / "clients" / "js"
 PAGE_MODULES = REPOSITORY / "app" / "static" / "tutti"
 COMMAND_TIMEOUT_S = 300
 
@@ -26,9 +25,7 @@ def run(*command: str) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def packages() -> None:
     """Node.js with the client's development packages. Without Node.js the tests are skipped, unless it is required."""
-    require_node()
-    if not (CLIENT / "node_modules").exists():
-        run("npm", "ci", "--no-audit", "--no-fund")
+    require_client_packages()
 
 
 @pytest.mark.parametrize("script", ["check", "lint", "test"])

@@ -1,0 +1,26 @@
+"""Finds what makes a page hard to use for people with disabilities, with axe-core in the page."""
+
+import asyncio
+from typing import Any
+
+from tests.browser.page import BrowserPage
+from tests.node import require_client_packages
+
+RUN = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.flatMap(
+    ({id, help, nodes}) => nodes.map(({target, html}) => ({id, help, target: target.flat().join(" "), html}))))"""
+MAX_HTML_CHARS = 200
+"""A violation is reported with the beginning of its element."""
+
+
+async def violations(page: BrowserPage) -> list[str]:
+    """The violations of axe-core's default rules in the page as it is now: rule, sentence, selector, element.
+
+    The test is marked `browser` and `node`, and is given the time that `npm ci` takes (`timeout`).
+    """
+    if not await page.evaluate("'axe' in globalThis"):
+        packages = await asyncio.to_thread(require_client_packages)
+        source = await asyncio.to_thread((packages / "axe-core" / "axe.min.js").read_text)
+        # The value of the script itself is a function, which a browser cannot hand out.
+        await page.evaluate(f"{source}\n;null")
+    found: list[dict[str, Any]] = await page.evaluate(RUN)
+    return [f"{each['id']}: {each['help']}: {each['target']}: {each['html'][:MAX_HTML_CHARS]}" for each in found]
