@@ -66,7 +66,7 @@ export class Captions {
  * The rest of an interim after a segment has made its beginning final. If the tail was different from the segment, as
  * many words of it are removed as the segment has. The words after them would otherwise disappear and come back.
  */
-function withoutSegment(segment, stable, tail) {
+export function withoutSegment(segment, stable, tail) {
     if (stable.startsWith(segment)) {
         return { stable: stable.slice(segment.length), tail };
     }

@@ -68,7 +68,7 @@ def test_the_package_has_what_users_need_and_nothing_else(package: Path) -> None
     """The license, the README, and of each module its code, types and source map; the map has the source."""
     with tarfile.open(package) as archive:
         files = {member.name.removeprefix("package/") for member in archive}
-        modules = {path.stem for path in (CLIENT / "src").iterdir()}
+        modules = {str(path.relative_to(CLIENT / "src").with_suffix("")) for path in (CLIENT / "src").rglob("*.ts")}
         built = {f"dist/{module}{ending}" for module in modules for ending in (".js", ".js.map", ".d.ts")}
         assert files == {"LICENSE", "README.md", "package.json", *built}
 
@@ -103,6 +103,24 @@ def test_a_page_loads_little(project: Path, names: str, most_bytes: int) -> None
     bundler = str(CLIENT / "node_modules" / ".bin" / "esbuild")
     bundle = run(project, bundler, "page.js", "--bundle", "--minify", "--format=esm", "--target=es2022")
     assert len(gzip.compress(bundle.encode())) < most_bytes
+
+
+def test_the_element_adds_little(project: Path) -> None:
+    """`<tutti-captions>` adds less than 8 kB to a page that has the client already, minified and compressed."""
+    bundler = str(CLIENT / "node_modules" / ".bin" / "esbuild")
+    client = 'export { connect, openMicrophone, Captions } from "tutti-asr-client";\n'
+    sizes = []
+    for source in (client, client + 'import "tutti-asr-client/element";\n'):
+        (project / "page.js").write_text(source)
+        bundle = run(project, bundler, "page.js", "--bundle", "--minify", "--format=esm", "--target=es2022")
+        sizes.append(len(gzip.compress(bundle.encode())))
+    assert 4_000 < sizes[1] - sizes[0] < 8_000
+
+
+def test_node_imports_the_element(project: Path) -> None:
+    """Where pages are rendered on a server, importing it does nothing, and fails nowhere."""
+    script = 'import { TuttiCaptions } from "tutti-asr-client/element"; console.log(typeof TuttiCaptions)'
+    assert run(project, "node", "--input-type=module", "--eval", script) == "function\n"
 
 
 @pytest.mark.parametrize("resolution", ["NodeNext", "Bundler"])

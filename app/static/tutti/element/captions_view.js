@@ -1,0 +1,118 @@
+/**
+ * All that the element shows: the lines, what it waits for, the way back to the newest text, and what is spoken by screen
+ * readers: each final text once.
+ */
+import { LineList, OVERDUE_LINES } from "./line_list.js";
+import { newElement, setLanguage } from "./line_view.js";
+import { styleSheet } from "./style.js";
+/** How many texts stay in the live region. A reader who looks through the page finds few of them a second time. */
+const MAX_SPOKEN = 4;
+/** The content of a shadow root. */
+export class CaptionsView {
+    #transcript;
+    #list;
+    #options;
+    #root = newElement("div", "root");
+    #status = newElement("div", "status");
+    /** What the page has put into the element is shown until there is a line. */
+    #empty = document.createElement("slot");
+    #latest = newElement("button", "latest");
+    #spoken = newElement("div", "spoken");
+    #silence;
+    constructor(shadow, transcript, options) {
+        this.#transcript = transcript;
+        this.#options = options;
+        this.#list = new LineList(transcript, options, (isFollowing) => {
+            this.#latest.hidden = isFollowing;
+        });
+        this.#status.setAttribute("role", "status");
+        this.#latest.type = "button";
+        this.#latest.hidden = true;
+        this.#latest.addEventListener("click", () => {
+            this.#list.follow();
+            this.#list.scroller.focus();
+        });
+        this.#spoken.setAttribute("role", "log");
+        this.#spoken.setAttribute("aria-live", "polite");
+        this.#root.append(this.#status, this.#empty, this.#list.scroller, this.#latest, this.#spoken);
+        shadow.adoptedStyleSheets = [styleSheet()];
+        shadow.append(this.#root);
+        this.render(options);
+    }
+    /** Shows everything anew. */
+    render(options) {
+        this.#options = options;
+        this.#root.style.fontSize = options.sizePx === undefined ? "" : `${options.sizePx}px`;
+        this.#latest.textContent = options.latest;
+        this.#showEmpty();
+        this.#list.render(options, options.rows);
+        this.#waitForSilence();
+    }
+    /** Shows changes of the transcript. `isSpoken`: screen readers read aloud what has become final with them. */
+    update(changes, isSpoken) {
+        if (changes.length === 0) {
+            return;
+        }
+        this.#showEmpty();
+        for (const change of changes) {
+            this.#list.update(change);
+            if (isSpoken) {
+                this.#speakChange(change);
+            }
+        }
+        this.#waitForSilence();
+    }
+    /** Removes what was spoken, after the transcript was cleared, and shows the rest. */
+    clear() {
+        this.#spoken.replaceChildren();
+        this.render(this.#options);
+    }
+    /** Says what the element waits for; an empty text says nothing. */
+    showStatus(text) {
+        this.#status.textContent = text;
+        this.#status.hidden = text === "";
+    }
+    #showEmpty() {
+        const isEmpty = this.#transcript.end === this.#transcript.first && this.#transcript.open.length === 0;
+        this.#empty.hidden = !isEmpty;
+    }
+    /** A reader of a translation hears the translation, or the original of what was not translated. */
+    #speakChange({ line, kind, spoken, language }) {
+        const { show, language: wanted } = this.#options;
+        if (show === "original" || wanted === undefined) {
+            if (kind !== "translated") {
+                this.#speak(spoken, language, line.channel);
+            }
+        }
+        else if (kind === "translated" && language === wanted) {
+            this.#speak(spoken, language, line.channel);
+        }
+        else if (kind === "final") {
+            const overdue = this.#transcript.at(line.index - OVERDUE_LINES);
+            if (overdue !== undefined && overdue.translation(wanted) === undefined) {
+                this.#speak(overdue.text, overdue.language, overdue.channel);
+            }
+        }
+    }
+    #speak(text, language, channel) {
+        if (text.trim() === "") {
+            return;
+        }
+        const node = document.createElement("p");
+        const label = this.#options.labels[channel];
+        node.textContent = label === undefined ? text.trim() : `${label}: ${text.trim()}`;
+        setLanguage(node, language);
+        this.#spoken.append(node);
+        while (this.#spoken.childElementCount > MAX_SPOKEN) {
+            this.#spoken.firstElementChild?.remove();
+        }
+    }
+    #waitForSilence() {
+        clearTimeout(this.#silence);
+        this.#list.scroller.classList.remove("silent");
+        if (this.#options.clearAfterS !== undefined) {
+            const hide = () => this.#list.scroller.classList.add("silent");
+            this.#silence = setTimeout(hide, this.#options.clearAfterS * 1000);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+/** One line in the document: its time, its label, what was said and its translation. */
+/** Scripts from right to left. The languages that are written in several are not here; their text decides. */
+const RIGHT_TO_LEFT = ["ar", "ckb", "dv", "fa", "he", "iw", "ps", "sd", "ug", "ur", "yi"];
+/** A node, and the way to change it. */
+export class LineView {
+    line;
+    node = newElement("div", "line");
+    #time = newElement("time", "time");
+    #label = newElement("bdi", "label");
+    #original = newElement("p", "original");
+    #text = newElement("span", "text");
+    #changing = newElement("span", "changing");
+    #translation = newElement("p", "translation");
+    #translated = newElement("span", "text");
+    constructor(line) {
+        this.line = line;
+        this.#text.append(newElement("span", "settled"), this.#changing);
+        this.node.append(this.#original, this.#translation);
+    }
+    /** Shows the present state of the line. `isOverdue`: a translation that is missing will hardly come any more. */
+    update(options, isOverdue) {
+        const { line } = this;
+        const { language } = options;
+        const translation = options.show === "original" || language === undefined ? undefined : line.translation(language);
+        const isTranslated = translation !== undefined;
+        const waits = options.show === "translation" && language !== undefined && !isTranslated && !isOverdue;
+        const isOriginal = line.gap !== undefined || (isTranslated ? options.show === "both" : !waits);
+        const [settled] = this.#text.children;
+        if (settled !== undefined) {
+            settled.textContent = line.gap === undefined ? line.text : options.gap.replace("{time}", clock(line.gap[1]));
+        }
+        this.#changing.textContent = line.changing;
+        this.#text.classList.toggle("cut", line.isCut);
+        this.#translated.textContent = translation?.trimStart() ?? "";
+        setLanguage(this.#original, line.language);
+        setLanguage(this.#translation, language);
+        this.#original.replaceChildren(...(isOriginal ? this.#head(options) : []), this.#text);
+        this.#translation.replaceChildren(...(isOriginal ? [] : this.#head(options)), this.#translated);
+        this.#original.hidden = !isOriginal;
+        this.#translation.hidden = !isTranslated;
+        this.node.hidden = !isTranslated && (!isOriginal || this.#text.textContent === "");
+    }
+    /** What stands before the text. */
+    #head(options) {
+        const label = options.labels[this.line.channel];
+        this.#time.textContent = clock(this.line.start_s);
+        this.#label.textContent = `${label}:`;
+        const hasLabel = label !== undefined && this.line.gap === undefined;
+        return [...(options.hasTimes ? [this.#time, " "] : []), ...(hasLabel ? [this.#label, " "] : [])];
+    }
+}
+/** Marks text with its language, for voices and fonts, and with its direction. */
+export function setLanguage(node, language) {
+    if (language === undefined) {
+        node.removeAttribute("lang");
+    }
+    else {
+        node.lang = language;
+    }
+    node.dir = RIGHT_TO_LEFT.includes(language?.split("-")[0] ?? "") ? "rtl" : "auto";
+}
+/** A new element whose class is also its part. */
+export function newElement(name, part) {
+    const node = document.createElement(name);
+    node.className = part;
+    node.setAttribute("part", part);
+    return node;
+}
+/** A time as `m:ss` or `h:mm:ss`. */
+export function clock(seconds) {
+    const whole = Math.floor(seconds);
+    const parts = [Math.floor(whole / 60) % 60, whole % 60];
+    const hours = Math.floor(whole / 3600);
+    return (hours > 0 ? [hours, ...parts] : parts)
+        .map((part, index) => (index === 0 ? String(part) : String(part).padStart(2, "0")))
+        .join(":");
+}

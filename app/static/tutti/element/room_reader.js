@@ -1,0 +1,107 @@
+/**
+ * Reads the captions of a room as server-sent events, and connects again for as long as it takes. The history may come
+ * again then; whoever takes the events leaves out what is known.
+ */
+import { Backoff } from "../backoff.js";
+import { parseJson } from "../events.js";
+import { checkEvent } from "./events.js";
+/** Events that come within this time of a connection's opening are taken for history. */
+const HISTORY_MS = 1_000;
+/** How long the request that finds out why there is no stream may take. */
+const PROBE_TIMEOUT_MS = 5_000;
+/** The connection of a reader to a room. */
+export class RoomReader {
+    #url;
+    #listener;
+    #backoff = new Backoff(Infinity);
+    #source;
+    #timer;
+    #openedMs = -Infinity;
+    #isClosed = false;
+    #onOnline = () => this.#connect();
+    #onOffline = () => {
+        // The connection may stay open for minutes without anything coming through it.
+        this.#source?.close();
+        this.#listener.onState("reconnecting");
+    };
+    constructor(server, room, listener) {
+        const path = server.pathname.endsWith("/") ? server.pathname : `${server.pathname}/`;
+        this.#url = new URL(`${path}captions/${encodeURIComponent(room)}/events`, server);
+        // The address of a server is often that of its WebSockets.
+        this.#url.protocol = server.protocol.replace("ws", "http");
+        this.#listener = listener;
+        globalThis.addEventListener("online", this.#onOnline);
+        globalThis.addEventListener("offline", this.#onOffline);
+        listener.onState("connecting");
+        this.#connect();
+    }
+    /** Ends the connection. Nothing is reported after it. */
+    close() {
+        this.#isClosed = true;
+        clearTimeout(this.#timer);
+        this.#source?.close();
+        globalThis.removeEventListener("online", this.#onOnline);
+        globalThis.removeEventListener("offline", this.#onOffline);
+    }
+    #connect() {
+        clearTimeout(this.#timer);
+        this.#source?.close();
+        const source = new EventSource(this.#url);
+        this.#source = source;
+        source.onopen = () => {
+            this.#openedMs = performance.now();
+        };
+        source.onmessage = (message) => this.#onMessage(message.data);
+        source.onerror = () => {
+            // The browser connects again by itself after a lost connection, and gives up after a refusal.
+            if (source.readyState === EventSource.CLOSED) {
+                void this.#retry();
+            }
+            else {
+                this.#listener.onState("reconnecting");
+            }
+        };
+    }
+    #onMessage(data) {
+        try {
+            const event = checkEvent(parseJson(data));
+            this.#backoff.reset();
+            if (event.type === "room") {
+                this.#listener.onState(event.live ? "live" : "waiting");
+            }
+            else if (event.type === "ended") {
+                this.close();
+                this.#listener.onState("ended");
+            }
+            this.#listener.onEvent(event, performance.now() - this.#openedMs < HISTORY_MS);
+        }
+        catch (error) {
+            this.#listener.onError(error);
+        }
+    }
+    /** Plans the next attempt. A room that does not exist yet is one whose speaker has not come. */
+    async #retry() {
+        const wait = this.#backoff.next(performance.now());
+        const isThere = await this.#isRoomThere();
+        if (!this.#isClosed && wait !== undefined) {
+            this.#listener.onState(isThere ? "reconnecting" : "waiting");
+            clearTimeout(this.#timer);
+            this.#timer = setTimeout(() => this.#connect(), wait.waitMs);
+        }
+    }
+    /** Whether the server knows the room, or cannot be asked: an event source does not tell why it was refused. */
+    async #isRoomThere() {
+        const controller = new AbortController();
+        const timer = setTimeout(() => controller.abort(), PROBE_TIMEOUT_MS);
+        try {
+            return (await fetch(this.#url, { signal: controller.signal })).status !== 404;
+        }
+        catch {
+            return true;
+        }
+        finally {
+            clearTimeout(timer);
+            controller.abort();
+        }
+    }
+}

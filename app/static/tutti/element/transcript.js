@@ -1,0 +1,217 @@
+/**
+ * The text of one or more sessions as lines, an utterance each, with their translations. An event that comes a second
+ * time changes nothing, so the history of a room may be sent again. Nothing of the browser is used here.
+ */
+import { withoutSegment } from "../captions.js";
+/** More lines than a person says in a day. The oldest ones are forgotten after that. */
+const MAX_LINES = 20_000;
+class Line {
+    utterance;
+    channel;
+    start_s;
+    index = -1;
+    end_s;
+    text = "";
+    changing = "";
+    language;
+    isCut = false;
+    gap;
+    /** How much of `text` is the text of segments. The rest is stable text of the newest interim. */
+    segments = "";
+    lastSegment = -1;
+    #translations = new Map();
+    constructor(utterance, channel, start_s) {
+        this.utterance = utterance;
+        this.channel = channel;
+        this.start_s = start_s;
+        this.end_s = start_s;
+    }
+    translation(language) {
+        return this.#translations
+            .get(language)
+            ?.map((part) => part.text)
+            .join("");
+    }
+    retract() {
+        this.text = this.changing = "";
+        this.#translations.clear();
+    }
+    /** Adds a part. Returns false if it is known already. */
+    translate(part) {
+        const parts = this.#translations.get(part.language) ?? [];
+        if (parts.some((known) => known.start_s <= part.start_s && part.end_s <= known.end_s)) {
+            return false;
+        }
+        // The history of a room may have in one part what came in several.
+        const others = parts.filter((known) => known.start_s < part.start_s || part.end_s < known.end_s);
+        this.#translations.set(part.language, [...others, part]);
+        return true;
+    }
+}
+/** The lines of an element. */
+export class Transcript {
+    #lines = [];
+    /** The index of the first line that is kept. */
+    #first = 0;
+    /** The lines of the present session by the numbers of their utterances, also those without text. */
+    #byUtterance = new Map();
+    #open = new Set();
+    #spoken = new Map();
+    #languages = new Set();
+    /** The final lines, in the order in which they ended. `toSrt` and `toVtt` take them. */
+    get lines() {
+        return this.#lines.filter(hasContent);
+    }
+    /** The open lines, in the order in which they began. */
+    get open() {
+        return [...this.#open];
+    }
+    /** The languages in which there is a translation of some line. */
+    get languages() {
+        return [...this.#languages];
+    }
+    /** @internal The index after that of the last line. */
+    get end() {
+        return this.#first + this.#lines.length;
+    }
+    /** @internal The index of the first line. */
+    get first() {
+        return this.#first;
+    }
+    /** @internal */
+    at(index) {
+        return this.#lines[index - this.#first];
+    }
+    /** @internal Applies a checked event. Returns the changes, none if the event is known already. */
+    apply(event) {
+        switch (event.type) {
+            case "started":
+                return this.endSession();
+            case "interim":
+                return this.#change(event.utterance, event.channel, event.start_s, (line) => {
+                    line.text = line.segments + event.stable;
+                    line.changing = event.tail;
+                    return true;
+                });
+            case "segment":
+                return this.#change(event.utterance, event.channel, event.start_s, (line) => {
+                    if (event.id <= line.lastSegment) {
+                        return false;
+                    }
+                    const rest = withoutSegment(event.text, line.text.slice(line.segments.length), line.changing);
+                    line.lastSegment = event.id;
+                    line.segments += event.text;
+                    line.text = line.segments + rest.stable;
+                    line.changing = rest.tail;
+                    this.#noteLanguage(line, event.language);
+                    return event.text;
+                });
+            case "utterance":
+                return this.#change(event.utterance, event.channel, event.start_s, (line) => {
+                    const spoken = line.lastSegment < 0 ? event.text : true;
+                    line.text = event.text;
+                    line.end_s = event.end_s;
+                    this.#noteLanguage(line, event.language);
+                    this.#settle(line);
+                    return spoken;
+                });
+            case "translation":
+                return this.#translate(event);
+            case "resumed":
+                return event.gap === null ? [] : this.#addGap(event.gap);
+            case "retract":
+                return this.#retract(event.utterance);
+            default:
+                return [];
+        }
+    }
+    /** @internal Ends the open lines without what might still have changed. The numbers of utterances are free then. */
+    endSession() {
+        const changes = this.open.map((open) => {
+            const line = open;
+            line.isCut = true;
+            this.#settle(line);
+            return this.#changed(line, "");
+        });
+        this.#byUtterance.clear();
+        return changes;
+    }
+    /** @internal */
+    clear() {
+        this.#first = this.end;
+        this.#lines = [];
+        this.#open.clear();
+        this.#byUtterance.clear();
+        this.#spoken.clear();
+        this.#languages.clear();
+    }
+    /** Changes an open line, or a new one. `change` returns false if it knows the event, or text that is final now. */
+    #change(utterance, channel, startS, change) {
+        const line = this.#byUtterance.get(utterance) ?? this.#begin(utterance, channel, startS);
+        const spoken = this.#open.has(line) && change(line);
+        return spoken === false ? [] : [this.#changed(line, spoken === true ? "" : spoken)];
+    }
+    #changed(line, spoken) {
+        const kind = this.#open.has(line) ? "open" : line.index < 0 ? "removed" : "final";
+        return { line, kind, spoken, language: line.language };
+    }
+    #begin(utterance, channel, startS) {
+        const line = new Line(utterance, channel, startS);
+        line.language = this.#spoken.get(channel);
+        this.#byUtterance.set(utterance, line);
+        this.#open.add(line);
+        if (this.#byUtterance.size > MAX_LINES) {
+            const [oldest] = this.#byUtterance.keys();
+            this.#byUtterance.delete(oldest);
+        }
+        return line;
+    }
+    /** Makes an open line final. A line without text is no line. */
+    #settle(line) {
+        line.changing = "";
+        this.#open.delete(line);
+        if (hasContent(line)) {
+            line.index = this.end;
+            this.#lines.push(line);
+            if (this.#lines.length > MAX_LINES) {
+                this.#lines.shift();
+                this.#first += 1;
+            }
+        }
+    }
+    #addGap(gap) {
+        const line = new Line(-1, 0, gap[0]);
+        line.gap = gap;
+        line.end_s = gap[1];
+        this.#settle(line);
+        return [this.#changed(line, "")];
+    }
+    #translate(event) {
+        const line = this.#byUtterance.get(event.utterance);
+        if (line?.translate(event) !== true) {
+            return [];
+        }
+        this.#languages.add(event.language);
+        return [{ line, kind: "translated", spoken: event.text, language: event.language }];
+    }
+    /** A final line keeps its place, without text: the places of the others stay as they are. */
+    #retract(utterance) {
+        const line = this.#byUtterance.get(utterance);
+        if (line === undefined) {
+            return [];
+        }
+        this.#byUtterance.delete(utterance);
+        this.#open.delete(line);
+        line.retract();
+        return [{ line, kind: "removed", spoken: "", language: undefined }];
+    }
+    #noteLanguage(line, language) {
+        if (typeof language === "string") {
+            line.language = language;
+            this.#spoken.set(line.channel, language);
+        }
+    }
+}
+function hasContent(line) {
+    return line.text.trim() !== "" || line.gap !== undefined;
+}

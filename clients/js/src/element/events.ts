@@ -1,0 +1,82 @@
+/** The events that `<tutti-captions>` takes: those of a session, those of a room, and translations. It checks each one. */
+
+import { ProtocolError } from "../errors.js";
+import { isRecord, type SessionEvent } from "../events.js";
+
+/** A reader has joined a room. */
+export interface RoomEvent {
+  readonly type: "room";
+  readonly name: string;
+  /** For people; null or absent if the speaker gave none. */
+  readonly title?: string | null;
+  /** Whether a speaker is there. */
+  readonly live: boolean;
+}
+
+/** The session of a room's speaker is over for good. */
+export interface EndedEvent {
+  readonly type: "ended";
+}
+
+/** The text of this utterance is taken away: the speaker's connection was lost, and its audio is decoded again. */
+export interface RetractEvent {
+  readonly type: "retract";
+  readonly utterance: number;
+}
+
+/** The translation of final text. The texts of an utterance and language are joined as they are. */
+export interface TranslationEvent {
+  readonly type: "translation";
+  readonly utterance: number;
+  readonly channel: number;
+  readonly language: string;
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly text: string;
+}
+
+/** What `apply` takes. */
+export type CaptionEvent = SessionEvent | RoomEvent | EndedEvent | RetractEvent | TranslationEvent;
+
+/** The events that change what is shown, and the fields that are read of them. */
+const FIELDS: Readonly<Record<string, Readonly<Record<string, "string" | "number" | "boolean">>>> = {
+  speech_started: { utterance: "number", channel: "number", at_s: "number" },
+  interim: { utterance: "number", channel: "number", start_s: "number", stable: "string", tail: "string" },
+  segment: {
+    utterance: "number",
+    id: "number",
+    channel: "number",
+    start_s: "number",
+    end_s: "number",
+    text: "string",
+  },
+  utterance: { utterance: "number", channel: "number", start_s: "number", end_s: "number", text: "string" },
+  translation: {
+    utterance: "number",
+    channel: "number",
+    language: "string",
+    start_s: "number",
+    end_s: "number",
+    text: "string",
+  },
+  retract: { utterance: "number" },
+  room: { name: "string", live: "boolean" },
+};
+
+/**
+ * Checks the fields that are read of an event. Events of other types pass as they are: they change nothing.
+ *
+ * @throws ProtocolError if a field is missing or wrong.
+ */
+export function checkEvent(value: unknown): CaptionEvent {
+  if (!isRecord(value) || typeof value["type"] !== "string") {
+    throw new ProtocolError("event", "an object with a type", value);
+  }
+  const type = value["type"];
+  for (const [name, kind] of Object.entries(FIELDS[type] ?? {})) {
+    if (typeof value[name] !== kind) {
+      throw new ProtocolError(`${type}.${name}`, `a ${kind}`, value[name]);
+    }
+  }
+  return value as unknown as CaptionEvent;
+}

@@ -1,0 +1,131 @@
+/**
+ * Reads the captions of a room as server-sent events, and connects again for as long as it takes. The history may come
+ * again then; whoever takes the events leaves out what is known.
+ */
+
+import { Backoff } from "../backoff.js";
+import { parseJson } from "../events.js";
+import { type CaptionEvent, checkEvent } from "./events.js";
+
+/**
+ * What a reader of a room waits for:
+ *
+ * - `connecting`: the first answer of the server.
+ * - `waiting`: the speaker.
+ * - `live`: nothing; the speaker is there.
+ * - `reconnecting`: another connection.
+ * - `ended`: nothing; the speaker has finished.
+ */
+export type RoomState = "connecting" | "waiting" | "live" | "reconnecting" | "ended";
+
+/** Events that come within this time of a connection's opening are taken for history. */
+const HISTORY_MS = 1_000;
+/** How long the request that finds out why there is no stream may take. */
+const PROBE_TIMEOUT_MS = 5_000;
+
+/** What a reader reports. */
+export interface RoomListener {
+  /** `isHistory`: it was probably said before. */
+  onEvent(event: CaptionEvent, isHistory: boolean): void;
+  onState(state: RoomState): void;
+  /** The server sent something that is not an event. The reader goes on. */
+  onError(error: unknown): void;
+}
+
+/** The connection of a reader to a room. */
+export class RoomReader {
+  readonly #url: URL;
+  readonly #listener: RoomListener;
+  readonly #backoff = new Backoff(Infinity);
+  #source: EventSource | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #openedMs = -Infinity;
+  #isClosed = false;
+  readonly #onOnline = () => this.#connect();
+  readonly #onOffline = () => {
+    // The connection may stay open for minutes without anything coming through it.
+    this.#source?.close();
+    this.#listener.onState("reconnecting");
+  };
+
+  constructor(server: URL, room: string, listener: RoomListener) {
+    const path = server.pathname.endsWith("/") ? server.pathname : `${server.pathname}/`;
+    this.#url = new URL(`${path}captions/${encodeURIComponent(room)}/events`, server);
+    // The address of a server is often that of its WebSockets.
+    this.#url.protocol = server.protocol.replace("ws", "http");
+    this.#listener = listener;
+    globalThis.addEventListener("online", this.#onOnline);
+    globalThis.addEventListener("offline", this.#onOffline);
+    listener.onState("connecting");
+    this.#connect();
+  }
+
+  /** Ends the connection. Nothing is reported after it. */
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    this.#source?.close();
+    globalThis.removeEventListener("online", this.#onOnline);
+    globalThis.removeEventListener("offline", this.#onOffline);
+  }
+
+  #connect(): void {
+    clearTimeout(this.#timer);
+    this.#source?.close();
+    const source = new EventSource(this.#url);
+    this.#source = source;
+    source.onopen = () => {
+      this.#openedMs = performance.now();
+    };
+    source.onmessage = (message: MessageEvent<unknown>) => this.#onMessage(message.data);
+    source.onerror = () => {
+      // The browser connects again by itself after a lost connection, and gives up after a refusal.
+      if (source.readyState === EventSource.CLOSED) {
+        void this.#retry();
+      } else {
+        this.#listener.onState("reconnecting");
+      }
+    };
+  }
+
+  #onMessage(data: unknown): void {
+    try {
+      const event = checkEvent(parseJson(data));
+      this.#backoff.reset();
+      if (event.type === "room") {
+        this.#listener.onState(event.live ? "live" : "waiting");
+      } else if (event.type === "ended") {
+        this.close();
+        this.#listener.onState("ended");
+      }
+      this.#listener.onEvent(event, performance.now() - this.#openedMs < HISTORY_MS);
+    } catch (error) {
+      this.#listener.onError(error);
+    }
+  }
+
+  /** Plans the next attempt. A room that does not exist yet is one whose speaker has not come. */
+  async #retry(): Promise<void> {
+    const wait = this.#backoff.next(performance.now());
+    const isThere = await this.#isRoomThere();
+    if (!this.#isClosed && wait !== undefined) {
+      this.#listener.onState(isThere ? "reconnecting" : "waiting");
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.#connect(), wait.waitMs);
+    }
+  }
+
+  /** Whether the server knows the room, or cannot be asked: an event source does not tell why it was refused. */
+  async #isRoomThere(): Promise<boolean> {
+    const controller = new AbortController();
+    const timer = setTimeout(() => controller.abort(), PROBE_TIMEOUT_MS);
+    try {
+      return (await fetch(this.#url, { signal: controller.signal })).status !== 404;
+    } catch {
+      return true;
+    } finally {
+      clearTimeout(timer);
+      controller.abort();
+    }
+  }
+}

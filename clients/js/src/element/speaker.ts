@@ -1,0 +1,180 @@
+/** Captions of the microphone: one session from `open` until everything that was said is final. */
+
+import {
+  connect,
+  type Microphone,
+  type MicrophoneState,
+  openMicrophone,
+  type Session,
+  type SessionEvent,
+  type StartOptions,
+  type TuttiError,
+} from "../index.js";
+
+/** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
+const KEEPALIVE_MS = 15_000;
+/** The states of the microphone in which not even silence comes from it. */
+const SILENT: readonly MicrophoneState[] = ["suspended", "interrupted", "disconnected"];
+
+/** The stages of a session of the microphone, in their order. */
+export type SpeakerState = "asking" | "connecting" | "live" | "finishing";
+
+/** What a speaker needs. */
+export interface SpeakerOptions {
+  readonly server: URL;
+  /** Is asked for each session, when the microphone is open. */
+  readonly apiKey: () => string | undefined | Promise<string | undefined>;
+  readonly start: StartOptions;
+  readonly workletUrl: string | undefined;
+  /** Where the timeline of the session begins. */
+  readonly fromS: number;
+}
+
+/** What a speaker reports. */
+export interface SpeakerListener {
+  onEvent(event: SessionEvent): void;
+  onState(state: SpeakerState): void;
+  onMicrophone(state: MicrophoneState): void;
+}
+
+/** A microphone and its session. */
+export class Speaker {
+  /** Where the audio ends that was sent, in seconds. */
+  untilS: number;
+
+  readonly #options: SpeakerOptions;
+  readonly #listener: SpeakerListener;
+  readonly #controller = new AbortController();
+  /** Audio from before the session is open: a few seconds at most, as opening has a timeout. */
+  readonly #early: Int16Array<ArrayBuffer>[] = [];
+  #microphone: Microphone | undefined;
+  #session: Session | undefined;
+  #keepalive: ReturnType<typeof setInterval> | undefined;
+  /** Why the microphone ended the session. */
+  #error: unknown;
+
+  constructor(options: SpeakerOptions, listener: SpeakerListener) {
+    this.#options = options;
+    this.#listener = listener;
+    this.untilS = options.fromS;
+  }
+
+  /**
+   * Opens microphone and session, and resolves when they are open.
+   *
+   * @throws TuttiError: the reason, with nothing left open; AbortedError after `close`.
+   */
+  async open(): Promise<Session> {
+    const { server, apiKey, start, workletUrl, fromS } = this.#options;
+    const { signal } = this.#controller;
+    try {
+      this.#listener.onState("asking");
+      const microphone = await openMicrophone({ signal, workletUrl, keepScreenOn: true });
+      this.#microphone = microphone;
+      microphone.start(
+        (samples) => this.#send(samples),
+        (error) => this.#onLost(error),
+        (state) => this.#onMicrophone(state),
+      );
+      this.#listener.onState("connecting");
+      this.#session = await connect(server, {
+        signal,
+        apiKey: await apiKey(),
+        start: {
+          ...start,
+          audio: { encoding: "pcm_s16le", sample_rate: microphone.sampleRate, channels: 1 },
+          ...(fromS > 0 ? { resume: { from_s: fromS } } : {}),
+        },
+      });
+      this.#listener.onEvent(this.#session.started);
+      this.#early.splice(0).forEach((samples) => this.#send(samples));
+      this.#listener.onState("live");
+      return this.#session;
+    } catch (error) {
+      this.close();
+      throw this.#error ?? error;
+    }
+  }
+
+  /**
+   * Delivers the events of the open session, until its end.
+   *
+   * @throws TuttiError: why it did not end as it should.
+   */
+  async run(session: Session): Promise<void> {
+    try {
+      for await (const event of session) {
+        this.#listener.onEvent(event);
+      }
+    } catch (error) {
+      throw this.#error ?? error;
+    } finally {
+      this.close();
+    }
+    if (this.#error !== undefined) {
+      throw this.#error;
+    }
+  }
+
+  /** Sends what the microphone still has, and lets the session end when all of it is final. */
+  async finish(): Promise<void> {
+    this.#listener.onState("finishing");
+    await this.#microphone?.flush();
+    this.#microphone?.stop();
+    clearInterval(this.#keepalive);
+    if (this.#session?.isOpen === true) {
+      this.#session.stop();
+    }
+  }
+
+  /** Ends all at once. */
+  close(): void {
+    clearInterval(this.#keepalive);
+    this.#controller.abort();
+    this.#microphone?.stop();
+    this.#session?.close();
+  }
+
+  #send(samples: Int16Array<ArrayBuffer>): void {
+    if (this.#session === undefined) {
+      this.#early.push(samples);
+    } else if (this.#session.isOpen) {
+      try {
+        this.#session.send(samples);
+        this.untilS += samples.length / (this.#microphone?.sampleRate ?? Infinity);
+      } catch (error) {
+        this.#error = error;
+        this.close();
+      }
+    }
+  }
+
+  /** The user has withdrawn the permission. What was said before becomes final. */
+  #onLost(error: TuttiError): void {
+    this.#error = error;
+    if (this.#session === undefined) {
+      this.close();
+    } else {
+      void this.finish();
+    }
+  }
+
+  /** While no audio comes: makes what was spoken final, and keeps the session open. */
+  #onMicrophone(state: MicrophoneState): void {
+    clearInterval(this.#keepalive);
+    if (state === "stopped") {
+      return; // The end of the session says it.
+    }
+    if (SILENT.includes(state)) {
+      if (this.#session?.isOpen === true) {
+        this.#session.flush();
+      }
+      this.#keepalive = setInterval(() => {
+        if (this.#session?.isOpen === true) {
+          this.#session.keepalive();
+        }
+      }, KEEPALIVE_MS);
+    }
+    this.#listener.onMicrophone(state);
+  }
+}

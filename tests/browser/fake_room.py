@@ -1,0 +1,127 @@
+"""A scripted server with one room: pages with a `<tutti-captions>`, and events for readers as docs/protocol.md says."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.browser.chromium import Page
+from tests.browser.fake_server import POLICY, STATIC, FakeServer, Message
+
+NODE_MODULES = Path(__file__).parents[2] / "clients" / "js" / "node_modules"
+
+ELEMENT_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Captions</title>
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
+<script type="module" src="/static/tutti/element/index.js"></script>
+<main><h1>A page</h1><tutti-captions id="captions"><p>Press start.</p></tutti-captions></main></html>
+"""
+
+
+@dataclass
+class FakeRoom(FakeServer):
+    """A server whose room is `choir`. Readers get `history` first, and then what `publish` is given."""
+
+    is_open: bool = True
+    """Whether the room exists."""
+    is_live: bool = True
+    history: list[Message] = field(default_factory=list)
+    last_ids: list[str | None] = field(default_factory=list)
+    """The `Last-Event-ID` of each connection of a reader."""
+    _readers: set[asyncio.Queue[Message | None]] = field(default_factory=set)
+
+    @property
+    def n_readers(self) -> int:
+        return len(self._readers)
+
+    def publish(self, *messages: Message) -> None:
+        """Send messages to the readers. What is final joins the history."""
+        for message in messages:
+            if message["type"] in ("segment", "utterance", "translation"):
+                self.history.append(message)
+            for reader in self._readers:
+                reader.put_nowait(message)
+
+    def drop_readers(self) -> None:
+        """End the connections of all readers."""
+        for reader in self._readers:
+            reader.put_nowait(None)
+
+    def app(self) -> Starlette:
+        own = [
+            Route("/element", self._element),
+            Route("/captions/choir/events", self._events),
+            Route("/captions/choir", self._room),
+        ]
+        return Starlette(routes=[*own, *super().app().routes])
+
+    async def _element(self, request: Request) -> Response:
+        return HTMLResponse(ELEMENT_PAGE, headers={"Content-Security-Policy": POLICY})
+
+    async def _room(self, request: Request) -> Response:
+        return FileResponse(STATIC / "room.html", headers={"Content-Security-Policy": POLICY})
+
+    async def _events(self, request: Request) -> Response:
+        if not self.is_open:
+            return Response(status_code=404)
+        self.last_ids.append(request.headers.get("last-event-id"))
+        return StreamingResponse(self._stream_events(), media_type="text/event-stream")
+
+    async def _stream_events(self) -> AsyncIterator[str]:
+        """All of the history each time: a server that has lost its memory of the reader's last event."""
+        reader: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._readers.add(reader)
+        try:
+            # Browsers wait for three seconds otherwise.
+            yield "retry: 50\n\n"
+            for message in [{"type": "room", "name": "choir", "title": "Sunday", "live": self.is_live}, *self.history]:
+                yield f"data: {json.dumps(message)}\n\n"
+            while (next_message := await reader.get()) is not None:
+                yield f"id: {len(self.history)}\ndata: {json.dumps(next_message)}\n\n"
+        finally:
+            self._readers.remove(reader)
+
+
+INSIDE = "document.querySelector('tutti-captions').shadowRoot"
+
+
+async def wait_inside(page: Page, condition: str, timeout_s: float = 30) -> None:
+    """Wait until a JavaScript expression is truthy. It is evaluated after each change inside the element.
+
+    `part(name)` is the text of a part, and `root` the shadow root.
+    """
+    await page.evaluate(
+        f"""new Promise((resolve) => {{
+            const root = {INSIDE};
+            const part = (name) => root.querySelector('.' + name).textContent;
+            const check = () => {{
+                if ({condition}) {{ observer.disconnect(); resolve(); }}
+            }};
+            const observer = new MutationObserver(check);
+            observer.observe(root, {{subtree: true, childList: true, characterData: true, attributes: true}});
+            check();
+        }})""",
+        timeout_s,
+    )
+
+
+async def lines(page: Page) -> list[str]:
+    """The final lines that the element shows."""
+    shown: list[str] = await page.evaluate(f"""[...{INSIDE}.querySelectorAll('.finals .line')]
+        .filter((line) => !line.hidden).map((line) => line.innerText.trim().replaceAll(/\\n+/g, '\\n'))""")
+    return shown
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe-core finds wrong with the page: the rule and the node."""
+    if not await page.evaluate("'axe' in globalThis"):
+        await page.evaluate((NODE_MODULES / "axe-core" / "axe.min.js").read_text() + "; 0")
+    found: list[str] = await page.evaluate("""axe.run(document).then(({violations}) => violations.flatMap(
+        (rule) => rule.nodes.map((node) => `${rule.id}: ${JSON.stringify(node.target)}: ${node.failureSummary}`)))""")
+    return found

@@ -1,0 +1,364 @@
+"""`<tutti-captions>` in a real browser: what it shows, what it says, and what a screen reader gets of it."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from tests.browser.chromium import Page, open_page, write_wav
+from tests.browser.fake_room import INSIDE, FakeRoom, lines, violations, wait_inside
+from tests.browser.fake_server import Message, Step, final, interim, serve, speech_started
+from tests.node import require_node
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+HERE = Path(__file__).parent
+KEPT = HERE.parents[1] / "build" / "browser" / "element"
+EXCHANGE: list[Message] = json.loads((HERE / "exchange.json").read_text())
+RATE = 16_000
+LEAST_CONTRAST = 4.5
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[FakeRoom]:
+    async with serve(FakeRoom()) as server:
+        yield server  # type: ignore[misc]  # `serve` yields the server that it was given
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+    folder = tmp_path_factory.mktemp("element")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    tone = (0.5 * np.sin(2 * np.pi * 440 * np.arange(30 * RATE) / RATE)).astype(np.float32)
+    async with open_page(folder / "profile", write_wav(folder / "tone.wav", tone, RATE)) as page:
+        yield page
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(browser: Page, server: FakeRoom) -> AsyncIterator[Page]:
+    """A page with an empty element, which `captions` is."""
+    server.script, server.history, server.is_open, server.is_live = [], [], True, True
+    server.starts.clear()
+    server.last_ids.clear()
+    browser.errors.clear()
+    await browser.show_as(800, 600)
+    await browser.open(f"{server.url}/element")
+    await browser.evaluate("globalThis.captions = document.querySelector('tutti-captions'); 0")
+    yield browser
+    assert browser.errors == []
+
+
+async def apply(page: Page, *events: Message) -> None:
+    await page.evaluate(f"{json.dumps(events)}.forEach((event) => captions.apply(event))")
+
+
+async def set_attributes(page: Page, **attributes: str) -> None:
+    for name, value in attributes.items():
+        await page.evaluate(f"captions.setAttribute('{name.replace('_', '-')}', {json.dumps(value)})")
+
+
+def translation(text: str, utterance: int = 0, language: str = "de") -> Message:
+    place = {"utterance": utterance, "channel": 0, "start_s": 0.2, "end_s": 1.1}
+    return {"type": "translation", **place, "language": language, "text": text}
+
+
+async def test_recorded_events_become_lines_and_each_final_is_said_once(page: Page) -> None:
+    """The live region gets every segment once and nothing else, and keeps a few."""
+    await page.evaluate(f"""globalThis.said = [];
+        new MutationObserver((changes) => changes.forEach((change) =>
+            change.addedNodes.forEach((node) => said.push(node.textContent)))
+        ).observe({INSIDE}.querySelector('[aria-live]'), {{childList: true, subtree: true}})""")
+    await apply(page, *EXCHANGE)
+    texts = [event["text"] for event in EXCHANGE if event["type"] == "utterance" and event["text"]]
+    assert await lines(page) == texts
+    segments = [event["text"].strip() for event in EXCHANGE if event["type"] == "segment"]
+    assert await page.evaluate("said") == segments
+    assert await page.evaluate(f"{INSIDE}.querySelector('[aria-live]').childElementCount") <= 5
+    # What may still change is hidden from screen readers.
+    assert await page.evaluate(f"{INSIDE}.querySelector('.open').getAttribute('aria-hidden')") == "true"
+    assert await page.evaluate("captions.captions.lines.map((line) => line.text)") == texts
+    await page.evaluate("captions.clear()")
+    assert await lines(page) == []
+
+
+async def test_what_the_page_put_into_the_element_is_shown_until_there_is_text(page: Page) -> None:
+    is_shown = "document.querySelector('tutti-captions p').getClientRects().length > 0"
+    assert await page.evaluate(is_shown)
+    await apply(page, interim("", "Hel"))
+    assert not await page.evaluate(is_shown)
+
+
+async def test_changing_text_is_lighter_and_still_easy_to_read(page: Page) -> None:
+    """Its contrast is enough in light and dark pages; where the system sets the colours, it is underlined."""
+    await apply(page, interim("Hello", " every"))
+    for dark in (False, True):
+        await page.show_as(800, 600, dark=dark)
+        look = await page.evaluate(f"""(() => {{
+            const style = getComputedStyle({INSIDE}.querySelector('.open .changing'));
+            return [style.color, Number(style.opacity)];
+        }})()""")
+        assert 1 > look[1] > 0.5
+        text, ground = (1.0, 0.07) if dark else (0.0, 1.0)  # of Chromium's own dark and light pages
+        assert contrast(mixed(text, ground, look[1]), ground) > LEAST_CONTRAST
+    await page.command("Emulation.setEmulatedMedia", features=[{"name": "forced-colors", "value": "active"}])
+    style = f"getComputedStyle({INSIDE}.querySelector('.open .changing'))"
+    assert "dotted" in await page.evaluate(f"{style}.textDecoration")
+    assert await page.evaluate(f"{style}.opacity") == "1"
+    assert await page.evaluate("document.getAnimations().length") == 0
+
+
+def mixed(text: float, ground: float, opacity: float) -> float:
+    """A grey, 0 to 1, of half-transparent text."""
+    return opacity * text + (1 - opacity) * ground
+
+
+def contrast(one: float, other: float) -> float:
+    """The contrast of two greys. Source: WCAG 2.2, relative luminance and contrast ratio."""
+    luminances = [grey / 12.92 if grey <= 0.04045 else ((grey + 0.055) / 1.055) ** 2.4 for grey in (one, other)]
+    return (max(luminances) + 0.05) / (min(luminances) + 0.05)
+
+
+async def test_lines_shows_the_last_rows(page: Page) -> None:
+    """Rows as they are drawn, not utterances; the newest word is always in them, also at twice the size."""
+    await set_attributes(page, lines="2", size="40")
+    await page.show_as(500, 400)
+    await apply(page, *final("Short."), speech_started(1), interim("A long utterance that takes many rows", " and", 1))
+    for size in ("40", "80"):
+        await set_attributes(page, size=size)
+        await page.drawn()
+        box, word, row = await page.evaluate(f"""(() => {{
+            const root = {INSIDE};
+            const box = root.querySelector('.scroller').getBoundingClientRect();
+            const word = [...root.querySelector('.open .changing').getClientRects()].at(-1);
+            const row = Number.parseFloat(getComputedStyle(root.querySelector('.scroller')).lineHeight);
+            return [[box.top, box.bottom], [word.top, word.bottom], row];
+        }})()""")
+        assert box[1] - box[0] == pytest.approx(2 * row, abs=1)
+        assert box[1] - row < word[0] and word[1] <= box[1] + 1
+    await set_attributes(page, size="40")
+    await page.screenshot(KEPT / "two-rows.png")
+    # The document has little more than what is shown.
+    await apply(page, *[event for n in range(2, 60) for event in final(f"Line {n}.", n)])
+    assert await page.evaluate(f"{INSIDE}.querySelectorAll('.line').length") < 10
+    # Screen readers get the text from the live region alone.
+    assert await page.evaluate(f"{INSIDE}.querySelector('.scroller').getAttribute('aria-hidden')") == "true"
+    await page.evaluate("captions.removeAttribute('lines')")
+    assert len(await lines(page)) == 60 - 1
+
+
+async def test_silence_hides_the_text(page: Page) -> None:
+    """With `clear-after`; the next word shows it again."""
+    await set_attributes(page, lines="2", clear_after="0.05")
+    await apply(page, interim("Hello", ""))
+    await wait_inside(page, "root.querySelector('.silent')")
+    assert await page.evaluate(f"getComputedStyle({INSIDE}.querySelector('.line')).visibility") == "hidden"
+    await set_attributes(page, clear_after="60")
+    assert await page.evaluate(f"getComputedStyle({INSIDE}.querySelector('.line')).visibility") == "visible"
+
+
+async def test_labels_and_times_stand_before_the_text(page: Page) -> None:
+    await set_attributes(page, labels="Agent, Caller", times="")
+    answer = [event | {"channel": 1} for event in final("Yes?", utterance=1, start_s=3661)]
+    await apply(page, *final("Hello."), *answer)
+    texts = [" ".join(line.split()) for line in await lines(page)]
+    assert texts == ["0:00 Agent: Hello.", "1:01:01 Caller: Yes?"]
+    spoken = f"[...{INSIDE}.querySelectorAll('.spoken p')].map((p) => p.textContent)"
+    assert await page.evaluate(spoken) == ["Agent: Hello.", "Caller: Yes?"]
+
+
+async def test_text_has_its_language_and_direction(page: Page) -> None:
+    """By the language, also where the text begins with a Latin name; without one, by the text."""
+    arabic = [event | {"language": "ar"} for event in final("Tutti مرحبا")]
+    unknown = [event | {"language": None, "channel": 1} for event in final("שלום", utterance=1)]
+    await apply(page, *arabic, *final("Hello.", utterance=2), *unknown)
+    shown = await page.evaluate(f"""[...{INSIDE}.querySelectorAll('.finals .original')].map(
+        (text) => [text.lang, getComputedStyle(text).direction])""")
+    assert shown == [["ar", "rtl"], ["en", "ltr"], ["", "rtl"]]
+
+
+async def test_translations_stand_under_the_original_or_in_its_place(page: Page) -> None:
+    """Readers of a translation hear it, and get the original of a line whose translation does not come."""
+    spoken = f"[...{INSIDE}.querySelectorAll('.spoken p')].map((p) => [p.lang, p.textContent])"
+    await set_attributes(page, language="de")
+    await apply(page, *final("Hello."), translation("Hallo."), translation("Bonjour.", language="fr"))
+    assert await lines(page) == ["Hello.\nHallo."]
+    assert await page.evaluate(spoken) == [["de", "Hallo."]]
+    await set_attributes(page, show="translation")
+    assert await lines(page) == ["Hallo."]
+    await apply(page, *final("One.", 1), *final("Two.", 2), translation("Zwei.", 2))
+    assert await lines(page) == ["Hallo.", "Zwei."]
+    await apply(page, *final("Three.", 3))
+    assert await lines(page) == ["Hallo.", "One.", "Zwei."]
+    assert (await page.evaluate(spoken))[-2:] == [["de", "Zwei."], ["en", "One."]]
+    await apply(page, translation("Eins.", 1))
+    assert await lines(page) == ["Hallo.", "Eins.", "Zwei."]
+    await set_attributes(page, show="original")
+    assert await lines(page) == ["Hello.", "One.", "Two.", "Three."]
+    assert await page.evaluate("captions.captions.languages") == ["de", "fr"]
+
+
+async def test_a_day_of_text_needs_little_of_the_document_and_all_of_it_can_be_read(page: Page) -> None:
+    """The reader scrolls up to the first line; nothing moves when older lines come in; a button leads back."""
+    n = 1500
+    await page.evaluate("captions.style.height = '400px'")
+    await apply(page, *[event for k in range(n) for event in final(f"Line {k}.", k)])
+    await page.drawn()
+    count = f"{INSIDE}.querySelectorAll('.line').length"
+    scroller = f"{INSIDE}.querySelector('.scroller')"
+    assert await page.evaluate(count) <= 400
+    is_at_end = f"(s => s.scrollHeight - s.scrollTop - s.clientHeight < 2)({scroller})"
+    assert await page.evaluate(is_at_end)
+
+    moved = await page.evaluate(f"""(async () => {{
+        const scroller = {scroller};
+        const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        const first = () => [...scroller.querySelectorAll('.line')].find((l) => l.getBoundingClientRect().top > 50);
+        let moved = 0;
+        for (let step = 0; step < 400 && !scroller.textContent.startsWith('Line 0.'); step++) {{
+            scroller.scrollTop = Math.max(0, scroller.scrollTop - 1500);
+            const line = first();
+            const before = line.getBoundingClientRect().top;
+            await frame();
+            moved = Math.max(moved, Math.abs(line.getBoundingClientRect().top - before));
+            if (scroller.querySelectorAll('.line').length > 400) throw new Error('too many lines');
+        }}
+        return moved;
+    }})()""")
+    assert moved < 2
+    shown = await lines(page)
+    assert shown == [f"Line {k}." for k in range(len(shown))]
+    assert not await page.evaluate(f"{INSIDE}.querySelector('.latest').hidden")
+
+    # What is said meanwhile does not disturb the reader, who can scroll back to it.
+    at = await page.evaluate(f"{scroller}.scrollTop")
+    await apply(page, *final("Meanwhile.", n), interim("And", " now", n + 1))
+    await page.drawn()
+    assert await page.evaluate(f"{scroller}.scrollTop") == at
+    await page.evaluate(f"""(async () => {{
+        const scroller = {scroller};
+        for (let step = 0; step < 60 && !scroller.textContent.includes('Meanwhile.'); step++) {{
+            scroller.scrollTop += 1e6;
+            await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        }}
+    }})()""")
+    shown = await lines(page)
+    assert shown[-2:] == [f"Line {n - 1}.", "Meanwhile."]
+    await page.evaluate(f"{scroller}.scrollTop -= 3000")
+    await page.drawn()
+    await page.evaluate(f"{INSIDE}.querySelector('.latest').click()")
+    assert await page.evaluate(is_at_end)
+    assert await page.evaluate(f"{INSIDE}.querySelector('.open').innerText.trim()") == "And now"
+
+
+async def test_mistakes_are_explained(page: Page) -> None:
+    """Wrong events and attributes name what was expected and what came."""
+    said = """(() => { try { captions.apply(%s); } catch (error) { return `${error.name}: ${error.message}`; } })()"""
+    assert "segment.utterance: expected a number" in await page.evaluate(said % "{type: 'segment'}")
+    assert "event: expected an object" in await page.evaluate(said % "'hello'")
+    await page.evaluate("globalThis.warnings = []; console.warn = (text) => warnings.push(text)")
+    await set_attributes(page, lines="two", show="all")
+    assert 'lines: expected a positive number, got "two"' in (await page.evaluate("warnings.join()"))
+    assert "expected original, translation or both" in (await page.evaluate("warnings.join()"))
+    await set_attributes(page, room="choir")
+    assert "without the attribute room" in await page.evaluate("captions.start().catch((error) => error.message)")
+
+
+async def record_events(page: Page) -> None:
+    await page.evaluate("""globalThis.seen = [];
+        for (const name of ['start', 'state', 'line', 'error', 'end']) {
+            document.addEventListener(`tutti-${name}`, ({detail}) =>
+                seen.push(name === 'state' ? detail.state : name === 'error' ? detail.error.code : name));
+        }""")
+
+
+async def test_the_microphone_makes_captions(page: Page, server: FakeRoom) -> None:
+    """From `start` to `stop`, and again; times go on, and the attributes make the fields of `start`."""
+    server.script = [Step(0.1, [speech_started(), interim("Hello", " every"), *final("Hello everyone.")])]
+    await set_attributes(page, server=server.url, spoken="en", language="de")
+    await page.evaluate("captions.startOptions = {hotwords: ['tutti']}; captions.apiKey = async () => 'key-1'")
+    await record_events(page)
+    for _ in range(2):
+        await page.evaluate("captions.start()")
+        await page.evaluate("new Promise((done) => captions.addEventListener('tutti-line', done, {once: true}))")
+        await page.evaluate("captions.stop()")
+    assert await lines(page) == ["Hello everyone."] * 2
+    session = ["asking", "connecting", "live", "start", "line", "finishing", "idle", "end"]
+    assert await page.evaluate("seen") == session * 2
+    first, second = server.starts
+    wanted: dict[str, Any] = {"language": "en", "translate": ["de"], "hotwords": ["tutti"]}
+    assert {name: first[name] for name in wanted} == wanted
+    assert "resume" not in first and second["resume"]["from_s"] > 0
+
+
+async def test_a_lost_connection_of_the_microphone_mends_itself(page: Page, server: FakeRoom) -> None:
+    server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
+    await set_attributes(page, server=server.url)
+    await page.evaluate("captions.start()")
+    await wait_inside(page, "part('open').includes('every')")
+    await server.close(1012)
+    await wait_inside(page, "part('status').includes('Reconnecting')")
+    await wait_inside(page, "root.querySelector('.status').hidden")
+    assert await page.evaluate("captions.state") == "live"
+    # Taken out of the document, it lets go of the microphone.
+    assert (
+        await page.evaluate("""new Promise((done) => {
+        captions.addEventListener('tutti-end', () => done(captions.state), {once: true});
+        captions.remove();
+    })""")
+        == "idle"
+    )
+
+
+async def test_a_refused_microphone_is_explained(page: Page, server: FakeRoom) -> None:
+    await page.evaluate("""navigator.mediaDevices.getUserMedia = async () => {
+        throw new DOMException('no', 'NotAllowedError');
+    }""")
+    await record_events(page)
+    await page.evaluate("captions.start()")
+    assert await page.evaluate("seen") == ["asking", "failed", "permission_denied", "end"]
+    assert "microphone is blocked" in await page.evaluate(f"{INSIDE}.querySelector('.status').innerText")
+    await page.evaluate("captions.setAttribute('server', 'http://['); captions.start()")
+    assert (await page.evaluate("seen"))[-2:] == ["bad_url", "end"]
+
+
+async def test_a_moved_element_keeps_its_room_and_a_removed_one_leaves_it(page: Page, server: FakeRoom) -> None:
+    await set_attributes(page, room="choir")
+    await wait_inside(page, "part('status') === '' && captions.state === 'live'")
+    await page.evaluate("document.body.append(captions)")
+    server.publish(*final("Still here."))
+    await wait_inside(page, "part('finals').includes('Still here.')")
+    assert len(server.last_ids) == 1
+    await page.evaluate("captions.remove()")
+    assert await page.evaluate("captions.state") == "idle"
+    await page.evaluate("document.body.append(captions)")
+    await wait_inside(page, "part('finals').includes('Still here.')")
+    assert len(server.last_ids) == 2
+
+
+@pytest.mark.node
+async def test_axe_finds_nothing_wrong_in_any_state(page: Page) -> None:
+    """Light and dark: empty, with text that changes, with labels and translations, as rows, scrolled up, and failed."""
+    require_node()
+    states: dict[str, list[str]] = {
+        "empty": [],
+        "text": [f"{json.dumps(EXCHANGE[:90])}.forEach((event) => captions.apply(event))"],
+        "labels": [
+            "captions.setAttribute('labels', 'Agent,Caller'); captions.setAttribute('times', '')",
+            f"captions.setAttribute('language', 'de'); captions.apply({json.dumps(translation('Guten Morgen.'))})",
+        ],
+        "scrolled": [f"captions.style.height = '120px'; {INSIDE}.querySelector('.scroller').scrollTop = 5"],
+        "rows": ["captions.setAttribute('lines', '2'); captions.setAttribute('theme', 'contrast')"],
+        "failed": ["captions.setAttribute('server', 'http://['); captions.start()"],
+    }
+    for name, scripts in states.items():
+        for script in scripts:
+            await page.evaluate(script)
+        for dark in (False, True):
+            await page.show_as(800, 600, dark=dark)
+            await page.drawn()
+            await page.screenshot(KEPT / f"{name}-{'dark' if dark else 'light'}.png")
+            assert await violations(page) == [], name

@@ -1,0 +1,121 @@
+"""`examples/plain`, `examples/react` and `examples/vue` in a real browser, with recorded events from a scripted server.
+
+The last two are built as their READMEs say, with the JavaScript client of this repository.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from tests.browser.chromium import Page, open_page, write_wav
+from tests.browser.fake_room import FakeRoom, lines, wait_inside
+from tests.browser.fake_server import Message, Step, serve
+from tests.node import require_node
+
+pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(600)]
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = REPOSITORY / "examples"
+CLIENT = REPOSITORY / "clients" / "js"
+COMMAND_TIMEOUT_S = 300
+ADDRESS = "http://127.0.0.1:8000"
+"""Where the examples expect the server."""
+RATE = 16_000
+
+EXCHANGE: list[Message] = json.loads((Path(__file__).parent / "exchange.json").read_text())
+TEXTS = [event["text"] for event in EXCHANGE if event["type"] == "utterance" and event["text"]]
+
+
+class ExampleServer(FakeRoom):
+    """Serves the folders of the examples, too. What they expect at `ADDRESS` is here."""
+
+    def app(self) -> Starlette:
+        plain = Route("/examples/plain/", self._plain)
+        folders = Mount("/examples", StaticFiles(directory=EXAMPLES, html=True))
+        return Starlette(routes=[plain, folders, *super().app().routes])
+
+    async def _plain(self, request: Request) -> Response:
+        return HTMLResponse((EXAMPLES / "plain" / "index.html").read_text().replace(ADDRESS, self.url))
+
+
+def run(folder: Path, *command: str) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
+
+
+def build(name: str) -> None:
+    """Install the packages that are not installed yet, and bundle the example with the client as it is now."""
+    for folder in (CLIENT, EXAMPLES / name):
+        if not (folder / "node_modules").exists():
+            run(folder, "npm", "ci", "--no-audit", "--no-fund")
+    built = CLIENT / "dist" / "element" / "index.js"
+    changed_at = max(path.stat().st_mtime for path in (CLIENT / "src").rglob("*"))
+    if not built.exists() or built.stat().st_mtime < changed_at:
+        run(CLIENT, "npm", "run", "build")
+    run(EXAMPLES / name, "npm", "run", "build")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[FakeRoom]:
+    server = ExampleServer(script=[Step(0.1, EXCHANGE)])
+    async with serve(server):
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+    require_node()
+    folder = tmp_path_factory.mktemp("examples")
+    tone = (0.5 * np.sin(2 * np.pi * 440 * np.arange(60 * RATE) / RATE)).astype(np.float32)
+    async with open_page(folder / "profile", write_wav(folder / "tone.wav", tone, RATE)) as page:
+        yield page
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ["plain", "react", "vue"])
+async def test_the_example_shows_captions(page: Page, server: FakeRoom, name: str) -> None:
+    """A click starts the captions of the microphone, the page has every line, and a click stops them."""
+    if name != "plain":
+        build(name)
+    await page.open(f"{server.url}/examples/{name}/?server={server.url}")
+    await page.wait_for("document.querySelector('button') !== null")
+    await page.click("button")
+    last = json.dumps(TEXTS[-1])
+    await wait_inside(page, f"part('finals').includes({last})")
+    # The plain page shows times, too.
+    assert [re.sub(r"^\d+:\d\d ", "", line) for line in await lines(page)] == TEXTS
+    await page.evaluate(
+        "globalThis.ended = new Promise((done) => document.addEventListener('tutti-end', () => done(true))); 0"
+    )
+    if name == "plain":
+        await page.click("button + button")
+    else:
+        n_words = sum(len(text.split()) for text in TEXTS)
+        await page.wait_for(f"document.querySelector('#words').innerText === '{n_words} words'")
+        await page.wait_for("document.querySelector('button').innerText === 'Stop'")
+        await page.click("button")
+        await page.wait_for("document.querySelector('button').innerText === 'Start'")
+    assert await page.evaluate("ended")
+    assert page.errors == []
+
+
+@pytest.mark.parametrize("name", ["react", "vue"])
+def test_the_lock_file_names_no_registry_and_has_a_hash_of_every_package(name: str) -> None:
+    """Every registry can be used; the client is the one of this repository."""
+    packages = json.loads((EXAMPLES / name / "package-lock.json").read_text())["packages"]
+    addresses = {path: package["resolved"] for path, package in packages.items() if "resolved" in package}
+    assert addresses == {"node_modules/tutti-asr-client": "../../clients/js"}
+    fetched = {path for path in packages if path.startswith("node_modules/")} - addresses.keys()
+    assert [path for path in fetched if "integrity" not in packages[path]] == []

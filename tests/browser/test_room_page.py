@@ -1,0 +1,179 @@
+"""The page for the readers of a room, in a real browser, beside a scripted server."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.browser.chromium import Page, open_page
+from tests.browser.fake_room import INSIDE, FakeRoom, lines, violations, wait_inside
+from tests.browser.fake_server import Message, final, interim, serve
+from tests.node import require_node
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+KEPT = Path(__file__).parents[2] / "build" / "browser" / "room"
+STATUS = f"{INSIDE}.querySelector('.status').innerText"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def started() -> AsyncIterator[FakeRoom]:
+    room = FakeRoom()
+    async with serve(room):
+        yield room
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    async with open_page(tmp_path_factory.mktemp("room") / "profile", None) as page:
+        yield page
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def room(started: FakeRoom) -> FakeRoom:
+    """A room with a speaker who has said nothing."""
+    started.history, started.is_open, started.is_live = [], True, True
+    started.last_ids.clear()
+    return started
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(browser: Page) -> AsyncIterator[Page]:
+    await browser.show_as(1000, 700)
+    browser.errors.clear()
+    yield browser
+    assert browser.errors == []
+    await browser.open("about:blank")
+
+
+async def read(page: Page, room: FakeRoom, options: str = "") -> None:
+    await page.open(f"{room.url}/captions/choir{options}")
+
+
+def translation(text: str, utterance: int = 0) -> Message:
+    place = {"utterance": utterance, "channel": 0, "start_s": 0.2, "end_s": 1.1}
+    return {"type": "translation", **place, "language": "de", "text": text}
+
+
+async def test_a_reader_who_comes_late_gets_what_was_said_and_then_what_is_said(page: Page, room: FakeRoom) -> None:
+    """The history is shown and not spoken; what is said from then on is both."""
+    room.history = [event for n in range(40) for event in final(f"Line {n}.", n)]
+    await read(page, room)
+    await wait_inside(page, "part('finals').includes('Line 39.')")
+    assert await page.evaluate("document.title") == "Sunday · Live captions"
+    assert await page.evaluate("document.querySelector('h1').innerText") == "Sunday"
+    assert await page.evaluate(STATUS) == "Live"
+    assert await page.evaluate(f"{INSIDE}.querySelector('.spoken').childElementCount") == 0
+    # Another connection's opening is long ago for the page: one that opens now has a history.
+    await page.evaluate("new Promise((done) => setTimeout(done, 1000))")
+    room.publish(interim("And", " now", 40))
+    await wait_inside(page, "part('open').includes('And now')")
+    room.publish(*final("And now.", 40))
+    await wait_inside(page, "part('spoken') === 'And now.'")
+    assert await lines(page) == [f"Line {n}." for n in range(40)] + ["And now."]
+
+
+async def test_no_word_comes_twice_after_a_lost_connection(page: Page, room: FakeRoom) -> None:
+    """The browser connects again with the id of its last event; a history that comes again changes nothing."""
+    await read(page, room)
+    await wait_inside(page, f"{STATUS} === 'Live'")
+    room.publish(*final("One.", 0), interim("Two", " thr", 1))
+    await wait_inside(page, "part('open').includes('Two')")
+    room.drop_readers()
+    await wait_inside(page, f"{STATUS} !== 'Live'")
+    await wait_inside(page, f"{STATUS} === 'Live'")
+    room.publish({"type": "retract", "utterance": 0}, {"type": "retract", "utterance": 1})
+    room.publish(interim("", "Too", 3), *final("Won.", 2), *final("Two three.", 3))
+    await wait_inside(page, "part('finals').includes('Two three.')")
+    assert await lines(page) == ["Won.", "Two three."]
+    assert room.last_ids == [None, "2"]
+
+
+async def test_the_page_waits_for_the_speaker_and_says_when_it_is_over(page: Page, room: FakeRoom) -> None:
+    """A room that does not exist yet; one without a speaker; the end, after which there is no connection."""
+    room.is_open = False
+    await read(page, room)
+    await wait_inside(page, f"{STATUS} === 'Waiting for the speaker…'")
+    room.is_open, room.is_live = True, False
+    await wait_inside(page, f"{STATUS} === 'Waiting for the speaker…' && captions.state === 'waiting'")
+    await page.screenshot(KEPT / "waiting.png")
+    await page.evaluate("dispatchEvent(new Event('online'))")
+    await page.evaluate("document.querySelector('h1').textContent = ''")
+    await page.wait_for("document.querySelector('h1').textContent === 'Sunday'")
+    room.publish({"type": "room", "name": "choir", "title": "Sunday", "live": True}, *final("Hello.", 0))
+    await wait_inside(page, "part('finals').includes('Hello.')")
+    assert await page.evaluate(STATUS) == "Live"
+    room.publish({"type": "ended"})
+    await wait_inside(page, f"{STATUS} === 'The captions have ended.'")
+    assert await lines(page) == ["Hello."]
+    room.drop_readers()
+
+
+async def test_readers_choose_a_translation_and_the_size(page: Page, room: FakeRoom) -> None:
+    """The languages are those of the translations that came. The size is kept on the device."""
+    room.history = [*final("Hello."), translation("Hallo.")]
+    await read(page, room)
+    await page.wait_for("!document.querySelector('#language-choice').hidden")
+    assert await lines(page) == ["Hello."]
+    options = "[...document.querySelector('#language').options].map((option) => option.label)"
+    assert await page.evaluate(options) == ["As spoken", "German"]
+    await page.evaluate("""(() => { const select = document.querySelector('#language'); select.value = 'de';
+        select.dispatchEvent(new Event('change')); })()""")
+    assert await lines(page) == ["Hallo."]
+
+    size = f"Number.parseFloat(getComputedStyle({INSIDE}.querySelector('.text')).fontSize)"
+    before = await page.evaluate(size)
+    await page.click("#larger")
+    await page.click("#larger")
+    after = await page.evaluate(size)
+    assert after > 1.2 * before
+    await read(page, room, "?language=de&show=both")
+    await wait_inside(page, "part('finals').includes('Hallo.')")
+    assert await lines(page) == ["Hello.\nHallo."]
+    assert await page.evaluate(size) == after
+    await page.evaluate("localStorage.clear()")
+
+
+async def test_obs_shows_two_rows_on_a_transparent_ground(page: Page, room: FakeRoom) -> None:
+    """Nothing but the captions: no header, no status, no colour behind the text."""
+    await page.show_as(1280, 240)
+    await page.command("Emulation.setDefaultBackgroundColorOverride", color={"r": 0, "g": 0, "b": 0, "a": 0})
+    await read(page, room, "?obs=1&lines=2&size=48")
+    await wait_inside(page, "captions.state === 'live'")
+    room.publish(*final("Good morning.", 0), interim("The words of the speaker appear over the picture", " of", 1))
+    await wait_inside(page, "part('open').includes(' of')")
+    await page.drawn()
+    await page.screenshot(KEPT / "obs.png")
+    grounds = "[document.documentElement, document.body, captions].map((e) => getComputedStyle(e).backgroundColor)"
+    assert set(await page.evaluate(grounds)) == {"rgba(0, 0, 0, 0)"}
+    shown = "[document.querySelector('header'), root.querySelector('.status')].some((e) => e.getClientRects().length)"
+    assert not await page.evaluate(f"((root) => {shown})({INSIDE})")
+    text, height = await page.evaluate(f"""[getComputedStyle({INSIDE}.querySelector('.text')).fontSize,
+        captions.getBoundingClientRect().height]""")
+    assert text == "48px" and height == pytest.approx(2 * 48 * 1.4, abs=1)
+    await page.command("Emulation.setDefaultBackgroundColorOverride")
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("look", ["desktop", "desktop-dark", "phone", "phone-dark", "phone-large", "contrast"])
+async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(
+    page: Page, room: FakeRoom, look: str
+) -> None:
+    """Also with text of 200 %: what is 390 pixels wide is 195 then."""
+    require_node()
+    room.history = [event for n in range(30) for event in final(f"This is what was said in line {n}.", n)]
+    room.history.append(translation("Das wurde gesagt."))
+    width, height = (195, 400) if "large" in look else (390, 780) if "phone" in look else (1000, 700)
+    await page.show_as(width, height, dark="dark" in look, scale=2 if "phone" in look else 1)
+    await read(page, room, "?theme=contrast" if look == "contrast" else "")
+    await wait_inside(page, "part('finals').includes('line 29')")
+    room.publish(interim("And this is what is said", " just now", 30))
+    await wait_inside(page, "part('open').includes('just now')")
+    await page.drawn()
+    await page.screenshot(KEPT / f"{look}.png")
+    assert await violations(page) == []
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    word = f"{INSIDE}.querySelector('.open .changing').getBoundingClientRect().bottom"
+    assert await page.evaluate(f"{word} <= innerHeight")
