@@ -160,12 +160,14 @@ class Captioner:
         self._now_s = 0.0
         self._posting = asyncio.Lock()
         self._tasks = asyncio.TaskGroup()
+        self._has_ended = False
 
     async def __aenter__(self) -> "Captioner":
         await self._tasks.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self._has_ended = True
         if error[0] is None:
             while self._active:
                 await self._active.popitem()[1].leave()
@@ -174,6 +176,8 @@ class Captioner:
 
     def packet(self, name: str, pcm: bytes, at_s: float) -> None:
         """Take 48 kHz stereo audio of 16 bits of a speaker, which begins `at_s` in the meeting."""
+        if self._has_ended:
+            return
         self._now_s = max(self._now_s, at_s)
         speaker = self._active.get(name)
         if speaker is None:

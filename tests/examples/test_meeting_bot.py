@@ -100,7 +100,7 @@ async def test_the_discord_adapter_posts_what_members_say(
     discord = pytest.importorskip("discord")
     voice_recv = pytest.importorskip("discord.ext.voice_recv")
     from_discord = bot_modules("from_discord")
-    client = MagicMock(disconnect=AsyncMock())
+    client = MagicMock(disconnect=AsyncMock(), is_connected=MagicMock(side_effect=[True, False]))
     voice, text = MagicMock(spec=discord.VoiceChannel), MagicMock(spec=discord.TextChannel)
     voice.connect.return_value = client
     args = argparse.Namespace(voice_channel=1, text_channel=2, url=server.ws, api_key=None)
@@ -114,12 +114,16 @@ async def test_the_discord_adapter_posts_what_members_say(
             for at_s, speaker, pcm in packets(recordings):
                 clock.return_value = at_s
                 sink.write(members[speaker], voice_recv.VoiceData(None, None, pcm=pcm))
-            client.is_connected.return_value = False
+
+        def listen(sink: Any) -> None:
+            thread = threading.Thread(target=play, args=(sink,))
+            thread.start()
+            thread.join()
 
         clock = MagicMock(return_value=0.0)
-        monkeypatch.setattr(from_discord.time, "monotonic", clock)
-        client.listen.side_effect = lambda sink: threading.Thread(target=play, args=(sink,)).start()
+        monkeypatch.setattr(from_discord, "time", SimpleNamespace(monotonic=clock))
+        client.listen.side_effect = listen
         await bot.caption()
     sent = [call.args[0].replace("**", "") for call in text.send.await_args_list]
-    assert sorted(sent) == sorted(CAPTIONS)
+    assert sent == CAPTIONS
     client.disconnect.assert_awaited_once()
