@@ -20,7 +20,7 @@ OUTSIDE = [
     path
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "clients/python/README.md", "clients/js/README.md")
     if (path := REPOSITORY / name).exists()
-]
+] + sorted([REPOSITORY / "examples" / "README.md", *(REPOSITORY / "examples").glob("*/README.md")])
 """Documents that GitHub shows and that are not part of the site."""
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -112,9 +112,9 @@ def main() -> None:
         parser.error("--token: expected the token of a bot, got none; or set DISCORD_TOKEN")
     try:
         asyncio.run(run(args))
-    except (tutti.TuttiError, discord.DiscordException, ValueError, OSError) as error:
-        sys.exit(f"from_discord.py: {error}")
-    except KeyboardInterrupt:
+    except* (tutti.TuttiError, discord.DiscordException, ValueError, OSError) as errors:
+        sys.exit(f"from_discord.py: {errors.exceptions[0]}")
+    except* KeyboardInterrupt:
         sys.exit(130)
 
 

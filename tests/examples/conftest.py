@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,7 @@ from tests.app.cli.child import ENVIRONMENT
 from tests.compat.conftest import Host, Running
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PROGRAM_TIMEOUT_S = 60
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+PROGRAM_TIMEOUT_S = 100
 
 
 @pytest.fixture(scope="session")

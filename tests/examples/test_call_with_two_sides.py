@@ -18,6 +18,8 @@ DIALOGUE = [
     (7.6, "Agent: Good afternoon, thank you for calling."),
 ]
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def test_both_sides_are_a_dialogue_in_order_of_time(server: Running, recordings: Path, tmp_path: Path) -> None:
     """The customer begins before the agent has finished."""

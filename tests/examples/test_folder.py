@@ -14,6 +14,8 @@ from tests.recordings import TEXTS
 PROGRAM = "folder/transcribe_folder.py"
 HOLE_S = 1800
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def talks(recordings: Path, tmp_path: Path) -> Path:

@@ -29,6 +29,8 @@ CAPTIONS = [
 ]
 TIMES_S = [1.0, 3.0, 9.0]
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def test_speakers_are_captioned_in_order_of_time(server: Running, recordings: Path) -> None:
     """Ben begins before Ada has finished. Ada's second sentence has its time in the meeting, without her pause."""

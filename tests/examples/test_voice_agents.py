@@ -18,6 +18,8 @@ from tests.recordings import TEXTS
 OWN_PYTHON = EXAMPLES.parent / ".venv" / "agents" / "bin" / "python"
 AGENTS = [("livekit_agent/agent.py", ("file",), "livekit"), ("pipecat/pipeline.py", (), "pipecat")]
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def python(package: str) -> Path:
