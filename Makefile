@@ -11,12 +11,14 @@ CONSTRAINTS ?= constraints.txt
 # WhisperLive's client, for tests, in a folder of its own: without its server's requirements.
 WHISPER_LIVE := whisper-live==0.10.0
 VENV := .venv
+# Frameworks of voice agents, for their examples, in an environment of their own: they have many dependencies.
+AGENTS := $(VENV)/agents
 STAMP := $(VENV)/.installed
 # No byte code yet: compiling every package takes a minute, and the first start compiles what it needs.
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster serve test quick parity lint types docs lock audit sbom bench clean
+.PHONY: help setup agents demo demo-cluster serve test quick parity lint types docs lock audit sbom bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,6 +32,13 @@ $(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS)
 	$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]'
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
 	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import app.cli.commands, engine.engine'
+	@touch $@
+
+agents: $(AGENTS)/.installed ## Install LiveKit Agents and Pipecat for their examples.
+
+$(AGENTS)/.installed: examples/livekit_agent/requirements.txt examples/pipecat/requirements.txt
+	@test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
+	$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(foreach file,$^,--requirement $(file))
 	@touch $@
 
 demo: setup ## Start a server and show captions of a recording as they appear.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-FOLDERS = ("app", "engine", "cluster", "clients/python/tutti", "benchmarks", "pictures", "training")
+FOLDERS = ("app", "engine", "cluster", "clients/python/tutti", "benchmarks", "examples", "pictures", "training")
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 

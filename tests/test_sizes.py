@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-FOLDERS = ("app", "engine", "cluster", "clients/python/tutti", "benchmarks", "pictures", "training")
+FOLDERS = ("app", "engine", "cluster", "clients/python/tutti", "benchmarks", "examples", "pictures", "training")
 MAX_ATTRIBUTES = 12
 """Of a class whose instances change; frozen dataclasses are records, and may be as long as what they record."""
 MAX_METHODS = 25
