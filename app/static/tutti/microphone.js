@@ -310,10 +310,14 @@ function within(promise, signal, timeoutMs) {
         }
     });
 }
+const BLOCKED = [
+    "permission_denied",
+    "the microphone is blocked for this page; allow it in the browser's settings",
+];
 /** The code and message for each name that a DOMException may have here. */
 const SENTENCES = {
-    NotAllowedError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
-    SecurityError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
+    NotAllowedError: BLOCKED,
+    SecurityError: BLOCKED,
     NotFoundError: ["no_microphone", "no microphone was found; plug one in and try again"],
     OverconstrainedError: ["no_microphone", "no microphone fits the constraints"],
     NotReadableError: ["microphone_busy", "the microphone cannot be read; another program may be using it"],

@@ -49,12 +49,10 @@ export function errorOf(end, isFirst, finalUntilS) {
     switch (end.kind) {
         case "closed": {
             const why = `${end.code}${end.reason === "" ? "" : `: ${end.reason}`}`;
-            if (isFirst) {
-                const message = `the connection was closed before the session started (${why})`;
-                return new ConnectError("connect_failed", message, end.code, end.cause);
-            }
-            const message = `the connection was closed before the session had ended (${why})`;
-            return new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
+            const message = `the connection was closed before the session ${isFirst ? "started" : "had ended"} (${why})`;
+            return isFirst
+                ? new ConnectError("connect_failed", message, end.code, end.cause)
+                : new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
         }
         case "failed":
             return new SessionError(end.event.code, end.event.message, finalUntilS);

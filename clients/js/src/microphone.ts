@@ -374,10 +374,15 @@ function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, timeout
   });
 }
 
+const BLOCKED = [
+  "permission_denied",
+  "the microphone is blocked for this page; allow it in the browser's settings",
+] as const;
+
 /** The code and message for each name that a DOMException may have here. */
 const SENTENCES: Record<string, readonly [code: string, message: string]> = {
-  NotAllowedError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
-  SecurityError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
+  NotAllowedError: BLOCKED,
+  SecurityError: BLOCKED,
   NotFoundError: ["no_microphone", "no microphone was found; plug one in and try again"],
   OverconstrainedError: ["no_microphone", "no microphone fits the constraints"],
   NotReadableError: ["microphone_busy", "the microphone cannot be read; another program may be using it"],

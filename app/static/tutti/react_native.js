@@ -1,0 +1,194 @@
+/**
+ * Audio recorders of React Native as sources of a session: the entry point `tutti-asr-client/react-native`. It imports no
+ * recorder: the application passes its own one. The names and events of the two that are known here are those of their
+ * documentation: `react-native-live-audio-stream` 1.1, and `@siteed/audio-studio` 3 (before: `@siteed/expo-audio-studio`).
+ */
+import { base64Bytes } from "./base64.js";
+import { MicrophoneError } from "./errors.js";
+/** The sample rate that Whisper works with: a phone sends no more than is needed. */
+const SAMPLE_RATE = 16_000;
+/** A recorder that has given no audio for this time, in milliseconds, is taken for interrupted. */
+const QUIET_MS = 2_000;
+const INT16_MAX = 32_767;
+/** A recorder as the source of a session. */
+export class RecorderSource {
+    sampleRate;
+    #recorder;
+    #state = "live";
+    #isStarted = false;
+    /** The last byte of a chunk that ended in the middle of a sample. */
+    #half;
+    #timer;
+    #onChunk;
+    #onLost;
+    #onState;
+    /** @param sampleRate what the recorder gives, from 8000 to 48000. */
+    constructor(recorder, sampleRate = SAMPLE_RATE) {
+        this.#recorder = recorder;
+        this.sampleRate = sampleRate;
+    }
+    get state() {
+        return this.#state;
+    }
+    start(onChunk, onLost, onState) {
+        this.#onChunk = onChunk;
+        this.#onLost = onLost;
+        this.#onState = onState;
+        this.#isStarted = true;
+        this.#begin();
+    }
+    /**
+     * Stops the recorder and starts it again. Call it when the application is active again (`AppState`) and `state` is not
+     * `live`: not every recorder goes on by itself after a phone call.
+     */
+    restart() {
+        if (this.#isStarted && this.#state !== "stopped") {
+            const restart = async () => {
+                await this.#recorder.stop();
+                this.#begin();
+            };
+            restart().catch((error) => this.#fail(error));
+        }
+    }
+    stop() {
+        if (this.#state !== "stopped") {
+            this.#setState("stopped");
+            clearTimeout(this.#timer);
+            if (this.#isStarted) {
+                const release = async () => void (await this.#recorder.stop());
+                // A recorder that has failed, or was stopped by the system, may refuse to be stopped.
+                release().catch(() => { });
+            }
+        }
+    }
+    #begin() {
+        if (this.#state === "stopped") {
+            return;
+        }
+        this.#half = undefined;
+        this.#watch();
+        const events = {
+            onData: (data) => this.#take(data),
+            onState: (state) => this.#setState(state),
+            onError: (error) => this.#fail(error),
+        };
+        const begin = async () => {
+            await this.#recorder.start(events);
+            if (this.state === "stopped") {
+                await this.#recorder.stop();
+            }
+        };
+        begin().catch((error) => this.#fail(error));
+    }
+    #take(data) {
+        if (this.#state === "stopped") {
+            return;
+        }
+        let samples;
+        try {
+            samples = this.#samplesOf(data);
+        }
+        catch (error) {
+            this.#fail(error);
+            return;
+        }
+        if (samples.length > 0) {
+            this.#watch();
+            this.#setState("live");
+            this.#onChunk?.(samples);
+        }
+    }
+    #samplesOf(data) {
+        if (data instanceof Int16Array) {
+            return data;
+        }
+        if (data instanceof Float32Array) {
+            return Int16Array.from(data, (sample) => Math.round(Math.max(-1, Math.min(1, sample)) * INT16_MAX));
+        }
+        if (typeof data !== "string") {
+            throw new TypeError(`audio of the recorder: expected base64 text or samples, got ${typeof data}`);
+        }
+        const bytes = [...(this.#half === undefined ? [] : [this.#half]), ...base64Bytes(data)];
+        this.#half = bytes.length % 2 === 0 ? undefined : bytes.pop();
+        return new Int16Array(Uint8Array.from(bytes).buffer);
+    }
+    #watch() {
+        clearTimeout(this.#timer);
+        this.#timer = setTimeout(() => this.#setState("interrupted"), QUIET_MS);
+    }
+    #setState(state) {
+        if (this.#state !== "stopped" && state !== this.#state) {
+            this.#state = state;
+            this.#onState?.(state);
+        }
+    }
+    #fail(cause) {
+        if (this.#state !== "stopped") {
+            this.stop();
+            const message = `the recorder failed: ${cause instanceof Error ? cause.message : String(cause)}`;
+            this.#onLost?.(new MicrophoneError("microphone_failed", message, cause));
+        }
+    }
+}
+/**
+ * A source of `react-native-live-audio-stream`. The application has asked for the permission before.
+ *
+ * @param options `sampleRate`, by default 16000; `audioSource`, of Android; `bufferSize` in bytes.
+ */
+export function fromLiveAudioStream(stream, options = {}) {
+    const { sampleRate = SAMPLE_RATE } = options;
+    const recorder = {
+        start({ onData }) {
+            stream.init({ ...options, sampleRate, channels: 1, bitsPerSample: 16 });
+            stream.on("data", onData);
+            stream.start();
+        },
+        stop: () => stream.stop(),
+    };
+    return new RecorderSource(recorder, sampleRate);
+}
+/** The state that each reason of an interruption means, while the recording is paused. Others change nothing. */
+const REASONS = {
+    phoneCall: "interrupted",
+    phoneCallEnded: "interrupted",
+    audioFocusLoss: "interrupted",
+    audioFocusGain: "interrupted",
+    deviceDisconnected: "disconnected",
+    deviceSwitchFailed: "disconnected",
+};
+/**
+ * A source of `@siteed/audio-studio`. The application has asked for the permission before. The recording goes on by itself
+ * after a phone call (`autoResumeAfterInterruption`), and in the background where the application may (`keepAwake`).
+ *
+ * @param more other fields of the configuration, such as `ios` and `android`.
+ */
+export function fromAudioStudio(studio, more = {}) {
+    const sampleRate = more.sampleRate ?? SAMPLE_RATE;
+    const recorder = {
+        async start({ onData, onState, onError }) {
+            const started = await studio.startRecording({
+                interval: 100,
+                keepAwake: true,
+                autoResumeAfterInterruption: true,
+                ...more,
+                sampleRate,
+                channels: 1,
+                encoding: "pcm_16bit",
+                onAudioStream: async ({ data }) => onData(data),
+                onRecordingInterrupted: ({ reason, isPaused }) => {
+                    if (reason === "recordingStopped") {
+                        onError(new Error("the system or another application has stopped the recording"));
+                    }
+                    else {
+                        onState(isPaused ? (REASONS[reason] ?? "interrupted") : "live");
+                    }
+                },
+            });
+            if (started.sampleRate !== undefined && started.sampleRate !== sampleRate) {
+                throw new Error(`expected a sample rate of ${sampleRate} Hz, got ${started.sampleRate} Hz`);
+            }
+        },
+        stop: () => studio.stopRecording(),
+    };
+    return new RecorderSource(recorder, sampleRate);
+}
