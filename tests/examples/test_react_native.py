@@ -1,4 +1,4 @@
-"""The screen of examples/react-native, run in Node.js beside a server: React, React Native and the recorder are fakes."""
+"""The screen of examples/react-native beside a server, with fakes of React, React Native and the recorder."""
 
 import asyncio
 import json

@@ -131,7 +131,7 @@ def test_react_native_gets_no_browser_code(project: Path) -> None:
 
 
 def test_the_types_need_no_dom(project: Path) -> None:
-    """A React Native project compiles, whose TypeScript knows neither the DOM nor Node.js, and checks all declarations."""
+    """A React Native project, whose TypeScript knows neither the DOM nor Node.js, checks all declarations."""
     (project / "app.ts").write_text(
         'import { Captions, connect, record, transcribeFile, type AudioSource } from "tutti-asr-client";\n'
         'import { fromLiveAudioStream, RecorderSource } from "tutti-asr-client/react-native";\n'
