@@ -27,7 +27,7 @@ function joined(...parts) {
 }
 /** The bytes of a text, without a `TextEncoder`. What is half of a character becomes the replacement character. */
 function utf8(text) {
-    const escaped = encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"));
+    const escaped = encodeURIComponent(text.replace(/[\ud800-\udfff]/gu, "\ufffd"));
     const bytes = escaped.replace(/%(..)/g, (_, hex) => String.fromCharCode(parseInt(hex, 16)));
     return Uint8Array.from(bytes, (byte) => byte.charCodeAt(0));
 }

@@ -2,16 +2,22 @@
  * Records the microphone as chunks of 16-bit PCM, for the caller to send, and tells when no audio comes from it and why.
  * What browsers, systems and phone calls take away, it takes back as soon as they allow it.
  */
-import { AbortedError, MicrophoneError, TuttiError } from "./errors.js";
+import { MicrophoneError, TuttiError } from "./errors.js";
 import { ScreenLock } from "./screen_lock.js";
+import { within } from "./signal.js";
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
 /** How long the audio system of the browser may take to start. */
 const START_TIMEOUT_MS = 10_000;
 /** The audio thread answers within a few blocks of 3 ms each; a suspended one never answers. */
 const FLUSH_TIMEOUT_MS = 250;
-/** A microphone that should give audio and has given none for this time, in milliseconds, gets a new audio context. */
-const WATCH_MS = 3_000;
+/** How often the microphone is looked at, in milliseconds. */
+const WATCH_MS = 1_000;
+/**
+ * A microphone that should give audio and has given none for this number of looks gets a new audio context. A page that
+ * was frozen or busy has missed the looks, too.
+ */
+const MAX_QUIET_LOOKS = 5;
 /** Browsers that suspended or interrupted a page's audio may want one of these before they resume it. */
 const PAGE_NEWS = ["visibilitychange", "pointerup", "keydown"];
 const CONSTRAINTS = {
@@ -85,8 +91,8 @@ export class Microphone {
     #source;
     #state = "live";
     #isOpening = false;
-    /** How many chunks have come since the last look of the watch. */
-    #nChunks = 0;
+    /** How many looks of the watch have passed since the last chunk. */
+    #nQuietLooks = 0;
     #watch;
     #onFlushed;
     #onChunk;
@@ -155,7 +161,7 @@ export class Microphone {
                 this.#onFlushed?.();
             }
             else if (this.#state !== "stopped") {
-                this.#nChunks += 1;
+                this.#nQuietLooks = 0;
                 this.#onChunk?.(message.data);
             }
         };
@@ -201,11 +207,13 @@ export class Microphone {
     }
     /** Looks whether a microphone that says it is live gives audio. After an interruption, some do not. */
     #check() {
-        if (this.#nChunks === 0 && this.#observe() === "live" && globalThis.document.visibilityState === "visible") {
+        const isLive = this.#observe() === "live" && globalThis.document.visibilityState === "visible";
+        this.#nQuietLooks = isLive ? this.#nQuietLooks + 1 : 0;
+        if (this.#nQuietLooks >= MAX_QUIET_LOOKS) {
+            this.#nQuietLooks = 0;
             this.#setState("suspended");
             void this.#rebuild();
         }
-        this.#nChunks = 0;
     }
     #observe() {
         const [track] = this.#stream.getAudioTracks();
@@ -292,28 +300,14 @@ function stopTracks(stream) {
         track.stop();
     }
 }
-/** `promise`, unless the signal fires or the time is over first. */
-function within(promise, signal, timeoutMs) {
-    return new Promise((resolve, reject) => {
-        const onAbort = () => settle(() => reject(new AbortedError(signal?.reason)));
-        const onTimeout = () => settle(() => reject(new Error(`the audio system did not start within ${timeoutMs} ms`)));
-        const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs);
-        const settle = (act) => {
-            clearTimeout(timer);
-            signal?.removeEventListener("abort", onAbort);
-            act();
-        };
-        signal?.addEventListener("abort", onAbort);
-        promise.then((value) => settle(() => resolve(value)), (error) => settle(() => reject(error)));
-        if (signal?.aborted === true) {
-            onAbort();
-        }
-    });
-}
+const BLOCKED = [
+    "permission_denied",
+    "the microphone is blocked for this page; allow it in the browser's settings",
+];
 /** The code and message for each name that a DOMException may have here. */
 const SENTENCES = {
-    NotAllowedError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
-    SecurityError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
+    NotAllowedError: BLOCKED,
+    SecurityError: BLOCKED,
     NotFoundError: ["no_microphone", "no microphone was found; plug one in and try again"],
     OverconstrainedError: ["no_microphone", "no microphone fits the constraints"],
     NotReadableError: ["microphone_busy", "the microphone cannot be read; another program may be using it"],

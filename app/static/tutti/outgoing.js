@@ -44,10 +44,6 @@ export class Outgoing {
     get isWaitingForAnswers() {
         return this.#nFlushed >= MAX_FLUSHES_WAITING && (this.#flushes[this.#nFlushed]?.at ?? Infinity) <= this.#next;
     }
-    /** The time of the end of the audio, in seconds. */
-    get endS() {
-        return this.#timeOf(this.#end);
-    }
     /** The length of audio in seconds. */
     secondsOf(nBytes) {
         return nBytes / this.#format.frameBytes / this.#format.sampleRate;

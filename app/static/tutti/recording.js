@@ -1,26 +1,57 @@
-/** The audio source of a session: what of it the session needs, from the first chunk to the last. */
+/** Sessions that take their audio from a source, from its first chunk to its last. */
 import { UsageError } from "./errors.js";
+import { connect } from "./session.js";
 /** How long a source may take to deliver its last audio. */
 const FLUSH_TIMEOUT_MS = 1_000;
-/** A source that records for one session. */
-export class Recording {
-    #source;
-    #isStarted = false;
-    #timer;
-    constructor(source) {
-        this.#source = source;
-    }
-    /** Begins to record. A second call has no effect. */
-    start({ onAudio, onState, onLost }) {
-        if (!this.#isStarted) {
-            this.#isStarted = true;
-            this.#source.start(onAudio, onLost, onState);
+/**
+ * Opens a session, as `connect` does, and records from the source until `session.stop()`. The loop delivers a `source`
+ * event whenever the state of the source changes. A source that is lost ends the session when the rest of its text has
+ * come; the loop throws the source's error then. The source is released in any case.
+ *
+ * @throws as `connect`; UsageError `bad_option` if `start.audio` is not what the source gives.
+ */
+export async function record(url, source, options = {}) {
+    try {
+        const session = await connect(url, { ...options, start: startFor(source, options.start) });
+        session.recording = new Recording(session, source);
+        if (!session.isOpen) {
+            session.recording.stop();
         }
+        return session;
+    }
+    catch (error) {
+        source.stop();
+        throw error;
+    }
+}
+/** A source that records for one session. */
+class Recording {
+    error;
+    #source;
+    #timer;
+    #isOver = false;
+    constructor(session, source) {
+        this.#source = source;
+        const onChunk = (samples) => {
+            if (!this.#isOver) {
+                try {
+                    session.push(samples);
+                }
+                catch (error) {
+                    session.end(error);
+                }
+            }
+        };
+        const onLost = (error) => {
+            this.error = error;
+            session.stop();
+        };
+        source.start(onChunk, onLost, (state) => session.deliver({ type: "source", state }));
     }
     /** Delivers the last audio and releases the device; `onDone` is called in any case. */
     finish(onDone) {
         const done = () => {
-            if (this.#timer !== undefined) {
+            if (!this.#isOver) {
                 this.stop();
                 onDone();
             }
@@ -30,20 +61,12 @@ export class Recording {
     }
     /** Releases the device at once. */
     stop() {
+        this.#isOver = true;
         clearTimeout(this.#timer);
-        this.#timer = undefined;
         this.#source.stop();
     }
 }
-/**
- * The fields of `start` for a source.
- *
- * @throws UsageError `bad_option` if `start.audio` says something else.
- */
-export function startFor(source, start = {}) {
-    if (source === undefined) {
-        return start;
-    }
+function startFor(source, start = {}) {
     const audio = { encoding: "pcm_s16le", sample_rate: source.sampleRate, channels: 1, ...start.audio };
     if (audio.encoding !== "pcm_s16le" || audio.sample_rate !== source.sampleRate || audio.channels !== 1) {
         const expected = `that of the source, 1 channel of pcm_s16le at ${source.sampleRate} Hz`;

@@ -1,5 +1,6 @@
 /** The address of a server, its key, and how to reach it. */
 import { UsageError } from "./errors.js";
+import { within } from "./signal.js";
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
 const STREAM_PATH = "/v1/stream";
@@ -60,19 +61,6 @@ async function probe(target, apiKey) {
     }
     const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
     // Not `AbortSignal.timeout`, which React Native does not have.
-    const controller = typeof AbortController === "undefined" ? undefined : new AbortController();
-    let timer;
-    const late = new Promise((resolve) => {
-        timer = setTimeout(() => {
-            resolve(0);
-            controller?.abort();
-        }, PROBE_TIMEOUT_MS);
-    });
-    const answer = fetch(httpUrl(target, "/v1/models"), { headers, signal: controller?.signal ?? null });
-    try {
-        return await Promise.race([answer.then(({ status }) => status, () => 0), late]);
-    }
-    finally {
-        clearTimeout(timer);
-    }
+    const answer = within(fetch(httpUrl(target, "/v1/models"), { headers }), undefined, PROBE_TIMEOUT_MS);
+    return answer.then(({ status }) => status, () => 0);
 }

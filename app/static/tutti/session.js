@@ -14,7 +14,6 @@ import { Outgoing } from "./outgoing.js";
 import { errorOf, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { serverOf } from "./server.js";
-import { Recording, startFor } from "./recording.js";
 import { Writers } from "./writers.js";
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
@@ -31,25 +30,21 @@ const REFUSALS = [401, 403];
  *   socket is closed then, and no listener or timer is left.
  */
 export async function connect(url, options = {}) {
-    try {
-        const server = serverOf(url, options);
-        checkOptions(options);
-        if (options.signal?.aborted === true) {
-            throw new AbortedError(options.signal.reason);
-        }
-        const session = new Session(server, options);
-        await session.opened;
-        return session;
+    const server = serverOf(url, options);
+    checkOptions(options);
+    if (options.signal?.aborted === true) {
+        throw new AbortedError(options.signal.reason);
     }
-    catch (error) {
-        options.source?.stop();
-        throw error;
-    }
+    const session = new Session(server, options);
+    await session.opened;
+    return session;
 }
 /** One open session. `connect` makes it. */
 export class Session {
     /** @internal Resolves when `started` has come, and rejects when it will not come. */
     opened;
+    /** @internal */
+    recording;
     #server;
     #options;
     #start;
@@ -58,11 +53,6 @@ export class Session {
     #continuity;
     #events = new EventQueue(() => this.close());
     #backoff;
-    #recording;
-    /** The source has still to deliver its last audio. */
-    #isFlushing = false;
-    /** The error of a source that cannot go on. */
-    #sourceError;
     #state = "connecting";
     /** The present connection, also while it opens; undefined during a wait, and after the end. */
     #connection;
@@ -83,14 +73,13 @@ export class Session {
     #retryNow;
     /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
     #timer;
-    #onAbort = () => this.#end(new AbortedError(this.#options.signal?.reason));
+    #onAbort = () => this.end(new AbortedError(this.#options.signal?.reason));
     #onNews = () => this.#retryNow?.();
     /** @internal Use `connect`. */
     constructor(server, options) {
         this.#server = server;
         this.#options = options;
-        this.#recording = options.source === undefined ? undefined : new Recording(options.source);
-        this.#start = { ...startFor(options.source, options.start), ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
+        this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
         const fromS = [this.#start.resume?.from_s ?? 0].flat();
         this.#continuity = new Continuity(fromS);
         this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
@@ -151,9 +140,10 @@ export class Session {
     send(audio) {
         this.#mustBeOpen("send audio");
         checkEncoding(audio, this.#start.audio?.encoding);
-        this.#push(audio);
+        this.push(audio);
     }
-    #push(audio) {
+    /** @internal As `send`, without its checks. */
+    push(audio) {
         const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
         // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
         if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
@@ -193,20 +183,24 @@ export class Session {
         if (this.#state !== "open") {
             return;
         }
-        this.#state = "stopping";
-        this.#isFlushing = this.#recording !== undefined;
-        this.#recording?.finish(() => {
-            this.#isFlushing = false;
+        this.#state = "flushing";
+        const stop = () => {
+            this.#state = this.#state === "flushing" ? "stopping" : this.#state;
             this.#sendWaiting();
-        });
-        this.#sendWaiting();
+        };
+        if (this.recording === undefined) {
+            stop();
+        }
+        else {
+            this.recording.finish(stop);
+        }
     }
     /**
      * Connects again at once, where an application knows that the network has changed: gives up the present connection, or
      * the wait for the next attempt. In browsers, a session by itself tries again when the browser says that it is online.
      */
     reconnect() {
-        if (this.#connection !== undefined && (this.#state === "open" || this.#state === "stopping")) {
+        if (this.#connection !== undefined && this.#state !== "connecting") {
             this.#connection.close();
             this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the application has given it up" });
         }
@@ -214,7 +208,7 @@ export class Session {
     }
     /** Ends the session at once. Text that is not final yet is lost. Leaving the loop does this too. */
     close() {
-        this.#end(undefined);
+        this.end(undefined);
     }
     /**
      * The events after `started`, up to and including `stopped`. Leaving the loop closes the session.
@@ -232,7 +226,7 @@ export class Session {
         }
         catch (error) {
             if (error instanceof UsageError) {
-                this.#end(error);
+                this.end(error);
             }
             else {
                 this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "it cannot be opened", cause: error });
@@ -255,37 +249,17 @@ export class Session {
             this.#state = "open";
             this.#opening?.resolve();
             this.#opening = undefined;
-            this.#record();
         }
         else {
             this.#onResumed(event.limits);
             this.#sendWaiting();
         }
     }
-    #record() {
-        this.#recording?.start({
-            onAudio: (samples) => {
-                if (this.#state === "open" || this.#isFlushing) {
-                    try {
-                        this.#push(samples);
-                    }
-                    catch (error) {
-                        this.#end(error);
-                    }
-                }
-            },
-            onState: (state) => this.#deliver({ type: "source", state }),
-            onLost: (error) => {
-                this.#sourceError = error;
-                this.stop();
-            },
-        });
-    }
     #onResumed(limits) {
         this.#sender.resume(limits, this.#start.endpointing?.max_utterance_s);
         const { audioFromS, lostUntilS } = this.#replay;
-        this.#deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
-        this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.#deliver(event));
+        this.deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
+        this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.deliver(event));
     }
     #onEvent(event) {
         if (event.type === "flushed") {
@@ -296,18 +270,19 @@ export class Session {
             }
         }
         const finalUntilS = this.#continuity.finalUntilS;
-        this.#continuity.receive(event).forEach((each) => this.#deliver(each));
+        this.#continuity.receive(event).forEach((each) => this.deliver(each));
         if (this.#continuity.finalUntilS > finalUntilS) {
             this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS);
             this.#backoff.reset();
         }
         if (event.type === "stopped") {
-            this.#end(this.#sourceError);
+            this.end(this.recording?.error);
         }
     }
-    #deliver(event) {
+    /** @internal */
+    deliver(event) {
         if (this.#events.isFull) {
-            this.#end(new SessionError("slow_reader", `${MAX_UNREAD_EVENTS} events have not been read`, this.finalUntilS));
+            this.end(new SessionError("slow_reader", `${MAX_UNREAD_EVENTS} events have not been read`, this.finalUntilS));
         }
         else if (this.#state !== "ended") {
             this.#events.push(event);
@@ -333,7 +308,7 @@ export class Session {
         if (waitMs !== undefined) {
             this.#timer = setTimeout(() => this.#sendWaiting(), waitMs);
         }
-        else if (this.#state === "stopping" && !this.#isFlushing) {
+        else if (this.#state === "stopping") {
             this.#sendStop(connection);
         }
     }
@@ -346,7 +321,7 @@ export class Session {
         const timeoutMs = this.#options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
         this.#timer = setTimeout(() => {
             const message = `the server did not finish within ${timeoutMs} ms of stop`;
-            this.#end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
+            this.end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
         }, timeoutMs);
     }
     #onConnectionEnd(end) {
@@ -355,7 +330,7 @@ export class Session {
         this.#connection = undefined;
         clearTimeout(this.#timer);
         if (isFirst || this.#options.resumeBufferS === 0 || !mayResume(end)) {
-            this.#end(error);
+            this.end(error);
             return;
         }
         this.#isStopSent = false;
@@ -375,10 +350,10 @@ export class Session {
     #retry(error) {
         const next = this.#backoff.next(nowMs());
         if (next === undefined) {
-            this.#end(error);
+            this.end(error);
             return;
         }
-        this.#deliver({
+        this.deliver({
             type: "reconnecting",
             attempt: next.attempt,
             reason: error.message,
@@ -395,7 +370,7 @@ export class Session {
     }
     async #reconnect(mayBeRefused) {
         if (mayBeRefused && REFUSALS.includes((await this.#server.probe()) ?? 0)) {
-            this.#end(new ConnectError("unauthorized", "the server does not accept the API key any more"));
+            this.end(new ConnectError("unauthorized", "the server does not accept the API key any more"));
         }
         if (this.#state === "ended") {
             return;
@@ -403,8 +378,8 @@ export class Session {
         this.#replay = this.#outgoing.rewind(this.finalUntilS);
         this.#connect({ ...this.#start, resume: resumeAt(this.#continuity, this.#replay.audioFromS) });
     }
-    /** The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
-    #end(error) {
+    /** @internal The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
+    end(error) {
         if (this.#state === "ended") {
             return;
         }
@@ -416,7 +391,7 @@ export class Session {
             page.removeEventListener?.(type, this.#onNews);
         }
         this.#retryNow = undefined;
-        this.#recording?.stop();
+        this.recording?.stop();
         this.#connection?.close();
         const closed = error ?? new UsageError("not_open", "the session was closed");
         this.#opening?.reject(closed);
@@ -426,7 +401,8 @@ export class Session {
     }
     #mustBeOpen(what) {
         if (this.#state !== "open") {
-            const why = this.#state === "stopping" ? "it has been stopped" : `it is ${this.#state}`;
+            const isStopped = this.#state === "flushing" || this.#state === "stopping";
+            const why = isStopped ? "it has been stopped" : `it is ${this.#state}`;
             throw new UsageError("not_open", `the session cannot ${what}: ${why}`, this.#error);
         }
     }

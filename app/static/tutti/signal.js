@@ -1,4 +1,5 @@
-/** Cancelling, in environments with and without the DOM. */
+/** Cancelling and time limits, in environments with and without the DOM. */
+import { AbortedError } from "./errors.js";
 /** A signal that its owner fires, and that needs no `AbortController`. */
 export class OwnSignal {
     aborted = false;
@@ -18,4 +19,22 @@ export class OwnSignal {
             this.#listeners.forEach((listener) => listener());
         }
     }
+}
+/** `promise`, unless the signal fires or the time is over first. */
+export function within(promise, signal, timeoutMs) {
+    return new Promise((resolve, reject) => {
+        const onAbort = () => settle(() => reject(new AbortedError(signal?.reason)));
+        const onTimeout = () => settle(() => reject(new Error(`no answer within ${timeoutMs} ms`)));
+        const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs);
+        const settle = (act) => {
+            clearTimeout(timer);
+            signal?.removeEventListener("abort", onAbort);
+            act();
+        };
+        signal?.addEventListener("abort", onAbort);
+        promise.then((value) => settle(() => resolve(value)), (error) => settle(() => reject(error)));
+        if (signal?.aborted === true) {
+            onAbort();
+        }
+    });
 }

@@ -49,7 +49,7 @@ function joined(...parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
 
 /** The bytes of a text, without a `TextEncoder`. What is half of a character becomes the replacement character. */
 function utf8(text: string): Uint8Array {
-  const escaped = encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"));
+  const escaped = encodeURIComponent(text.replace(/[\ud800-\udfff]/gu, "\ufffd"));
   const bytes = escaped.replace(/%(..)/g, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)));
   return Uint8Array.from(bytes, (byte) => byte.charCodeAt(0));
 }

@@ -4,8 +4,9 @@
  */
 
 import type { AudioSource, AudioState } from "./audio_source.js";
-import { AbortedError, MicrophoneError, TuttiError } from "./errors.js";
+import { MicrophoneError, TuttiError } from "./errors.js";
 import { ScreenLock } from "./screen_lock.js";
+import { within } from "./signal.js";
 
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
@@ -13,8 +14,13 @@ const MAX_SAMPLE_RATE = 48_000;
 const START_TIMEOUT_MS = 10_000;
 /** The audio thread answers within a few blocks of 3 ms each; a suspended one never answers. */
 const FLUSH_TIMEOUT_MS = 250;
-/** A microphone that should give audio and has given none for this time, in milliseconds, gets a new audio context. */
-const WATCH_MS = 3_000;
+/** How often the microphone is looked at, in milliseconds. */
+const WATCH_MS = 1_000;
+/**
+ * A microphone that should give audio and has given none for this number of looks gets a new audio context. A page that
+ * was frozen or busy has missed the looks, too.
+ */
+const MAX_QUIET_LOOKS = 5;
 /** Browsers that suspended or interrupted a page's audio may want one of these before they resume it. */
 const PAGE_NEWS = ["visibilitychange", "pointerup", "keydown"];
 
@@ -129,8 +135,8 @@ export class Microphone implements AudioSource {
   #source: MediaStreamAudioSourceNode | undefined;
   #state: AudioState = "live";
   #isOpening = false;
-  /** How many chunks have come since the last look of the watch. */
-  #nChunks = 0;
+  /** How many looks of the watch have passed since the last chunk. */
+  #nQuietLooks = 0;
   #watch: ReturnType<typeof setInterval> | undefined;
   #onFlushed: (() => void) | undefined;
   #onChunk: ((samples: Int16Array<ArrayBuffer>) => void) | undefined;
@@ -208,7 +214,7 @@ export class Microphone implements AudioSource {
       if (message.data.length === 0) {
         this.#onFlushed?.();
       } else if (this.#state !== "stopped") {
-        this.#nChunks += 1;
+        this.#nQuietLooks = 0;
         this.#onChunk?.(message.data);
       }
     };
@@ -257,11 +263,13 @@ export class Microphone implements AudioSource {
 
   /** Looks whether a microphone that says it is live gives audio. After an interruption, some do not. */
   #check(): void {
-    if (this.#nChunks === 0 && this.#observe() === "live" && globalThis.document.visibilityState === "visible") {
+    const isLive = this.#observe() === "live" && globalThis.document.visibilityState === "visible";
+    this.#nQuietLooks = isLive ? this.#nQuietLooks + 1 : 0;
+    if (this.#nQuietLooks >= MAX_QUIET_LOOKS) {
+      this.#nQuietLooks = 0;
       this.#setState("suspended");
       void this.#rebuild();
     }
-    this.#nChunks = 0;
   }
 
   #observe(): AudioState {
@@ -352,32 +360,15 @@ function stopTracks(stream: MediaStream): void {
   }
 }
 
-/** `promise`, unless the signal fires or the time is over first. */
-function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, timeoutMs?: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onAbort = () => settle(() => reject(new AbortedError(signal?.reason)));
-    const onTimeout = () => settle(() => reject(new Error(`the audio system did not start within ${timeoutMs} ms`)));
-    const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs);
-    const settle = (act: () => void) => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", onAbort);
-      act();
-    };
-    signal?.addEventListener("abort", onAbort);
-    promise.then(
-      (value) => settle(() => resolve(value)),
-      (error: unknown) => settle(() => reject(error)),
-    );
-    if (signal?.aborted === true) {
-      onAbort();
-    }
-  });
-}
+const BLOCKED = [
+  "permission_denied",
+  "the microphone is blocked for this page; allow it in the browser's settings",
+] as const;
 
 /** The code and message for each name that a DOMException may have here. */
 const SENTENCES: Record<string, readonly [code: string, message: string]> = {
-  NotAllowedError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
-  SecurityError: ["permission_denied", "the microphone is blocked for this page; allow it in the browser's settings"],
+  NotAllowedError: BLOCKED,
+  SecurityError: BLOCKED,
   NotFoundError: ["no_microphone", "no microphone was found; plug one in and try again"],
   OverconstrainedError: ["no_microphone", "no microphone fits the constraints"],
   NotReadableError: ["microphone_busy", "the microphone cannot be read; another program may be using it"],

@@ -2,7 +2,6 @@
 
 import { UsageError } from "./errors.js";
 import type { StartOptions } from "./events.js";
-import type { AudioSource } from "./audio_source.js";
 import type { Signal } from "./signal.js";
 import type { OpenSocket } from "./socket.js";
 
@@ -25,11 +24,6 @@ export const RESUME_TIMEOUT_MS = 300_000;
 export interface ConnectOptions {
   /** The fields of the `start` message, named as on the wire. */
   readonly start?: StartOptions | undefined;
-  /**
-   * Where the audio comes from, in place of calls of `send`: a microphone, for example. The session says in `start` what
-   * audio it is, records from the beginning to `stop()`, and releases the source in any case.
-   */
-  readonly source?: AudioSource | undefined;
   /** The API key. It is sent as a subprotocol, because browsers cannot set the headers of a WebSocket. */
   readonly apiKey?: string | undefined;
   /** Cancels `connect`, and later the session. */

@@ -68,11 +68,6 @@ export class Outgoing {
     return this.#nFlushed >= MAX_FLUSHES_WAITING && (this.#flushes[this.#nFlushed]?.at ?? Infinity) <= this.#next;
   }
 
-  /** The time of the end of the audio, in seconds. */
-  get endS(): number {
-    return this.#timeOf(this.#end);
-  }
-
   /** The length of audio in seconds. */
   secondsOf(nBytes: number): number {
     return nBytes / this.#format.frameBytes / this.#format.sampleRate;

@@ -1,41 +1,65 @@
-/** The audio source of a session: what of it the session needs, from the first chunk to the last. */
+/** Sessions that take their audio from a source, from its first chunk to its last. */
 
-import type { AudioSource, AudioState } from "./audio_source.js";
+import type { AudioSource } from "./audio_source.js";
 import { type TuttiError, UsageError } from "./errors.js";
 import type { StartOptions } from "./events.js";
+import type { ConnectOptions } from "./options.js";
+import type { Address } from "./server.js";
+import { connect, type Session } from "./session.js";
 
 /** How long a source may take to deliver its last audio. */
 const FLUSH_TIMEOUT_MS = 1_000;
 
-/** What a session does with the news of its source. */
-interface RecordingOptions {
-  readonly onAudio: (samples: Int16Array) => void;
-  readonly onState: (state: AudioState) => void;
-  readonly onLost: (error: TuttiError) => void;
+/**
+ * Opens a session, as `connect` does, and records from the source until `session.stop()`. The loop delivers a `source`
+ * event whenever the state of the source changes. A source that is lost ends the session when the rest of its text has
+ * come; the loop throws the source's error then. The source is released in any case.
+ *
+ * @throws as `connect`; UsageError `bad_option` if `start.audio` is not what the source gives.
+ */
+export async function record(url: Address, source: AudioSource, options: ConnectOptions = {}): Promise<Session> {
+  try {
+    const session = await connect(url, { ...options, start: startFor(source, options.start) });
+    session.recording = new Recording(session, source);
+    if (!session.isOpen) {
+      session.recording.stop();
+    }
+    return session;
+  } catch (error) {
+    source.stop();
+    throw error;
+  }
 }
 
 /** A source that records for one session. */
-export class Recording {
+class Recording {
+  error: TuttiError | undefined;
   readonly #source: AudioSource;
-  #isStarted = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #isOver = false;
 
-  constructor(source: AudioSource) {
+  constructor(session: Session, source: AudioSource) {
     this.#source = source;
-  }
-
-  /** Begins to record. A second call has no effect. */
-  start({ onAudio, onState, onLost }: RecordingOptions): void {
-    if (!this.#isStarted) {
-      this.#isStarted = true;
-      this.#source.start(onAudio, onLost, onState);
-    }
+    const onChunk = (samples: Int16Array) => {
+      if (!this.#isOver) {
+        try {
+          session.push(samples);
+        } catch (error) {
+          session.end(error as UsageError);
+        }
+      }
+    };
+    const onLost = (error: TuttiError) => {
+      this.error = error;
+      session.stop();
+    };
+    source.start(onChunk, onLost, (state) => session.deliver({ type: "source", state }));
   }
 
   /** Delivers the last audio and releases the device; `onDone` is called in any case. */
   finish(onDone: () => void): void {
     const done = () => {
-      if (this.#timer !== undefined) {
+      if (!this.#isOver) {
         this.stop();
         onDone();
       }
@@ -46,21 +70,13 @@ export class Recording {
 
   /** Releases the device at once. */
   stop(): void {
+    this.#isOver = true;
     clearTimeout(this.#timer);
-    this.#timer = undefined;
     this.#source.stop();
   }
 }
 
-/**
- * The fields of `start` for a source.
- *
- * @throws UsageError `bad_option` if `start.audio` says something else.
- */
-export function startFor(source: AudioSource | undefined, start: StartOptions = {}): StartOptions {
-  if (source === undefined) {
-    return start;
-  }
+function startFor(source: AudioSource, start: StartOptions = {}): StartOptions {
   const audio = { encoding: "pcm_s16le", sample_rate: source.sampleRate, channels: 1, ...start.audio } as const;
   if (audio.encoding !== "pcm_s16le" || audio.sample_rate !== source.sampleRate || audio.channels !== 1) {
     const expected = `that of the source, 1 channel of pcm_s16le at ${source.sampleRate} Hz`;

@@ -2,6 +2,7 @@
 
 import { UsageError } from "./errors.js";
 import type { ConnectOptions } from "./options.js";
+import { within } from "./signal.js";
 import type { Socket } from "./socket.js";
 
 const SUBPROTOCOL = "tutti.v1";
@@ -84,18 +85,6 @@ async function probe(target: string, apiKey: string | undefined): Promise<number
   }
   const headers: Record<string, string> = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
   // Not `AbortSignal.timeout`, which React Native does not have.
-  const controller = typeof AbortController === "undefined" ? undefined : new AbortController();
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<number>((resolve) => {
-    timer = setTimeout(() => {
-      resolve(0);
-      controller?.abort();
-    }, PROBE_TIMEOUT_MS);
-  });
-  const answer = fetch(httpUrl(target, "/v1/models"), { headers, signal: controller?.signal ?? null });
-  try {
-    return await Promise.race([answer.then(({ status }) => status, () => 0), late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  const answer = within(fetch(httpUrl(target, "/v1/models"), { headers }), undefined, PROBE_TIMEOUT_MS);
+  return answer.then(({ status }) => status, () => 0);
 }

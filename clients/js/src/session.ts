@@ -25,7 +25,6 @@ import { Outgoing } from "./outgoing.js";
 import { errorOf, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { type Address, type Server, serverOf } from "./server.js";
-import { Recording, startFor } from "./recording.js";
 import type { Socket } from "./socket.js";
 import { Writers } from "./writers.js";
 
@@ -48,27 +47,34 @@ const REFUSALS = [401, 403];
  *   socket is closed then, and no listener or timer is left.
  */
 export async function connect(url: Address, options: ConnectOptions = {}): Promise<Session> {
-  try {
-    const server = serverOf(url, options);
-    checkOptions(options);
-    if (options.signal?.aborted === true) {
-      throw new AbortedError(options.signal.reason);
-    }
-    const session = new Session(server, options);
-    await session.opened;
-    return session;
-  } catch (error) {
-    options.source?.stop();
-    throw error;
+  const server = serverOf(url, options);
+  checkOptions(options);
+  if (options.signal?.aborted === true) {
+    throw new AbortedError(options.signal.reason);
   }
+  const session = new Session(server, options);
+  await session.opened;
+  return session;
 }
 
-type State = "connecting" | "open" | "stopping" | "ended";
+/** While it flushes, a session waits for the last audio of its source. */
+type State = "connecting" | "open" | "flushing" | "stopping" | "ended";
+
+/** What a session needs of its source. `record` makes it. */
+interface Source {
+  /** The error of a source that could not go on. */
+  readonly error: TuttiError | undefined;
+  /** Delivers the last audio, and then calls back. */
+  finish(onDone: () => void): void;
+  stop(): void;
+}
 
 /** One open session. `connect` makes it. */
 export class Session implements AsyncIterable<SessionEvent> {
   /** @internal Resolves when `started` has come, and rejects when it will not come. */
   readonly opened: Promise<void>;
+  /** @internal */
+  recording: Source | undefined;
 
   readonly #server: Server;
   readonly #options: ConnectOptions;
@@ -78,11 +84,6 @@ export class Session implements AsyncIterable<SessionEvent> {
   readonly #continuity: Continuity;
   readonly #events = new EventQueue(() => this.close());
   readonly #backoff: Backoff;
-  readonly #recording: Recording | undefined;
-  /** The source has still to deliver its last audio. */
-  #isFlushing = false;
-  /** The error of a source that cannot go on. */
-  #sourceError: TuttiError | undefined;
 
   #state: State = "connecting";
   /** The present connection, also while it opens; undefined during a wait, and after the end. */
@@ -105,15 +106,14 @@ export class Session implements AsyncIterable<SessionEvent> {
   #retryNow: (() => void) | undefined;
   /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
   #timer: ReturnType<typeof setTimeout> | undefined;
-  readonly #onAbort = () => this.#end(new AbortedError(this.#options.signal?.reason));
+  readonly #onAbort = () => this.end(new AbortedError(this.#options.signal?.reason));
   readonly #onNews = () => this.#retryNow?.();
 
   /** @internal Use `connect`. */
   constructor(server: Server, options: ConnectOptions) {
     this.#server = server;
     this.#options = options;
-    this.#recording = options.source === undefined ? undefined : new Recording(options.source);
-    this.#start = { ...startFor(options.source, options.start), ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
+    this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
     const fromS = [this.#start.resume?.from_s ?? 0].flat();
     this.#continuity = new Continuity(fromS);
     this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
@@ -183,10 +183,11 @@ export class Session implements AsyncIterable<SessionEvent> {
   send(audio: ArrayBuffer | ArrayBufferView): void {
     this.#mustBeOpen("send audio");
     checkEncoding(audio, this.#start.audio?.encoding);
-    this.#push(audio);
+    this.push(audio);
   }
 
-  #push(audio: ArrayBuffer | ArrayBufferView): void {
+  /** @internal As `send`, without its checks. */
+  push(audio: ArrayBuffer | ArrayBufferView): void {
     const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
     // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
     if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
@@ -230,13 +231,16 @@ export class Session implements AsyncIterable<SessionEvent> {
     if (this.#state !== "open") {
       return;
     }
-    this.#state = "stopping";
-    this.#isFlushing = this.#recording !== undefined;
-    this.#recording?.finish(() => {
-      this.#isFlushing = false;
+    this.#state = "flushing";
+    const stop = () => {
+      this.#state = this.#state === "flushing" ? "stopping" : this.#state;
       this.#sendWaiting();
-    });
-    this.#sendWaiting();
+    };
+    if (this.recording === undefined) {
+      stop();
+    } else {
+      this.recording.finish(stop);
+    }
   }
 
   /**
@@ -244,7 +248,7 @@ export class Session implements AsyncIterable<SessionEvent> {
    * the wait for the next attempt. In browsers, a session by itself tries again when the browser says that it is online.
    */
   reconnect(): void {
-    if (this.#connection !== undefined && (this.#state === "open" || this.#state === "stopping")) {
+    if (this.#connection !== undefined && this.#state !== "connecting") {
       this.#connection.close();
       this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the application has given it up" });
     }
@@ -253,7 +257,7 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   /** Ends the session at once. Text that is not final yet is lost. Leaving the loop does this too. */
   close(): void {
-    this.#end(undefined);
+    this.end(undefined);
   }
 
   /**
@@ -272,7 +276,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       socket = this.#server.openSocket();
     } catch (error) {
       if (error instanceof UsageError) {
-        this.#end(error);
+        this.end(error);
       } else {
         this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "it cannot be opened", cause: error });
       }
@@ -295,37 +299,17 @@ export class Session implements AsyncIterable<SessionEvent> {
       this.#state = "open";
       this.#opening?.resolve();
       this.#opening = undefined;
-      this.#record();
     } else {
       this.#onResumed(event.limits);
       this.#sendWaiting();
     }
   }
 
-  #record(): void {
-    this.#recording?.start({
-      onAudio: (samples) => {
-        if (this.#state === "open" || this.#isFlushing) {
-          try {
-            this.#push(samples);
-          } catch (error) {
-            this.#end(error as UsageError);
-          }
-        }
-      },
-      onState: (state) => this.#deliver({ type: "source", state }),
-      onLost: (error) => {
-        this.#sourceError = error;
-        this.stop();
-      },
-    });
-  }
-
   #onResumed(limits: Limits): void {
     this.#sender.resume(limits, this.#start.endpointing?.max_utterance_s);
     const { audioFromS, lostUntilS } = this.#replay;
-    this.#deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
-    this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.#deliver(event));
+    this.deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
+    this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.deliver(event));
   }
 
   #onEvent(event: ServerEvent): void {
@@ -337,19 +321,20 @@ export class Session implements AsyncIterable<SessionEvent> {
       }
     }
     const finalUntilS = this.#continuity.finalUntilS;
-    this.#continuity.receive(event).forEach((each) => this.#deliver(each));
+    this.#continuity.receive(event).forEach((each) => this.deliver(each));
     if (this.#continuity.finalUntilS > finalUntilS) {
       this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS);
       this.#backoff.reset();
     }
     if (event.type === "stopped") {
-      this.#end(this.#sourceError);
+      this.end(this.recording?.error);
     }
   }
 
-  #deliver(event: SessionEvent): void {
+  /** @internal */
+  deliver(event: SessionEvent): void {
     if (this.#events.isFull) {
-      this.#end(new SessionError("slow_reader", `${MAX_UNREAD_EVENTS} events have not been read`, this.finalUntilS));
+      this.end(new SessionError("slow_reader", `${MAX_UNREAD_EVENTS} events have not been read`, this.finalUntilS));
     } else if (this.#state !== "ended") {
       this.#events.push(event);
     }
@@ -374,7 +359,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     clearTimeout(this.#timer);
     if (waitMs !== undefined) {
       this.#timer = setTimeout(() => this.#sendWaiting(), waitMs);
-    } else if (this.#state === "stopping" && !this.#isFlushing) {
+    } else if (this.#state === "stopping") {
       this.#sendStop(connection);
     }
   }
@@ -388,7 +373,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     const timeoutMs = this.#options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
     this.#timer = setTimeout(() => {
       const message = `the server did not finish within ${timeoutMs} ms of stop`;
-      this.#end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
+      this.end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
     }, timeoutMs);
   }
 
@@ -398,7 +383,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#connection = undefined;
     clearTimeout(this.#timer);
     if (isFirst || this.#options.resumeBufferS === 0 || !mayResume(end)) {
-      this.#end(error);
+      this.end(error);
       return;
     }
     this.#isStopSent = false;
@@ -418,10 +403,10 @@ export class Session implements AsyncIterable<SessionEvent> {
   #retry(error: TuttiError): void {
     const next = this.#backoff.next(nowMs());
     if (next === undefined) {
-      this.#end(error);
+      this.end(error);
       return;
     }
-    this.#deliver({
+    this.deliver({
       type: "reconnecting",
       attempt: next.attempt,
       reason: error.message,
@@ -439,7 +424,7 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   async #reconnect(mayBeRefused: boolean): Promise<void> {
     if (mayBeRefused && REFUSALS.includes((await this.#server.probe()) ?? 0)) {
-      this.#end(new ConnectError("unauthorized", "the server does not accept the API key any more"));
+      this.end(new ConnectError("unauthorized", "the server does not accept the API key any more"));
     }
     if (this.#state === "ended") {
       return;
@@ -448,8 +433,8 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#connect({ ...this.#start, resume: resumeAt(this.#continuity, this.#replay.audioFromS) });
   }
 
-  /** The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
-  #end(error: TuttiError | undefined): void {
+  /** @internal The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
+  end(error: TuttiError | undefined): void {
     if (this.#state === "ended") {
       return;
     }
@@ -461,7 +446,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       page.removeEventListener?.(type, this.#onNews);
     }
     this.#retryNow = undefined;
-    this.#recording?.stop();
+    this.recording?.stop();
     this.#connection?.close();
     const closed = error ?? new UsageError("not_open", "the session was closed");
     this.#opening?.reject(closed);
@@ -472,7 +457,8 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   #mustBeOpen(what: string): void {
     if (this.#state !== "open") {
-      const why = this.#state === "stopping" ? "it has been stopped" : `it is ${this.#state}`;
+      const isStopped = this.#state === "flushing" || this.#state === "stopping";
+      const why = isStopped ? "it has been stopped" : `it is ${this.#state}`;
       throw new UsageError("not_open", `the session cannot ${what}: ${why}`, this.#error);
     }
   }

@@ -1,4 +1,6 @@
-/** Cancelling, in environments with and without the DOM. */
+/** Cancelling and time limits, in environments with and without the DOM. */
+
+import { AbortedError } from "./errors.js";
 
 /** The part of an `AbortSignal` that this package uses. React Native's has no `reason`. */
 export interface Signal {
@@ -30,4 +32,26 @@ export class OwnSignal implements Signal {
       this.#listeners.forEach((listener) => listener());
     }
   }
+}
+
+/** `promise`, unless the signal fires or the time is over first. */
+export function within<T>(promise: Promise<T>, signal: Signal | undefined, timeoutMs?: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => settle(() => reject(new AbortedError(signal?.reason)));
+    const onTimeout = () => settle(() => reject(new Error(`no answer within ${timeoutMs} ms`)));
+    const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs);
+    const settle = (act: () => void) => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", onAbort);
+      act();
+    };
+    signal?.addEventListener("abort", onAbort);
+    promise.then(
+      (value) => settle(() => resolve(value)),
+      (error: unknown) => settle(() => reject(error)),
+    );
+    if (signal?.aborted === true) {
+      onAbort();
+    }
+  });
 }

@@ -217,11 +217,12 @@ describe("a microphone that says it is live", () => {
 
   test("and gives no audio gets a new context of the same sample rate", async () => {
     const { microphone, seen, context } = await started();
+    await vi.advanceTimersByTimeAsync(4_000);
     chunk();
-    await vi.advanceTimersByTimeAsync(3_000);
+    await vi.advanceTimersByTimeAsync(4_000);
     expect(FakeContext.made.length).toBe(1);
     FakeContext.defaultRate = 48_000;
-    await vi.advanceTimersByTimeAsync(3_000);
+    await vi.advanceTimersByTimeAsync(1_000);
     expect(seen).toEqual(["suspended", "live"]);
     expect(FakeContext.made.map(({ sampleRate, isClosed }) => [sampleRate, isClosed])).toEqual([
       [44_100, true],
@@ -231,7 +232,7 @@ describe("a microphone that says it is live", () => {
     chunk();
     context.change("closed");
     expect(microphone.state).toBe("live");
-    await vi.advanceTimersByTimeAsync(3_000);
+    await vi.advanceTimersByTimeAsync(4_000);
     expect(FakeContext.made.length).toBe(2);
     microphone.stop();
     expect(FakeContext.made[1]?.isClosed).toBe(true);
@@ -251,7 +252,7 @@ describe("a microphone that says it is live", () => {
     vi.stubGlobal("AudioContext", class extends FakeContext {
       override audioWorklet = { addModule };
     });
-    await vi.advanceTimersByTimeAsync(9_000);
+    await vi.advanceTimersByTimeAsync(15_000);
     expect(addModule).toHaveBeenCalledTimes(3);
     expect(FakeContext.made.map((context) => context.isClosed)).toEqual([false, true, true, true]);
     microphone.stop();

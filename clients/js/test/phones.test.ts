@@ -69,9 +69,9 @@ async function open(resumeBufferS?: number): Promise<{ session: Session; events:
 
 /** The phone records for some time; each byte is the next number. */
 async function speak(session: Session, durationS: number, fromByte: number): Promise<void> {
-  for (let i = 0; i < durationS * 10; i++) {
-    session.send(Uint8Array.of((fromByte + i) % 256));
-    await vi.advanceTimersByTimeAsync(100);
+  for (let i = 0; i < durationS * 10; i += 5) {
+    session.send(Uint8Array.from({ length: 5 }, (_, index) => (fromByte + i + index) % 256));
+    await vi.advanceTimersByTimeAsync(500);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { base64Bytes } from "../src/base64.js";
-import { type AudioState, connect } from "../src/core.js";
+import { type AudioState, record } from "../src/core.js";
 import {
   type AudioStudioConfig,
   fromAudioStudio,
@@ -122,7 +122,7 @@ describe("react-native-live-audio-stream", () => {
 
   test("is the source of a session", async () => {
     const socket = new FakeSocket();
-    const connecting = connect("http://tutti", { source, openSocket: socket.open });
+    const connecting = record("http://tutti", source, { openSocket: socket.open });
     socket.accept();
     const session = await connecting;
     expect(socket.sentText[0]).toMatchObject({ audio: { encoding: "pcm_s16le", sample_rate: 16_000, channels: 1 } });

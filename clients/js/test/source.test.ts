@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { connect, type ConnectOptions, MicrophoneError, type Session, type SessionEvent } from "../src/index.js";
+import { type ConnectOptions, MicrophoneError, record, type Session, type SessionEvent } from "../src/index.js";
 import { FakeSocket } from "./fake_socket.js";
 import { FakeSource } from "./fake_source.js";
 
@@ -20,7 +20,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-const begin = (options: ConnectOptions = {}) => connect("http://tutti", { openSocket: socket.open, source, ...options });
+const begin = (options: ConnectOptions = {}) => record("http://tutti", source, { openSocket: socket.open, ...options });
 
 async function open(options: ConnectOptions = {}): Promise<Session> {
   const connecting = begin(options);
@@ -104,7 +104,7 @@ test.each([
 });
 
 test("a session that is not opened releases its source", async () => {
-  await expect(connect("ftp://tutti", { source })).rejects.toMatchObject({ code: "bad_url" });
+  await expect(record("ftp://tutti", source)).rejects.toMatchObject({ code: "bad_url" });
   expect(source.nStops).toBe(1);
   const connecting = begin();
   socket.emit("close", { code: 1006 });

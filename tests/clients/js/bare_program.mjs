@@ -1,6 +1,6 @@
 // Captions from an audio source, and a file, in a context without a DOM (bare.mjs). Prints what it finds.
 
-import { connect, transcribeFile } from "tutti-asr-client";
+import { record, transcribeFile } from "tutti-asr-client";
 
 const BYTES_PER_S = 32_000;
 const CHUNK_S = 0.1;
@@ -32,7 +32,7 @@ const source = {
     this.state = "stopped";
   },
 };
-session = await connect(url, { source, start: { language: "en", endpointing: { mode: "vad" } } });
+session = await record(url, source, { start: { language: "en", endpointing: { mode: "vad" } } });
 for await (const event of session) {
   print(event);
 }

@@ -95,14 +95,59 @@ def test_node_imports_the_installed_package(project: Path) -> None:
 
 @pytest.mark.parametrize(
     ("names", "most_bytes"),
-    [("connect, openMicrophone, Captions", 12_000), ("transcribeFile", 5_000), ("toVtt", 1_000)],
+    [
+        ("{ connect, openMicrophone, Captions }", 12_000),
+        ("{ transcribeFile }", 5_000),
+        ("{ toVtt }", 1_000),
+        ("*", 16_000),
+    ],
 )
 def test_a_page_loads_little(project: Path, names: str, most_bytes: int) -> None:
     """A bundler takes from the package what a page uses and no more; limits are in bytes, minified and compressed."""
-    (project / "page.js").write_text(f'export {{ {names} }} from "tutti-asr-client";')
+    assert len(gzip.compress(bundle(project, f'export {names} from "tutti-asr-client";').encode())) < most_bytes
+
+
+def bundle(project: Path, code: str, *options: str) -> str:
+    (project / "page.js").write_text(code)
     bundler = str(CLIENT / "node_modules" / ".bin" / "esbuild")
-    bundle = run(project, bundler, "page.js", "--bundle", "--minify", "--format=esm", "--target=es2022")
-    assert len(gzip.compress(bundle.encode())) < most_bytes
+    return run(project, bundler, "page.js", "--bundle", "--minify", "--format=esm", "--target=es2022", *options)
+
+
+def test_the_sizes_in_the_readme_are_measured(package: Path, tmp_path: Path) -> None:
+    """`npm run size` writes them; a small difference is allowed, as versions of zlib differ."""
+    with tarfile.open(package) as archive:
+        archive.extractall(tmp_path, filter="data")
+    shutil.copy(CLIENT / "size.mjs", tmp_path / "package")
+    (tmp_path / "package" / "node_modules").symlink_to(CLIENT / "node_modules")
+    run(tmp_path / "package", "node", "size.mjs", "--check")
+
+
+def test_react_native_gets_no_browser_code(project: Path) -> None:
+    """Its engine, Hermes, does not know `import.meta`, and its bundler takes whole modules."""
+    names = "connect, record, transcribeFile, Captions, toSrt"
+    code = f'export {{ {names} }} from "tutti-asr-client"; export * from "tutti-asr-client/react-native";'
+    bundled = bundle(project, code, "--conditions=react-native", "--tree-shaking=false")
+    assert not re.search(r"import\.meta|AudioContext|mediaDevices|AbortSignal|structuredClone|DOMException", bundled)
+
+
+def test_the_types_need_no_dom(project: Path) -> None:
+    """A React Native project, whose TypeScript knows neither the DOM nor Node.js, checks all declarations."""
+    (project / "app.ts").write_text(
+        'import { Captions, connect, record, transcribeFile, type AudioSource } from "tutti-asr-client";\n'
+        'import { fromLiveAudioStream, RecorderSource } from "tutti-asr-client/react-native";\n'
+        "declare const stream: Parameters<typeof fromLiveAudioStream>[0];\n"
+        "const source: AudioSource = fromLiveAudioStream(stream, { sampleRate: 16000 });\n"
+        'for await (const event of await record("https://host", source)) new Captions().apply(event);\n'
+        'for await (const event of transcribeFile("https://host", new Uint8Array(2))) event.type;\n'
+        '(await connect("https://host")).send(new Int16Array(2));\n'
+        "new RecorderSource({ start() {}, stop() {} }).restart();\n"
+    )
+    options = {
+        **{"strict": True, "noEmit": True, "types": [], "target": "ES2022", "lib": ["ES2022"], "skipLibCheck": False},
+        **{"module": "ESNext", "moduleResolution": "Bundler", "customConditions": ["react-native"]},
+    }
+    (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["app.ts"]}))
+    run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
 
 
 def test_the_element_adds_little(project: Path) -> None:
@@ -133,6 +178,8 @@ def test_the_types_of_the_installed_package_fit_the_examples(project: Path, reso
         + "declare const fileInput: HTMLInputElement & { files: FileList };\n"
         + 'declare module "node:fs/promises" { function readFile(path: string): Promise<Uint8Array<ArrayBuffer>>; }\n'
         + 'declare module "ws" { export default WebSocket; }\n'
+        + 'declare module "react-native-live-audio-stream" {\n'
+        + '  const stream: import("tutti-asr-client/react-native").LiveAudioStream; export default stream; }\n'
     )
     for page in PAGES:
         for number, example in enumerate(examples(page)):

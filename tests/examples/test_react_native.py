@@ -1,0 +1,71 @@
+"""The screen of examples/react-native beside a server, with fakes of React, React Native and the recorder."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from app.main import Server, bind, build_app
+from app.service.settings import Settings
+from engine.config import EngineConfig
+from engine.engine import Engine
+from tests.node import require_node
+from tests.recordings import TEXTS, read, words
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+CLIENT = REPOSITORY / "clients" / "js"
+MODULES = REPOSITORY / "app" / "static" / "tutti"
+COMMAND_TIMEOUT_S = 120
+CHUNK_MS = 40
+"""The recorder speaks 2.5 times as fast as people."""
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
+
+
+def bundle(folder: Path, address: str) -> Path:
+    """Build the screen as an application would, with the client of this checkout."""
+    fakes = HERE / "react_native_fakes.mjs"
+    aliases = {
+        **{"react": fakes, "react/jsx-runtime": fakes, "react-native": fakes, "react-native-live-audio-stream": fakes},
+        **{"tutti-asr-client": MODULES / "core.js", "tutti-asr-client/react-native": MODULES / "react_native.js"},
+    }
+    screen = folder / "screen.mjs"
+    command = [
+        *(str(CLIENT / "node_modules" / ".bin" / "esbuild"), str(HERE / "react_native_screen.mjs")),
+        *("--bundle", "--format=esm", "--platform=node", "--loader:.js=jsx", "--jsx=automatic"),
+        *(f"--alias:{name}={path}" for name, path in sorted(aliases.items(), reverse=True)),
+        f"--outfile={screen}",
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)
+    text = screen.read_text()
+    assert '"https://captions.example.org"' in text
+    screen.write_text(text.replace("https://captions.example.org", address))
+    return screen
+
+
+async def test_the_screen_captions_speech_and_goes_on_after_the_background(tmp_path: Path) -> None:
+    """A user starts, leaves the application, comes back and stops: no word is lost."""
+    require_node()
+    audio = tmp_path / "audio.pcm"
+    audio.write_bytes(read("hello").tobytes() + bytes(32_000))
+    settings = Settings(port=0, max_ahead_s=600.0, max_final_wait_s=1000.0)
+    async with Engine.start(EngineConfig()) as engine:
+        server = Server(build_app(settings, engine), settings)
+        with bind(settings) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            screen = bundle(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}")
+            process = await asyncio.create_subprocess_exec(
+                # Node.js before 22 has a WebSocket behind this option only.
+                *("node", "--experimental-websocket", "--no-warnings", screen, audio, str(CHUNK_MS)),
+                stdout=subprocess.PIPE,
+            )
+            output, _ = await process.communicate()
+            server.stop()
+            await serving
+    *statuses, lines = output.decode().splitlines()
+    assert statuses[:5] == ["stopped", "connecting", "listening", "no connection: what you say is kept", "listening"]
+    assert statuses[-1] == "stopped"
+    assert words(" ".join(json.loads(lines))) == words(TEXTS["hello"])
