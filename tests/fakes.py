@@ -150,7 +150,7 @@ def decode(window: api.Window, lost: Container[int] = ()) -> list[api.EngineEven
         return [api.StartedEvent(0.0, 1), *made]
     done, translation = made[-1], as_events(in_english(pieces), language=language)[-1]
     assert isinstance(done, api.DoneEvent) and isinstance(translation, api.DoneEvent)
-    last = [replace(done, translation_follows=True), api.TranslatedEvent(translation)]
+    last: list[api.EngineEvent] = [replace(done, translation_follows=True), api.TranslatedEvent(translation)]
     return [api.StartedEvent(0.0, 1), *made[:-1], *last]
 
 

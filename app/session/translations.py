@@ -5,6 +5,7 @@ are translated by a service, from the text. What is translated is the text of on
 """
 
 from collections import deque
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -49,6 +50,10 @@ class Translator(Protocol):
 
     def open(self) -> SessionTranslator:
         """Begin a session."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Translate while the context is open."""
         ...
 
 

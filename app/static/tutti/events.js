@@ -62,6 +62,17 @@ export function parseEvent(value) {
                 detector_from_s: event.optionalList("detector_from_s", parseNumberOrNull),
                 ...event.optional("language", (name) => event.text(name)),
                 ...event.optional("language_probability", (name) => event.number(name)),
+                ...event.optional("translated_until_s", (name) => event.list(name, parseNumber)),
+            };
+        case "translation":
+            return {
+                type: name,
+                ...place(event),
+                language: event.text("language"),
+                ...span(event),
+                text: event.text("text"),
+                translated_until_s: event.list("translated_until_s", parseNumber),
+                ...event.optional("earlier", (name) => event.boolean(name)),
             };
         case "turn":
             return {

@@ -168,7 +168,7 @@ export class Session {
         this.#options = options;
         this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
         const fromS = [this.#start.resume?.from_s ?? 0].flat();
-        this.#continuity = new Continuity(fromS);
+        this.#continuity = new Continuity(fromS, this.#start.translate);
         this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
         this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
         this.#backoff = new Backoff(options.resumeTimeoutMs ?? RESUME_TIMEOUT_MS);
@@ -333,10 +333,11 @@ export class Session {
                 this.#sendWaiting();
             }
         }
-        const finalUntilS = this.#continuity.finalUntilS;
+        const { finalUntilS } = this.#continuity;
         this.#continuity.receive(event).forEach((each) => this.#deliver(each));
-        if (this.#continuity.finalUntilS > finalUntilS) {
-            this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS);
+        if (this.#continuity.finalUntilS > finalUntilS || event.type === "translation") {
+            const { neededFromS } = this.#continuity.translations;
+            this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS, neededFromS);
             this.#backoff.reset();
         }
         if (event.type === "stopped") {
@@ -471,6 +472,7 @@ export class Session {
         const { audioFromS } = this.#replay;
         const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
         const [first] = fromS;
+        const untranslated = this.#continuity.translations.missing(fromS);
         // Times are rounded: one that is this little before the first sample means this sample.
         const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
         const resume = {
@@ -479,6 +481,7 @@ export class Session {
             ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
             ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
             ...(languages === undefined ? {} : { language: languages }),
+            ...(untranslated.length === 0 ? {} : { untranslated }),
         };
         this.#connect({ ...this.#start, resume });
     }

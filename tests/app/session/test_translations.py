@@ -1,5 +1,6 @@
 """Translations of a session: what is translated and by whom, in which order it comes, and what a failure costs."""
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,9 @@ class Service:
 
     def open(self) -> SessionTranslator:
         raise AssertionError("the bench performs effects by hand")
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        raise AssertionError("the bench has no event loop")
 
 
 def bench(*translate: str, start: commands.Start = GERMAN, speculates: bool = False) -> Bench:
