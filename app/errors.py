@@ -85,6 +85,10 @@ class SettingsError(Exception):
     """Raised when the operator's configuration cannot be used. The server does not start."""
 
 
+class TranslationFailed(Exception):
+    """A text was not translated, or not in time. The message says why, for people."""
+
+
 class MediaError(Exception):
     """Raised when audio in a file or container cannot be decoded."""
 

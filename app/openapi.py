@@ -191,7 +191,12 @@ DEEPGRAM_TRANSCRIPT = _object(
     }
 )
 PAGE_MODEL = _object(
-    {"name": TEXT, "understands_people": BOOLEAN, "languages": _list(_object({"code": TEXT, "name": TEXT}))}
+    {
+        "name": TEXT,
+        "understands_people": BOOLEAN,
+        "languages": _list(_object({"code": TEXT, "name": TEXT})),
+        "translations": _list(TEXT),
+    }
 )
 EXPIRY = _object(
     {},

@@ -23,6 +23,7 @@ from app.openapi import openapi
 from app.service import metrics
 from app.service.http_errors import error_response
 from app.service.service import Service
+from app.session.translations import languages_of
 
 STATIC = Path(__file__).parent / "static"
 PAGE_HEADERS = {
@@ -73,7 +74,12 @@ async def page_model(request: Request) -> Response:
     model = service.transcriber.info
     # A checkpoint may know a language that Whisper does not.
     languages = [{"code": code, "name": NAMES.get(code, code).title()} for code in model.languages]
-    description = {"name": model.name, "understands_people": model.understands_people, "languages": languages}
+    description = {
+        "name": model.name,
+        "understands_people": model.understands_people,
+        "languages": languages,
+        "translations": languages_of(model, service.session_config.translator),
+    }
     return JSONResponse(description, headers=PAGE_HEADERS)
 
 

@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 from cluster.balancing import Balancer
 from cluster.engine_stats import add_up, without_work
-from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, StartedEvent, SupersededEvent, Window
+from engine.api import EngineEvent, EngineStats, ModelInfo, StartedEvent, SupersededEvent, Window, is_terminal
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from engine.replay import Replay
 
@@ -309,7 +309,7 @@ class _Submission:
         except EngineError as error:
             self._end = error
             raise
-        if isinstance(event, DoneEvent | SupersededEvent):
+        if is_terminal(event):
             self._end = StopAsyncIteration()
         return event
 

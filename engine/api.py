@@ -97,6 +97,12 @@ class DecodeOptions:
     The reported probabilities do not contain it. Only for `language=None`.
     """
     task: Task = "transcribe"
+    translates: bool = False
+    """Also translate the window to English, from the same encoding, after its text. A `TranslatedEvent` follows then.
+
+    There is none if the window is English or has no text. The translation is that of `task="translate"`, decoded from
+    the audio alone: without prefix, previous text and hotwords.
+    """
     timestamps: bool = True
     """Let the model mark segments with timestamp tokens; without them the window is one segment."""
     previous_text: str = ""
@@ -236,7 +242,7 @@ class WindowTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneEvent:
-    """The window is decoded. Terminal."""
+    """The window is decoded. Terminal, unless `translation_follows`."""
 
     text: str
     pieces: tuple[Piece, ...]
@@ -266,18 +272,35 @@ class DoneEvent:
     """The log-probability of the end token, against more text or another segment; `None` where no end was sampled."""
     timing: WindowTiming | None = field(default=None, compare=False)
     """Where its time went. Events are equal without it: a window that is decoded again takes another time."""
+    translation_follows: bool = False
+    """Whether a `TranslatedEvent` comes after this event."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedEvent:
+    """The window is translated, or will not be. Terminal; it follows the `DoneEvent` of the window's text."""
+
+    done: DoneEvent | None
+    """The translation, as the `DoneEvent` of a window with `task="translate"`; `None` if the engine was too busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupersededEvent:
-    """The interim or speculative final was dropped before it was decoded. Terminal.
+    """The interim or speculative final was dropped before it was decoded, or before it was translated. Terminal.
 
     A newer interim of the same session and channel took its place in the queue, or there is no engine that could decode
     it, because the engine's process has died.
     """
 
 
-EngineEvent = StartedEvent | SegmentEvent | DoneEvent | SupersededEvent
+EngineEvent = StartedEvent | SegmentEvent | DoneEvent | TranslatedEvent | SupersededEvent
+
+
+def is_terminal(event: EngineEvent) -> bool:
+    """Whether no other event of the window follows."""
+    if isinstance(event, DoneEvent):
+        return not event.translation_follows
+    return isinstance(event, TranslatedEvent | SupersededEvent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Self
 
-from engine.api import DoneEvent, EngineEvent, SupersededEvent
+from engine.api import EngineEvent, is_terminal
 from engine.errors import EngineError
 
 
@@ -29,6 +29,6 @@ class Inbox:
         if isinstance(item, EngineError):
             self._end = item
             raise item
-        if isinstance(item, DoneEvent | SupersededEvent):
+        if is_terminal(item):
             self._end = StopAsyncIteration()
         return item

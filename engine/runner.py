@@ -87,7 +87,7 @@ class Runner:
     """A loaded model with its slots.
 
     The life of a slot: `slots.allocate`, `encode`, (`detect_languages`,) `prefill`, any number of `launch`es and
-    `collect`s, (`align`,) `release`.
+    `collect`s, (`align`,) (`end_decoding`, `prefill`, `launch`es and `collect`s,) `release`.
     """
 
     @torch.inference_mode()
@@ -324,6 +324,10 @@ class Runner:
             starts_s = token_starts_s(weights[row, :, begin:end, :n_states].cpu().numpy())
             alignments.append(Alignment(starts_s, tuple(token_probabilities.tolist())))
         return alignments
+
+    def end_decoding(self, slot: int) -> None:
+        """Take a slot out of the steps. It keeps its window, which another `prefill` can decode."""
+        self.states.end(slot)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:

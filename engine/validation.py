@@ -72,6 +72,8 @@ def _check_options(options: DecodeOptions, checkpoint: Checkpoint) -> None:
     _check_candidates(options, tuple(languages) if checkpoint.generation.is_multilingual else ("en",))
     if options.task not in tasks(checkpoint):
         raise InvalidWindow("task", " or ".join(tasks(checkpoint)), options.task)
+    if options.translates and "translate" not in tasks(checkpoint):
+        raise InvalidWindow("translates", "false: the model cannot translate", options.translates)
     if len(options.hotwords) > MAX_HOTWORDS:
         raise InvalidWindow("hotwords", f"at most {MAX_HOTWORDS}", len(options.hotwords))
     for hotword in options.hotwords:

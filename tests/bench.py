@@ -7,7 +7,7 @@ from typing import TypeVar
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.channel import Channel
-from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit
+from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
 from app.session.jobs import Job
 from app.session.session import Session, SessionConfig
 from engine import api
@@ -32,6 +32,8 @@ class Bench:
         self.windows: list[api.Window] = []
         self.closes: list[Close] = []
         self.pauses: list[ScoreTurn] = []
+        self.texts: list[Translate] = []
+        """What the session has asked a service to translate."""
         self.give(start)
 
     def give(self, command: commands.Command) -> None:
@@ -67,6 +69,8 @@ class Bench:
                     self.waiting = deque(each for each in self.waiting if each[0] != job)
                 case ScoreTurn():
                     self.pauses.append(effect)
+                case Translate():
+                    self.texts.append(effect)
                 case Close():
                     self.closes.append(effect)
 

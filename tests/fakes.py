@@ -142,7 +142,21 @@ def decode(window: api.Window, lost: Container[int] = ()) -> list[api.EngineEven
         pieces.append(api.Piece((each.token,), each.text))
     if words:
         pieces.append(timestamp(words[-1].end))
-    return [api.StartedEvent(0.0, 1), *as_events(pieces, window.options.word_times, window.options.language or "en")]
+    options, language = window.options, window.options.language or "en"
+    if options.task == "translate":
+        pieces = in_english(pieces)
+    made = as_events(pieces, options.word_times, language)
+    if not (options.translates and words and language != "en"):
+        return [api.StartedEvent(0.0, 1), *made]
+    done, translation = made[-1], as_events(in_english(pieces), language=language)[-1]
+    assert isinstance(done, api.DoneEvent) and isinstance(translation, api.DoneEvent)
+    last: list[api.EngineEvent] = [replace(done, translation_follows=True), api.TranslatedEvent(translation)]
+    return [api.StartedEvent(0.0, 1), *made[:-1], *last]
+
+
+def in_english(pieces: list[api.Piece]) -> list[api.Piece]:
+    """The translation of words: "e7" of "w7"."""
+    return [replace(piece, text=piece.text.replace("w", "e")) for piece in pieces]
 
 
 def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:

@@ -133,7 +133,7 @@ class StrangerMetrics:
 
 
 class OtherServerMetrics:
-    """The servers that the service uses: the receiver of the webhook, and Redis."""
+    """The servers that the service uses: the receiver of the webhook, the one that translates, and Redis."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.webhook_events_total = _labelled_counter(
@@ -141,6 +141,13 @@ class OtherServerMetrics:
             "Call events that left the webhook's queue, by outcome",
             "outcome",
             ("delivered", "refused", "expired", "dropped"),
+            registry,
+        )
+        self.translations_total = _labelled_counter(
+            "tutti_translations",
+            "Texts that were given to the chat endpoint, by outcome",
+            "outcome",
+            ("translated", "failed"),
             registry,
         )
         self.redis_is_away = Gauge(

@@ -22,6 +22,7 @@ from engine import api
 
 if TYPE_CHECKING:
     from app.delivery.webhook import Webhook
+    from app.translation.chat_translator import ChatTranslator
 
 
 class Service:
@@ -51,7 +52,11 @@ class Service:
             [each for each in settings.named_keys if each.has_limits],
         )
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
-        self.session_config = replace(session_config, extra_interval_s=self.admission.interim_load.extra_s)
+        self.session_config = replace(
+            session_config,
+            extra_interval_s=self.admission.interim_load.extra_s,
+            translator=self._make_translator() if settings.translate_url else None,
+        )
         self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = self._make_calls()
         self.webhook = self._make_webhook(tracing) if settings.webhook_url else None
@@ -63,13 +68,15 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Use other servers while the context is open: Redis, and the receiver of the webhook."""
+        """Use other servers while the context is open: Redis, the webhook's receiver, and the one that translates."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.store.running())
             await stack.enter_async_context(self.access.limits.running())
             await stack.enter_async_context(self.calls.running())
             if self.webhook is not None:
                 await stack.enter_async_context(self.webhook.running())
+            if self.session_config.translator is not None:
+                await stack.enter_async_context(self.session_config.translator.running())
             yield
 
     def _make_store(self) -> SharedStore:
@@ -83,6 +90,27 @@ class Service:
     def _make_calls(self) -> CallHub:
         calls = Calls(self.settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
         return SharedCalls(calls, self.store) if self.settings.redis_url else calls
+
+    def _make_translator(self) -> "ChatTranslator":
+        # Imported here because it brings an HTTP client, as the webhook does.
+        from app.translation.chat_endpoint import ChatEndpoint
+        from app.translation.chat_translator import ChatTranslator
+
+        settings = self.settings
+        endpoint = ChatEndpoint(
+            settings.translate_url,
+            settings.translate_model,
+            settings.translation_key,
+            settings.translate_requests,
+            # An endpoint that hangs is asked once more.
+            attempt_timeout_s=settings.translate_timeout_s / 2,
+        )
+        return ChatTranslator(
+            endpoint,
+            settings.translation_languages,
+            settings.translate_timeout_s,
+            lambda outcome: self.metrics.others.translations_total.labels(outcome).inc(),
+        )
 
     def _make_webhook(self, tracing: Tracing) -> "Webhook":
         # Imported here because it brings an HTTP client, 5 MB, and few services have a webhook.

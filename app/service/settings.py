@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from app.errors import SettingsError
+from app.languages import NAMES
 from app.service.api_keys import ApiKey, read_api_keys
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
@@ -46,6 +47,8 @@ POSITIVE = (
     "idle_timeout_s",
     "send_timeout_s",
     "final_deadline_s",
+    "translate_timeout_s",
+    "translate_requests",
     "drain_timeout_s",
 )
 """Settings that must be greater than 0, and finite."""
@@ -240,6 +243,21 @@ class Settings:
     )
     webhook_url: str = _setting("", "Address to which the events of calls (Twilio) are posted. Empty: nowhere.")
     webhook_secret: str = _setting("", "Secret that signs the posts to webhook_url.")
+    translate_url: str = _setting(
+        "",
+        "Address of an API like OpenAI's, such as https://host/v1, whose chat endpoint translates final text. Empty: "
+        "nothing but Whisper translates, to English.",
+    )
+    translate_model: str = _setting("", "The name of the model that translates, as that API knows it.")
+    translate_languages: str = _setting(
+        "", "Codes of the languages that this model translates to, such as de,fr,uk, separated by commas."
+    )
+    translate_key: str = _setting("", "Key for that API. Empty: none is sent.")
+    translate_key_file: str = _setting("", "File with that key, in place of translate_key.")
+    translate_timeout_s: float = _setting(
+        15.0, "A translation that is not there this many seconds after its text is dropped, with a warning."
+    )
+    translate_requests: int = _setting(16, "The most requests for translations at a time, of each gateway.")
     drain_timeout_s: float = _setting(
         20.0, "How long a stopping server waits for sessions to receive their final text, in seconds."
     )
@@ -254,6 +272,7 @@ class Settings:
         self._check_turn_model()
         self._check_tls()
         self._check_webhook()
+        self._check_translation()
         self._check_proxies()
         self._check_origins()
         self._check_access()
@@ -308,6 +327,41 @@ class Settings:
             raise SettingsError(f"webhook_{missing}: expected text, as webhook_{given} is set, got nothing")
         if self.webhook_url:
             _require(_is_http_url(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
+
+    def _check_translation(self) -> None:
+        needed = {"url": self.translate_url, "model": self.translate_model, "languages": self.translate_languages}
+        if not any((*needed.values(), self.translate_key, self.translate_key_file)):
+            return
+        for name, value in needed.items():
+            if not value:
+                raise SettingsError(f"translate_{name}: expected a value, as other settings translate_… are set")
+        _require(_is_http_url(self.translate_url), "translate_url", "an http or https address", self.translate_url)
+        for code in self.translation_languages:
+            _require(code in NAMES, "translate_languages", "language codes such as de,fr", code)
+        if self.translate_key and self.translate_key_file:
+            raise SettingsError("translate_key_file: expected nothing, as translate_key is set")
+        self.translation_key  # noqa: B018  # reads the file, which must be there at the start
+
+    @property
+    def translation_languages(self) -> tuple[str, ...]:
+        """The codes in `translate_languages`, each once."""
+        return tuple(dict.fromkeys(_listed(self.translate_languages.lower())))
+
+    @property
+    def translation_key(self) -> str:
+        """The key for the API that translates; empty for none.
+
+        Raises:
+            SettingsError: the file with the key cannot be read, or is empty.
+        """
+        if not self.translate_key_file:
+            return self.translate_key
+        try:
+            key = Path(self.translate_key_file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"translate_key_file: expected a text file with the key, got {error}") from error
+        _require(bool(key) and key.isprintable(), "translate_key_file", "one line with the key", "something else")
+        return key
 
     def _check_proxies(self) -> None:
         for name in _listed(self.trusted_proxies):

@@ -15,6 +15,7 @@ from app.session import events
 from app.session.continuation import ChannelStart
 from app.session.coverage import Span
 from app.session.detector_life import DetectorLife
+from app.session.earlier_audio import EarlierAudio
 from app.session.endpointing import (
     FRAME_SAMPLES,
     Endpointer,
@@ -101,6 +102,8 @@ class Channel:
         """Position where the last window ended, or before which all audio was discarded."""
         self._prompt = options.first_prompt or options.prompt
         """The prompt of the next utterance."""
+        self.earlier = EarlierAudio(self.finals.translations, self._buffer)
+        """The audio of a lost session's text that is still to be translated."""
 
     @property
     def number(self) -> int:
@@ -133,6 +136,11 @@ class Channel:
         return first.utterance.detector_from if first else self._detector_life.start_for(self.final_until)
 
     @property
+    def translated_until_s(self) -> float:
+        """The time before which no more translations come; it never decreases."""
+        return self.finals.translations.translated_until_s(self._session.seconds(self.final_until))
+
+    @property
     def lag_samples(self) -> int:
         """How far the audio is ahead of its text, in samples.
 
@@ -161,8 +169,9 @@ class Channel:
     def feed(self, samples: Samples) -> None:
         """Process audio, frame by frame; an incomplete frame waits for more."""
         self._buffer.append(samples)
+        self.earlier.submit()
         if self._buffer.end < self._endpointer.position:
-            self._buffer.forget_before(self._buffer.end)
+            self.earlier.forget_before(self._buffer.end)
         while self._buffer.end - (position := self._endpointer.position) >= FRAME_SAMPLES:
             self._on_frame(self._endpointer.push(self._buffer.view(position, position + FRAME_SAMPLES)))
 
@@ -207,6 +216,7 @@ class Channel:
         n_rest = self._buffer.end - self.position
         if n_rest:
             self.feed(np.zeros(FRAME_SAMPLES - n_rest, dtype=np.float32))
+        self.earlier.submit(is_finished=True)
         self.flush()
 
     def abandon(self, acknowledged: Acknowledged) -> None:
@@ -264,7 +274,7 @@ class Channel:
         """Forget audio that no utterance can begin with any more."""
         idle_samples = self._options.idle_samples
         may_be_late = self._is_continued and self.position - self._done_until <= MAX_LATE_SAMPLES + idle_samples
-        self._buffer.forget_before(
+        self.earlier.forget_before(
             min(self._done_until, self.position) if may_be_late else self.position - idle_samples
         )
 

@@ -61,6 +61,22 @@ class Endpointing:
     """How sure the speech detector must be of speech, 0 to 1; `None` for the operator's value."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untranslated:
+    """Final text of a lost session whose translation the client has not received."""
+
+    utterance: int
+    """The number under which the client wants the translation."""
+    channel: int
+    start_s: float
+    end_s: float
+    text: str
+    language: str | None
+    """The code of the language of the text; `None` if it is not known."""
+    targets: tuple[str, ...]
+    """The codes of the languages whose translation is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resume:
     """The times from which a client continues after it lost its connection, and the text before them."""
@@ -87,6 +103,8 @@ class Resume:
     It goes on with this language, and needs as much evidence for another one as in a session that was not lost. A
     language that is not a candidate here is ignored.
     """
+    untranslated: tuple[Untranslated, ...] = field(default=(), kw_only=True)
+    """Text before `from_s` that is still to be translated. The engine needs its audio, from `audio_from_s` on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +121,8 @@ class Start:
     """Whether a language that was detected stays for all of the session, as soon as there is enough evidence for it."""
     task: api.Task = "transcribe"
     """Whether speech is transcribed, or translated to English."""
+    translate: tuple[str, ...] = ()
+    """The codes of the languages that final text is translated to, beside the text."""
     interim: bool = True
     """Whether interims are sent."""
     endpointing: Endpointing = field(default_factory=Endpointing)

@@ -6,8 +6,11 @@ Checks the times of the client, and turns them into positions.
 from dataclasses import dataclass
 
 from app.errors import BadStart
-from app.session.commands import Resume
-from engine.api import SAMPLE_RATE
+from app.session.commands import Resume, Untranslated
+from engine.api import SAMPLE_RATE, WINDOW_S
+
+ROUNDING_S = 0.01
+"""By how many seconds a time may differ from another that is the same: both are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,17 @@ class Continuation:
     from_s: float
     """The time of the first sample that the client sends, in seconds."""
     channels: tuple[ChannelStart, ...]
+    untranslated: tuple[Untranslated, ...] = ()
+    """Text of the lost session that is still to be translated."""
 
 
-def find_start(resume: Resume | None, n_channels: int) -> Continuation:
+def find_start(resume: Resume | None, n_channels: int, translate: tuple[str, ...] = ()) -> Continuation:
     """Where a session with these channels begins.
+
+    Args:
+        resume: what the client wants to go on with, if anything.
+        n_channels: the channels of the session.
+        translate: the languages that the session translates to.
 
     Raises:
         BadStart: the client's times do not fit together.
@@ -46,7 +56,24 @@ def find_start(resume: Resume | None, n_channels: int) -> Continuation:
     done_until = [round((time_s - first_s) * SAMPLE_RATE) for time_s in from_s]
     detector_from = _detector_from(resume, first_s, done_until)
     languages = _languages(resume, n_channels)
-    return Continuation(first_s, tuple(map(ChannelStart, done_until, detector_from, languages)))
+    for each in resume.untranslated:
+        _check_untranslated(each, from_s, translate)
+    earlier = tuple(sorted(resume.untranslated, key=lambda each: each.start_s))
+    return Continuation(first_s, tuple(map(ChannelStart, done_until, detector_from, languages)), earlier)
+
+
+def _check_untranslated(earlier: Untranslated, from_s: tuple[float, ...], translate: tuple[str, ...]) -> None:
+    name = "resume.untranslated"
+    if earlier.channel >= len(from_s):
+        raise BadStart(f"{name}.channel", f"an integer from 0 to {len(from_s) - 1}", earlier.channel)
+    if not earlier.start_s < earlier.end_s <= earlier.start_s + WINDOW_S:
+        expected = f"at most {WINDOW_S} s more than start_s, {earlier.start_s:g}"
+        raise BadStart(f"{name}.end_s", expected, earlier.end_s)
+    if earlier.end_s > from_s[earlier.channel] + ROUNDING_S:
+        raise BadStart(f"{name}.end_s", f"at most from_s, {from_s[earlier.channel]:g}", earlier.end_s)
+    for language in earlier.targets:
+        if language not in translate:
+            raise BadStart(f"{name}.targets", "languages of translate", language)
 
 
 def _one_each(from_s: tuple[float, ...], n_channels: int) -> tuple[float, ...]:

@@ -50,6 +50,23 @@ class ScoreTurn:
     """The audio of the utterance before the pause; at most the last `app.speech.turn_model.INPUT_SAMPLES`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translate:
+    """Have the operator's service translate final text, and give what comes of it to `Session.translated`.
+
+    Texts of one channel and language are translated in order.
+    """
+
+    id: int
+    """The id of the job, unique within the session."""
+    channel: int
+    language: str
+    """The code of the language to translate to."""
+    source: str | None
+    """The code of the language of the text; `None` if it is not known."""
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
     """Close the connection. It is the last effect of a session."""
@@ -60,4 +77,4 @@ class Close:
     """The close reason: a stable code in words, such as `done` or `overloaded`."""
 
 
-Effect = Send | Submit | Cancel | ScoreTurn | Close
+Effect = Send | Submit | Cancel | ScoreTurn | Translate | Close

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from app.errors import TranslationFailed
 from app.session import commands, events
-from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit
+from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
 from app.session.session import Session
 from engine import api
 from engine.errors import EngineError
@@ -74,9 +75,12 @@ class SessionDriver:
         self._on_event = on_event
         self._on_close = on_close
         self._windows: dict[int, asyncio.Task[None]] = {}
-        """The tasks of the windows that run, by the ids of their jobs."""
+        """The tasks of the windows and translations that run, by the ids of their jobs."""
         self._scoring: dict[int, asyncio.Task[None]] = {}
         """The last task of each channel that waits, or has waited, for the turn model."""
+        translator = session.config.translator
+        self._translator = translator.open() if translator else None
+        """The operator's service for translations, as this session uses it."""
         self._has_room = asyncio.Event()
         self._has_room.set()
 
@@ -107,6 +111,8 @@ class SessionDriver:
                 case ScoreTurn(channel):
                     self._stop_scoring(channel)
                     self._scoring[channel] = self._tasks.create_task(self._score(effect))
+                case Translate(id=job):
+                    self._windows[job] = self._tasks.create_task(self._translate(effect))
                 case Close():
                     self._on_close(effect)
         if self.session.backlog < MAX_BACKLOG or self.session.is_closed:
@@ -119,7 +125,7 @@ class SessionDriver:
         await self._has_room.wait()
 
     def cancel_windows(self) -> None:
-        """Withdraw all windows that still run, and all pauses that wait for the turn model."""
+        """Withdraw all windows and translations that still run, and all pauses that wait for the turn model."""
         for job in list(self._windows):
             self._cancel(job)
         for channel in list(self._scoring):
@@ -150,6 +156,18 @@ class SessionDriver:
             self.perform(self.session.engine_stalled(job, self._window_deadline_s))
         finally:
             self._windows.pop(job, None)
+
+    async def _translate(self, request: Translate) -> None:
+        """Have a text translated, and tell the session what came of it."""
+        assert self._translator, "the session asks only where there is a service"
+        text, failure = "", ""
+        try:
+            text = await self._translator.translate(request)
+        except TranslationFailed as error:
+            failure = str(error)
+        finally:
+            self._windows.pop(request.id, None)
+        self.perform(self.session.translated(request.id, text, failure))
 
     def _stop_scoring(self, channel: int) -> None:
         task = self._scoring.pop(channel, None)

@@ -208,6 +208,8 @@ class Utterance:
     """For each channel, the time from which on a detector must process the audio to find the same speech after
     `resume_from_s`; `None` if that time lies inside an utterance.
     """
+    translated_until_s: tuple[float, ...] = ()
+    """For each channel the time before which no more translations come; empty if the client asked for none."""
     n_redecodes: int = 0
     """How many stretches of speech without text were decoded again. For the operator, not for the client."""
     recovered_s: float = 0.0
@@ -218,6 +220,26 @@ class Utterance:
     """Whether the last of these decodings gave its final text."""
     is_complete: bool = True
     """Whether all audio was decoded. False if the session ended, or the client discarded the audio, before that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """The translation of a piece of final text, to one language."""
+
+    utterance: int
+    """The number of the utterance; where it is earlier, the number that the client gave."""
+    channel: int
+    language: str
+    """The code of the language of the translation."""
+    start_s: float
+    """The time at which the text begins that is translated."""
+    end_s: float
+    text: str
+    """The texts of one utterance and language, joined as they are, make its translation."""
+    translated_until_s: tuple[float, ...]
+    """For each channel the time before which no more translations come."""
+    is_earlier: bool = False
+    """Whether the utterance is one of the session that this one goes on with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +313,7 @@ Event = (
     | Interim
     | Segment
     | Utterance
+    | Translation
     | Flushed
     | Lag
     | Notice

@@ -15,6 +15,7 @@ from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
 from app.session.language_choice import ChannelLanguage
 from app.session.stable_words import on_timeline, with_stable_times, words_from
+from app.session.translations import Targets, Translations
 from app.session.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -30,6 +31,8 @@ class FinalOptions:
     hallucination_filter: HallucinationFilter
     sampling: api.Sampling = field(default_factory=api.Sampling)
     """How tokens are drawn; missed speech is always decoded greedily."""
+    targets: Targets = field(default_factory=Targets, kw_only=True)
+    """The languages that the texts are translated to."""
 
 
 class Finals:
@@ -42,6 +45,8 @@ class Finals:
         self.channel = channel
         self.language = language
         """Decides the language of the windows of utterances to come."""
+        self.translations = Translations(channel, session, options.targets, options.hallucination_filter)
+        """The translations of the texts that were sent."""
         self._session = session
         self._options = options
         self._windows: deque[EndedWindow] = deque()
@@ -101,7 +106,10 @@ class Finals:
         """
         options = self.decode_options(utterance, stable.tokens, stable.draft)
         options = utterance.language.channel.for_final(options, speech_s, stable.language, n_before)
-        return replace(options, word_times=utterance.request.words, sampling=self._options.sampling)
+        request = utterance.request
+        return replace(
+            options, word_times=request.words, sampling=self._options.sampling, translates=request.translates
+        )
 
     def add(self, window: EndedWindow) -> None:
         """Put a window that has ended at the end of the queue."""
@@ -149,8 +157,14 @@ class Finals:
 
     def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
         """Process an event of a window, or of missed speech in it."""
+        if job.kind is JobKind.TRANSLATION:
+            self.translations.on_engine_event(job, event)
+            return
         window = job.window
         assert window and window.decoding
+        if isinstance(event, api.DoneEvent) and event.translation_follows:
+            stretch = window.redecoding.stretch if job.kind is JobKind.REDECODE else None
+            self.translations.expect(job, window.decoding.translation, stretch.start if stretch else window.start)
         if not isinstance(event, api.SegmentEvent | api.DoneEvent):
             return
         if job.kind is JobKind.FINAL:
@@ -164,7 +178,10 @@ class Finals:
         return done.is_repetitive or self._options.hallucination_filter.is_repetitive(done.compression_ratio)
 
     def on_dropped(self, job: Job) -> None:
-        """Go on without the text of missed speech."""
+        """Go on without the text of missed speech, or without a translation."""
+        if job.kind is JobKind.TRANSLATION:
+            self.translations.on_dropped(job)
+            return
         assert job.kind is JobKind.REDECODE and job.window
         job.window.redecoding.finish()
         self.advance()
@@ -211,6 +228,7 @@ class Finals:
             task=request.task,
             hotwords=request.hotwords,
             word_times=request.words,
+            translates=request.translates,
         )
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         self._session.submit(self, JobKind.REDECODE, samples, options, window.utterance.number, window)
@@ -253,6 +271,8 @@ class Finals:
         utterance.text_until = end
         self._previous_text.append(segment.text)
         window.covered.append((start, end))
+        window.sent.text += text
+        window.sent.language = language
         self.n_words += len(text.split())
         self._session.send(
             events.Segment(
@@ -308,9 +328,11 @@ class Finals:
         min_samples = MIN_UNCOVERED_SAMPLES if window.covered else 1
         window.utterance.uncovered += uncovered(window.speech, window.covered, min_samples)
         window.utterance.detector_from = None
+        self.translations.add(window)
         if window.is_last:
             is_complete = window.kind is not WindowKind.DISCARDED
             self._end_utterance(window, self._session.acknowledged(), is_complete)
+        self.translations.advance()
 
     def abandon(self, unfinished: EndedWindow | None, acknowledged: Acknowledged) -> None:
         """End every utterance without further text: send its stable text, and report the speech that has no text.
@@ -351,6 +373,7 @@ class Finals:
                 final_until_s=min(acknowledged.until_s),
                 resume_from_s=acknowledged.until_s,
                 detector_from_s=acknowledged.detector_from_s,
+                translated_until_s=self._session.translated_until() if self._options.targets else (),
                 n_redecodes=utterance.counts.n_redecodes,
                 recovered_s=utterance.counts.recovered_samples / SAMPLE_RATE,
                 n_speculative=utterance.counts.n_speculative,

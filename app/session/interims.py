@@ -131,7 +131,8 @@ class Interims:
             case api.DoneEvent():
                 self._newest = None
                 self.show(event, request.audio_end)
-            case api.SegmentEvent():
+            case api.SegmentEvent() | api.TranslatedEvent():
+                # The end brings all of the text, and interims are not translated.
                 pass
             case _:
                 assert_never(event)

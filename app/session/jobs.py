@@ -10,7 +10,7 @@ from typing import Protocol
 
 from app.media.pcm import Samples
 from app.session import events
-from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit
+from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
 from app.session.windows import EndedWindow
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -27,6 +27,8 @@ class JobKind(Enum):
     """Missed speech of an ended window, decoded again. The session can do without it."""
     INTERIM = auto()
     """An interim of the open window. The session can do without it."""
+    TRANSLATION = auto()
+    """What is left of a job whose text is known and is being translated; or earlier text that is translated again."""
 
 
 class JobOwner(Protocol):
@@ -59,6 +61,19 @@ class Job:
     """The ended window that its text belongs to; `None` for the open window."""
 
 
+class TranslationOwner(Protocol):
+    """A part of a channel that asks for translations of text."""
+
+    @property
+    def channel(self) -> int:
+        """The number of the channel."""
+        ...
+
+    def translated(self, id: int, text: str, failure: str) -> None:
+        """Process the answer to a `Translate`: its translation, or why there is none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
     """From where on another session may continue this one: for each channel, times in seconds."""
@@ -82,6 +97,11 @@ class HasFinalUntil(Protocol):
         """Where a detector must begin to find the same speech from `final_until` on, if that is known."""
         ...
 
+    @property
+    def translated_until_s(self) -> float:
+        """The time before which no more translations come; it never decreases."""
+        ...
+
 
 class SessionPort:
     """What the channels of a session see of it: its numbers, its timeline, its jobs and its effects."""
@@ -93,12 +113,18 @@ class SessionPort:
         """All channels, once the session has started."""
         self.jobs: dict[int, Job] = {}
         """The jobs that the engine has not finished, by their ids."""
+        self.translating: dict[int, TranslationOwner] = {}
+        """Who has asked for the translations of text that are under way, by the ids of the jobs."""
+        self._troubled: set[str] = set()
+        """The languages whose last translation failed."""
         self._session_id = session_id
         self._priorities = {
             JobKind.FINAL: final_priority,
             JobKind.SPECULATIVE: api.Priority.SPECULATIVE,
             JobKind.REDECODE: final_priority,
             JobKind.INTERIM: api.Priority.INTERIM,
+            # Only of earlier text: the text of now comes first.
+            JobKind.TRANSLATION: api.Priority.FILE,
         }
         """The priority of each kind of job in the engine's queue."""
         self._effects: list[Effect] = []
@@ -107,6 +133,11 @@ class SessionPort:
         self._n_segments = 0
 
     # Numbers and times.
+
+    def next_job(self) -> int:
+        """The id of a new job."""
+        self._n_jobs += 1
+        return self._n_jobs - 1
 
     def next_utterance(self) -> int:
         """The number of a new utterance; they count up from 0 over all channels."""
@@ -130,6 +161,10 @@ class SessionPort:
             tuple(None if start is None else self.seconds(start) for start in starts),
         )
 
+    def translated_until(self) -> tuple[float, ...]:
+        """For each channel the time before which no more translations come."""
+        return tuple(channel.translated_until_s for channel in self.channels)
+
     # Jobs.
 
     def submit(
@@ -145,8 +180,7 @@ class SessionPort:
 
         `owner` will receive the events.
         """
-        job = Job(self._n_jobs, kind, owner, window)
-        self._n_jobs += 1
+        job = Job(self.next_job(), kind, owner, window)
         self.jobs[job.id] = job
         engine_window = api.Window(
             samples=samples,
@@ -173,10 +207,30 @@ class SessionPort:
         """Append the effect that has the turn model score the pause of a channel at this position."""
         self._effects.append(ScoreTurn(channel, audio_end, samples))
 
+    def translate(self, owner: TranslationOwner, language: str, source: str | None, text: str) -> int:
+        """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""
+        id = self.next_job()
+        self.translating[id] = owner
+        self._effects.append(
+            Translate(id=id, channel=owner.channel, language=language, source=source, text=text),
+        )
+        return id
+
+    def note_trouble(self, language: str, reason: str) -> None:
+        """Report that translations to a language fail, once until one succeeds."""
+        if language not in self._troubled:
+            self._troubled.add(language)
+            self.send(events.Notice("translation_failed", f"{language}: {reason}; text goes on without translation"))
+
+    def end_trouble(self, language: str) -> None:
+        """Note that a translation to a language has succeeded."""
+        self._troubled.discard(language)
+
     def close(self, code: int, reason: str) -> None:
         """Append the effects that withdraw all jobs and close the connection."""
-        self._effects += [Cancel(job_id) for job_id in self.jobs]
+        self._effects += [Cancel(job_id) for job_id in (*self.jobs, *self.translating)]
         self.jobs.clear()
+        self.translating.clear()
         self._effects.append(Close(code, reason))
 
     def pop_effects(self) -> list[Effect]:

@@ -36,6 +36,7 @@ from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
+from app.session.translations import Targets, Translator, targets_of
 from app.session.turn_taking import TurnScorer
 from app.session.windows import DecodeRequest
 from engine import api
@@ -71,6 +72,8 @@ class SessionConfig:
     """Prepares these detectors for audio; the shells of sessions call it. `None` if they need no preparation."""
     score_turn: TurnScorer | None = None
     """The operator's turn model, which scores the audio before a pause; the shells of sessions call it."""
+    translator: Translator | None = None
+    """The operator's service for translations; the shells of sessions call it."""
     make_policy: MakePolicy = Agreement
     """Makes the policy that decides which text of an open window is stable."""
 
@@ -171,8 +174,10 @@ class Session:
         job = self._port.jobs.get(job_id)
         if job is None:
             return []
-        if isinstance(event, api.DoneEvent | api.SupersededEvent):
+        if api.is_terminal(event):
             del self._port.jobs[job_id]
+        elif isinstance(event, api.DoneEvent):
+            self._port.jobs[job_id] = replace(job, kind=JobKind.TRANSLATION)
         job.owner.on_engine_event(job, event)
         self._answer()
         return self._port.pop_effects()
@@ -190,34 +195,48 @@ class Session:
             self._answer()
         return self._port.pop_effects()
 
-    def engine_error(self, job_id: int, error: EngineError) -> list[Effect]:
+    def translated(self, job_id: int, text: str, failure: str = "") -> list[Effect]:
+        """Process the answer to a `Translate`.
+
+        Args:
+            job_id: its id.
+            text: the translation.
+            failure: why there is none; empty if there is one.
+        """
+        owner = self._port.translating.pop(job_id, None)
+        if owner is not None:
+            owner.translated(job_id, text, failure)
+            self._answer()
+        return self._port.pop_effects()
+
+    def engine_error(self, job_id: int, error: EngineError | SessionError) -> list[Effect]:
         """The engine could not accept or finish a window.
 
-        If it was overloaded, an interim or a re-decode is dropped. Any other error ends the session.
+        If it was overloaded or too slow, an interim or a re-decode is dropped; a translation is, whatever the error.
+        Any other error ends the session.
         """
-        is_overloaded = isinstance(error, EngineOverloaded)
-        close_code = CLOSE_OVERLOADED if is_overloaded else CLOSE_OUR_FAULT
-        return self._end_job(job_id, SessionError(error.code, str(error), close_code), may_drop=is_overloaded)
-
-    def engine_stalled(self, job_id: int, waited_s: float) -> list[Effect]:
-        """The engine has not finished a window in time, and the shell does not wait for it any longer.
-
-        An interim or a re-decode is dropped. Without a final text the session ends; the last utterances tell the client
-        from where on to send its audio to another server.
-        """
-        message = f"no final text within {waited_s:g} s; resume from resume_from_s, on another server if there is one"
-        return self._end_job(job_id, SessionError("engine_stalled", message, CLOSE_OUR_FAULT), may_drop=True)
-
-    def _end_job(self, job_id: int, error: SessionError, may_drop: bool) -> list[Effect]:
+        may_drop = isinstance(error, EngineOverloaded | SessionError)
+        if isinstance(error, EngineError):
+            close_code = CLOSE_OVERLOADED if isinstance(error, EngineOverloaded) else CLOSE_OUR_FAULT
+            error = SessionError(error.code, str(error), close_code)
         job = self._port.jobs.pop(job_id, None)
         if job is None:
             return []
-        if may_drop and job.kind is not JobKind.FINAL:
+        if job.kind is JobKind.TRANSLATION or (may_drop and job.kind is not JobKind.FINAL):
             job.owner.on_dropped(job)
             self._answer()
         else:
             self._fail(error)
         return self._port.pop_effects()
+
+    def engine_stalled(self, job_id: int, waited_s: float) -> list[Effect]:
+        """The engine has not finished a window in time, and the shell does not wait for it any longer.
+
+        What can be dropped is. Without a final text the session ends; the last utterances tell the client from where on
+        to send its audio to another server.
+        """
+        message = f"no final text within {waited_s:g} s; resume from resume_from_s, on another server if there is one"
+        return self.engine_error(job_id, SessionError("engine_stalled", message, CLOSE_OUR_FAULT))
 
     def fail(self, error: SessionError) -> list[Effect]:
         """The shell or the dialect has found something wrong with what the client did."""
@@ -295,10 +314,11 @@ class Session:
             raise BadStart("interim_words", "true only with interim and words", start.interim_words)
         self.is_resumed = start.resume is not None
         self.resumes = start.resumes
-        begin = find_start(start.resume, start.audio.n_transcribed)
+        targets = targets_of(start, self._model, self.config.translator)
+        begin = find_start(start.resume, start.audio.n_transcribed, (*targets.by_engine, *targets.by_service))
         self._port.from_s = begin.from_s
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
-        self._options = options = _channel_options(start, language, self.config)
+        self._options = options = _channel_options(start, language, targets, self.config)
         channels = [
             Channel(number, self._port, self.config.make_detector(), options, channel_start)
             for number, channel_start in enumerate(begin.channels)
@@ -308,6 +328,8 @@ class Session:
         self._state = State.OPEN
         notices = (*start.notices, *_notices(start.endpointing, self.config))
         self._port.send(events.Started(self.id, self._model.name, self.limits, notices))
+        for earlier in begin.untranslated:
+            channels[earlier.channel].earlier.add(earlier, begin.from_s)
 
     # Ends.
 
@@ -322,7 +344,7 @@ class Session:
         """Answer the flushes whose audio is final, in order; end a stopping session when all of its audio is."""
         self._flushes.answer()
         finals = [channel.finals for channel in self._intake.channels] if self._intake else []
-        if not self.is_stopping or any(finals):
+        if not self.is_stopping or any(finals) or any(each.translations.is_open for each in finals):
             return
         if self._reason_to_end:
             self._fail(self._reason_to_end)
@@ -349,7 +371,9 @@ class Session:
             self._port.close(error.close_code, error.code)
 
 
-def _channel_options(start: commands.Start, language: LanguageRequest, config: SessionConfig) -> ChannelOptions:
+def _channel_options(
+    start: commands.Start, language: LanguageRequest, targets: Targets, config: SessionConfig
+) -> ChannelOptions:
     interim_samples = config.interim_interval_ms * SAMPLE_RATE // 1000
     return ChannelOptions(
         endpointing=start.endpointing,
@@ -366,8 +390,15 @@ def _channel_options(start: commands.Start, language: LanguageRequest, config: S
             hotwords=start.hotwords,
             words=start.words,
             interim_words=start.interim_words,
+            translates=bool(targets.by_engine),
         ),
-        finals=FinalOptions(config.max_finals_in_flight, config.context, config.hallucination_filter, config.sampling),
+        finals=FinalOptions(
+            config.max_finals_in_flight,
+            config.context,
+            config.hallucination_filter,
+            config.sampling,
+            targets=targets,
+        ),
     )
 
 
@@ -396,9 +427,9 @@ def _changed_options(
         endpointing=_with_mode(change.endpointing, model, config),
         prompt=change.prompt,
         first_prompt="",
-        request=DecodeRequest(
+        request=replace(
+            options.request,
             language=language,
-            task=options.request.task,
             hotwords=change.hotwords,
             words=change.words,
             interim_words=change.interim_words,

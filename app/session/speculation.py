@@ -61,6 +61,8 @@ class _Speculation:
     """A speculative decoding of a window, from its request on."""
 
     job: Job
+    audio_start: int
+    """Position of the first sample that was decoded."""
     audio_end: int
     """Position after the last sample that was decoded."""
     decoding: Decoding
@@ -225,6 +227,8 @@ class Speculations:
         if current and current.is_waiting and pause_end != current.audio_end:
             self._session.cancel(current.job)
             self.on_dropped(current.job)
+        if current and pause_end is None:
+            self._forget_translation(current)
         if pause_end is None or pause_end == self._submitted_until or self.is_running or self._finals:
             return None
         return pause_end if self._begin_if_worth_it(window, pause_end) else None
@@ -244,8 +248,12 @@ class Speculations:
             self._interims.give_way(self._endpointer.position)
             options = replace(options, attention_times=stabilizer.needs_attention)
         samples = self._buffer.view(window.start, audio_end).copy()
+        if self._current:
+            self._forget_translation(self._current)
         job = self._session.submit(self, JobKind.SPECULATIVE, samples, options, window.utterance.number)
-        self._current = _Speculation(job=job, audio_end=audio_end, decoding=Decoding(had_context))
+        self._current = _Speculation(
+            job=job, audio_start=window.start, audio_end=audio_end, decoding=Decoding(had_context)
+        )
         window.utterance.counts.n_speculative += 1
         return True
 
@@ -262,6 +270,10 @@ class Speculations:
             self._expects_flush = is_flushed
             self._record.add(window.utterance.counts)
 
+    def _forget_translation(self, speculation: _Speculation) -> None:
+        """Withdraw the translation of a text that does not become final."""
+        self._finals.translations.forget(speculation.job)
+
     def _adopt(self, window: EndedWindow, audio_end: int) -> None:
         """Give a window that has ended its text, if it was decoded or is being decoded; else withdraw what is not."""
         window.utterance.counts.is_speculative = False
@@ -271,11 +283,13 @@ class Speculations:
         is_usable = window.kind is not WindowKind.DISCARDED and current.audio_end == audio_end
         if not is_usable or current.is_waiting:
             self._session.cancel(current.job)
+            self._forget_translation(current)
             return
         current.window = window
         if current.done is None:
             self._awaited[current.job.id] = current
         elif not current.settle():
+            self._forget_translation(current)
             return
         window.decoding = current.decoding
         window.utterance.counts.is_speculative = True
@@ -284,6 +298,9 @@ class Speculations:
 
     def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
         """Process an event of a speculative decoding."""
+        if job.kind is JobKind.TRANSLATION:
+            self._finals.translations.on_engine_event(job, event)
+            return
         speculation = self._find(job)
         if speculation is None:
             return
@@ -294,6 +311,9 @@ class Speculations:
                 speculation.events.append(event)
             case api.DoneEvent():
                 speculation.done = event
+                if event.translation_follows:
+                    translations = self._finals.translations
+                    translations.expect(job, speculation.decoding.translation, speculation.audio_start)
                 self._on_done(speculation, event)
             case api.SupersededEvent():
                 self.on_dropped(job)
@@ -309,10 +329,14 @@ class Speculations:
         if speculation.settle():
             self._finals.advance()
         else:
+            self._forget_translation(speculation)
             self._decode_anew(speculation)
 
     def on_dropped(self, job: Job) -> None:
         """Go on without a speculative decoding: the engine had no room or no time for it."""
+        if job.kind is JobKind.TRANSLATION:
+            self._finals.translations.on_dropped(job)
+            return
         speculation = self._find(job)
         if speculation is None:
             return

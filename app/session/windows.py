@@ -34,6 +34,8 @@ class DecodeRequest:
     """Whether every final word gets a start and an end."""
     interim_words: bool = False
     """Whether every word of an interim does, too."""
+    translates: bool = False
+    """Whether the engine translates final text to English, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,27 @@ class StableText:
 
 
 @dataclass(slots=True)
+class EngineTranslation:
+    """The engine's translation of one window, as far as it has come."""
+
+    n_open: int = 0
+    """Parts that the engine has not translated yet: the window, and missed speech in it."""
+    done: list[tuple[int, api.DoneEvent]] = field(default_factory=list)
+    """The translated parts, each with the position of its first sample."""
+    is_dropped: bool = False
+    """Whether the engine was too busy for a part."""
+
+
+@dataclass(slots=True)
+class SentText:
+    """What was sent of the text of one window."""
+
+    text: str = ""
+    language: str | None = None
+    """The language of its last segment."""
+
+
+@dataclass(slots=True)
 class Decoding:
     """The engine's answer to one window, as far as it has come."""
 
@@ -138,6 +161,7 @@ class Decoding:
     """Whether a decoding attempt repeated itself."""
     language_probabilities: Mapping[str, float] | None = None
     """The probability of every candidate for its language; `None` until they are known, and where none were asked."""
+    translation: EngineTranslation = field(default_factory=EngineTranslation, kw_only=True)
 
 
 @dataclass(slots=True)
@@ -189,6 +213,7 @@ class EndedWindow:
     redecoding: Redecoding = field(default_factory=Redecoding)
     covered: list[Span] = field(default_factory=list)
     """Stretches that the segments sent so far cover, in order."""
+    sent: SentText = field(default_factory=SentText)
     n_processed_chars: int = 0
     """How many characters of its decoded segments were processed: sent, or rejected as a hallucination.
 

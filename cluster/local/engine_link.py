@@ -27,7 +27,7 @@ from cluster.local.messages import (
     unpack_reply,
 )
 from cluster.local.shared_audio import Allocation, SharedAudioPool
-from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, SupersededEvent, Window
+from engine.api import EngineEvent, EngineStats, ModelInfo, Window, is_terminal
 from engine.errors import EngineError
 from engine.event_stream import Inbox
 from engine.validation import check_samples
@@ -240,7 +240,7 @@ class LocalEngineLink:
             self._apply(self._open[id], update)
 
     def _apply(self, window: _OpenWindow, update: WindowUpdate) -> None:
-        if update is WindowStatus.RELEASED or isinstance(update, EngineError | DoneEvent | SupersededEvent):
+        if _is_last(update):
             self._release(window)
             if window.is_cancelled:
                 self._on_room()
@@ -252,3 +252,10 @@ class LocalEngineLink:
             window.fail(update)
         elif not isinstance(update, WindowStatus):
             window.inbox.put(update)
+
+
+def _is_last(update: WindowUpdate) -> bool:
+    """Whether the engine has finished with the audio of the window."""
+    if isinstance(update, WindowStatus):
+        return update is WindowStatus.RELEASED
+    return isinstance(update, EngineError) or is_terminal(update)

@@ -13,7 +13,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from cluster.engine_pool import EngineGone
-from engine.api import DoneEvent, EngineEvent, EngineStats, ModelInfo, SupersededEvent, Window
+from engine.api import EngineEvent, EngineStats, ModelInfo, Window, is_terminal
 from engine.errors import EngineError
 from engine.event_stream import Inbox
 from engine.validation import check_samples
@@ -76,7 +76,7 @@ class _Submission:
     def put(self, item: EngineEvent | EngineError) -> None:
         """Pass on what came of the window. What comes after its end is ignored."""
         if not self.is_done:
-            self.is_done = isinstance(item, DoneEvent | SupersededEvent | EngineError)
+            self.is_done = isinstance(item, EngineError) or is_terminal(item)
             self.inbox.put(item)
 
 

@@ -61,8 +61,8 @@ class EventEmitter:
                 ),
             ]
             self._finished.popleft()
-            for event in events:
-                self.put(request, event)
+            for event in request.last_events(output, events):
+                self.put(request.caller, event)
         self.flush()
 
     def flush(self) -> None:

@@ -2,9 +2,18 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
-from engine.api import SAMPLE_RATE, EngineEvent, Window, WindowTiming
+from engine.api import (
+    SAMPLE_RATE,
+    DecodeOptions,
+    DoneEvent,
+    EngineEvent,
+    TranslatedEvent,
+    Window,
+    WindowTiming,
+)
 from engine.decoding.language import choose_language
 from engine.decoding.temperature_fallback import TemperatureFallback
 from engine.decoding.transcript import TokenTranscript
@@ -13,6 +22,17 @@ from engine.replay import Replay
 
 Item = EngineEvent | EngineError
 """What the engine answers a request with; an error is terminal."""
+
+
+class Translation(Enum):
+    """What is known of the translation of a window."""
+
+    NONE = auto()
+    """The caller does not want one, or there is nothing to translate."""
+    FOLLOWS = auto()
+    """The window is translated in its slot, after its text."""
+    DROPPED = auto()
+    """The engine is too busy."""
 
 
 @dataclass(eq=False, slots=True)
@@ -30,6 +50,8 @@ class AttemptOutput:
     """The events of this attempt, held until it is known to count. Empty if events are handed out at once."""
     is_truncated: bool = False
     """Whether the token limit ended the attempt."""
+    translation: Translation = field(default=Translation.NONE, kw_only=True)
+    """Whether the window is translated, decided when its text is known."""
 
 
 @dataclass(slots=True)
@@ -95,6 +117,28 @@ class Request:
         self.output = None
         self.has_segments_out = False
 
+    def last_events(self, output: AttemptOutput, events: list[EngineEvent]) -> list[EngineEvent]:
+        """Return what the caller receives at the end of this request.
+
+        Args:
+            output: the output that counts.
+            events: the last events of its transcript.
+        """
+        if output.translation is Translation.NONE:
+            return events
+        marked = [replace(each, translation_follows=True) if isinstance(each, DoneEvent) else each for each in events]
+        return [*marked, TranslatedEvent(None)] if output.translation is Translation.DROPPED else marked
+
+    @property
+    def caller(self) -> "Request":
+        """The request whose caller receives the events."""
+        return self
+
+    @property
+    def queued_s(self) -> float:
+        """Seconds that it waited in the queue."""
+        return self.reached.encoding_s - self.reached.submitted_s
+
     @property
     def n_failures(self) -> int:
         """How many steps of the engine have failed while it had this window."""
@@ -119,6 +163,41 @@ class Request:
     def audio_s(self) -> float:
         """The length of the window's audio in seconds."""
         return len(self.window.samples) / SAMPLE_RATE
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class TranslationRequest(Request):
+    """A window whose text is known, and which is translated in its slot, from the same encoding."""
+
+    source: Request
+    """The request for the text."""
+
+    @classmethod
+    def after(cls, source: Request, max_tokens: Callable[[DecodeOptions], int], now_s: float) -> "TranslationRequest":
+        """Return the request that translates the window of `source`.
+
+        Args:
+            source: the request for the text, whose language is known.
+            max_tokens: returns the most tokens that a window with these options may decode to.
+            now_s: the time in seconds of the monotonic clock.
+        """
+        options = DecodeOptions(task="translate", language=source.language, sampling=source.window.options.sampling)
+        return cls(
+            window=replace(source.window, options=options),
+            max_tokens=max_tokens(options),
+            put=source.put,
+            reached=Milestones(now_s, now_s, now_s, now_s),
+            source=source,
+        )
+
+    def last_events(self, output: AttemptOutput, events: list[EngineEvent]) -> list[EngineEvent]:
+        """Return the one event that the translation is for the caller."""
+        return [TranslatedEvent(event) for event in events if isinstance(event, DoneEvent)]
+
+    @property
+    def caller(self) -> Request:
+        """The request for the text."""
+        return self.source
 
 
 Deliver = Callable[[list[tuple[Request, Item]]], None]

@@ -1,11 +1,12 @@
 """The sequences being decoded: prefill their prompts, step them, judge what they give, decode again or finish them."""
 
+import time
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from engine.api import EngineEvent, SegmentEvent
-from engine.decoding.prompt import Prompt, build_prompt
+from engine.api import DecodeOptions, EngineEvent, SegmentEvent
+from engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
 from engine.decoding.repetition import repeated_tokens
 from engine.decoding.sampling import Draw
 from engine.decoding.temperature_fallback import DecodingAttempt
@@ -13,8 +14,11 @@ from engine.decoding.transcript import TokenTranscript, TranscriptInfo
 from engine.decoding.word_timing import Alignment
 from engine.runner import LaunchedStep, Prefilled, Runner, SampledToken, Transcribed
 from engine.scheduling.emitter import EventEmitter
-from engine.scheduling.request import AttemptOutput, Request
+from engine.scheduling.request import AttemptOutput, Request, Translation, TranslationRequest
 from engine.scheduling.stats import StatsRecorder
+
+MAX_QUEUED_S = 1.0
+"""A window that waited longer than this for the encoder, in seconds, is not translated: the engine is too busy."""
 
 _Owners = dict[int, tuple[Request, DecodingAttempt]]
 """The requests that take part in a launched step, with the attempt whose token it decodes, by slot."""
@@ -23,10 +27,19 @@ _Owners = dict[int, tuple[Request, DecodingAttempt]]
 class RunningSequences:
     """The requests that have a slot. Only the engine's thread may use it, but any thread may ask for its length."""
 
-    def __init__(self, runner: Runner, stats: StatsRecorder, emitter: EventEmitter) -> None:
+    def __init__(self, runner: Runner, stats: StatsRecorder, emitter: EventEmitter, n_reserved_slots: int = 0) -> None:
+        """Begin without requests.
+
+        Args:
+            runner: the loaded model.
+            stats: counts what is decoded.
+            emitter: receives the events.
+            n_reserved_slots: a translation leaves at least this many slots free for finals.
+        """
         self._runner = runner
         self._stats = stats
         self._emitter = emitter
+        self._n_reserved_slots = n_reserved_slots
         self._running: dict[int, Request] = {}
         """The requests that have a slot, by slot."""
         self._in_flight: deque[tuple[LaunchedStep, _Owners]] = deque()
@@ -35,6 +48,8 @@ class RunningSequences:
         """The requests that start their next decoding attempt, by slot. Empty between two steps."""
         self._to_align: dict[int, tuple[Request, AttemptOutput]] = {}
         """The decoded requests that need the times of their words, by slot. Empty between two steps."""
+        self._to_translate: dict[int, Request] = {}
+        """The translations that begin with the next step, by slot: after the last events of their windows."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -76,6 +91,7 @@ class RunningSequences:
             Whether a step was launched. No step is launched if the steps in flight are certain to be the last ones of
             every request; their tokens are then collected.
         """
+        self._start_translations()
         if self._in_flight and all(map(self._ends_soon, self._running.values())):
             self.collect()
             return False
@@ -103,17 +119,26 @@ class RunningSequences:
     def release_cancelled(self) -> None:
         """Release the slots of cancelled requests."""
         for slot, request in list(self._running.items()):
-            if request.is_cancelled:
+            if request.caller.is_cancelled:
                 self._release(slot)
-                self._stats.cancelled()
+                if request.caller is request:
+                    self._stats.cancelled()
 
     def release_all(self) -> None:
         """Drop all work and release all slots."""
         self._in_flight.clear()
         self._for_next_attempt.clear()
         self._to_align.clear()
+        self._to_translate.clear()
         for slot in list(self._running):
             self._release(slot)
+
+    def _start_translations(self) -> None:
+        """Prefill the translations of windows whose texts are known, in one pass."""
+        requests, self._to_translate = self._to_translate, {}
+        if requests:
+            self._start_attempts(requests)
+            self._settle()
 
     def _start_attempts(self, requests: dict[int, Request]) -> None:
         """Prefill the current attempt of each request, in one pass."""
@@ -223,13 +248,32 @@ class RunningSequences:
             self._finish(slot, request, output, alignment)
 
     def _finish(self, slot: int, request: Request, output: AttemptOutput, alignment: Alignment | None = None) -> None:
-        self._release(slot)
-        self._stats.done()
+        if request.caller is request:
+            self._stats.done()
+            output.translation = self._decide_translation(request, output)
+        if output.translation is Translation.FOLLOWS:
+            self._runner.end_decoding(slot)
+            translation = TranslationRequest.after(request, self._max_tokens, time.monotonic())
+            self._running[slot] = self._to_translate[slot] = translation
+        else:
+            self._release(slot)
         self._emitter.finish(request, output, alignment)
+
+    def _decide_translation(self, request: Request, output: AttemptOutput) -> Translation:
+        """Decide whether a window whose text is known is translated. No final waits for the slot of a translation."""
+        if not request.window.options.translates or request.language == "en" or not output.transcript.text_tokens:
+            return Translation.NONE
+        is_busy = request.queued_s > MAX_QUEUED_S or self._runner.slots.n_free < self._n_reserved_slots
+        return Translation.DROPPED if is_busy else Translation.FOLLOWS
+
+    def _max_tokens(self, options: DecodeOptions) -> int:
+        checkpoint = self._runner.checkpoint
+        return max_output_tokens(checkpoint, options, len(build_prompt(checkpoint, options, options.language).control))
 
     def _publish(self, request: Request, output: AttemptOutput, events: list[EngineEvent]) -> None:
         """Hand out the events of an attempt, or hold them until the attempt is known to count."""
-        if not events:
+        if not events or request.caller is not request:
+            # A translation is handed out whole.
             return
         if request.fallback.must_hold_events:
             output.held_events += events
@@ -241,6 +285,7 @@ class RunningSequences:
     def _release(self, slot: int) -> None:
         self._runner.release(slot)
         del self._running[slot]
+        self._to_translate.pop(slot, None)
 
 
 def _draw(request: Request, attempt: DecodingAttempt) -> Draw:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 
-from engine.api import SAMPLE_RATE, EngineStats, Priority, StartedEvent, SupersededEvent
+from engine.api import SAMPLE_RATE, EngineStats, Priority, StartedEvent, SupersededEvent, TranslatedEvent
 from engine.config import EngineConfig
 from engine.errors import EngineFailed
 from engine.runner import Runner
@@ -74,9 +74,10 @@ class Worker:
         self.stats = StatsRecorder()
         self._runner = runner
         self._deliver = deliver
-        self._queue = RequestQueue(_batch_limits(runner, config))
+        limits = _batch_limits(runner, config)
+        self._queue = RequestQueue(limits)
         self._emitter = EventEmitter(deliver)
-        self._sequences = RunningSequences(runner, self.stats, self._emitter)
+        self._sequences = RunningSequences(runner, self.stats, self._emitter, limits.n_reserved_slots)
         default_share = MIN_DECODE_SHARES[runner.device.type]
         min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
@@ -172,7 +173,8 @@ class Worker:
         self._encoder_time.begun_s = 0.0
         if self._n_failures >= MAX_FAILURES_IN_A_ROW:
             raise failure
-        waiting, in_hand = self._suspects, [*self._emitter.forget_finished(), *self._sequences.requests]
+        waiting = self._suspects
+        in_hand = self._without_translations([*self._emitter.forget_finished(), *self._sequences.requests])
         logger.error(
             "a step of the engine has failed; its windows are decoded again, of %s",
             _sessions(in_hand),
@@ -184,6 +186,14 @@ class Worker:
         self._suspects = deque([*waiting, *(request for request in in_hand if self._may_retry(request, failure))])
         self._emitter.flush()
         time.sleep(FAILURE_PAUSE_S * self._n_failures)
+
+    def _without_translations(self, in_hand: list[Request]) -> list[Request]:
+        """Return the requests that are to be decoded again. A translation whose text is out already is dropped."""
+        requests = [request for request in in_hand if request.caller is request]
+        for request in in_hand:
+            if request.caller not in requests:
+                self._emitter.put(request.caller, TranslatedEvent(None))
+        return requests
 
     def _may_retry(self, request: Request, failure: Exception) -> bool:
         """Return whether a request that was open in a failed step is decoded again; if not, it is answered."""
@@ -294,9 +304,8 @@ class Worker:
         now_s = time.monotonic()
         for request in batch:
             request.reached.encoding_s = now_s
-            queued_s = now_s - request.reached.submitted_s
-            self.stats.left_queue(request.window.priority, queued_s)
-            self._emitter.put(request, StartedEvent(queued_s, len(batch)))
+            self.stats.left_queue(request.window.priority, request.queued_s)
+            self._emitter.put(request, StartedEvent(request.queued_s, len(batch)))
         self._emitter.flush()
         windows = [request.window for request in batch]
         self._runner.encode([window.samples for window in windows], slots, [window.is_interim for window in windows])
@@ -315,7 +324,7 @@ class Worker:
     def _fail_open_requests(self, failure: Exception | None) -> None:
         waiting = self._queue.drain(failure)
         in_hand = (*self._emitter.forget_finished(), *self._sequences.requests, *self._suspects)
-        for request in dict.fromkeys((*in_hand, *waiting)):
+        for request in dict.fromkeys(each.caller for each in (*in_hand, *waiting)):
             if not request.is_cancelled:
                 self._emitter.put(request, self._queue.closed_error())
         self._emitter.flush()

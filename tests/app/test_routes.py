@@ -72,6 +72,7 @@ async def test_the_page_learns_of_the_model_without_a_key(serve: Serve) -> None:
     assert (await get(f"{server.http}/page/model")).json() == {
         "name": "fake",
         "understands_people": False,
+        "translations": [],
         "languages": [
             {"code": "en", "name": "English"},
             {"code": "ht", "name": "Haitian Creole"},

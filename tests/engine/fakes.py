@@ -147,6 +147,9 @@ class FakeRunner:
             for each in transcripts
         ]
 
+    def end_decoding(self, slot: int) -> None:
+        del self._running[slot]
+
     def release(self, slot: int) -> None:
         self._enter("release")
         self._running.pop(slot, None)

@@ -186,7 +186,7 @@ class Flux:
                 yield self._failure(event)
             case events.Flushed():
                 self._n_flushed += 1
-            case events.Lag() | events.Stopped():
+            case events.Lag() | events.Stopped() | events.Translation():
                 pass
             case _:
                 assert_never(event)

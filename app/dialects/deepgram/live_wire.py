@@ -212,7 +212,14 @@ class Deepgram:
                     yield from results.release_all()
                 code = CLOSES.get(event.code, (0, event.code))[1]
                 yield {"type": "Error", "variant": code, "description": event.message, "code": code}
-            case events.Started() | events.EagerEnd() | events.SpeechResumed() | events.Lag() | events.Notice():
+            case (
+                events.Started()
+                | events.EagerEnd()
+                | events.SpeechResumed()
+                | events.Lag()
+                | events.Notice()
+                | events.Translation()
+            ):
                 pass
             case _:
                 assert_never(event)

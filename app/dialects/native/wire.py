@@ -47,6 +47,10 @@ Low enough that most turns are reported before they end. The client learns it wh
 """
 TURN_OPTIONS = ("min_silence_ms", "max_silence_ms", "end_confidence")
 """The options of endpointing that have an effect in mode adaptive only."""
+MAX_UNTRANSLATED = 64
+"""The most pieces of earlier text that a client may have translated."""
+MAX_NUMBER = 2**53 - 1
+"""The highest number of an utterance: JavaScript counts no further."""
 MAX_FROM_S = 10_000_000
 """The latest time at which a session may resume, in seconds: four months. Later times lose their milliseconds."""
 
@@ -99,6 +103,7 @@ ControlMessage = (
     | events.Interim
     | events.Segment
     | events.Utterance
+    | events.Translation
     | events.Flushed
     | events.Lag
     | events.Notice
@@ -165,6 +170,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
         language=None if language == LOCK else language,
         languages=tuple(fields.pop("languages", "a list of language codes", _are_languages, [])),
         locks_language=language == LOCK,
+        translate=tuple(fields.pop("translate", "a list of language codes", _are_languages, [])),
         task=fields.pop("task", "transcribe or translate", TASKS.__contains__, default.task),
         interim=fields.pop("interim", "true or false", is_boolean, default.interim),
         endpointing=endpointing,
@@ -245,6 +251,21 @@ def _resume(fields: "_Fields") -> commands.Resume | None:
         None if audio_from_s is None else float(audio_from_s),
         tuple(None if time_s is None else float(time_s) for time_s in detector_from_s),
         language=tuple(language) if isinstance(language, list) else (language,) if language else (),
+        untranslated=tuple(map(_untranslated, resume.objects("untranslated", MAX_UNTRANSLATED))),
+    )
+
+
+def _untranslated(fields: "_Fields") -> commands.Untranslated:
+    number_expected = "an integer from 0 on"
+    time_expected, is_time = f"seconds from 0 to {MAX_FROM_S}", number_from(0, MAX_FROM_S)
+    return commands.Untranslated(
+        utterance=fields.pop("utterance", number_expected, integer_from(0, MAX_NUMBER)),
+        channel=fields.pop("channel", number_expected, integer_from(0, MAX_NUMBER)),
+        start_s=float(fields.pop("start_s", time_expected, is_time)),
+        end_s=float(fields.pop("end_s", time_expected, is_time)),
+        text=fields.pop("text", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS)),
+        language=fields.pop("language", "a language code or null", _is_language, None),
+        targets=tuple(dict.fromkeys(fields.pop("targets", "a list of language codes", _are_languages))),
     )
 
 
@@ -298,6 +319,15 @@ class _Fields:
             raise self._error(self._name(key), "an object", value)
         nested = _Fields(value, self._name(key), self._error)
         self._nested.append(nested)
+        return nested
+
+    def objects(self, key: str, at_most: int) -> list["_Fields"]:
+        """Remove a key whose value is a list of objects and return them; none if the key is absent."""
+        values = self._values.pop(key, [])
+        if not isinstance(values, list) or len(values) > at_most or not all(isinstance(each, dict) for each in values):
+            raise self._error(self._name(key), f"a list of at most {at_most} objects", values)
+        nested = [_Fields(each, f"{self._name(key)}[{index}]", self._error) for index, each in enumerate(values)]
+        self._nested += nested
         return nested
 
     def has(self, key: str) -> bool:
@@ -367,6 +397,8 @@ def encode(event: ControlMessage) -> str:
             message = _segment(event)
         case events.Utterance():
             message = _utterance(event)
+        case events.Translation():
+            message = _translation(event)
         case events.Flushed(flush_id):
             message = {"type": "flushed", "id": flush_id}
         case events.Lag(behind_s):
@@ -469,4 +501,21 @@ def _utterance(event: events.Utterance) -> dict[str, Any]:
         message["language"] = event.language
     if event.language_probability is not None:
         message["language_probability"] = event.language_probability
+    if event.translated_until_s:
+        message["translated_until_s"] = list(event.translated_until_s)
     return message
+
+
+def _translation(event: events.Translation) -> dict[str, Any]:
+    return {
+        "type": "translation",
+        "utterance": event.utterance,
+        "channel": event.channel,
+        "language": event.language,
+        "start_s": event.start_s,
+        "end_s": event.end_s,
+        "text": event.text,
+        "translated_until_s": list(event.translated_until_s),
+        # Absent for the utterances of this session, which is nearly always.
+        **({"earlier": True} if event.is_earlier else {}),
+    }

@@ -168,7 +168,7 @@ class OpenAIRealtime:
                     messages = (self._error(event.code, event.message),)
             case events.EagerEnd() | events.SpeechResumed():
                 pass
-            case events.Started() | events.Lag() | events.Notice() | events.Stopped():
+            case events.Started() | events.Lag() | events.Notice() | events.Stopped() | events.Translation():
                 pass
             case _:
                 assert_never(event)

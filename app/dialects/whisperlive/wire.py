@@ -97,7 +97,14 @@ class WhisperLive:
                     yield self._message(message="DISCONNECT")
             case events.EagerEnd() | events.SpeechResumed():
                 pass
-            case events.SpeechStarted() | events.Endpoint() | events.Flushed() | events.Lag() | events.Stopped():
+            case (
+                events.SpeechStarted()
+                | events.Endpoint()
+                | events.Flushed()
+                | events.Lag()
+                | events.Stopped()
+                | events.Translation()
+            ):
                 pass
             case _:
                 assert_never(event)

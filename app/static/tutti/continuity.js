@@ -23,6 +23,7 @@
  */
 import { wordsOf } from "./align.js";
 import { OpenUtterance, rounded } from "./open_utterance.js";
+import { PendingTranslations } from "./translations.js";
 /** Two utterances of a channel whose beginnings differ by less than this, in seconds, may be the same one. */
 const SAME_START_S = 1;
 /** The events of a session over all of its connections. */
@@ -47,8 +48,14 @@ export class Continuity {
     #eagerEnds = new Map();
     /** The length of all utterances that have ended, in seconds. */
     #speechS = 0;
-    /** @param fromS where the session begins: one time for each channel, or one for all. */
-    constructor(fromS) {
+    /** Which translations are still to come. */
+    translations;
+    /**
+     * @param fromS where the session begins: one time for each channel, or one for all.
+     * @param translate the languages that final text is translated to.
+     */
+    constructor(fromS, translate = []) {
+        this.translations = new PendingTranslations(translate);
         this.#resumeFromS = fromS;
         this.#detectorFromS = fromS.map(() => null);
         this.#beganS = this.#audioFromS = Math.min(...fromS);
@@ -82,6 +89,7 @@ export class Continuity {
         this.#audioFromS = audioFromS;
         this.#counterparts.clear();
         this.#unrepeated.clear();
+        this.translations.restart();
         const takenBack = this.#open.flatMap((utterance) => this.#takeBack(utterance));
         for (const utterance of this.#open) {
             utterance.waitForCounterpart(timeOf(this.#resumeFromS, utterance.channel));
@@ -106,6 +114,10 @@ export class Continuity {
             }
             case "segment":
                 return this.#deliver(this.#find(event, event.start_s).addSegment(event));
+            case "translation": {
+                const translation = this.translations.receive(event);
+                return translation === undefined ? [] : [translation];
+            }
             case "turn":
                 return [this.#turn(event)];
             case "utterance":
@@ -125,6 +137,7 @@ export class Continuity {
         const distance = ({ atS }) => Math.abs(atS - event.at_s);
         const counterpart = earlier.reduce((best, each) => (distance(each) < distance(best) ? each : best), first);
         this.#counterparts.set(event.utterance, counterpart);
+        this.translations.noteNumber(event.utterance, counterpart.number);
         counterpart.isWaiting = false;
         const skipped = earlier.slice(0, earlier.indexOf(counterpart));
         return skipped.flatMap((utterance) => this.#close(utterance, event.at_s));
@@ -134,6 +147,7 @@ export class Continuity {
         this.#unrepeated.delete(channel);
         this.#open.push(announced);
         this.#counterparts.set(utterance, announced);
+        this.translations.noteNumber(utterance, announced.number);
         return announced;
     }
     #find(event, startS) {
@@ -144,6 +158,7 @@ export class Continuity {
             return [];
         }
         this.#nWords += wordsOf(segment.text).length;
+        this.translations.add(segment);
         return [{ ...segment, id: this.#nextSegmentId++ }];
     }
     #turn(event) {
@@ -181,6 +196,7 @@ export class Continuity {
         const closed = passed.flatMap((each) => this.#close(each, untilS));
         this.#resumeFromS = resumeFromS;
         this.#detectorFromS = points.map(({ knownS }) => knownS);
+        this.translations.forgetBefore(event.translated_until_s);
         const rest = utterance.unrepeated;
         if (rest !== "") {
             this.#unrepeated.set(event.channel, rest);

@@ -103,6 +103,15 @@ const EVENTS = {
         detector_from_s: (value = [], field) => list(numberOrNull)(value, field),
         language: optional(text),
         language_probability: optional(number),
+        translated_until_s: optional(list(number)),
+    }),
+    translation: object({
+        ...place,
+        language: text,
+        ...span,
+        text,
+        translated_until_s: list(number),
+        earlier: optional(boolean),
     }),
     turn: object({
         event: oneOf("eager_end", "resumed", "end"),

@@ -34,6 +34,7 @@ export function resumeAt(continuity, audioFromS) {
     const { resumeFromS, detectorFromS, languages } = continuity;
     const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
     const [first] = fromS;
+    const untranslated = continuity.translations.missing(fromS);
     // Times are rounded: one that is this little before the first sample means this sample.
     const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
     return {
@@ -42,6 +43,7 @@ export function resumeAt(continuity, audioFromS) {
         ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
         ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
         ...(languages === undefined ? {} : { language: languages }),
+        ...(untranslated.length === 0 ? {} : { untranslated }),
     };
 }
 /** @param isFirst whether no connection before it has opened the session. */

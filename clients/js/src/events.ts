@@ -27,6 +27,8 @@ export interface StartOptions {
   /** The codes of the languages that are possible, where the server detects the language. */
   readonly languages?: readonly string[];
   readonly task?: "transcribe" | "translate";
+  /** The codes of the languages that final text is translated to, by `translation` events. */
+  readonly translate?: readonly string[];
   readonly interim?: boolean;
   readonly words?: boolean;
   /** Whether to send `turn` events. */
@@ -79,6 +81,8 @@ export interface StartOptions {
     readonly detector_from_s?: readonly (number | null)[];
     /** The `language` of the last `utterance` of each channel, so that the server goes on with it. */
     readonly language?: string | null | readonly (string | null)[];
+    /** Final text before `from_s` whose translations did not come. A session fills this in by itself. */
+    readonly untranslated?: readonly Untranslated[];
   } | null;
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
@@ -121,6 +125,19 @@ export interface StartedEvent {
   readonly model: string;
   readonly limits: Limits;
   readonly warnings: readonly Notice[];
+}
+
+/** Final text of a lost session whose translations did not come. */
+export interface Untranslated {
+  readonly utterance: number;
+  readonly channel: number;
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly text: string;
+  /** The code of the language of the text, if the server said it. */
+  readonly language: string | null;
+  /** The codes of the languages whose translation is missing. */
+  readonly targets: readonly string[];
 }
 
 /** An utterance has begun. */
@@ -197,6 +214,28 @@ export interface UtteranceEvent {
   readonly language?: string;
   /** The probability of that language, from 0 to 1, if the server detected it for this utterance. */
   readonly language_probability?: number;
+  /** For each channel the time before which no more translations come, if the session asked for translations. */
+  readonly translated_until_s?: readonly number[];
+}
+
+/**
+ * The translation of a piece of final text, for each language of `translate`. The pieces of an utterance and a language are
+ * joined as they are.
+ */
+export interface TranslationEvent {
+  readonly type: "translation";
+  readonly utterance: number;
+  readonly channel: number;
+  /** The code of the language of the translation. */
+  readonly language: string;
+  /** Where the text begins that is translated. */
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly text: string;
+  /** For each channel the time before which no more translations come. */
+  readonly translated_until_s: readonly number[];
+  /** The utterance is one of a lost session, by the number that `resume.untranslated` gave it. */
+  readonly earlier?: boolean;
 }
 
 /**
@@ -263,6 +302,7 @@ export type ServerEvent =
   | InterimEvent
   | SegmentEvent
   | UtteranceEvent
+  | TranslationEvent
   | TurnEvent
   | FlushedEvent
   | LagEvent
@@ -426,6 +466,15 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     detector_from_s: (value = [], field) => list(numberOrNull)(value, field),
     language: optional(text),
     language_probability: optional(number),
+    translated_until_s: optional(list(number)),
+  }),
+  translation: object<Omit<TranslationEvent, "type">>({
+    ...place,
+    language: text,
+    ...span,
+    text,
+    translated_until_s: list(number),
+    earlier: optional(boolean),
   }),
   turn: object({
     event: oneOf("eager_end", "resumed", "end"),

@@ -41,6 +41,7 @@ export function resumeAt(continuity: Continuity, audioFromS: number): NonNullabl
   const { resumeFromS, detectorFromS, languages } = continuity;
   const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
   const [first] = fromS;
+  const untranslated = continuity.translations.missing(fromS);
   // Times are rounded: one that is this little before the first sample means this sample.
   const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
   return {
@@ -49,6 +50,7 @@ export function resumeAt(continuity: Continuity, audioFromS: number): NonNullabl
     ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
     ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
     ...(languages === undefined ? {} : { language: languages }),
+    ...(untranslated.length === 0 ? {} : { untranslated }),
   };
 }
 

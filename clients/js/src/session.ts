@@ -115,7 +115,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#options = options;
     this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
     const fromS = [this.#start.resume?.from_s ?? 0].flat();
-    this.#continuity = new Continuity(fromS);
+    this.#continuity = new Continuity(fromS, this.#start.translate);
     this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
     this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
     this.#sender = new Sender(this.#outgoing);
@@ -320,10 +320,11 @@ export class Session implements AsyncIterable<SessionEvent> {
         this.#sendWaiting();
       }
     }
-    const finalUntilS = this.#continuity.finalUntilS;
+    const { finalUntilS } = this.#continuity;
     this.#continuity.receive(event).forEach((each) => this.deliver(each));
-    if (this.#continuity.finalUntilS > finalUntilS) {
-      this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS);
+    if (this.#continuity.finalUntilS > finalUntilS || event.type === "translation") {
+      const { neededFromS } = this.#continuity.translations;
+      this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS, neededFromS);
       this.#backoff.reset();
     }
     if (event.type === "stopped") {

@@ -7,15 +7,25 @@ import { parseEvent } from "../src/index.js";
 interface Case {
   name: string;
   from_s: number[];
-  connections: { audio_from_s: number; lost_until_s?: number; events: unknown[]; delivered: unknown[] }[];
+  translate?: string[];
+  connections: {
+    audio_from_s: number;
+    lost_until_s?: number;
+    untranslated?: unknown[];
+    events: unknown[];
+    delivered: unknown[];
+  }[];
 }
 
 const CASES = JSON.parse(readFileSync(new URL("../../../tests/wire/resume.json", import.meta.url), "utf8")) as Case[];
 
 describe("the events of several connections become one stream", () => {
-  test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, connections }) => {
-    const continuity = new Continuity(from_s);
-    connections.forEach(({ audio_from_s, lost_until_s, events, delivered }, number) => {
+  test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, translate, connections }) => {
+    const continuity = new Continuity(from_s, translate);
+    connections.forEach(({ audio_from_s, lost_until_s, untranslated, events, delivered }, number) => {
+      if (number > 0) {
+        expect(continuity.translations.missing(continuity.resumeFromS)).toEqual(untranslated ?? []);
+      }
       const received = number > 0 ? continuity.resume(audio_from_s, lost_until_s) : [];
       received.push(...events.flatMap((event) => continuity.receive(parseEvent(event))));
       expect(received).toEqual(delivered);

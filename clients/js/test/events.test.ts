@@ -12,7 +12,13 @@ const golden = (file: string): Golden[] =>
   JSON.parse(readFileSync(new URL(`../../../tests/wire/${file}`, import.meta.url), "utf8")) as Golden[];
 
 /** Fields that the server leaves out where there is nothing to say. */
-const LEFT_OUT = ["segment.language_probability", "utterance.language", "utterance.language_probability"];
+const LEFT_OUT = [
+  "segment.language_probability",
+  "utterance.language",
+  "utterance.language_probability",
+  "utterance.translated_until_s",
+  "translation.earlier",
+];
 /** Fields that the server leaves out where they have no content. */
 const OPTIONAL = ["stable_words"];
 

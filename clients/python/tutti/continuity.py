@@ -30,7 +30,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from tutti import stable_words
-from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Turn, Utterance, Word
+from tutti.messages import Event, Interim, Segment, SpeechStarted, Stopped, Translation, Turn, Utterance, Word
+from tutti.translations import PendingTranslations
 
 SAME_START_S = 1.0
 """Two utterances of one channel whose beginnings differ by less than this, in seconds, may be the same one."""
@@ -118,8 +119,15 @@ class _Totals:
 class Continuity:
     """The events of a session over all of its connections."""
 
-    def __init__(self, from_s: tuple[float, ...]) -> None:
-        """Begin at `from_s`: one time for each channel, or one for all."""
+    def __init__(self, from_s: tuple[float, ...], translate: tuple[str, ...] = ()) -> None:
+        """Begin at `from_s`: one time for each channel, or one for all.
+
+        Args:
+            from_s: these times.
+            translate: the languages that final text is translated to.
+        """
+        self.translations = PendingTranslations(translate)
+        """Which translations are still to come."""
         self._points = tuple(map(_ResumePoint, from_s))
         """For each channel, or for all, where another connection would go on."""
         self._is_resumed = False
@@ -169,6 +177,7 @@ class Continuity:
         self._audio_from_s = audio_from_s
         self._counterparts = {}
         self._unrepeated = {}
+        self.translations.restart()
         taken_back = [event for utterance in self._open for event in self._take_back(utterance)]
         for utterance in self._open:
             utterance.wait_for_counterpart(self._resume_from(utterance.channel))
@@ -193,6 +202,9 @@ class Continuity:
                 delivered = [] if interim is None else [interim]
             case Segment():
                 delivered = self._deliver(self._find(event).add_segment(event))
+            case Translation():
+                translation = self.translations.receive(event)
+                delivered = [] if translation is None else [translation]
             case Turn():
                 delivered = [self._turn(event)]
             case Utterance():
@@ -207,6 +219,7 @@ class Continuity:
         if earlier:
             counterpart = min(earlier, key=lambda each: abs(each.at_s - event.at_s))
             self._counterparts[event.utterance] = counterpart
+            self.translations.note_number(event.utterance, counterpart.number)
             counterpart.is_waiting = False
             skipped = earlier[: earlier.index(counterpart)]
             return [closing for each in skipped for closing in self._close(each, event.at_s)]
@@ -218,6 +231,7 @@ class Continuity:
         utterance = _OpenUtterance(next(self._numbers), channel, at_s, hidden)
         self._open.append(utterance)
         self._counterparts[their_number] = utterance
+        self.translations.note_number(their_number, utterance.number)
         return utterance
 
     def _find(self, event: Interim | Segment | Turn | Utterance) -> _OpenUtterance:
@@ -231,6 +245,7 @@ class Continuity:
         number = self._totals.n_segments
         self._totals.n_segments += 1
         self._totals.n_words += len(segment.text.split())
+        self.translations.add(segment)
         return [replace(segment, id=number)]
 
     def _turn(self, event: Turn) -> Turn:
@@ -264,6 +279,7 @@ class Continuity:
         ]
         closed = [closing for each in passed for closing in self._close(each, until_s)]
         self._points = points
+        self.translations.forget_before(event.translated_until_s)
         if rest := utterance.unrepeated:
             self._unrepeated[event.channel] = rest
         return [*closed, *self._finish(utterance, event)]

@@ -45,6 +45,21 @@ class AudioFormat:
         return BYTES_PER_SAMPLE[self.encoding] * self.channels * self.sample_rate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untranslated:
+    """Final text of a lost session whose translation did not come. The client fills this in by itself."""
+
+    utterance: int
+    channel: int
+    start_s: float
+    end_s: float
+    text: str
+    language: str | None
+    """The code of the language of the text, if the server said it."""
+    targets: tuple[str, ...]
+    """The codes of the languages whose translation is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resume:
     """The times at which a new session continues a lost one. Send the audio from the earliest of them on."""
@@ -66,6 +81,8 @@ class Resume:
     """
     language: tuple[str | None, ...] | None = field(default=None, kw_only=True)
     """The `Utterance.language` of each channel that the lost session sent last, so that the server goes on with it."""
+    untranslated: tuple[Untranslated, ...] | None = field(default=None, kw_only=True)
+    """Text before `from_s` that is still to be translated. Send its audio, too, by `audio_from_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +109,7 @@ class Start:
     language: str | None = None
     languages: tuple[str, ...] | None = None
     task: Task | None = None
+    translate: tuple[str, ...] | None = None
     interim: bool | None = None
     words: bool | None = None
     turns: bool | None = None
@@ -274,6 +292,30 @@ class Utterance:
     """The code of the language of most of its text, if the server chose it. None if it was named, or is not known."""
     language_probability: float | None = None
     """The probability of that language, from 0 to 1. None if the server did not detect it for this utterance."""
+    translated_until_s: tuple[float, ...] = ()
+    """For each channel the time before which no more translations come. Empty without the option `translate`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """The translation of a piece of final text. The pieces of an utterance and a language are joined as they are.
+
+    Sent for each language of the option `translate`, after the text.
+    """
+
+    type: ClassVar[str] = "translation"
+    utterance: int
+    channel: int
+    language: str
+    """The code of the language of the translation."""
+    start_s: float
+    """Where the text begins that is translated."""
+    end_s: float
+    text: str
+    translated_until_s: tuple[float, ...]
+    """For each channel the time before which no more translations come."""
+    earlier: bool = False
+    """The utterance is one of a lost session, by the number that `Resume.untranslated` gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,6 +417,7 @@ Event: TypeAlias = (
     | Interim
     | Segment
     | Utterance
+    | Translation
     | Turn
     | Flushed
     | Lag
@@ -425,6 +468,10 @@ def event_to_wire(event: Event) -> dict[str, object]:
     }
     if isinstance(event, Interim) and not event.stable_words:
         del wire["stable_words"]
+    if isinstance(event, Utterance) and not event.translated_until_s:
+        del wire["translated_until_s"]
+    if isinstance(event, Translation) and not event.earlier:
+        del wire["earlier"]
     return wire
 
 
@@ -602,6 +649,20 @@ def _parse_utterance(data: _Fields) -> Utterance:
         detector_from_s=data.optional_numbers_or_null("detector_from_s"),
         language=data.text("language") if data.has("language") else None,
         language_probability=data.number("language_probability") if data.has("language_probability") else None,
+        translated_until_s=data.numbers("translated_until_s") if data.has("translated_until_s") else (),
+    )
+
+
+def _parse_translation(data: _Fields) -> Translation:
+    return Translation(
+        utterance=data.integer("utterance"),
+        channel=data.integer("channel"),
+        language=data.text("language"),
+        start_s=data.number("start_s"),
+        end_s=data.number("end_s"),
+        text=data.text("text"),
+        translated_until_s=data.numbers("translated_until_s"),
+        earlier=data.boolean("earlier") if data.has("earlier") else False,
     )
 
 
@@ -642,6 +703,7 @@ _PARSERS: Mapping[str, Callable[[_Fields], Event]] = {
     Interim.type: _parse_interim,
     Segment.type: _parse_segment,
     Utterance.type: _parse_utterance,
+    Translation.type: _parse_translation,
     Turn.type: _parse_turn,
     Flushed.type: _parse_flushed,
     Lag.type: _parse_lag,

@@ -53,6 +53,11 @@ class TranscriptionOptions(TypedDict, total=False):
     """The codes of the languages that are possible, where the server detects the language. Default: all it knows."""
     task: Task
     """Whether to write the language that is spoken, or to translate into English. Default: "transcribe"."""
+    translate: Sequence[str]
+    """The codes of the languages that final text is translated to, by `Translation` events. Default: none.
+
+    `/page/model` of the server lists them under `translations`.
+    """
     interim: bool
     """Whether to send `Interim` events. Default: True."""
     words: bool
@@ -217,6 +222,7 @@ def start_message(options: ConnectOptions) -> Start:
         language=options.get("language"),
         languages=tuple(options.get("languages", ())) or None,
         task=options.get("task", "transcribe"),
+        translate=tuple(options.get("translate", ())) or None,
         interim=options.get("interim", True),
         # Not sent when False, the default: servers that have no word times answer the field with a warning.
         words=options.get("words") or None,

@@ -142,17 +142,22 @@ class Outgoing:
                 self._n_flushes_sent -= index < self._n_flushes_sent
                 return
 
-    def forget_before(self, time_s: float, detector_from_s: tuple[float | None, ...] = ()) -> None:
+    def forget_before(
+        self, time_s: float, detector_from_s: tuple[float | None, ...] = (), needed_from_s: float | None = None
+    ) -> None:
         """Audio before a time is final.
 
         Args:
             time_s: the time.
             detector_from_s: for each channel, from when on the server's speech detector needs the audio, if known.
+            needed_from_s: from when on the audio is needed for translations; None for none.
         """
         final = max(self._replay.final, self._place(time_s))
         needed = [self._place(each) for each in detector_from_s if each is not None]
         if not needed or len(needed) < len(detector_from_s):
             needed.append(final - self.n_bytes(LEAD_IN_S))
+        if needed_from_s is not None:
+            needed.append(self._place(needed_from_s))
         self._replay = _Replay(final, min(final, *needed) if self.is_kept else final)
         self._drop_before(min(self._replay.needed, self._sent))
 

@@ -28,6 +28,7 @@ from tutti.messages import (
     Started,
     Stop,
     Stopped,
+    Translation,
     Utterance,
 )
 from tutti.outgoing import ROUNDING_S, Outgoing
@@ -115,6 +116,7 @@ def resume_command(continuity: Continuity, audio_from_s: float, has_lead_in: boo
         audio_from_s=audio_from_s if audio_from_s < min(times_s) else None,
         detector_from_s=detector_from_s if any(known_s is not None for known_s in detector_from_s) else None,
         language=continuity.languages if any(continuity.languages) else None,
+        untranslated=continuity.translations.missing(times_s) or None,
     )
 
 
@@ -146,6 +148,11 @@ class Reconnector:
         endpointing = self._start.endpointing
         max_utterance_s = (endpointing and endpointing.max_utterance_s) or MAX_UTTERANCE_S
         return Lead(started.limits.max_ahead_s + max_utterance_s + REPLAY_EXTRA_S)
+
+    @property
+    def translate(self) -> tuple[str, ...]:
+        """The languages that final text is translated to."""
+        return self._start.translate or ()
 
     def settle(self) -> None:
         """The present connection works: it has made something final."""
@@ -202,7 +209,7 @@ class ResumingConnection:
         self._connection: Connection | None = connection
         self._outgoing = outgoing
         self._reconnector = reconnector
-        self._continuity = Continuity(progress.resume_from_s)
+        self._continuity = Continuity(progress.resume_from_s, reconnector.translate)
         self._events: deque[Event] = deque()
         """Events that were not delivered yet."""
         self._failure: TuttiError | None = None
@@ -339,8 +346,10 @@ class ResumingConnection:
             case _:
                 pass
         self._events += self._continuity.receive(event)
-        if isinstance(event, Utterance):
-            self._outgoing.forget_before(self._continuity.final_until_s, self._continuity.detector_from_s)
+        if isinstance(event, Utterance | Translation):
+            continuity = self._continuity
+            needed_from_s = continuity.translations.needed_from_s
+            self._outgoing.forget_before(continuity.final_until_s, continuity.detector_from_s, needed_from_s)
             self._reconnector.settle()
 
     def _lose(self, connection: Connection, error: TuttiError) -> None:

@@ -78,6 +78,39 @@ def test_a_webhook_has_an_address_and_a_secret(values: dict[str, Any], message: 
     Settings(webhook_url="http://127.0.0.1:9/hook", webhook_secret="s")
 
 
+TRANSLATES = {"translate_url": "http://127.0.0.1:9/v1", "translate_model": "m", "translate_languages": "de, fr,de"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (TRANSLATES | {"translate_model": ""}, "translate_model: expected a value"),
+        ({"translate_key": "k"}, "translate_url: expected a value"),
+        (TRANSLATES | {"translate_url": "host/v1"}, "translate_url: expected an http or https address"),
+        (TRANSLATES | {"translate_languages": "de,german"}, "translate_languages: expected language codes.*'german'"),
+        (TRANSLATES | {"translate_key": "k", "translate_key_file": "f"}, "translate_key_file: expected nothing"),
+        (TRANSLATES | {"translate_key_file": "/does/not/exist"}, "translate_key_file: expected a text file"),
+        (TRANSLATES | {"translate_timeout_s": 0}, "translate_timeout_s: expected more than 0"),
+        (TRANSLATES | {"translate_requests": 0}, "translate_requests: expected more than 0"),
+    ],
+)
+def test_a_service_that_translates_is_named_whole(values: dict[str, Any], message: str) -> None:
+    """A server that cannot translate as its operator means does not start."""
+    with pytest.raises(SettingsError, match=message):
+        Settings(**values)
+
+
+def test_the_key_for_translations_may_be_in_a_file(tmp_path: Path) -> None:
+    """So that it is in no environment. Languages count once."""
+    file = tmp_path / "key"
+    file.write_text("secret\n")
+    settings = Settings(**TRANSLATES, translate_key_file=str(file))  # type: ignore[arg-type]
+    assert settings.translation_key == "secret" and settings.translation_languages == ("de", "fr")
+    file.write_text("two\nlines\n")
+    with pytest.raises(SettingsError, match="one line"):
+        Settings(**TRANSLATES, translate_key_file=str(file))  # type: ignore[arg-type]
+
+
 def test_an_unknown_variable_stops_the_start() -> None:
     check_environment({"TUTTI_PORT": "1", "TUTTI_API_KEY": "of the client", "PATH": ""})
     with pytest.raises(SettingsError, match="TUTTI_PROT"):

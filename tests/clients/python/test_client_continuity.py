@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
 
@@ -32,10 +32,12 @@ CASES: list[dict[str, Any]] = json.loads((WIRE / "resume.json").read_text())
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_golden_cases(case: dict[str, Any]) -> None:
     """The events of each connection become those that the program receives."""
-    continuity = Continuity(tuple(case["from_s"]))
+    continuity = Continuity(tuple(case["from_s"]), tuple(case.get("translate", ())))
     for number, connection in enumerate(case["connections"]):
         delivered: list[Event] = []
         if number:
+            missing = continuity.translations.missing(continuity.resume_from_s)
+            assert [json.loads(json.dumps(asdict(each))) for each in missing] == connection.get("untranslated", [])
             delivered += continuity.resume(connection["audio_from_s"], connection.get("lost_until_s"))
         for event in connection["events"]:
             delivered += continuity.receive(parse_event(event))

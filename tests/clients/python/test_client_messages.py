@@ -17,6 +17,7 @@ from tutti.messages import (
     Start,
     Stop,
     UnknownEvent,
+    Untranslated,
     Utterance,
     encode_command,
     event_to_wire,
@@ -65,6 +66,25 @@ COMMANDS: dict[str, Command] = {
             eager_confidence=0.3,
         ),
     ),
+    "start with translations": Start(translate=("en", "fr")),
+    "start that resumes with text that is not translated": Start(
+        translate=("en", "fr"),
+        resume=Resume(
+            12.25,
+            audio_from_s=9.5,
+            untranslated=(
+                Untranslated(
+                    utterance=7,
+                    channel=0,
+                    start_s=9.5,
+                    end_s=11.75,
+                    text="Guten Tag.",
+                    language="de",
+                    targets=("fr",),
+                ),
+            ),
+        ),
+    ),
     "start of push-to-talk": Start(endpointing=Endpointing(mode="manual")),
     "flush with a string id": Flush("turn-7"),
     "flush with a number id": Flush(0),
@@ -73,7 +93,13 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-LEFT_OUT = [("segment", "language_probability"), ("utterance", "language"), ("utterance", "language_probability")]
+LEFT_OUT = [
+    ("segment", "language_probability"),
+    ("utterance", "language"),
+    ("utterance", "language_probability"),
+    ("utterance", "translated_until_s"),
+    ("translation", "earlier"),
+]
 """Fields that the server leaves out where there is nothing to say, with the types of their events."""
 
 

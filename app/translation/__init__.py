@@ -1,0 +1,1 @@
+"""Translations of final text by a chat endpoint of the operator."""

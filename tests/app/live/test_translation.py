@@ -1,0 +1,125 @@
+"""Translations over real connections: a server, a chat endpoint that answers when the test wants, and the client."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tutti
+from tests.app.conftest import Serve
+from tests.fakes import MODEL, FakeTranscriber, pcm, silence, speech
+
+GERMAN: tutti.ConnectOptions = {
+    "translate": ["en", "fr"],
+    "language": "de",
+    "encoding": "pcm_f32le",
+    "interim": False,
+    "endpointing": "vad",
+}
+TRANSLATES = replace(MODEL, tasks=("transcribe", "translate"))
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+class Endpoint:
+    """A chat endpoint that translates every text to its capital letters, while it `answers`."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.texts: list[str] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = int(head.partition("content-length:")[2].split()[0])
+            text = json.loads(await reader.readexactly(length))["messages"][-1]["content"]
+            self.texts.append(text)
+            await self.answers.wait()
+            body = json.dumps({"choices": [{"message": {"content": text.upper()}}]}).encode()
+            writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[dict[str, Any]]:
+        """Serve, and give the settings of a server that uses it."""
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            url = f"http://127.0.0.1:{port}/v1"
+            yield {"translate_url": url, "translate_model": "m", "translate_languages": "fr"}
+            self.answers.set()
+
+
+def talk(*numbers: int) -> bytes:
+    return pcm(np.concatenate((speech(numbers), silence(0.7))))
+
+
+def made(events: list[tutti.Event]) -> list[tuple[int, str, str]]:
+    return [(each.utterance, each.language, each.text) for each in events if isinstance(each, tutti.Translation)]
+
+
+async def test_a_session_with_two_languages(serve: Serve) -> None:
+    """English of the engine and French of the endpoint, both before `stopped`; the counters know."""
+    endpoint = Endpoint()
+    async with endpoint.running() as settings:
+        server = await serve(FakeTranscriber(info=TRANSLATES), **settings)
+        async with tutti.connect(f"http://{server.address}", **GERMAN) as session:
+            await session.send(talk(1, 2))
+            await session.stop()
+            events = [event async for event in session]
+        assert sorted(made(events)) == [(0, "en", "e1 e2"), (0, "fr", "W1 W2")]
+        assert isinstance(events[-1], tutti.Stopped)
+        with pytest.raises(tutti.SessionError, match=r"translate.*en, fr.*'xx'"):
+            async with tutti.connect(f"http://{server.address}", translate=["xx"]):
+                pass
+
+
+async def test_a_lost_connection_loses_and_repeats_no_translation(serve: Serve) -> None:
+    """The text was final, and its translations under way: the next session makes those that are missing."""
+    endpoint = Endpoint()
+    async with endpoint.running() as settings:
+        server = await serve(FakeTranscriber(info=TRANSLATES), **settings)
+        events: list[tutti.Event] = []
+        async with tutti.connect(f"http://{server.address}", **GERMAN) as session:
+            await session.send(talk(1, 2))
+            while made(events) != [(0, "en", "e1 e2"), (0, "fr", "W1 W2")]:
+                events.append(await anext(session))
+            endpoint.answers.clear()
+            await session.send(talk(3, 4))
+            while made(events)[2:] != [(1, "en", "e3 e4")]:
+                events.append(await anext(session))
+            # The French one is still under way.
+            connection = session._connection._connection
+            assert connection
+            connection.abort()
+            while not isinstance(events[-1], tutti.Resumed):
+                events.append(await anext(session))
+            endpoint.answers.set()
+            await session.send(talk(5))
+            await session.stop()
+            events += [event async for event in session]
+    assert sorted(made(events)) == [
+        (0, "en", "e1 e2"),
+        (0, "fr", "W1 W2"),
+        (1, "en", "e3 e4"),
+        (1, "fr", "W3 W4"),
+        (2, "en", "e5"),
+        (2, "fr", "W5"),
+    ]
+    texts = [each.text for each in events if isinstance(each, tutti.Utterance)]
+    assert texts == ["w1 w2", "w3 w4", "w5"]
+    assert endpoint.texts == ["w1 w2", "w3 w4", "w3 w4", "w5"]
