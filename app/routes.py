@@ -8,6 +8,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
+from app.dialects.captions import endpoint as captions
 from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
 from app.dialects.native import endpoint as native
@@ -39,6 +40,11 @@ def routes() -> list[BaseRoute]:
         Route("/page/model", page_model),
         WebSocketRoute("/", whisperlive),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        Route("/captions/{room}.vtt", captions.room_track),
+        Route("/captions/{room}.m3u8", captions.room_playlist),
+        Route("/captions/{room}", captions.RoomPage(STATIC / "room.html").serve),
+        Route("/captions/{room}/events", captions.RoomEvents(), methods=["GET"]),
+        Route("/captions/{room}/{number:int}.vtt", captions.room_segment),
         WebSocketRoute("/v1/stream", native.stream),
         WebSocketRoute("/v1/listen", deepgram.listen_live),
         WebSocketRoute("/v2/listen", listen_to_turns),
@@ -73,7 +79,12 @@ async def page_model(request: Request) -> Response:
     model = service.transcriber.info
     # A checkpoint may know a language that Whisper does not.
     languages = [{"code": code, "name": NAMES.get(code, code).title()} for code in model.languages]
-    description = {"name": model.name, "understands_people": model.understands_people, "languages": languages}
+    description = {
+        "name": model.name,
+        "understands_people": model.understands_people,
+        "languages": languages,
+        "rooms": service.has_rooms,
+    }
     return JSONResponse(description, headers=PAGE_HEADERS)
 
 
