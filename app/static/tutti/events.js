@@ -26,6 +26,7 @@ export function parseEvent(value) {
                 model: event.text("model"),
                 limits: limits(event.object("limits")),
                 warnings: event.list("warnings", (field, item) => notice(Fields.of(field, item))),
+                ...(event.has("room") ? { room: roomAddress(event.object("room")) } : {}),
             };
         case "speech_started":
             return { type: name, ...place(event), at_s: event.number("at_s") };
@@ -119,6 +120,17 @@ const limits = (event) => ({
     idle_timeout_s: event.number("idle_timeout_s"),
     max_window_s: event.number("max_window_s"),
 });
+const roomAddress = (event) => ({
+    name: event.text("name"),
+    path: event.text("path"),
+    token: event.text("token"),
+});
+/** The options of `start` with which a session goes on in the room in which it has begun, if it has one. */
+export function inItsRoom(start, started) {
+    return started?.room === undefined
+        ? start
+        : { ...start, room: { ...start.room, name: started.room.name, token: started.room.token } };
+}
 function parseSpan(field, item) {
     if (Array.isArray(item) && item.length === 2) {
         const [start, end] = item;

@@ -7,6 +7,7 @@ import { CLOSE_ABNORMAL, Connection } from "./connection.js";
 import { Continuity } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, UsageError } from "./errors.js";
 import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
+import { inItsRoom } from "./events.js";
 import { Outgoing } from "./outgoing.js";
 import { Pace } from "./pace.js";
 const SUBPROTOCOL = "tutti.v1";
@@ -480,7 +481,7 @@ export class Session {
             ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
             ...(languages === undefined ? {} : { language: languages }),
         };
-        this.#connect({ ...this.#start, resume });
+        this.#connect({ ...inItsRoom(this.#start, this.#started), resume });
     }
     /** The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
     #end(error) {

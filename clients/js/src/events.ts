@@ -81,6 +81,15 @@ export interface StartOptions {
   } | null;
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
+  /** The room in which the session is published for readers; `{}` has a name that cannot be guessed. */
+  readonly room?: {
+    /** 3 to 64 of A-Z, a-z, 0-9, _ and -. */
+    readonly name?: string;
+    /** The `room.token` of an earlier `started`, whose room this session goes on in. */
+    readonly token?: string;
+    /** For readers, at most 200 characters. */
+    readonly title?: string;
+  } | null;
 }
 
 /** Identifies a flush; the event `flushed` has the same. */
@@ -120,6 +129,17 @@ export interface StartedEvent {
   readonly model: string;
   readonly limits: Limits;
   readonly warnings: readonly Notice[];
+  /** The room in which the session is published, if `start` asked for one. */
+  readonly room?: RoomAddress;
+}
+
+/** The room of a session. */
+export interface RoomAddress {
+  readonly name: string;
+  /** Where readers find it on the server. */
+  readonly path: string;
+  /** Proves that the room is the client's. It is a secret. */
+  readonly token: string;
 }
 
 /** An utterance has begun. */
@@ -312,6 +332,7 @@ export function parseEvent(value: unknown): ServerEvent {
         model: event.text("model"),
         limits: limits(event.object("limits")),
         warnings: event.list("warnings", (field, item) => notice(Fields.of(field, item))),
+        ...(event.has("room") ? { room: roomAddress(event.object("room")) } : {}),
       };
     case "speech_started":
       return { type: name, ...place(event), at_s: event.number("at_s") };
@@ -412,6 +433,19 @@ const limits = (event: Fields): Limits => ({
   idle_timeout_s: event.number("idle_timeout_s"),
   max_window_s: event.number("max_window_s"),
 });
+
+const roomAddress = (event: Fields): RoomAddress => ({
+  name: event.text("name"),
+  path: event.text("path"),
+  token: event.text("token"),
+});
+
+/** The options of `start` with which a session goes on in the room in which it has begun, if it has one. */
+export function inItsRoom(start: StartOptions, started: StartedEvent | undefined): StartOptions {
+  return started?.room === undefined
+    ? start
+    : { ...start, room: { ...start.room, name: started.room.name, token: started.room.token } };
+}
 
 function parseSpan(field: string, item: unknown): readonly [number, number] {
   if (Array.isArray(item) && item.length === 2) {

@@ -25,6 +25,7 @@ export type {
   Notice,
   ReconnectingEvent,
   ResumedEvent,
+  RoomAddress,
   SegmentEvent,
   ServerEvent,
   SessionEvent,

@@ -9,6 +9,7 @@ import { Continuity } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, type TuttiError, UsageError } from "./errors.js";
 import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
 import type { Encoding, FlushId, Limits, ServerEvent, SessionEvent, StartedEvent, StartOptions } from "./events.js";
+import { inItsRoom } from "./events.js";
 import { type AudioFormat, Outgoing } from "./outgoing.js";
 import { Pace } from "./pace.js";
 import type { OpenSocket, Socket } from "./socket.js";
@@ -560,7 +561,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
       ...(languages === undefined ? {} : { language: languages }),
     };
-    this.#connect({ ...this.#start, resume });
+    this.#connect({ ...inItsRoom(this.#start, this.#started), resume });
   }
 
   /** The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */

@@ -12,7 +12,7 @@ const golden = (file: string): Golden[] =>
   JSON.parse(readFileSync(new URL(`../../../tests/wire/${file}`, import.meta.url), "utf8")) as Golden[];
 
 /** Fields that the server leaves out where there is nothing to say. */
-const LEFT_OUT = ["segment.language_probability", "utterance.language", "utterance.language_probability"];
+const LEFT_OUT = ["started.room", "segment.language_probability", "utterance.language", "utterance.language_probability"];
 /** Fields that the server leaves out where they have no content. */
 const OPTIONAL = ["stable_words"];
 
