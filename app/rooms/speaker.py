@@ -71,6 +71,8 @@ class Speaker:
         self._next_number = 0
         self._has_left = asyncio.Event()
         self._saved_at = 0.0
+        self._was_away = False
+        """The store could not be reached since the last snapshot, and may have forgotten everything."""
 
     def begin(self, title: str, resumed_from_s: Sequence[float] | None) -> None:
         """Take the room over from the session before.
@@ -108,7 +110,7 @@ class Speaker:
         self._leases.hold(lease)
         try:
             await self._write_all()
-            await self._until_stored(self._save)
+            await self._until_stored(self._save_last)
         except TimeoutError:
             logger.warning("the last events of room %s are lost: Redis cannot be reached", self.claim.id)
         finally:
@@ -132,14 +134,14 @@ class Speaker:
 
     async def _keep_up(self) -> None:
         """Keep the name, tell the room that time passes, and make a snapshot if one is due."""
-        await self._store.put(name_key(self.claim.name), self.claim.record, self._keep_s)
+        await self._put_name()
         await self._store.append(log_name(self.claim.id), write_entry(Passed(stream=self._stream, at=self._now())))
         async with self._follower.following(self.claim.id, self.claim.name) as followed:
             is_old = self._now() - self._saved_at >= SAVE_EVERY_S and followed.n_unsaved > 0
             if followed.n_unsaved >= SAVE_EVERY or is_old:
-                await self._put_snapshot(followed)
+                await self._save(followed)
 
-    async def _save(self) -> None:
+    async def _save_last(self) -> None:
         """Make the last snapshot, when the room has everything."""
         async with self._follower.following(self.claim.id, self.claim.name) as followed:
             try:
@@ -149,10 +151,20 @@ class Speaker:
             except TimeoutError:
                 raise StoreAway("the log of the room cannot be read") from None
             if followed.room.stream == self._stream:
-                await self._store.put(name_key(self.claim.name), self.claim.record, self._keep_s)
-                await self._put_snapshot(followed)
+                await self._put_name()
+                await self._save(followed)
 
-    async def _put_snapshot(self, followed: Followed) -> None:
+    async def _remind(self) -> None:
+        """Give a store that has come back what it may have forgotten."""
+        await self._put_name()
+        async with self._follower.following(self.claim.id, self.claim.name) as followed:
+            await self._save(followed)
+        self._was_away = False
+
+    async def _put_name(self) -> None:
+        await self._store.put(name_key(self.claim.name), self.claim.record, self._keep_s)
+
+    async def _save(self, followed: Followed) -> None:
         followed.n_unsaved, self._saved_at = 0, self._now()
         await self._store.put(text_name(self.claim.id), followed.snapshot(), self._keep_s)
 
@@ -187,9 +199,12 @@ class Speaker:
         """
         while True:
             try:
+                if self._was_away:
+                    await self._remind()
                 await work()
                 return
             except StoreAway:
+                self._was_away = True
                 await wait_until_up(self._store, self._has_left, LAST_WORDS_S)
 
 
