@@ -143,7 +143,7 @@ class Room:
             self._expect(resumed_from_s, before.timeline)
         was_live, self.is_live, self.title = self.is_live, True, entry.title or self.title
         if not was_live and not is_new:
-            self.frames.add(self.introduction())
+            self.frames.add(self.introduction() | {"resumed": True})
 
     def _expect(self, resumed_from_s: Sequence[float], timeline: int) -> None:
         """Note which utterances come again, and from when on."""

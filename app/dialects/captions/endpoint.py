@@ -140,20 +140,28 @@ async def _send_events(service: Service, followed: Followed, seen: str, stream: 
     number = frames.number_of(seen)
     introduction = followed.room.introduction() | {"resumed": number > 0}
     retry = f"retry: {random.randint(*RETRY_MS)}\n\n".encode()
-    await stream.send(retry + sent_event(introduction) + frames.after(number))
-    number = frames.newest
-    while followed.room.is_live and not service.rooms.is_draining:
-        try:
-            async with asyncio.timeout(PING_EVERY_S):
-                await followed.changed.wait()
-        except TimeoutError:
-            await stream.send(PING)
-            continue
+    await stream.send(retry + sent_event(introduction))
+    while True:
+        # Before the look at the events: one that comes while they are sent is noticed then.
+        changed = followed.changed
         events, number = frames.after(number), frames.newest
         if events:
             await stream.send(events)
             sends_total.inc()
+        elif not followed.room.is_live or service.rooms.is_draining:
+            break
+        else:
+            await _wait_or_ping(changed, stream)
     await stream.end()
+
+
+async def _wait_or_ping(changed: asyncio.Event, stream: EventStream) -> None:
+    """Wait for a change; send a ping if there is none for a while."""
+    try:
+        async with asyncio.timeout(PING_EVERY_S):
+            await changed.wait()
+    except TimeoutError:
+        await stream.send(PING)
 
 
 async def _until_disconnect(receive: Receive) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.service.shared_state import SharedState
@@ -181,6 +182,14 @@ async def test_rooms_need_the_right(serve: Serve, tmp_path: Path) -> None:
         async with speaker(server, headers={"Authorization": f"Bearer {key}"}) as (_, answer):
             assert answer["type"] == kind
             assert answer.get("code", "room_not_allowed") == "room_not_allowed"
+    for key, rooms, expected in (("a", True, "started"), ("a", False, "error"), ("b", True, None)):
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as client:
+            made = await client.post(f"{server.http}/v1/realtime/client_secrets", json={"rooms": rooms})
+        if expected is None:
+            assert (made.status_code, made.json()["error"]["param"]) == (400, "rooms")
+            continue
+        async with speaker(server, headers={"Authorization": f"Bearer {made.json()['value']}"}) as (_, answer):
+            assert answer["type"] == expected
 
 
 @pytest.mark.parametrize("values", [{"max_rooms": 0}, {"shared": SharedState(n_gateways=2)}])
