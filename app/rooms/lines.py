@@ -14,6 +14,10 @@ segment after it.
 """
 
 
+ROUNDING_S = 0.01
+"""Times that differ by less than this are the same, in seconds: times are sent in milliseconds."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Line:
     """Final text: a segment of an utterance, or a translation."""
@@ -30,6 +34,10 @@ class Line:
     """The first segment that was made after it."""
     gone_from: int | None = None
     """The first segment that was made after it was taken back."""
+
+    def begins_at(self, start_s: float) -> bool:
+        """Whether it begins at this time, but for a rounding."""
+        return abs(self.start_s - start_s) < ROUNDING_S
 
 
 @dataclass(slots=True)
@@ -67,6 +75,18 @@ class Lines:
     def end_s(self) -> float:
         """The end of the latest text."""
         return max((line.end_s for line in self.all), default=0.0)
+
+    def utterance_at(self, channel: int, start_s: float) -> int | None:
+        """The newest utterance with a spoken line that begins at this time."""
+        found = (line for line in reversed(self.all) if line.channel == channel and not line.is_translation)
+        return next((line.utterance for line in found if line.gone_from is None and line.begins_at(start_s)), None)
+
+    def has_translation(self, utterance: int, language: str, start_s: float) -> bool:
+        """Whether an utterance has a translation to this language that begins at this time."""
+        return any(
+            line.is_translation and (line.utterance, line.language) == (utterance, language) and line.begins_at(start_s)
+            for line in reversed(self.all)
+        )
 
     def current(self, language: str | None) -> Iterator[Line]:
         """The lines that were not taken back: the text as it was spoken, or translated to a language."""

@@ -26,7 +26,7 @@ ROUNDING_S = 1e-6
 """Times that differ by less than this are the same, in seconds."""
 TEXT = ("interim", "segment", "utterance")
 """The events that show text for the first time. Translations follow them."""
-PRIVATE = ("final_until_s", "resume_from_s", "detector_from_s", "stable_words")
+PRIVATE = ("final_until_s", "resume_from_s", "detector_from_s", "stable_words", "translated_until_s", "earlier")
 """Fields for the client of the session alone."""
 MISSED = {"type": "warning", "code": "events_missed", "message": "text was lost on its way here"}
 
@@ -163,8 +163,8 @@ class Room:
         if message["type"] in TEXT:
             for number, from_s in self._returning.pop(message["channel"], ()):
                 self._retract(number, from_s)
-        utterance = self._utterance(message)
-        if utterance is not None:
+        utterance = self._earlier(message) if entry.message.get("earlier") else self._utterance(message)
+        if utterance is not None and not self._has_translation(utterance, message):
             self._show(utterance, message, entry.message)
         self._forget()
 
@@ -175,6 +175,19 @@ class Room:
             utterance = self._new_utterance(message["channel"], message["start_s"])
             self._stream.numbers[message["utterance"]] = number = utterance.number
         return None if number is None else self._utterances.get(number)
+
+    def _earlier(self, message: Mapping[str, Any]) -> _Utterance | None:
+        """The utterance of a translation of text that an earlier session has sent: its number is that of the client."""
+        start_s = message["start_s"] + self._stream.offset_s
+        number = self.lines.utterance_at(message["channel"], start_s)
+        return None if number is None else self._utterances.get(number)
+
+    def _has_translation(self, utterance: _Utterance, message: Mapping[str, Any]) -> bool:
+        """Whether readers have this translation already, although the client has not received it."""
+        start_s = message["start_s"] + self._stream.offset_s
+        return message["type"] == "translation" and self.lines.has_translation(
+            utterance.number, message["language"], start_s
+        )
 
     def _new_utterance(self, channel: int, start_s: float) -> _Utterance:
         utterance = _Utterance(

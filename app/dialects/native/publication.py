@@ -8,7 +8,7 @@ from app.service.auth import Client
 from app.service.service import Service
 from app.session import commands, events
 
-PUBLISHED = (events.Interim, events.Segment, events.Utterance)
+PUBLISHED = ("interim", "segment", "utterance", "translation")
 """The events that readers of a room get. The others are about the session."""
 
 
@@ -48,7 +48,7 @@ class Publication:
         """See `Publisher`. Only a session that its client has stopped is over for good."""
         if self._speaker is None:
             return
-        if isinstance(event, PUBLISHED):
+        if type(event).__name__.lower() in PUBLISHED:
             replaces = f"interim {event.channel}" if isinstance(event, events.Interim) else None
             self._speaker.publish(message, replaces)
         elif isinstance(event, events.Stopped):

@@ -211,6 +211,24 @@ def test_a_translation_of_text_that_has_gone_is_left_out() -> None:
     assert room.frames.newest == 0
 
 
+def test_a_translation_that_is_asked_for_again_finds_its_utterance_and_is_shown_once() -> None:
+    """A client that resumes names an utterance by its own number."""
+    room, reader = new_room(), Reader()
+    room.fold(Begun(stream="a", at=100.0))
+    for number in range(2):
+        speak(room, "a", segment(number, 2.0 * number, f"Text {number}."))
+        speak(room, "a", utterance(number, 2.0 * number, f"Text {number}.", 2.0 * number + 1.5))
+    room.fold(Begun(stream="b", at=110.0, resumed_from_s=[3.5]))
+    translation = segment(7, 2.0, "Zwei.", language="de") | {"type": "translation"}
+    for earlier in (translation | {"earlier": True, "translated_until_s": [3.0]}, translation | {"earlier": True}):
+        speak(room, "b", earlier)
+    speak(room, "b", translation | {"earlier": True, "start_s": 50.0})
+    reader.catch_up(moved(room))
+    assert reader.translations == {1: "Zwei."}
+    assert reader.types.count("translation") == 1
+    assert b"translated_until_s" not in room.frames.after(0)
+
+
 def test_segments_for_players_wait_for_open_speech_but_not_for_ever() -> None:
     room = new_room()
     room.fold(Begun(stream="a", at=100.0))
