@@ -143,10 +143,15 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
 
 
 async def drain(service: Service) -> None:
-    """Let sessions, uploads and subscribers of calls finish, and refuse everything new."""
+    """Let sessions, uploads and subscribers of calls finish, and refuse everything new.
+
+    Readers of rooms receive the last texts of the sessions before they are sent elsewhere.
+    """
     service.calls.drain()
     await service.admission.drain()
+    service.rooms.drain()
     await service.calls.wait_until_unused()
+    await service.rooms.wait_until_unused()
 
 
 class Server(uvicorn.Server):

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from app.dialects.captions.endpoint import MAX_MPEGTS
 from app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
 from app.dialects.openai.files_wire import FORMATS
 from app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
@@ -196,6 +197,7 @@ PAGE_MODEL = _object(
         "understands_people": BOOLEAN,
         "languages": _list(_object({"code": TEXT, "name": TEXT})),
         "translations": _list(TEXT),
+        "rooms": BOOLEAN,
     }
 )
 EXPIRY = _object(
@@ -343,7 +345,65 @@ FLAT_SESSION = {
 }
 PLAIN = {"text_plain": TEXT}
 
+ROOM_NAME = {"name": "room", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+TRACK_PARAMETERS = [
+    ROOM_NAME,
+    _query("language", TEXT, "The code of a translation. Without it: the text as it was spoken."),
+    _query("mpegts", {"type": "integer", "minimum": 0, "maximum": MAX_MPEGTS}, "When the room began, in the video."),
+]
+EVENT_ID = _query("after", TEXT, "The id of the last event that was received, as in `Last-Event-ID`.")
+
+
+def _room_operation(
+    name: str, summary: str, answers: dict[str, Schema], parameters: list[Schema]
+) -> dict[str, dict[str, Schema]]:
+    """What readers of a room fetch. They need no key."""
+    refusals = {
+        "404": "There is no such room.",
+        "501": "There are several gateways without Redis.",
+        "503": "There is no room for one more reader, nothing to fetch yet, or the server is going down.",
+    }
+    return {"get": _operation(name, summary, answers, refusals=refusals, needs_key=False, parameters=parameters)}
+
+
+ROOM_PATHS = {
+    "/captions/{room}.vtt": _room_operation(
+        "roomTrack", "The final text of a room so far.", {"200": _answer("WebVTT.", text_vtt=TEXT)}, TRACK_PARAMETERS
+    ),
+    "/captions/{room}.m3u8": _room_operation(
+        "roomPlaylist",
+        "The playlist of a room for players of HLS.",
+        {"200": _answer("The playlist.", **{"application_vnd.apple.mpegurl": TEXT})},
+        TRACK_PARAMETERS,
+    ),
+    "/captions/{room}/{number}.vtt": _room_operation(
+        "roomSegment",
+        "One segment of that playlist.",
+        {"200": _answer("WebVTT.", text_vtt=TEXT)},
+        [
+            *TRACK_PARAMETERS,
+            {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
+        ],
+    ),
+    "/captions/{room}": _room_operation(
+        "roomPage",
+        "The page of a room.",
+        {"200": _answer("The page.", text_html=TEXT), "404": _answer("It tries again.", text_html=TEXT)},
+        [ROOM_NAME],
+    ),
+    "/captions/{room}/events": _room_operation(
+        "roomEvents",
+        "The text of a room as it comes, as server-sent events.",
+        {
+            "200": _answer("The events.", **{"text_event-stream": ANY_OBJECT}),
+            "204": _answer("The room has ended, and everything was received."),
+        },
+        [ROOM_NAME, EVENT_ID],
+    ),
+}
+
 PATHS: dict[str, dict[str, Schema]] = {
+    **ROOM_PATHS,
     "/v1/audio/transcriptions": {"post": _file_operation("transcribe", "Transcribe a recording.")},
     "/v1/audio/translations": {"post": _file_operation("translate", "Transcribe a recording in English.")},
     "/v1/models": {
@@ -378,7 +438,9 @@ PATHS: dict[str, dict[str, Schema]] = {
                 )
             },
             refusals=_BODY_REFUSALS,
-            requestBody=_json_body(_object({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT})),
+            requestBody=_json_body(
+                _object({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT, "rooms": BOOLEAN})
+            ),
         )
     },
     "/v1/realtime/client_secrets/withdraw": {

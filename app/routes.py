@@ -8,6 +8,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
+from app.dialects.captions import endpoint as captions
 from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
 from app.dialects.native import endpoint as native
@@ -40,6 +41,11 @@ def routes() -> list[BaseRoute]:
         Route("/page/model", page_model),
         WebSocketRoute("/", whisperlive),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        Route("/captions/{room}.vtt", captions.room_track),
+        Route("/captions/{room}.m3u8", captions.room_playlist),
+        Route("/captions/{room}", captions.RoomPage(STATIC / "room.html").serve),
+        Route("/captions/{room}/events", captions.RoomEvents(), methods=["GET"]),
+        Route("/captions/{room}/{number:int}.vtt", captions.room_segment),
         WebSocketRoute("/v1/stream", native.stream),
         WebSocketRoute("/v1/listen", deepgram.listen_live),
         WebSocketRoute("/v2/listen", listen_to_turns),
@@ -79,6 +85,7 @@ async def page_model(request: Request) -> Response:
         "understands_people": model.understands_people,
         "languages": languages,
         "translations": languages_of(model, service.session_config.translator),
+        "rooms": service.has_rooms,
     }
     return JSONResponse(description, headers=PAGE_HEADERS)
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from app.live.dialect import ClientMessage, Dialect
+from app.live.dialect import ClientMessage, Dialect, Preparation
 from app.session import commands, events
 from app.session.effects import Cancel, Close, Effect, Send, Submit
 from app.session.session import Session, SessionConfig
@@ -82,6 +82,8 @@ class Talk:
                     self.perform([Send(item)])
                 case commands.Media():
                     raise AssertionError("containers are decoded by the connection")
+                case Preparation():
+                    raise AssertionError("the connection prepares what it must")
                 case _:
                     self.commands.append(item)
                     self.perform(self.session.receive(item))

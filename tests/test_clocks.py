@@ -26,6 +26,8 @@ ALLOWED = {
     "app/delivery/webhook.py": "the date in the signature of a request",
     "app/dialects/deepgram/endpoint.py": "the date in Deepgram's metadata, and when a token expires",
     "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",
+    "app/rooms/follower.py": "how long the speaker of a room has been gone, as machines with the room agree",
+    "app/rooms/speaker.py": "when a room began and how long it has lasted, as machines with the room agree",
     "app/service/auth.py": "whether a client secret has expired",
     "app/service/key_limits.py": "the day and the month of a quota",
     "app/service/shared_state.py": "the date of the start, in the list of models",

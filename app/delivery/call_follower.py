@@ -12,6 +12,7 @@ from app.delivery.call_subscribers import JOINED_LATE, CallFeed, Calls
 from app.session import events
 from app.sharing.leases import RENEW_S
 from app.sharing.store import Entry, SharedStore, StoreAway
+from app.sharing.waiting import read_unless
 
 logger = logging.getLogger(__name__)
 
@@ -122,15 +123,7 @@ class CallFollower:
         positions = {log: followed.position for log, sid in logs.items() if (followed := self._followed[sid]).position}
         if not positions:
             return []
-        reading = asyncio.ensure_future(self._store.read(positions))
-        changing = asyncio.ensure_future(self._has_changed.wait())
-        try:
-            await asyncio.wait((reading, changing), return_when=asyncio.FIRST_COMPLETED)
-            return [(logs[log], entry) for log, entry in reading.result()] if reading.done() else []
-        finally:
-            reading.cancel()
-            changing.cancel()
-            await asyncio.gather(reading, changing, return_exceptions=True)
+        return [(logs[log], entry) for log, entry in await read_unless(self._store, positions, self._has_changed)]
 
     async def _look_up(self, sid: str, followed: _Followed) -> None:
         """Find out where to read from, and the opening of a call that is active already."""

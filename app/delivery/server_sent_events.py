@@ -5,7 +5,7 @@ import asyncio
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
-PING = ": still at it\n\n"
+PING = b": still at it\n\n"
 """A comment, which clients ignore. Without it, proxies and clients take a silent connection for a dead one."""
 PING_EVERY_S = 15.0
 """A ping is sent after this many seconds without an event."""
@@ -25,8 +25,8 @@ class EventStream:
         self._send_timeout_s = send_timeout_s
         self.has_begun = False
 
-    async def send(self, frame: str) -> None:
-        """Send one or more whole frames.
+    async def send(self, frame: bytes) -> None:
+        """Send one or more whole frames, which may be shared with other streams.
 
         Raises:
             ClientDisconnect: the client did not read for `send_timeout_s`.
@@ -35,7 +35,7 @@ class EventStream:
             self.has_begun = True
             headers = [(name.encode(), value.encode()) for name, value in self._headers.items()]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send_body(frame.encode(), more_body=True)
+        await self._send_body(frame, more_body=True)
 
     async def end(self) -> None:
         """Complete the response; raises like `send`."""

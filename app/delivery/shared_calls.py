@@ -21,6 +21,7 @@ from app.delivery.outbox import CallEvent, CallMessage, Outbox, WriteEvent
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
 from app.sharing.leases import Leases
 from app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
+from app.sharing.waiting import wait_until_up
 
 logger = logging.getLogger(__name__)
 
@@ -194,18 +195,5 @@ class SharedCall:
                 needs_opening = True
 
     async def _wait_for_store(self) -> None:
-        """Wait until the store is back.
-
-        Raises:
-            TimeoutError: the call has ended, and the store has been away for `LAST_WORDS_S` since.
-        """
-        coming_back = asyncio.ensure_future(self._store.wait_until_up())
-        ending = asyncio.ensure_future(self._has_ended.wait())
-        try:
-            await asyncio.wait((coming_back, ending), return_when=asyncio.FIRST_COMPLETED)
-            async with asyncio.timeout(LAST_WORDS_S):
-                await coming_back
-        finally:
-            coming_back.cancel()
-            ending.cancel()
-            await asyncio.gather(coming_back, ending, return_exceptions=True)
+        """Wait until the store is back; see `wait_until_up`."""
+        await wait_until_up(self._store, self._has_ended, LAST_WORDS_S)

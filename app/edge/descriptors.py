@@ -15,7 +15,8 @@ logger = logging.getLogger(__name__)
 
 def n_needed(settings: Settings) -> int:
     """How many descriptors a process needs when all its limits are reached at the same time."""
-    return settings.max_sessions + PER_UPLOAD * settings.max_uploads + settings.max_strangers + SPARE
+    readers = settings.max_room_readers if settings.max_rooms else 0
+    return settings.max_sessions + readers + PER_UPLOAD * settings.max_uploads + settings.max_strangers + SPARE
 
 
 def reserve_descriptors(settings: Settings) -> None:
@@ -28,7 +29,7 @@ def reserve_descriptors(settings: Settings) -> None:
     if allowed < needed:
         logger.warning(
             "%d open files are needed, the system allows %d: raise the limit (ulimit -Hn), or lower max_sessions, "
-            "max_uploads or max_strangers",
+            "max_uploads, max_room_readers or max_strangers",
             needed,
             allowed,
         )

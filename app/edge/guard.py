@@ -22,6 +22,8 @@ from app.service.service import Service
 from app.service.settings import ANY, Settings
 from app.service.strangers import STATE_KEY
 
+PUBLIC_PATH = "/captions/"
+"""Paths that begin with this are rooms, for readers everywhere."""
 DEFAULT_PORTS = (None, 80, 443)
 """Ports that an address need not name."""
 
@@ -50,7 +52,7 @@ class Guard:
         service: Service = scope["app"].state.service
         if (visitor := scope["state"].get(STATE_KEY)) is not None and scope.get("client"):
             visitor.come_from(scope["client"][0])
-        error = next(self._objections(Headers(scope=scope)), None)
+        error = next(self._objections(Headers(scope=scope), is_public=_is_public(scope)), None)
         if error is None:
             await self._app(scope, receive, send_with_headers)
             return
@@ -60,13 +62,13 @@ class Guard:
         else:
             await error_response(error)(scope, receive, send_with_headers)
 
-    def _objections(self, headers: Headers) -> Iterator[RequestError]:
-        """Why a request with these headers is refused."""
+    def _objections(self, headers: Headers, is_public: bool) -> Iterator[RequestError]:
+        """Why a request with these headers is refused; pages of any origin may read what is public."""
         host = headers.get("host", "")
         if host and not self._may_be_named(host):
             expected = "a name of this machine, or one of TUTTI_ALLOWED_HOSTS"
             yield RequestError(403, f"host: expected {expected}, got {shorten(host)}", code="host_not_allowed")
-        for origin in headers.getlist("origin"):
+        for origin in () if is_public else headers.getlist("origin"):
             if not self._may_come_from(origin, host):
                 expected = "the server's own, or one of TUTTI_ALLOWED_ORIGINS"
                 message = f"origin: expected {expected}, got {shorten(origin)}"
@@ -84,6 +86,12 @@ class Guard:
         if not listed and self._needs_key:
             return True
         return ANY in listed or origin.lower() in listed or _is_own(origin, host)
+
+
+def _is_public(scope: Scope) -> bool:
+    """Whether a request only reads a room, which its speaker has published."""
+    is_reading = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+    return is_reading and scope["path"].startswith(PUBLIC_PATH)
 
 
 def _is_own(origin: str, host: str) -> bool:

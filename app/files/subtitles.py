@@ -31,6 +31,17 @@ class Cue:
     """Who speaks, if that is known: in SubRip before the text, in WebVTT a voice tag."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedText:
+    """Text that is no segment of a session, such as a translation."""
+
+    start_s: float
+    end_s: float
+    text: str
+    language: str | None
+    words: tuple[events.Word, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class _Word:
     text: str
@@ -56,7 +67,7 @@ class CueCutter:
     _until_ms: int = 0
     """The end of the cue before; cues do not overlap."""
 
-    def cut(self, segment: events.Segment) -> list[Cue]:
+    def cut(self, segment: events.Segment | TimedText) -> list[Cue]:
         """The cues of the next segment; none is empty."""
         made: list[Cue] = []
         space = "" if segment.language in WITHOUT_SPACES else " "
@@ -94,7 +105,7 @@ def vtt_cue(cue: Cue) -> str:
     return f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{voice}{_escaped(cue.text)}\n\n"
 
 
-def _words(segment: events.Segment, space: str) -> list[_Word]:
+def _words(segment: events.Segment | TimedText, space: str) -> list[_Word]:
     """The words of a segment. The first word starts with the segment, the last word ends with it."""
     words = _timed(segment) if segment.words else _estimated(segment, space)
     if words:
@@ -103,12 +114,12 @@ def _words(segment: events.Segment, space: str) -> list[_Word]:
     return words
 
 
-def _timed(segment: events.Segment) -> list[_Word]:
+def _timed(segment: events.Segment | TimedText) -> list[_Word]:
     cleaned = ((" ".join(word.text.split()), word) for word in segment.words)
     return [_Word(text, word.start_s, word.end_s) for text, word in cleaned if text]
 
 
-def _estimated(segment: events.Segment, space: str) -> list[_Word]:
+def _estimated(segment: events.Segment | TimedText, space: str) -> list[_Word]:
     texts = segment.text.split() if space else list("".join(segment.text.split()))
     n_chars = sum(map(len, texts))
     made: list[_Word] = []

@@ -4,14 +4,27 @@ A dialect translates for one connection. It may keep the state that translation 
 what to do with audio, windows and text.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.session import commands, events
 from app.session.effects import Close
 
-ClientMessage = commands.Command | events.Notice | commands.Media | events.Reply | events.LateReply
-"""One parsed item of a client's message: a command or media for the session, or an answer that the dialect gives."""
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Work that must be done before the items after it, such as asking other servers."""
+
+    work: Callable[[], Awaitable[None]]
+    """Raises `SessionError` if the items after it must not follow."""
+
+
+ClientMessage = commands.Command | events.Notice | commands.Media | events.Reply | events.LateReply | Preparation
+"""One parsed item of a client's message.
+
+It is a command or media for the session, an answer that the dialect gives, or work to be done before the next item.
+"""
 
 
 class Dialect(Protocol):

@@ -8,7 +8,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from app.errors import CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, SessionError
 from app.live.audio_receiver import AudioReceiver
-from app.live.dialect import ClientMessage, Dialect
+from app.live.dialect import ClientMessage, Dialect, Preparation
 from app.live.time_limits import TimedSocket
 from app.session import commands, events
 from app.session.effects import Send
@@ -124,7 +124,8 @@ class Reader:
 
     def _admit(self, items: Sequence[ClientMessage]) -> None:
         """Take the place of a client that has none, if these items hold a command for a session that has begun."""
-        of_client = [item for item in items if not isinstance(item, events.Notice | events.Reply | events.LateReply)]
+        own = events.Notice | events.Reply | events.LateReply | Preparation
+        of_client = [item for item in items if not isinstance(item, own)]
         if self._take_place is None or not of_client:
             return
         start = next((item for item in of_client if isinstance(item, commands.Start)), None)
@@ -146,6 +147,8 @@ class Reader:
                     await self._audio.receive_pcm(data)
                 case events.Notice():
                     self._driver.perform([Send(item)])
+                case Preparation(work):
+                    await work()
                 case commands.Media(data):
                     await self._audio.receive_container(data)
                 case events.Reply() | events.LateReply():

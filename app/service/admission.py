@@ -94,8 +94,8 @@ class Admission:
                 self._check_room(n_others + self._lost.n)
             self._connections[connection] = True
             self._load.note_sessions(len(self.sessions), n_others + 1 + self._lost.n)
-            self._metrics.sessions.inc()
-            self._metrics.sessions_total.inc()
+            self._metrics.sessions.n_open.inc()
+            self._metrics.sessions.opened_total.inc()
             self._note_begun()
             try:
                 yield
@@ -103,7 +103,7 @@ class Admission:
                 self._connections.pop(connection, None)
                 n_left = self._counter.total("sessions") - 1 + self._lost.n
                 self._load.note_sessions(len(self.sessions), n_left)
-                self._metrics.sessions.dec()
+                self._metrics.sessions.n_open.dec()
                 self._note_finished()
 
     @contextmanager

@@ -27,13 +27,16 @@ class ApiKey:
     minutes_per_month: float | None = None
     """Minutes of audio in one calendar month, in UTC."""
 
+    rooms: bool = True
+    """Whether its clients may publish sessions in rooms."""
+
     @property
     def has_limits(self) -> bool:
         """Whether anything about it is limited."""
         return any(getattr(self, name) is not None for name in _LIMITS)
 
 
-_LIMITS = tuple(each.name for each in fields(ApiKey) if each.name not in ("name", "key"))
+_LIMITS = tuple(each.name for each in fields(ApiKey) if each.name not in ("name", "key", "rooms"))
 
 
 def read_api_keys(path: Path) -> tuple[ApiKey, ...]:
@@ -60,14 +63,16 @@ def _parsed(content: dict[str, Any]) -> Iterator[ApiKey]:
             raise SettingsError(f"keys_file: expected tables only, such as [{name}], got {name} = {values!r}")
         if len(name) > MAX_NAME_CHARS or not name.isprintable():
             raise SettingsError(f"keys_file: expected names of up to {MAX_NAME_CHARS} characters, got {name!r}")
-        unknown = values.keys() - {"key", *_LIMITS}
+        unknown = values.keys() - {"key", "rooms", *_LIMITS}
         if unknown:
-            expected = f"key, {', '.join(_LIMITS)}"
+            expected = f"key, rooms, {', '.join(_LIMITS)}"
             raise SettingsError(f"keys_file: {name}: expected {expected}, got {', '.join(sorted(unknown))}")
         key = values.get("key")
         if not isinstance(key, str) or not key.strip() or key != key.strip() or "," in key:
             # The key itself is not shown: it may be almost right.
             raise SettingsError(f"keys_file: {name}.key: expected text without commas and without spaces around it")
+        if not isinstance(values.get("rooms", True), bool):
+            raise SettingsError(f"keys_file: {name}.rooms: expected true or false, got {values['rooms']!r}")
         for limit in _LIMITS:
             _check_limit(f"{name}.{limit}", values.get(limit), is_whole=limit == "sessions")
         yield ApiKey(name=name, **values)

@@ -22,6 +22,8 @@ class Client:
     """The key that its sessions and uploads count for; `None` if that key has no limits."""
     secret: ClientSecret | None = None
     """The client secret that it has shown in place of a key."""
+    may_open_rooms: bool = True
+    """Whether its sessions may be published in rooms."""
 
 
 class Access:
@@ -36,7 +38,7 @@ class Access:
         signing_key: str,
         on_refused: Callable[[str], None],
         store: SharedStore,
-        limited_keys: Collection[ApiKey] = (),
+        named_keys: Collection[ApiKey] = (),
     ) -> None:
         """Create the check for one service.
 
@@ -46,12 +48,13 @@ class Access:
             on_refused: called with a reason for each credential, session and upload that is refused: `unauthorized` or
                 `key_limit`.
             store: holds what all gateways must know.
-            limited_keys: those keys that have limits.
+            named_keys: those keys that have a name, with their limits and rights.
         """
         self._keys = tuple(keys)
         self._signing_key = signing_key
         self._on_refused = on_refused
-        self._limited = {each.key: each for each in limited_keys}
+        self._limited = {each.key: each for each in named_keys if each.has_limits}
+        self._without_rooms = frozenset(each.key for each in named_keys if not each.rooms)
         self.limits = KeyLimits(store, lambda: on_refused("key_limit"))
         self.withdrawals = Withdrawals(store)
 
@@ -72,7 +75,9 @@ class Access:
 
     def client(self, key: str | None) -> Client | None:
         """The client with this API key; `None` if the key may not use the service. Counts a refusal."""
-        return Client(self._limited.get(key or "")) if self.admits(key) else None
+        if not self.admits(key):
+            return None
+        return Client(self._limited.get(key or ""), may_open_rooms=key not in self._without_rooms)
 
     async def live_client(self, credential: str | None) -> Client | None:
         """The client with this API key or client secret; `None` if it may open no live session. Counts a refusal."""
@@ -80,16 +85,19 @@ class Access:
         if secret is None:
             return self.client(credential)
         if self._counted(not await self.withdrawals.is_withdrawn(secret)):
-            return Client(self._limited.get(secret.key), secret)
+            may_open_rooms = secret.rooms and secret.key not in self._without_rooms
+            return Client(self._limited.get(secret.key), secret, may_open_rooms or self.is_open)
         return None
 
     def client_secret(self, credential: str | None) -> ClientSecret | None:
         """The client secret in a credential; `None` if it is not one, or is not valid now."""
         return client_secrets.verify(credential or "", self._keys or (self._signing_key,), time.time())
 
-    def sign_client_secret(self, key: str | None, expires_at: int, session: dict[str, Any]) -> ClientSecret:
+    def sign_client_secret(
+        self, key: str | None, expires_at: int, session: dict[str, Any], rooms: bool = False
+    ) -> ClientSecret:
         """Make a client secret for the owner of a valid API key. Raises like `client_secrets.sign`."""
-        return client_secrets.sign(self._signing_key_of(key), expires_at, session)
+        return client_secrets.sign(self._signing_key_of(key), expires_at, session, rooms)
 
     def own_client_secret(self, key: str | None, value: str) -> ClientSecret | None:
         """The client secret with this value, if it is valid and was made with this valid API key; else `None`."""

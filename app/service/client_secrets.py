@@ -38,21 +38,29 @@ class ClientSecret:
     """Tells it from all others, and opens nothing."""
     key: str = field(repr=False)
     """The key that signed it."""
+    rooms: bool = False
+    """Whether its sessions may be published in rooms, if those of the key may."""
 
 
-def sign(key: str, expires_at: int, session: dict[str, Any]) -> ClientSecret:
+def sign(key: str, expires_at: int, session: dict[str, Any], rooms: bool = False) -> ClientSecret:
     """Make a new secret. Its owner can read `session`, and can open sessions until the secret expires.
+
+    Args:
+        key: signs it.
+        expires_at: in seconds since 1970.
+        session: the first settings of its sessions.
+        rooms: whether its sessions may be published in rooms.
 
     Raises:
         ValueError: the session is too long to travel in a header.
     """
     id_ = token_hex(8)
-    content = json.dumps({"expires_at": expires_at, "id": id_, "session": session})
+    content = json.dumps({"expires_at": expires_at, "id": id_, "session": session} | ({"rooms": True} if rooms else {}))
     payload = zlib.compress(content.encode())
     encoded = base64.urlsafe_b64encode(_mac(key, payload) + payload).rstrip(b"=").decode()
     if len(encoded) > MAX_CHARS:
         raise ValueError(f"expected a session that fits into {MAX_CHARS} characters, got {len(encoded)}")
-    return ClientSecret(value=PREFIX + encoded, expires_at=expires_at, session=session, id=id_, key=key)
+    return ClientSecret(value=PREFIX + encoded, expires_at=expires_at, session=session, id=id_, key=key, rooms=rooms)
 
 
 def verify(value: str, keys: Iterable[str], now: float) -> ClientSecret | None:
@@ -72,7 +80,12 @@ def verify(value: str, keys: Iterable[str], now: float) -> ClientSecret | None:
     if content["expires_at"] <= now:
         return None
     return ClientSecret(
-        value=value, expires_at=content["expires_at"], session=content["session"], id=content["id"], key=key
+        value=value,
+        expires_at=content["expires_at"],
+        session=content["session"],
+        id=content["id"],
+        key=key,
+        rooms=content.get("rooms", False),
     )
 
 

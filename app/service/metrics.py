@@ -44,6 +44,16 @@ LOOP_LAG_PERIOD_S = 0.5
 """Time between two measurements of the event loop's lag, in seconds."""
 
 
+class SessionMetrics:
+    """How many live sessions there are and were."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.n_open = Gauge(
+            "tutti_sessions_open", "Live sessions that are open now", registry=registry, multiprocess_mode="livesum"
+        )
+        self.opened_total = Counter("tutti_sessions", "Live sessions opened", registry=registry)
+
+
 class LatencyMetrics:
     """How long a client waits for text, counted from the arrival of its audio, and every task for the event loop."""
 
@@ -166,6 +176,28 @@ class OtherServerMetrics:
         self.redis_losses_total.inc(not is_up)
 
 
+class RoomMetrics:
+    """Rooms and their readers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.rooms = Gauge(
+            "tutti_rooms", "Rooms in which a session speaks now", registry=registry, multiprocess_mode="livesum"
+        )
+        self.readers = Gauge(
+            "tutti_room_readers", "Readers of rooms now", registry=registry, multiprocess_mode="livesum"
+        )
+        self.sends_total = Counter(
+            "tutti_room_sends", "How often readers of rooms were sent something new", registry=registry
+        )
+        self.refused_total = _labelled_counter(
+            "tutti_room_refused",
+            "Rooms and readers of rooms that were refused, by reason",
+            "reason",
+            ("rooms", "readers", "slow"),
+            registry,
+        )
+
+
 class Metrics:
     """The metrics of one service. Each service has its own registry, so several can live in one process."""
 
@@ -182,10 +214,7 @@ class Metrics:
         if shared_folder:
             self._rendered = CollectorRegistry()
             MultiProcessCollector(self._rendered, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
-        self.sessions = Gauge(
-            "tutti_sessions_open", "Live sessions that are open now", registry=registry, multiprocess_mode="livesum"
-        )
-        self.sessions_total = Counter("tutti_sessions", "Live sessions opened", registry=registry)
+        self.sessions = SessionMetrics(registry)
         self.refused_total = _labelled_counter(
             "tutti_refused",
             "Sessions and uploads refused, by reason",
@@ -202,6 +231,7 @@ class Metrics:
             registry,
         )
         self.others = OtherServerMetrics(registry)
+        self.rooms = RoomMetrics(registry)
         self.audio_s_total = Counter(
             "tutti_audio_seconds", "Seconds of audio received by live sessions", registry=registry
         )

@@ -3,11 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
 from app.delivery.shared_calls import SharedCalls
 from app.media.decoders import Decoders
+from app.rooms.config import RoomConfig
+from app.rooms.hub import Rooms
 from app.service.admission import Admission
 from app.service.auth import Access
 from app.service.metrics import Metrics
@@ -49,7 +52,7 @@ class Service:
             shared.key,
             lambda reason: self.metrics.refused_total.labels(reason).inc(),
             self.store,
-            [each for each in settings.named_keys if each.has_limits],
+            settings.named_keys,
         )
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
         self.session_config = replace(
@@ -66,6 +69,18 @@ class Service:
         """Whether all gateways know what is in the store."""
         return bool(self.settings.redis_url) or self.shared.n_gateways == 1
 
+    @cached_property
+    def rooms(self) -> Rooms:
+        """The rooms in which sessions are published."""
+        limits = self.settings
+        config = RoomConfig(gone_s=limits.room_gone_s, keep_s=limits.room_keep_s, max_chars=limits.room_history_chars)
+        return Rooms(self.store, config)
+
+    @property
+    def has_rooms(self) -> bool:
+        """Whether sessions may be published in rooms: every gateway must know all of them."""
+        return self.settings.max_rooms > 0 and self.is_known_everywhere
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Use other servers while the context is open: Redis, the webhook's receiver, and the one that translates."""
@@ -73,6 +88,7 @@ class Service:
             await stack.enter_async_context(self.store.running())
             await stack.enter_async_context(self.access.limits.running())
             await stack.enter_async_context(self.calls.running())
+            await stack.enter_async_context(self.rooms.running())
             if self.webhook is not None:
                 await stack.enter_async_context(self.webhook.running())
             if self.session_config.translator is not None:

@@ -28,7 +28,7 @@ DETECTORS = ("webrtc", "silero")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 AUTO = "auto"
 """The value of `engines` for one engine on each GPU."""
-NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways")
+NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways", "max_rooms")
 """Settings that may be 0."""
 POSITIVE = (
     "gpu_memory_fraction",
@@ -40,6 +40,10 @@ POSITIVE = (
     "min_upload_kb_per_s",
     "max_strangers",
     "max_strangers_per_address",
+    "max_room_readers",
+    "room_gone_s",
+    "room_keep_s",
+    "room_history_chars",
     "head_timeout_s",
     "stranger_timeout_s",
     "max_message_kb",
@@ -81,13 +85,13 @@ class Settings:
     keys_file: str = _setting(
         "",
         "TOML file with more keys, each in a table with its name, and with limits: sessions, minutes_per_day, "
-        "minutes_per_month.",
+        "minutes_per_month; rooms = false for a key that publishes no rooms.",
     )
     redis_url: str = _setting(
         "",
         "Redis or Valkey that all gateways and machines of the service share: redis://, rediss:// or unix://. Needed "
-        "by subscribers of calls, by limits of keys and by withdrawn client secrets where there is more than one "
-        "gateway; needs the extra redis. Empty: this process remembers them by itself.",
+        "by rooms, by subscribers of calls, by limits of keys and by withdrawn client secrets where there is more than "
+        "one gateway; needs the extra redis. Empty: this process remembers them by itself.",
     )
     allow_anyone: bool = _setting(False, "Allow an address that other machines can reach without API keys.")
     model: str = _setting(
@@ -197,6 +201,19 @@ class Settings:
     )
     stranger_timeout_s: float = _setting(
         30.0, "A request is ended if its client has not been admitted or answered after this time, in seconds."
+    )
+    max_rooms: int = _setting(
+        32,
+        "The most rooms in which sessions speak at the same time, for readers without a microphone. 0: no rooms.",
+    )
+    max_room_readers: int = _setting(1000, "The most readers of all rooms at the same time.")
+    room_gone_s: float = _setting(
+        300.0,
+        "A room ends if its speaker has lost the connection and does not come back within this many seconds.",
+    )
+    room_keep_s: float = _setting(3600.0, "The text of a room that has ended can be read for this many seconds.")
+    room_history_chars: int = _setting(
+        100_000, "The most characters of text that a room keeps for readers who come late."
     )
     interim_interval_ms: int = _setting(
         350,

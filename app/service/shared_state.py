@@ -13,10 +13,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["sessions", "uploads", "lost"]
-"""What is counted: live sessions, file transcriptions, or the places that are kept of sessions that were lost."""
+Kind = Literal["sessions", "uploads", "lost", "rooms", "readers"]
+"""What is counted.
 
-_COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1, "lost": 2}
+These are live sessions, file transcriptions, the places that are kept of sessions that were lost, rooms in which a
+session speaks, and their readers.
+"""
+
+_COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1, "lost": 2, "rooms": 3, "readers": 4}
 """The column of each kind in the array of counts, which has a row for each gateway."""
 
 N_COUNTS = len(_COLUMNS)

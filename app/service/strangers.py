@@ -160,6 +160,14 @@ def let_wait(scope: Mapping[str, Any]) -> None:
         visitor.wait()
 
 
+def cut_slow(scope: Mapping[str, Any]) -> bool:
+    """End the connection of a client that does not read, at once. False under another server than ours."""
+    visitor = _visitor(scope)
+    if visitor is not None:
+        visitor.cut("slow")
+    return visitor is not None
+
+
 def _visitor(scope: Mapping[str, Any]) -> Visitor | None:
     visitor: Visitor | None = scope.get("state", {}).get(STATE_KEY)
     return visitor

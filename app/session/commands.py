@@ -108,6 +108,18 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoomRequest:
+    """The room in which a session is published."""
+
+    name: str | None = None
+    """`None` for a name that cannot be guessed."""
+    token: str | None = None
+    """Proves that the room is the client's, which has spoken in it before."""
+    title: str = ""
+    """For readers; empty for the one that the room has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Start the session; the first command."""
 
@@ -145,6 +157,8 @@ class Start:
 
     Such an end then leaves the open utterances open, because what was cut in the middle of a word would stay cut.
     """
+    room: RoomRequest | None = None
+    """Where the session is published. The session itself does nothing about it."""
     notices: tuple[Notice, ...] = ()
     """What the dialect could not honour; the client receives it in `Started`."""
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from app.sharing.store import KEEP_LOG_S, LEASE_S, MAX_ENTRIES, READ_S, Entry, Lease
 
@@ -127,7 +128,9 @@ class LocalStore:
         kept = self._logs.get(log)
         if kept is None or self._clock() >= kept.ends_at:
             return []
-        return [Entry(str(number), value) for number, value in kept.entries if number > after]
+        # From the end, as readers mostly have all but the newest entry.
+        newer = takewhile(lambda entry: entry[0] > after, reversed(kept.entries))
+        return [Entry(str(number), value) for number, value in newer][::-1]
 
     def _note_change(self) -> None:
         self._n_changes += 1

@@ -78,6 +78,7 @@ async def test_the_page_learns_of_the_model_without_a_key(serve: Serve) -> None:
             {"code": "ht", "name": "Haitian Creole"},
             {"code": "xx", "name": "Xx"},
         ],
+        "rooms": True,
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from app.errors import LimitExceeded, SessionError
-from app.live.dialect import ClientMessage, Dialect
+from app.live.dialect import ClientMessage, Dialect, Preparation
 from app.media.pcm import Samples
 from app.session import commands, events
 from app.session.effects import Cancel, Close, Effect, Send, Submit
@@ -124,6 +124,8 @@ class _Talk:
                     self._perform([Send(item)])
                 case commands.Media():
                     raise NotImplementedError("containers are decoded by the connection")
+                case Preparation():
+                    raise NotImplementedError("the connection prepares what it must")
                 case _:
                     self._perform(self._session.receive(item))
                     if isinstance(item, commands.Audio):

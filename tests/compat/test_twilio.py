@@ -39,7 +39,7 @@ class RecordedLine:
         self._steps.append({"call": [call.sid, call.stream_sid, list(call.tracks), call.parameters]})
 
     def publish(self, said: events.Event | events.Reply) -> None:
-        texts = (said.text,) if isinstance(said, events.Reply) else wire.Native().write(said)
+        texts = (said.text,) if isinstance(said, events.Reply) else wire.messages(said)
         self._steps += [{"told": json.loads(text)} for text in texts]
 
 

@@ -7,6 +7,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.delivery.call_subscribers import Receipt
 from app.delivery.outbox import CallMessage, Outbox
+from app.dialects.native.publication import Publication
 from app.dialects.native.wire import SUBPROTOCOL, Native, messages
 from app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, LimitExceeded, RequestError
 from app.live.accept import serve_or_refuse
@@ -41,7 +42,12 @@ async def stream(websocket: WebSocket) -> None:
         await websocket.send_denial_response(error_response(error))
         return
     accepted = SUBPROTOCOL if subprotocols else None
-    await serve_or_refuse(websocket, Native(), accepted, lambda error: error_response(no_room(error)), client=client)
+    publication = Publication(service, client)
+    try:
+        dialect = Native(publication)
+        await serve_or_refuse(websocket, dialect, accepted, lambda error: error_response(no_room(error)), client=client)
+    finally:
+        publication.leave()
 
 
 async def subscribe_to_call(websocket: WebSocket) -> None:

@@ -1,7 +1,9 @@
 """The native protocol, `tutti.v1`: JSON text to commands, events to JSON text. See docs/protocol.md."""
 
+import re
 from collections.abc import Callable, Iterable
-from typing import Any, assert_never, get_args
+from functools import partial
+from typing import Any, Protocol, assert_never, get_args
 
 from app.dialects.checks import (
     HOTWORDS_EXPECTED,
@@ -24,7 +26,7 @@ from app.dialects.limits import (
 )
 from app.errors import BadMessage, BadStart, SessionError
 from app.languages import LOCK
-from app.live.dialect import ClientMessage
+from app.live.dialect import ClientMessage, Preparation
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat
 from app.session import commands, events
 from app.session.effects import Close
@@ -55,14 +57,46 @@ MAX_FROM_S = 10_000_000
 """The latest time at which a session may resume, in seconds: four months. Later times lose their milliseconds."""
 
 
+ROOM_NAME = re.compile(r"[A-Za-z0-9_-]{3,64}", re.ASCII)
+ROOM_NAME_EXPECTED = "3 to 64 of A-Z, a-z, 0-9, _ and -"
+ROOM_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}", re.ASCII)
+ROOM_TOKEN_EXPECTED = "the token of an earlier `started.room`"
+MAX_TITLE_CHARS = 200
+
+
+class Publisher(Protocol):
+    """Publishes the session of one connection in a room."""
+
+    async def open(self, start: commands.Start) -> None:
+        """Open the room that the client wants.
+
+        Raises:
+            SessionError: the client may not, the room belongs to another owner, or there is no room for one more.
+        """
+        ...
+
+    def begin(self) -> dict[str, str] | None:
+        """Publish what comes from now on. Returns the fields of `started.room`; `None` if no room is open."""
+        ...
+
+    def publish(self, event: events.Event, message: str) -> None:
+        """Publish an event, which the client is sent as this message, if a room is open."""
+        ...
+
+
 class Native:
     """The native protocol on one connection."""
 
     idle_timeout_s = None
     max_text_chars = MAX_TEXT_CHARS
 
-    def __init__(self) -> None:
-        """Begin without `turn` messages; the client asks for them in `start`."""
+    def __init__(self, publisher: Publisher) -> None:
+        """Begin without `turn` messages; the client asks for them in `start`.
+
+        Args:
+            publisher: opens the room that the client wants, and publishes the session there.
+        """
+        self._publisher = publisher
         self._sends_turns: bool | None = None
         """Whether the client asked for `turn` messages; `None` before its `start`."""
 
@@ -75,15 +109,22 @@ class Native:
         if isinstance(message, bytes):
             return (commands.Audio(message),)
         command, notices = decode(message)
-        if isinstance(command, commands.Start) and self._sends_turns is None:
-            self._sends_turns = command.endpointing.eager_confidence is not None
-        return (*notices, command)
+        if not isinstance(command, commands.Start) or self._sends_turns is not None:
+            return (*notices, command)
+        self._sends_turns = command.endpointing.eager_confidence is not None
+        opening = [Preparation(partial(self._publisher.open, command))] if command.room else []
+        return (*notices, *opening, command)
 
     def write(self, event: events.Event) -> Iterable[str]:
         """One message for each event; those about turns have one only if the client asked for them."""
         if isinstance(event, TurnEvent) and self._sends_turns:
             return (write_object(_turn(event)),)
-        return messages(event)
+        if isinstance(event, events.Started) and (room := self._publisher.begin()) is not None:
+            return (write_object(_started(event) | {"room": room}),)
+        written = messages(event)
+        for message in written:
+            self._publisher.publish(event, message)
+        return written
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
         """Nothing: no message of this protocol depends on time alone."""
@@ -163,6 +204,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
     wants_turns = fields.pop("turns", "true or false", is_boolean, False)
     endpointing, notices = _endpointing(fields.nested("endpointing"), wants_turns)
     resume = _resume(fields)
+    room = _room(fields)
     hotwords: list[str] = fields.pop("hotwords", HOTWORDS_EXPECTED, are_hotwords, [])
     language = fields.pop("language", f"a language code, {LOCK} or null", _is_language, default.language)
     return commands.Start(
@@ -180,6 +222,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
         interim_words=fields.pop("interim_words", "true or false", is_boolean, default.interim_words),
         resume=resume,
         resumes=fields.pop("resumes", "true or false", is_boolean, default.resumes),
+        room=room,
         notices=(*notices, *fields.unknown()),
     )
 
@@ -267,6 +310,24 @@ def _untranslated(fields: "_Fields") -> commands.Untranslated:
         language=fields.pop("language", "a language code or null", _is_language, None),
         targets=tuple(dict.fromkeys(fields.pop("targets", "a list of language codes", _are_languages))),
     )
+
+
+def _room(fields: "_Fields") -> commands.RoomRequest | None:
+    if fields.pop_null("room"):
+        return None
+    room = fields.nested("room")
+    name: str | None = room.pop("name", ROOM_NAME_EXPECTED, _matches(ROOM_NAME), None)
+    token: str | None = room.pop("token", ROOM_TOKEN_EXPECTED, _matches(ROOM_TOKEN), None)
+    if token and not name:
+        raise BadStart("room.name", "the name of the room beside its token", None)
+    title_expected = f"text of at most {MAX_TITLE_CHARS} characters"
+    return commands.RoomRequest(
+        name=name, token=token, title=room.pop("title", title_expected, text_up_to(MAX_TITLE_CHARS), "")
+    )
+
+
+def _matches(pattern: re.Pattern[str]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def _bad_field(field: str, expected: str, got: object) -> BadMessage:

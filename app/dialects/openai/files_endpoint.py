@@ -142,13 +142,13 @@ async def _stream(transcription: Transcription, text: TextStream, stream: EventS
             if message is None:
                 break
             # The last one has the whole text, and may have every word.
-            await stream.send(await asyncio.to_thread(sse_frame, message))
+            await stream.send((await asyncio.to_thread(sse_frame, message)).encode())
         try:
             work.result()
         except RequestError as error:
             if not stream.has_begun:
                 raise
-            await stream.send(sse_frame(error_body(error)))
+            await stream.send(sse_frame(error_body(error)).encode())
         await stream.end()
     finally:
         work.cancel()

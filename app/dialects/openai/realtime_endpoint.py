@@ -73,7 +73,10 @@ async def create_client_secret(request: Request) -> Response:
     try:
         body = await _body(request)
         seconds = _seconds(body.get("expires_after"), "expires_after")
-        settings, secret = _sign(service, request, _object(body, "session"), seconds)
+        rooms = body.get("rooms", False)
+        if not isinstance(rooms, bool):
+            raise RequestError(400, "rooms: expected true or false", "rooms")
+        settings, secret = _sign(service, request, _object(body, "session"), seconds, rooms)
     except ClientDisconnect:
         return Response(status_code=CLIENT_GONE)
     except RequestError as error:
@@ -163,7 +166,7 @@ def _updated(service: Service, settings: RealtimeSettings, session: object) -> t
 
 
 def _sign(
-    service: Service, request: Request, session: dict[str, Any], seconds: int
+    service: Service, request: Request, session: dict[str, Any], seconds: int, rooms: bool = False
 ) -> tuple[RealtimeSettings, ClientSecret]:
     """Make a secret for sessions with these settings. The client must have an API key: a secret is not enough.
 
@@ -171,11 +174,14 @@ def _sign(
         RequestError: the key is not valid, or the settings are wrong or too long.
     """
     key = header_key(request.headers)
-    if not service.access.admits(key):
+    client = service.access.client(key)
+    if client is None:
         raise invalid_key()
+    if rooms and not client.may_open_rooms:
+        raise RequestError(400, "rooms: expected false, as this API key may publish no rooms", "rooms")
     settings, _ = _updated(service, RealtimeSettings(), session)
     try:
-        return settings, service.access.sign_client_secret(key, int(time.time()) + seconds, session)
+        return settings, service.access.sign_client_secret(key, int(time.time()) + seconds, session, rooms)
     except ValueError as error:
         raise RequestError(400, f"session: {error}", "session") from error
 

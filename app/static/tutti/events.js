@@ -74,6 +74,7 @@ const EVENTS = {
             max_window_s: number,
         }),
         warnings: list(object(notice)),
+        room: optional(object({ name: text, path: text, token: text })),
     }),
     speech_started: object({ ...place, at_s: number }),
     interim: object({

@@ -46,6 +46,12 @@ export function resumeAt(continuity, audioFromS) {
         ...(untranslated.length === 0 ? {} : { untranslated }),
     };
 }
+/** The options of `start` with which a session goes on in the room in which it has begun, if it has one. */
+export function inItsRoom(start, started) {
+    return started?.room === undefined
+        ? start
+        : { ...start, room: { ...start.room, name: started.room.name, token: started.room.token } };
+}
 /** @param isFirst whether no connection before it has opened the session. */
 export function errorOf(end, isFirst, finalUntilS) {
     switch (end.kind) {

@@ -11,7 +11,7 @@ import { AbortedError, ConnectError, ConnectionLost, SessionError, UsageError } 
 import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
 import { checkOptions, CONNECT_TIMEOUT_MS, HIGH_WATER_BYTES, MAX_BUFFERED_BYTES, RESUME_BUFFER_S, RESUME_TIMEOUT_MS, STOP_TIMEOUT_MS, } from "./options.js";
 import { Outgoing } from "./outgoing.js";
-import { errorOf, isIdle, mayResume, resumeAt } from "./resuming.js";
+import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { serverOf } from "./server.js";
 import { Writers } from "./writers.js";
@@ -377,7 +377,8 @@ export class Session {
             return;
         }
         this.#replay = this.#outgoing.rewind(this.finalUntilS);
-        this.#connect({ ...this.#start, resume: resumeAt(this.#continuity, this.#replay.audioFromS) });
+        const start = inItsRoom(this.#start, this.#started);
+        this.#connect({ ...start, resume: resumeAt(this.#continuity, this.#replay.audioFromS) });
     }
     /** @internal The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
     end(error) {

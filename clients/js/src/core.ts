@@ -26,6 +26,7 @@ export type {
   Notice,
   ReconnectingEvent,
   ResumedEvent,
+  RoomAddress,
   SegmentEvent,
   ServerEvent,
   SessionEvent,

@@ -86,6 +86,15 @@ export interface StartOptions {
   } | null;
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
+  /** The room in which the session is published for readers; `{}` has a name that cannot be guessed. */
+  readonly room?: {
+    /** 3 to 64 of A-Z, a-z, 0-9, _ and -. */
+    readonly name?: string;
+    /** The `room.token` of an earlier `started`, whose room this session goes on in. */
+    readonly token?: string;
+    /** For readers, at most 200 characters. */
+    readonly title?: string;
+  } | null;
 }
 
 /** Identifies a flush; the event `flushed` has the same. */
@@ -125,6 +134,17 @@ export interface StartedEvent {
   readonly model: string;
   readonly limits: Limits;
   readonly warnings: readonly Notice[];
+  /** The room in which the session is published, if `start` asked for one. */
+  readonly room?: RoomAddress;
+}
+
+/** The room of a session. */
+export interface RoomAddress {
+  readonly name: string;
+  /** Where readers find it on the server. */
+  readonly path: string;
+  /** Proves that the room is the client's. It is a secret. */
+  readonly token: string;
 }
 
 /** Final text of a lost session whose translations did not come. */
@@ -427,7 +447,7 @@ type KnownEvent = Exclude<ServerEvent, UnknownEvent>;
 
 /** Reads the fields of each event. */
 const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event, "type">> } = {
-  started: object({
+  started: object<Omit<StartedEvent, "type">>({
     session_id: text,
     model: text,
     limits: object<Limits>({
@@ -437,6 +457,7 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
       max_window_s: number,
     }),
     warnings: list(object<Notice>(notice)),
+    room: optional(object<RoomAddress>({ name: text, path: text, token: text })),
   }),
   speech_started: object({ ...place, at_s: number }),
   interim: object<Omit<InterimEvent, "type">>({

@@ -3,7 +3,7 @@
 import { CLOSE_ABNORMAL, type End } from "./connection.js";
 import type { Continuity } from "./continuity.js";
 import { ConnectError, ConnectionLost, SessionError, type TuttiError } from "./errors.js";
-import type { StartOptions } from "./events.js";
+import type { StartedEvent, StartOptions } from "./events.js";
 
 /** Close codes after which a session can go on: the server or the network failed, not the client. */
 const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
@@ -52,6 +52,13 @@ export function resumeAt(continuity: Continuity, audioFromS: number): NonNullabl
     ...(languages === undefined ? {} : { language: languages }),
     ...(untranslated.length === 0 ? {} : { untranslated }),
   };
+}
+
+/** The options of `start` with which a session goes on in the room in which it has begun, if it has one. */
+export function inItsRoom(start: StartOptions, started: StartedEvent | undefined): StartOptions {
+  return started?.room === undefined
+    ? start
+    : { ...start, room: { ...start.room, name: started.room.name, token: started.room.token } };
 }
 
 /** @param isFirst whether no connection before it has opened the session. */

@@ -22,7 +22,7 @@ import {
   STOP_TIMEOUT_MS,
 } from "./options.js";
 import { Outgoing } from "./outgoing.js";
-import { errorOf, isIdle, mayResume, resumeAt } from "./resuming.js";
+import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { type Address, type Server, serverOf } from "./server.js";
 import type { Socket } from "./socket.js";
@@ -431,7 +431,8 @@ export class Session implements AsyncIterable<SessionEvent> {
       return;
     }
     this.#replay = this.#outgoing.rewind(this.finalUntilS);
-    this.#connect({ ...this.#start, resume: resumeAt(this.#continuity, this.#replay.audioFromS) });
+    const start = inItsRoom(this.#start, this.#started);
+    this.#connect({ ...start, resume: resumeAt(this.#continuity, this.#replay.audioFromS) });
   }
 
   /** @internal The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */

@@ -13,6 +13,7 @@ const golden = (file: string): Golden[] =>
 
 /** Fields that the server leaves out where there is nothing to say. */
 const LEFT_OUT = [
+  "started.room",
   "segment.language_probability",
   "utterance.language",
   "utterance.language_probability",

@@ -105,6 +105,24 @@ const reconnect = async () => {
   accept();
 };
 
+test("a lost session goes on in its room", async () => {
+  const openSocket = () => {
+    sockets.push(new FakeSocket());
+    return socket();
+  };
+  const opening = connect("http://tutti", { openSocket, start: { audio: AUDIO, room: { title: "Sunday" } } });
+  socket().emit("open");
+  socket().deliver({ ...STARTED, limits: LIMITS, room: { name: "choir-7", path: "/captions/choir-7", token: "q1w2e3" } });
+  const session = await opening;
+  expect(session.started.room?.path).toBe("/captions/choir-7");
+  const { end } = readAll(session);
+  lose();
+  await reconnect();
+  expect(socket().sentText[0]).toMatchObject({ room: { name: "choir-7", token: "q1w2e3", title: "Sunday" } });
+  session.close();
+  await end;
+});
+
 test("a lost session goes on: its audio is sent again from where its text is not final, as one stream of events", async () => {
   const session = await open({ start: { language: "en", prompt: "Kowalski" } });
   const { events, end } = readAll(session);

@@ -102,6 +102,18 @@ class Endpointing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """The room in which a session is published for readers. A field that is None is not sent."""
+
+    name: str | None = None
+    """3 to 64 of A-Z, a-z, 0-9, _ and -. None: the server makes one that cannot be guessed."""
+    token: str | None = None
+    """The `RoomAddress.token` of an earlier session, whose room this one goes on in."""
+    title: str | None = None
+    """For readers; at most 200 characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """The first command: asks for a session. A field that is None is not sent, so the server's default applies."""
 
@@ -120,6 +132,7 @@ class Start:
     resume: Resume | None = None
     resumes: bool | None = None
     """Whether the client resumes the session in another one if the server ends it, so that no utterance need end."""
+    room: Room | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +205,17 @@ class ServerWarning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoomAddress:
+    """The room of a session."""
+
+    name: str
+    path: str
+    """Where readers find it on the server."""
+    token: str
+    """Proves that the room is the client's. It is a secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """The session is open. The first event."""
 
@@ -200,6 +224,8 @@ class Started:
     model: str
     limits: Limits
     warnings: tuple[ServerWarning, ...]
+    room: RoomAddress | None = None
+    """The room in which the session is published; None if `Start.room` asked for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +479,12 @@ def parse_event(message: str | Mapping[str, object]) -> Event:
     return parse(_Fields(event_type, message))
 
 
-_LEFT_OUT = {("segment", "language_probability"), ("utterance", "language"), ("utterance", "language_probability")}
+_LEFT_OUT = {
+    ("started", "room"),
+    ("segment", "language_probability"),
+    ("utterance", "language"),
+    ("utterance", "language_probability"),
+}
 """The fields that an event has only where there is something to say, with the types of their events."""
 
 
@@ -590,7 +621,12 @@ def _parse_started(data: _Fields) -> Started:
             max_window_s=limits.number("max_window_s"),
         ),
         warnings=tuple(_parse_warning(item) for item in data.objects("warnings")),
+        room=_parse_room(data.nested("room")) if data.has("room") else None,
     )
+
+
+def _parse_room(data: _Fields) -> RoomAddress:
+    return RoomAddress(name=data.text("name"), path=data.text("path"), token=data.text("token"))
 
 
 def _parse_speech_started(data: _Fields) -> SpeechStarted:

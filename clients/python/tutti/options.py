@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
 
 from tutti.errors import BadOption
-from tutti.messages import AudioFormat, Encoding, Endpointing, EndpointingMode, Resume, Start, Task
+from tutti.messages import AudioFormat, Encoding, Endpointing, EndpointingMode, Resume, Room, Start, Task
 
 OPEN_TIMEOUT_S = 10.0
 """Default of `open_timeout_s`, in seconds."""
@@ -73,6 +73,11 @@ class TranscriptionOptions(TypedDict, total=False):
     """
     hotwords: Sequence[str]
     """Names and terms to expect, as they are written: at most 64. A single string is one of them. Default: none."""
+    room: Room | None
+    """The room in which the session is published for readers; `Room()` has a name that cannot be guessed.
+
+    `Session.started.room` has its address. Default: None, the session is not published.
+    """
     resume: Resume | None
     """The times at which to continue after a `ConnectionLost`. Default: None, a new session."""
 
@@ -233,5 +238,6 @@ def start_message(options: ConnectOptions) -> Start:
         # A string is a sequence of strings too, but the caller means one word and not a list of letters.
         hotwords=((hotwords,) if isinstance(hotwords, str) else tuple(hotwords)) or None,
         resume=options.get("resume"),
+        room=options.get("room"),
         resumes=resume_buffer_s(options) > 0 or None,
     )

@@ -24,6 +24,7 @@ from tutti.messages import (
     Reconnecting,
     Resume,
     Resumed,
+    Room,
     Start,
     Started,
     Stop,
@@ -143,6 +144,13 @@ class Reconnector:
         self._n_attempts = 0
         self._connected_s = _now_s()
 
+    def keep_room(self, started: Started) -> None:
+        """Go on in the room in which the session has begun."""
+        if started.room is not None:
+            title = self._start.room.title if self._start.room else None
+            room = Room(name=started.room.name, token=started.room.token, title=title)
+            self._start = replace(self._start, room=room)
+
     def lead(self, started: Started) -> Lead:
         """The allowance for the audio of a connection that resumes."""
         endpointing = self._start.endpointing
@@ -204,6 +212,7 @@ class ResumingConnection:
         self, connection: Connection, started: Started, outgoing: Outgoing, progress: Progress, reconnector: Reconnector
     ) -> None:
         """Go on with the first connection, on which a session has started."""
+        reconnector.keep_room(started)
         self.started = started
         self.progress = progress
         self._connection: Connection | None = connection

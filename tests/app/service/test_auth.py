@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_a_check_without_admission_counts_nothing() -> None:
 async def test_a_client_secret_opens_live_sessions_only() -> None:
     closed, _ = access("k1", "k2")
     secret = closed.sign_client_secret("k2", int(time.time()) + 60, {"type": "transcription"})
-    assert await closed.live_client(secret.value) == Client(None, secret)
+    assert await closed.live_client(secret.value) == Client(None, secret, may_open_rooms=False)
     assert not closed.admits(secret.value)
     assert closed.client_secret(secret.value) == secret
     without_its_key, _ = access("k1")
@@ -57,7 +58,21 @@ async def test_a_client_has_the_limits_of_its_key() -> None:
     assert closed.client("k1") == Client(limited)
     assert closed.client("k2") == await closed.live_client("k2") == Client()
     secret = closed.sign_client_secret("k1", int(time.time()) + 60, {})
-    assert await closed.live_client(secret.value) == Client(limited, secret)
+    assert await closed.live_client(secret.value) == Client(limited, secret, may_open_rooms=False)
+
+
+async def test_a_client_opens_rooms_if_its_key_and_its_secret_allow_it() -> None:
+    """Secrets are for pages of other people, so they must say so. Without keys everyone may."""
+    closed, _ = access("k1", "k2", limited=[ApiKey(name="team", key="k2", rooms=False)])
+    for key, rooms in product(("k1", "k2"), (True, False)):
+        client = closed.client(key)
+        assert client and client.may_open_rooms == (key == "k1")
+        secret = closed.sign_client_secret(key, int(time.time()) + 60, {}, rooms)
+        client = await closed.live_client(secret.value)
+        assert client and client.may_open_rooms == (key == "k1" and rooms)
+    opened, _ = access()
+    client = await opened.live_client(opened.sign_client_secret(None, int(time.time()) + 60, {}).value)
+    assert client and client.may_open_rooms
 
 
 async def test_a_withdrawn_secret_opens_nothing() -> None:

@@ -14,6 +14,7 @@ from tutti.messages import (
     Flush,
     KeepAlive,
     Resume,
+    Room,
     Start,
     Stop,
     UnknownEvent,
@@ -39,6 +40,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "start with words in interims": Start(words=True, interim_words=True),
     "start of a client that resumes": Start(resumes=True),
+    "start in a room with a name that cannot be guessed": Start(room=Room(title="Sunday service")),
+    "start that goes on in its room": Start(room=Room(name="choir-7", token="q1w2e3r4t5y6u7i8")),
     "start that resumes two channels": Start(
         audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), "", 1.0, (6.24, None))
     ),
@@ -94,6 +97,7 @@ COMMANDS: dict[str, Command] = {
 
 
 LEFT_OUT = [
+    ("started", "room"),
     ("segment", "language_probability"),
     ("utterance", "language"),
     ("utterance", "language_probability"),

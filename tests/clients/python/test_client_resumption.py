@@ -24,6 +24,7 @@ from tests.clients.python.client_fakes import (
     Peer,
     each,
     make_started,
+    read_golden,
     refuse_with,
     serve_script,
     wait_for_other_tasks,
@@ -31,7 +32,7 @@ from tests.clients.python.client_fakes import (
 from tests.fakes import FakeTranscriber, silence, speech
 from tutti import resumption
 from tutti.continuity import Continuity
-from tutti.messages import AudioFormat, Flush, Start, Stop, parse_event
+from tutti.messages import AudioFormat, Flush, Resume, Start, Stop, parse_event
 from tutti.outgoing import Outgoing
 from tutti.resumption import Lead, Reconnector, resume_command
 
@@ -344,6 +345,25 @@ def test_only_a_useful_buffer_is_accepted() -> None:
 async def _connect(**options: Any) -> None:
     async with tutti.connect("ws://127.0.0.1:1", **options):
         pass
+
+
+async def test_a_session_goes_on_in_its_room() -> None:
+    """The server has made its name, and its token proves to another one whose it is."""
+    starts: list[Start] = []
+
+    async def refuse(start: Start) -> Any:
+        starts.append(start)
+        raise tutti.Unreachable("ws://a", "no")
+
+    started = parse_event(
+        next(case["wire"] for case in read_golden("server.json") if case["name"] == "started in a room")
+    )
+    assert isinstance(started, tutti.Started) and started.room
+    reconnector = Reconnector(refuse, Start(room=tutti.Room(title="Sunday")), 300)
+    reconnector.keep_room(started)
+    with pytest.raises(tutti.Unreachable):
+        await reconnector.open(Resume(1.0))
+    assert starts[0].room == tutti.Room(name=started.room.name, token=started.room.token, title="Sunday")
 
 
 async def test_waits_grow_and_are_drawn_at_random(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from app.dialects.native import wire
 from app.errors import SessionError
+from app.live.dialect import Preparation
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from engine import api
@@ -54,6 +55,12 @@ CLIENT = {
     ),
     "start with words in interims": commands.Start(words=True, interim_words=True, endpointing=OPEN),
     "start of a client that resumes": commands.Start(resumes=True, endpointing=OPEN),
+    "start in a room with a name that cannot be guessed": commands.Start(
+        room=commands.RoomRequest(title="Sunday service"), endpointing=OPEN
+    ),
+    "start that goes on in its room": commands.Start(
+        room=commands.RoomRequest(name="choir-7", token="q1w2e3r4t5y6u7i8"), endpointing=OPEN
+    ),
     "start of a client that wants turns": commands.Start(
         endpointing=commands.Endpointing(
             mode="adaptive",
@@ -91,6 +98,25 @@ CLIENT = {
     "keepalive": commands.Keepalive(),
     "stop": commands.Stop(),
 }
+
+
+class RecordingPublisher:
+    """Publishes nowhere, and keeps what it gets."""
+
+    room: dict[str, str] | None = None
+
+    def __init__(self) -> None:
+        self.opened: list[commands.Start] = []
+        self.published: list[str] = []
+
+    async def open(self, start: commands.Start) -> None:
+        self.opened.append(start)
+
+    def begin(self) -> dict[str, str] | None:
+        return self.room
+
+    def publish(self, event: events.Event, message: str) -> None:
+        self.published.append(message)
 
 
 SOURCE = api.Segment(
@@ -234,14 +260,18 @@ def test_server_messages_are_encoded(case: dict[str, Any]) -> None:
 
 def test_every_golden_message_has_its_event() -> None:
     names = {case.values[0]["name"] for case in golden("server")}
-    assert names - SERVER.keys() - TURNS.keys() == {"segment with words", "segment without words or language"}
+    assert names - SERVER.keys() - TURNS.keys() == {
+        "segment with words",
+        "segment without words or language",
+        "started in a room",
+    }
 
 
 @pytest.mark.parametrize("case", [c for c in golden("server") if c.values[0]["name"] in TURNS])
 def test_turns_are_sent_to_clients_that_ask(case: dict[str, Any]) -> None:
     """A client that does not ask gets nothing that it might not know."""
     for start, expected in (('{"type":"start","turns":true}', [case["wire"]]), ('{"type":"start"}', [])):
-        dialect = wire.Native()
+        dialect = wire.Native(RecordingPublisher())
         list(dialect.read(start))
         assert [json.loads(text) for text in dialect.write(TURNS[case["name"]])] == expected
 
@@ -260,7 +290,11 @@ def test_a_conversation_with_turns() -> None:
         {"speech": [4, 5], "silence_s": 0.6},
         {"text": {"type": "stop"}},
     ]
-    told = [step["answer"] for step in exchange(client, wire.Native(), in_pieces, server=SENTENCES) if "answer" in step]
+    told = [
+        step["answer"]
+        for step in exchange(client, wire.Native(RecordingPublisher()), in_pieces, server=SENTENCES)
+        if "answer" in step
+    ]
     first, second = " ".join(map(spoken, (1, 2, 3))), " ".join(map(spoken, (1, 2, 3, 4, 5)))
     news = [(each.get("event", "utterance"), each["text"]) for each in told if each["type"] in ("turn", "utterance")]
     assert news == [
@@ -274,9 +308,32 @@ def test_a_conversation_with_turns() -> None:
     assert end["confidence"] > 0.5
 
 
+async def test_a_room_is_open_before_its_session_starts() -> None:
+    """A second start opens none: the session refuses it."""
+    publisher = RecordingPublisher()
+    dialect = wire.Native(publisher)
+    opening, start = dialect.read('{"type":"start","room":{"name":"choir-7"}}')
+    assert isinstance(opening, Preparation)
+    await opening.work()
+    assert publisher.opened == [start]
+    assert len(list(dialect.read('{"type":"start","room":{"name":"choir-7"}}'))) == 1
+
+
+def test_the_client_learns_the_address_and_the_token_of_its_room() -> None:
+    """The readers get what follows."""
+    (case,) = (each.values[0] for each in golden("server") if each.values[0]["name"] == "started in a room")
+    publisher = RecordingPublisher()
+    publisher.room = case["wire"]["room"]
+    dialect = wire.Native(publisher)
+    (message,) = dialect.write(SERVER["started"])
+    assert json.loads(message)["room"] == case["wire"]["room"]
+    assert publisher.published == []
+    assert list(dialect.write(SERVER["speech started"])) == publisher.published != []
+
+
 def test_a_second_start_changes_no_turns() -> None:
     """The session refuses it."""
-    dialect = wire.Native()
+    dialect = wire.Native(RecordingPublisher())
     list(dialect.read('{"type":"start"}'))
     list(dialect.read('{"type":"start","turns":true}'))
     assert list(dialect.write(TURNS["turn that goes on"])) == []

@@ -1,0 +1,263 @@
+"""The addresses of a room for its readers: its page, its events as they come, and its subtitles.
+
+Readers need no key: who knows the name of a room may read it, from a page of any origin.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
+from app.dialects.captions.wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
+from app.errors import RETRY_AFTER_S, RequestError, shorten
+from app.rooms.config import UnknownRoom
+from app.rooms.follower import Followed
+from app.rooms.frames import sent_event
+from app.rooms.lines import SEGMENT_S
+from app.service.http_errors import error_response
+from app.service.service import Service
+from app.service.strangers import admit, cut_slow
+from app.sharing.store import StoreAway
+
+NAME = re.compile(r"[A-Za-z0-9_-]{3,64}", re.ASCII)
+LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}", re.ASCII)
+MAX_MPEGTS = 2**33 - 1
+"""Clocks of MPEG-2 streams have 33 bits."""
+RETRY_MS = (1000, 5000)
+"""Between these times, readers come back that have lost the connection: each gets one of its own, so that they do not
+come all at once. In milliseconds.
+"""
+PUBLIC_HEADERS = {"access-control-allow-origin": "*", "cache-control": "no-cache"}
+PAGE_HEADERS = {"cache-control": "no-cache"}
+NO_ROOM_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta http-equiv="refresh" content="10">
+<title>No captions yet</title>
+<h1>No captions yet</h1>
+<p>There is no room of this name at the moment. This page looks for it again every 10 seconds.</p>
+"""
+
+
+class RoomPage:
+    """Serves the page of a room."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def serve(self, request: Request) -> Response:
+        """Serve the page; one that tries again if there is no such room."""
+        service: Service = request.app.state.service
+        try:
+            async with _room(service, request.path_params["room"]):
+                return FileResponse(self._file, headers=PAGE_HEADERS)
+        except RequestError as error:
+            if error.status != 404:
+                return error_response(error)
+            return HTMLResponse(NO_ROOM_PAGE, error.status, PAGE_HEADERS)
+
+
+class RoomEvents:
+    """Sends the events of a room: an ASGI application, as a response would wrap every event once more."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one reader."""
+        request = Request(scope, receive)
+        service: Service = request.app.state.service
+        seen = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        try:
+            async with _room(service, request.path_params["room"]) as followed:
+                response = _response_without_events(request, followed, seen)
+                if response is None:
+                    with _reader_counted(service):
+                        admit(scope)
+                        await _serve_reader(request, followed, seen, send)
+                    return
+        except RequestError as error:
+            response = _public(error_response(error))
+        await response(scope, receive, send)
+
+
+def _response_without_events(request: Request, followed: Followed, seen: str) -> Response | None:
+    """The response to a request that needs no stream of events; `None` if it needs one."""
+    frames = followed.room.frames
+    if not followed.room.is_live and seen and frames.number_of(seen) >= frames.newest:
+        # The reader has everything. With any other status it would come back again and again.
+        return Response(status_code=204, headers=PUBLIC_HEADERS)
+    if request.method == "HEAD":
+        return Response(headers=PUBLIC_HEADERS, media_type="text/event-stream")
+    return None
+
+
+@contextmanager
+def _reader_counted(service: Service) -> Iterator[None]:
+    """Count one reader for as long as the context is open.
+
+    Raises:
+        RequestError: there are too many, or the server is going down.
+    """
+    metrics, limit = service.metrics.rooms, service.settings.max_room_readers
+    with service.shared.counter.one_more("readers") as n_others:
+        if n_others >= limit:
+            metrics.refused_total.labels("readers").inc()
+            message = f"no room: {n_others} readers of {limit} are here; try again in {RETRY_AFTER_S} s"
+            raise RequestError(503, message, code="overloaded")
+        with metrics.readers.track_inprogress():
+            yield
+
+
+async def _serve_reader(request: Request, followed: Followed, seen: str, send: Send) -> None:
+    """Send events until the room has ended, the server is going down, or the reader has left."""
+    service: Service = request.app.state.service
+    stream = EventStream(send, PUBLIC_HEADERS, service.settings.send_timeout_s)
+    sending = asyncio.create_task(_send_events(service, followed, seen, stream))
+    leaving = asyncio.create_task(_until_disconnect(request.receive))
+    try:
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+    except ClientDisconnect:
+        # What it has not received waits for it: the events have ids.
+        service.metrics.rooms.refused_total.labels("slow").inc()
+        if cut_slow(request.scope):
+            await leaving
+    finally:
+        sending.cancel()
+        leaving.cancel()
+        await asyncio.gather(sending, leaving, return_exceptions=True)
+
+
+async def _send_events(service: Service, followed: Followed, seen: str, stream: EventStream) -> None:
+    frames, sends_total = followed.room.frames, service.metrics.rooms.sends_total
+    number = frames.number_of(seen)
+    introduction = followed.room.introduction() | {"resumed": number > 0}
+    retry = f"retry: {random.randint(*RETRY_MS)}\n\n".encode()
+    await stream.send(retry + sent_event(introduction))
+    while True:
+        # Before the look at the events: one that comes while they are sent is noticed then.
+        changed = followed.changed
+        events, number = frames.after(number), frames.newest
+        if events:
+            await stream.send(events)
+            sends_total.inc()
+        elif not followed.room.is_live or service.rooms.is_draining:
+            break
+        else:
+            await _wait_or_ping(changed, stream)
+    await stream.end()
+
+
+async def _wait_or_ping(changed: asyncio.Event, stream: EventStream) -> None:
+    """Wait for a change; send a ping if there is none for a while."""
+    try:
+        async with asyncio.timeout(PING_EVERY_S):
+            await changed.wait()
+    except TimeoutError:
+        await stream.send(PING)
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def room_track(request: Request) -> Response:
+    """The final text of a room so far, as WebVTT."""
+    service: Service = request.app.state.service
+    try:
+        options = _track_options(request)
+        async with _room(service, request.path_params["room"]) as followed:
+            lines = list(followed.room.lines.current(options.language))
+        # Hours of text take some time.
+        return _vtt(await asyncio.to_thread(whole_track, lines))
+    except RequestError as error:
+        return _public(error_response(error))
+
+
+async def room_playlist(request: Request) -> Response:
+    """The playlist of a room for players of HLS."""
+    service: Service = request.app.state.service
+    try:
+        options = _track_options(request)
+        async with _room(service, request.path_params["room"]) as followed:
+            room = followed.room
+            if not room.lines.n_segments:
+                message = f"the first {SEGMENT_S} s of the room are not complete yet"
+                raise RequestError(503, message, code="no_segments", retry_after_s=SEGMENT_S)
+            text = playlist(room.name, room.lines.n_segments, room.began_at, room.is_live, options)
+        return Response(text, headers=PUBLIC_HEADERS, media_type="application/vnd.apple.mpegurl")
+    except RequestError as error:
+        return _public(error_response(error))
+
+
+async def room_segment(request: Request) -> Response:
+    """One segment of that playlist, as WebVTT."""
+    service: Service = request.app.state.service
+    number: int = request.path_params["number"]
+    try:
+        options = _track_options(request)
+        async with _room(service, request.path_params["room"]) as followed:
+            lines = followed.room.lines
+            if not lines.n_segments - N_SERVED <= number < lines.n_segments:
+                kept = f"{max(lines.n_segments - N_SERVED, 0)} to {lines.n_segments - 1}"
+                raise RequestError(404, f"segment: expected {kept}, got {shorten(number)}", code="unknown_segment")
+            return _vtt(track_segment(number, lines.of_segment(number, options.language), options))
+    except RequestError as error:
+        return _public(error_response(error))
+
+
+@asynccontextmanager
+async def _room(service: Service, name: str) -> AsyncIterator[Followed]:
+    """A room that is followed while the context is open.
+
+    Raises:
+        RequestError: there is none of this name, or it cannot be followed.
+    """
+    if service.rooms.is_draining:
+        raise RequestError(503, "the server is going down; try another", code="draining")
+    if service.settings.max_rooms and not service.is_known_everywhere:
+        # The room may be at another gateway.
+        raise RequestError(501, "with more than one gateway, rooms need TUTTI_REDIS_URL", code="not_supported")
+    try:
+        if not NAME.fullmatch(name):
+            raise UnknownRoom(name)
+        async with service.rooms.follow(name) as followed:
+            yield followed
+    except UnknownRoom:
+        raise RequestError(404, f"there is no room {shorten(name)} at the moment", code="unknown_room") from None
+    except StoreAway:
+        message = f"rooms cannot be read while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
+        raise RequestError(503, message, code="redis_away") from None
+
+
+def _track_options(request: Request) -> TrackOptions:
+    """The options in the query of a track.
+
+    Raises:
+        RequestError: one is wrong.
+    """
+    language, mpegts = request.query_params.get("language"), request.query_params.get("mpegts", "0")
+    if language is not None and not LANGUAGE.fullmatch(language):
+        raise RequestError(400, f"language: expected the code of a translation, got {shorten(language)}", "language")
+    if not (mpegts.isascii() and mpegts.isdecimal() and len(mpegts) <= 10 and int(mpegts) <= MAX_MPEGTS):
+        message = f"mpegts: expected an integer from 0 to {MAX_MPEGTS}, got {shorten(mpegts)}"
+        raise RequestError(400, message, "mpegts")
+    return TrackOptions(language=language, mpegts=int(mpegts))
+
+
+def _vtt(text: str) -> Response:
+    return Response(text, headers=PUBLIC_HEADERS, media_type="text/vtt")
+
+
+def _public(response: Response) -> Response:
+    """A response that pages of any origin may read."""
+    response.headers.update(PUBLIC_HEADERS)
+    return response

@@ -1,0 +1,92 @@
+"""Publishes the session of one connection in a room, if its client wants that and may do it."""
+
+from contextlib import ExitStack
+
+from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExceeded, SessionError
+from app.rooms.speaker import Claim, Speaker
+from app.service.auth import Client
+from app.service.service import Service
+from app.session import commands, events
+
+PUBLISHED = ("interim", "segment", "utterance", "translation")
+"""The events that readers of a room get. The others are about the session."""
+
+
+class Publication:
+    """A `Publisher` that opens rooms of the service."""
+
+    def __init__(self, service: Service, client: Client) -> None:
+        """Prepare for a session; most sessions want no room."""
+        self._service = service
+        self._client = client
+        self._claim: Claim | None = None
+        """The room that is open for a session which has not started."""
+        self._start = commands.Start()
+        self._speaker: Speaker | None = None
+        self._is_over = False
+        self._place = ExitStack()
+        """The place of the room among those that there may be."""
+
+    async def open(self, start: commands.Start) -> None:
+        """See `Publisher`."""
+        assert start.room
+        self._check()
+        self._take_place()
+        self._claim = await self._service.rooms.claim(start.room.name, start.room.token)
+        self._start = start
+
+    def begin(self) -> dict[str, str] | None:
+        """See `Publisher`."""
+        claim, room, resume = self._claim, self._start.room, self._start.resume
+        if claim is None or room is None:
+            return None
+        self._speaker = self._service.rooms.speak(claim)
+        self._speaker.begin(room.title, resume.from_s if resume else None)
+        return {"name": claim.name, "path": f"/captions/{claim.name}", "token": claim.token}
+
+    def publish(self, event: events.Event, message: str) -> None:
+        """See `Publisher`. Only a session that its client has stopped is over for good."""
+        if self._speaker is None:
+            return
+        if type(event).__name__.lower() in PUBLISHED:
+            replaces = f"interim {event.channel}" if isinstance(event, events.Interim) else None
+            self._speaker.publish(message, replaces)
+        elif isinstance(event, events.Stopped):
+            self._is_over = True
+
+    def leave(self) -> None:
+        """The connection has ended."""
+        if self._speaker is not None:
+            self._speaker.leave(self._is_over)
+        self._place.close()
+
+    def _check(self) -> None:
+        """Refuse a room that the client may not open.
+
+        Raises:
+            SessionError: it may not.
+        """
+        if not self._service.settings.max_rooms:
+            raise SessionError("no_rooms", "room: expected null, as this server has no rooms", CLOSE_POLICY)
+        if not self._service.is_known_everywhere:
+            message = "room: expected null, as with more than one gateway rooms need TUTTI_REDIS_URL"
+            raise SessionError("no_rooms", message, CLOSE_POLICY)
+        if not self._client.may_open_rooms:
+            message = "room: expected null, as this API key or client secret may publish no rooms"
+            raise SessionError("room_not_allowed", message, CLOSE_POLICY)
+
+    def _take_place(self) -> None:
+        """Take the place of one room.
+
+        Raises:
+            LimitExceeded: there is none.
+        """
+        metrics, limit = self._service.metrics.rooms, self._service.settings.max_rooms
+        with ExitStack() as place:
+            n_others = place.enter_context(self._service.shared.counter.one_more("rooms"))
+            if n_others >= limit:
+                metrics.refused_total.labels("rooms").inc()
+                message = f"room: {n_others} rooms of {limit} are taken; try again in {RETRY_AFTER_S} s"
+                raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
+            place.enter_context(metrics.rooms.track_inprogress())
+            self._place = place.pop_all()

@@ -1,0 +1,1 @@
+"""Rooms: the text of a live session, for readers without a microphone."""

@@ -1,0 +1,144 @@
+"""The rooms of one gateway: claims names, lets sessions speak, and gives readers the rooms that they name."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from secrets import token_hex, token_urlsafe
+
+from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
+from app.rooms.config import RoomConfig, UnknownRoom, room_taken
+from app.rooms.follower import Followed, RoomFollower
+from app.rooms.speaker import Claim, Speaker, name_key
+from app.sharing.leases import Leases
+from app.sharing.store import Lease, SharedStore, StoreAway
+
+NAME_BYTES = 16
+"""The random bytes of a name that the server makes: 128 bits cannot be guessed."""
+TOKEN_BYTES = 24
+FIRST_KEEP_S = 10.0
+"""How long a name is kept for a session that has not begun to speak, in seconds."""
+BEGIN_S = 2.0
+"""How long a reader waits for the beginning of a room whose name was claimed a moment ago, in seconds."""
+LEAVE_S = 2.0
+"""How long the last events of a stopping server may take, in seconds."""
+
+
+class Rooms:
+    """Connects speakers and readers through the shared store, at whichever gateway each of them is."""
+
+    def __init__(self, store: SharedStore, config: RoomConfig) -> None:
+        self._store = store
+        self._config = config
+        self._leases = Leases(store)
+        self._follower = RoomFollower(store, config)
+        self._speaking: set[asyncio.Task[None]] = set()
+        self._n_readers = 0
+        self._has_no_reader = asyncio.Event()
+        self._has_no_reader.set()
+        self.is_draining = False
+        """The server is stopping: readers are sent elsewhere."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow rooms while the context is open, and write what speakers have left at its end."""
+        async with self._leases.running():
+            following = asyncio.create_task(self._follower.run())
+            try:
+                yield
+                if self._speaking:
+                    await asyncio.wait(self._speaking, timeout=LEAVE_S)
+            finally:
+                for task in (following, *self._speaking):
+                    task.cancel()
+                await asyncio.gather(following, *self._speaking, return_exceptions=True)
+
+    async def claim(self, name: str | None, token: str | None) -> Claim:
+        """Make a room, or go on in one.
+
+        Args:
+            name: `None` for one that cannot be guessed.
+            token: of the client that has spoken in the room before. A room that does not exist any more begins anew.
+
+        Raises:
+            SessionError: the room belongs to another owner, or the store cannot be reached.
+        """
+        name, token = name or token_urlsafe(NAME_BYTES), token or token_urlsafe(TOKEN_BYTES)
+        owner = hashlib.sha256(token.encode()).hexdigest()
+        try:
+            record = await self._record(name)
+            if record is None and await self._store.take(Lease(name_key(name), owner), 1):
+                # Of two clients that choose a name in the same moment, one has the lease.
+                record = await self._record(name)
+                if record is None:
+                    record = {"id": token_hex(6), "owner": owner}
+                    await self._store.put(name_key(name), json.dumps(record), FIRST_KEEP_S)
+            if record is None or record["owner"] != owner:
+                raise room_taken(name)
+        except StoreAway:
+            message = f"room: rooms cannot be opened while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
+            raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED) from None
+        return Claim(id=record["id"], name=name, token=token, owner=owner)
+
+    def speak(self, claim: Claim) -> Speaker:
+        """Let a session speak in a room until it leaves."""
+        speaker = Speaker(claim, self._store, self._leases, self._follower, self._config)
+        task = asyncio.create_task(speaker.run())
+        self._speaking.add(task)
+        task.add_done_callback(self._speaking.discard)
+        return speaker
+
+    @asynccontextmanager
+    async def follow(self, name: str) -> AsyncIterator[Followed]:
+        """Follow a room while the context is open.
+
+        Raises:
+            UnknownRoom: there is none of this name, or its text is not kept any more.
+            StoreAway: that is not known, as the store cannot be reached.
+        """
+        record = await self._record(name)
+        if record is None:
+            raise UnknownRoom(name)
+        async with self._follower.following(record["id"], name) as followed:
+            await _wait_for_beginning(followed)
+            self._n_readers += 1
+            self._has_no_reader.clear()
+            try:
+                yield followed
+            finally:
+                self._n_readers -= 1
+                if not self._n_readers:
+                    self._has_no_reader.set()
+
+    def drain(self) -> None:
+        """Send all readers elsewhere."""
+        self.is_draining = True
+        self._follower.wake_all()
+
+    async def wait_until_unused(self) -> None:
+        """Wait until the last reader has gone, for a limited time."""
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._has_no_reader.wait()
+        except TimeoutError:
+            pass
+
+    async def _record(self, name: str) -> dict[str, str] | None:
+        text = await self._store.get(name_key(name))
+        record: dict[str, str] | None = json.loads(text) if text else None
+        return record
+
+
+async def _wait_for_beginning(followed: Followed) -> None:
+    """Wait until a session has begun to speak.
+
+    Raises:
+        UnknownRoom: none has, in time.
+    """
+    try:
+        async with asyncio.timeout(BEGIN_S):
+            while not followed.room.stream:
+                await followed.changed.wait()
+    except TimeoutError:
+        raise UnknownRoom(followed.room.name) from None

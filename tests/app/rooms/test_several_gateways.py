@@ -1,0 +1,91 @@
+"""Rooms over two gateways with one Redis, as speakers and readers see them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from app.service.shared_state import SharedState
+from tests.app.conftest import Serve
+from tests.app.rooms.serving import eventually, get, listener, say, speaker, until
+from tests.fakes import pcm, said, speech
+from tests.redis_server import RedisServer, redis_server
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(60):
+        yield
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+async def test_readers_at_any_gateway_see_a_speaker_move_to_another_one(serve: Serve, redis: RedisServer) -> None:
+    """All of them have the same text; so has a reader who comes later, to a gateway that began in the middle."""
+    shared = SharedState(n_gateways=2)
+    one, other = [await serve(redis_url=redis.url, shared=shared) for _ in range(2)]
+    async with speaker(one, {"name": "moving"}, resumes=True) as (first, started):
+        room = {"name": "moving", "token": started["room"]["token"]}
+        async with listener(one, "moving") as here, listener(other, "moving") as there:
+            ended = await say(first, [1])
+            await first.send(pcm(speech([2, 3])))
+            for each in (here, there):
+                await each.until("utterance")
+                await each.until("interim")
+            async with speaker(other, {"name": "moving"}) as (_, refused):
+                assert refused["code"] == "room_taken"
+            first.transport.abort()
+            resume = {"from_s": ended["resume_from_s"]}
+            async with speaker(other, room, resume=resume, resumes=True) as (second, _):
+                await say(second, [2, 3])
+                for each in (here, there):
+                    await each.until("utterance")
+                late = await serve(redis_url=redis.url, shared=shared)
+                async with listener(late, "moving") as newcomer:
+                    await second.send('{"type":"stop"}')
+                    await until(second, "stopped")
+                    for each in (here, there, newcomer):
+                        await each.rest()
+                        assert each.reader.text(0) == said([1]) + said([2, 3])
+    assert here.reader.last_id == there.reader.last_id == newcomer.reader.last_id
+    assert said([2, 3]) in (await get(late, "/captions/moving.vtt")).text
+
+
+async def test_a_room_outlives_the_gateways_that_it_was_at(serve: Serve, redis: RedisServer) -> None:
+    """Its text comes from the snapshot that the speaker's gateway has left."""
+    one = await serve(redis_url=redis.url)
+    async with speaker(one, {"name": "kept"}) as (socket, _):
+        await say(socket, [1])
+        await socket.send('{"type":"stop"}')
+        await until(socket, "stopped")
+    one.server.stop()
+    await one.task
+    other = await serve(redis_url=redis.url)
+    async with listener(other, "kept") as reader:
+        assert (await reader.until("room"))["live"] is False
+        assert await reader.rest() == ["segment", "utterance", "ended"]
+
+
+async def test_text_waits_for_a_redis_that_is_away(serve: Serve) -> None:
+    """The session goes on, and readers of before get everything."""
+    with redis_server() as away:
+        one = await serve(redis_url=away.url)
+        async with speaker(one, {"name": "patient"}) as (socket, _), listener(one, "patient") as reader:
+            await say(socket, [1])
+            await reader.until("utterance")
+            away.kill()
+            await say(socket, [2])
+            await eventually(one, "/captions/patient.vtt", 503)
+            away.start()
+            await reader.until("utterance")
+            assert reader.reader.text(0) == said([1]) + said([2])
+            async with listener(one, "patient") as late:
+                await late.until("utterance")
+                await late.until("utterance")
+                assert late.reader.text(0) == reader.reader.text(0)
+            await socket.send('{"type":"stop"}')
+            await reader.until("ended")
