@@ -33,7 +33,9 @@ class FakeRoom(FakeServer):
     is_live: bool = True
     history: list[Message] = field(default_factory=list)
     last_ids: list[str | None] = field(default_factory=list)
-    """The `Last-Event-ID` of each connection of a reader."""
+    """The id of the last event that each reader has, as its request says."""
+    is_forgetful: bool = False
+    """Whether the server does not know these ids."""
     _readers: set[asyncio.Queue[Message | None]] = field(default_factory=set)
 
     @property
@@ -70,17 +72,20 @@ class FakeRoom(FakeServer):
     async def _events(self, request: Request) -> Response:
         if not self.is_open:
             return Response(status_code=404)
-        self.last_ids.append(request.headers.get("last-event-id"))
-        return StreamingResponse(self._stream_events(), media_type="text/event-stream")
+        last_id = request.headers.get("last-event-id") or request.query_params.get("after")
+        self.last_ids.append(last_id)
+        seen = 0 if last_id is None or self.is_forgetful else int(last_id)
+        return StreamingResponse(self._stream_events(seen), media_type="text/event-stream")
 
-    async def _stream_events(self) -> AsyncIterator[str]:
-        """All of the history each time: a server that has lost its memory of the reader's last event."""
+    async def _stream_events(self, seen: int) -> AsyncIterator[str]:
+        """The history after the events that the reader has, and then what is published."""
         reader: asyncio.Queue[Message | None] = asyncio.Queue()
         self._readers.add(reader)
         try:
             # Browsers wait for three seconds otherwise.
             yield "retry: 50\n\n"
-            for message in [{"type": "room", "name": "choir", "title": "Sunday", "live": self.is_live}, *self.history]:
+            room = {"type": "room", "name": "choir", "title": "Sunday", "live": self.is_live, "resumed": seen > 0}
+            for message in [room, *self.history[seen:]]:
                 yield f"data: {json.dumps(message)}\n\n"
             while (next_message := await reader.get()) is not None:
                 yield f"id: {len(self.history)}\ndata: {json.dumps(next_message)}\n\n"

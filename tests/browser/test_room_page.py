@@ -36,6 +36,7 @@ async def room(started: FakeRoom) -> FakeRoom:
     """A room with a speaker who has said nothing."""
     started.history, started.is_open, started.is_live = [], True, True
     started.last_ids.clear()
+    started.is_forgetful = False
     return started
 
 
@@ -76,19 +77,32 @@ async def test_a_reader_who_comes_late_gets_what_was_said_and_then_what_is_said(
 
 
 async def test_no_word_comes_twice_after_a_lost_connection(page: Page, room: FakeRoom) -> None:
-    """The browser connects again with the id of its last event; a history that comes again changes nothing."""
+    """What was missed comes, and is spoken. Text that is decoded again is taken away first."""
     await read(page, room)
     await wait_inside(page, f"{STATUS} === 'Live'")
     room.publish(*final("One.", 0), interim("Two", " thr", 1))
     await wait_inside(page, "part('open').includes('Two')")
+    room.history += final("Three.", 2)
     room.drop_readers()
-    await wait_inside(page, f"{STATUS} !== 'Live'")
+    await wait_inside(page, "part('spoken').includes('Three.')")
     await wait_inside(page, f"{STATUS} === 'Live'")
     room.publish({"type": "retract", "utterance": 0}, {"type": "retract", "utterance": 1})
-    room.publish(interim("", "Too", 3), *final("Won.", 2), *final("Two three.", 3))
+    room.publish(interim("", "Too", 4), *final("Won.", 3), *final("Two three.", 4))
     await wait_inside(page, "part('finals').includes('Two three.')")
-    assert await lines(page) == ["Won.", "Two three."]
+    assert await lines(page) == ["Three.", "Won.", "Two three."]
     assert room.last_ids == [None, "2"]
+
+
+async def test_a_server_that_has_forgotten_the_reader_sends_everything_again(page: Page, room: FakeRoom) -> None:
+    """The text of the room takes the place of what was there: it may be another room of the same name."""
+    room.history = final("One.", 0)
+    await read(page, room)
+    room.publish(*final("Two.", 1))
+    await wait_inside(page, "part('finals').includes('Two.')")
+    room.history, room.is_forgetful = [*final("Uno.", 0), *final("Two.", 1)], True
+    room.drop_readers()
+    await wait_inside(page, "part('finals').includes('Uno.') && part('finals').includes('Two.')")
+    assert await lines(page) == ["Uno.", "Two."]
 
 
 async def test_the_page_waits_for_the_speaker_and_says_when_it_is_over(page: Page, room: FakeRoom) -> None:

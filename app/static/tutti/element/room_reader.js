@@ -1,11 +1,11 @@
 /**
- * Reads the captions of a room as server-sent events, and connects again for as long as it takes. The history may come
- * again then; whoever takes the events leaves out what is known.
+ * Reads the captions of a room as server-sent events, and connects again for as long as it takes. Then comes what the
+ * reader has missed. If the server does not know what that is, everything comes again.
  */
 import { Backoff } from "../backoff.js";
 import { parseJson } from "../events.js";
 import { checkEvent } from "./events.js";
-/** Events that come within this time of a connection's opening are taken for history. */
+/** Events that come within this time of the opening of a connection that resumes none are taken for history. */
 const HISTORY_MS = 1_000;
 /** How long the request that finds out why there is no stream may take. */
 const PROBE_TIMEOUT_MS = 5_000;
@@ -17,6 +17,8 @@ export class RoomReader {
     #source;
     #timer;
     #openedMs = -Infinity;
+    #lastId = "";
+    #isResumed = false;
     #isClosed = false;
     #onOnline = () => this.#connect();
     #onOffline = () => {
@@ -46,12 +48,21 @@ export class RoomReader {
     #connect() {
         clearTimeout(this.#timer);
         this.#source?.close();
-        const source = new EventSource(this.#url);
+        // A browser sends the id of the last event only with its own attempts.
+        const url = new URL(this.#url);
+        if (this.#lastId !== "") {
+            url.searchParams.set("after", this.#lastId);
+        }
+        const source = new EventSource(url);
         this.#source = source;
         source.onopen = () => {
             this.#openedMs = performance.now();
         };
-        source.onmessage = (message) => this.#onMessage(message.data);
+        source.onmessage = (message) => {
+            // The first event of a connection has none.
+            this.#lastId = message.lastEventId || this.#lastId;
+            this.#onMessage(message.data);
+        };
         source.onerror = () => {
             // The browser connects again by itself after a lost connection, and gives up after a refusal.
             if (source.readyState === EventSource.CLOSED) {
@@ -67,13 +78,14 @@ export class RoomReader {
             const event = checkEvent(parseJson(data));
             this.#backoff.reset();
             if (event.type === "room") {
+                this.#isResumed = event.resumed === true;
                 this.#listener.onState(event.live ? "live" : "waiting");
             }
             else if (event.type === "ended") {
                 this.close();
                 this.#listener.onState("ended");
             }
-            this.#listener.onEvent(event, performance.now() - this.#openedMs < HISTORY_MS);
+            this.#listener.onEvent(event, !this.#isResumed && performance.now() - this.#openedMs < HISTORY_MS);
         }
         catch (error) {
             this.#listener.onError(error);
@@ -94,14 +106,13 @@ export class RoomReader {
         const controller = new AbortController();
         const timer = setTimeout(() => controller.abort(), PROBE_TIMEOUT_MS);
         try {
-            return (await fetch(this.#url, { signal: controller.signal })).status !== 404;
+            return (await fetch(this.#url, { method: "HEAD", signal: controller.signal })).status !== 404;
         }
         catch {
             return true;
         }
         finally {
             clearTimeout(timer);
-            controller.abort();
         }
     }
 }

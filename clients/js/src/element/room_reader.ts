@@ -1,6 +1,6 @@
 /**
- * Reads the captions of a room as server-sent events, and connects again for as long as it takes. The history may come
- * again then; whoever takes the events leaves out what is known.
+ * Reads the captions of a room as server-sent events, and connects again for as long as it takes. Then comes what the
+ * reader has missed. If the server does not know what that is, everything comes again.
  */
 
 import { Backoff } from "../backoff.js";
@@ -18,7 +18,7 @@ import { type CaptionEvent, checkEvent } from "./events.js";
  */
 export type RoomState = "connecting" | "waiting" | "live" | "reconnecting" | "ended";
 
-/** Events that come within this time of a connection's opening are taken for history. */
+/** Events that come within this time of the opening of a connection that resumes none are taken for history. */
 const HISTORY_MS = 1_000;
 /** How long the request that finds out why there is no stream may take. */
 const PROBE_TIMEOUT_MS = 5_000;
@@ -40,6 +40,8 @@ export class RoomReader {
   #source: EventSource | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #openedMs = -Infinity;
+  #lastId = "";
+  #isResumed = false;
   #isClosed = false;
   readonly #onOnline = () => this.#connect();
   readonly #onOffline = () => {
@@ -72,12 +74,21 @@ export class RoomReader {
   #connect(): void {
     clearTimeout(this.#timer);
     this.#source?.close();
-    const source = new EventSource(this.#url);
+    // A browser sends the id of the last event only with its own attempts.
+    const url = new URL(this.#url);
+    if (this.#lastId !== "") {
+      url.searchParams.set("after", this.#lastId);
+    }
+    const source = new EventSource(url);
     this.#source = source;
     source.onopen = () => {
       this.#openedMs = performance.now();
     };
-    source.onmessage = (message: MessageEvent<unknown>) => this.#onMessage(message.data);
+    source.onmessage = (message: MessageEvent<unknown>) => {
+      // The first event of a connection has none.
+      this.#lastId = message.lastEventId || this.#lastId;
+      this.#onMessage(message.data);
+    };
     source.onerror = () => {
       // The browser connects again by itself after a lost connection, and gives up after a refusal.
       if (source.readyState === EventSource.CLOSED) {
@@ -93,12 +104,13 @@ export class RoomReader {
       const event = checkEvent(parseJson(data));
       this.#backoff.reset();
       if (event.type === "room") {
+        this.#isResumed = event.resumed === true;
         this.#listener.onState(event.live ? "live" : "waiting");
       } else if (event.type === "ended") {
         this.close();
         this.#listener.onState("ended");
       }
-      this.#listener.onEvent(event, performance.now() - this.#openedMs < HISTORY_MS);
+      this.#listener.onEvent(event, !this.#isResumed && performance.now() - this.#openedMs < HISTORY_MS);
     } catch (error) {
       this.#listener.onError(error);
     }
@@ -120,12 +132,11 @@ export class RoomReader {
     const controller = new AbortController();
     const timer = setTimeout(() => controller.abort(), PROBE_TIMEOUT_MS);
     try {
-      return (await fetch(this.#url, { signal: controller.signal })).status !== 404;
+      return (await fetch(this.#url, { method: "HEAD", signal: controller.signal })).status !== 404;
     } catch {
       return true;
     } finally {
       clearTimeout(timer);
-      controller.abort();
     }
   }
 }
