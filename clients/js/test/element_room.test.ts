@@ -125,6 +125,14 @@ describe("RoomReader", () => {
     expect(FakeSource.all.length).toBe(2);
   });
 
+  it("has no connection while the browser keeps the page that the user has left", () => {
+    open();
+    page.dispatchEvent(new Event("pagehide"));
+    expect(last().readyState).toBe(FakeSource.CLOSED);
+    page.dispatchEvent(Object.assign(new Event("pageshow"), { persisted: true }));
+    expect(FakeSource.all.length).toBe(2);
+  });
+
   it("reports what is no event, and goes on", () => {
     open();
     last().onmessage({ data: "{", lastEventId: "" });

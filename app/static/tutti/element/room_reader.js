@@ -20,20 +20,28 @@ export class RoomReader {
     #lastId = "";
     #isResumed = false;
     #isClosed = false;
-    #onOnline = () => this.#connect();
-    #onOffline = () => {
-        // The connection may stay open for minutes without anything coming through it.
-        this.#source?.close();
-        this.#listener.onState("reconnecting");
-    };
+    /** What happens to the page, and what the reader does then. */
+    #news = [
+        ["online", () => this.#connect()],
+        [
+            "offline",
+            () => {
+                // The connection may stay open for minutes without anything coming through it.
+                this.#source?.close();
+                this.#listener.onState("reconnecting");
+            },
+        ],
+        // A browser may keep a page that the user has left, with its connection, and open only a few to each server.
+        ["pagehide", () => this.#source?.close()],
+        ["pageshow", (event) => event.persisted && this.#connect()],
+    ];
     constructor(server, room, listener) {
         const path = server.pathname.endsWith("/") ? server.pathname : `${server.pathname}/`;
         this.#url = new URL(`${path}captions/${encodeURIComponent(room)}/events`, server);
         // The address of a server is often that of its WebSockets.
         this.#url.protocol = server.protocol.replace("ws", "http");
         this.#listener = listener;
-        globalThis.addEventListener("online", this.#onOnline);
-        globalThis.addEventListener("offline", this.#onOffline);
+        this.#news.forEach(([type, act]) => globalThis.addEventListener(type, act));
         listener.onState("connecting");
         this.#connect();
     }
@@ -42,8 +50,7 @@ export class RoomReader {
         this.#isClosed = true;
         clearTimeout(this.#timer);
         this.#source?.close();
-        globalThis.removeEventListener("online", this.#onOnline);
-        globalThis.removeEventListener("offline", this.#onOffline);
+        this.#news.forEach(([type, act]) => globalThis.removeEventListener(type, act));
     }
     #connect() {
         clearTimeout(this.#timer);
