@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,10 @@ from starlette.routing import Route
 
 from tests.browser.chromium import Page
 from tests.browser.fake_server import POLICY, STATIC, FakeServer, Message
+from tests.node import require_node
 
-NODE_MODULES = Path(__file__).parents[2] / "clients" / "js" / "node_modules"
+CLIENT = Path(__file__).parents[2] / "clients" / "js"
+INSTALL_TIMEOUT_S = 300
 
 ELEMENT_PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Captions</title>
@@ -33,7 +36,9 @@ class FakeRoom(FakeServer):
     is_live: bool = True
     history: list[Message] = field(default_factory=list)
     last_ids: list[str | None] = field(default_factory=list)
-    """The `Last-Event-ID` of each connection of a reader."""
+    """The id of the last event that each reader has, as its request says."""
+    is_forgetful: bool = False
+    """Whether the server does not know these ids."""
     _readers: set[asyncio.Queue[Message | None]] = field(default_factory=set)
 
     @property
@@ -70,18 +75,20 @@ class FakeRoom(FakeServer):
     async def _events(self, request: Request) -> Response:
         if not self.is_open:
             return Response(status_code=404)
-        self.last_ids.append(request.headers.get("last-event-id"))
-        return StreamingResponse(self._stream_events(), media_type="text/event-stream")
+        last_id = request.headers.get("last-event-id") or request.query_params.get("after")
+        self.last_ids.append(last_id)
+        seen = 0 if last_id is None or self.is_forgetful else int(last_id)
+        return StreamingResponse(self._stream_events(seen), media_type="text/event-stream")
 
-    async def _stream_events(self) -> AsyncIterator[str]:
-        """All of the history each time: a server that has lost its memory of the reader's last event."""
+    async def _stream_events(self, seen: int) -> AsyncIterator[str]:
+        """The history after the events that the reader has, and then what is published."""
         reader: asyncio.Queue[Message | None] = asyncio.Queue()
         self._readers.add(reader)
         try:
-            # Browsers wait for three seconds otherwise.
-            yield "retry: 50\n\n"
-            for message in [{"type": "room", "name": "choir", "title": "Sunday", "live": self.is_live}, *self.history]:
-                yield f"data: {json.dumps(message)}\n\n"
+            room = {"type": "room", "name": "choir", "title": "Sunday", "live": self.is_live, "resumed": seen > 0}
+            begin = [f"data: {json.dumps(message)}\n\n" for message in [room, *self.history[seen:]]]
+            # Browsers wait for three seconds before they connect again, unless they are asked for less.
+            yield "retry: 50\n\n" + "".join(begin)
             while (next_message := await reader.get()) is not None:
                 yield f"id: {len(self.history)}\ndata: {json.dumps(next_message)}\n\n"
         finally:
@@ -118,10 +125,20 @@ async def lines(page: Page) -> list[str]:
     return shown
 
 
+def install_packages(folder: Path) -> None:
+    """Install the locked packages of a folder that has none. Without Node.js the test is skipped, or fails in CI."""
+    require_node()
+    if not (folder / "node_modules").exists():
+        command = ("npm", "ci", "--no-audit", "--no-fund")
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 async def violations(page: Page) -> list[str]:
     """What axe-core finds wrong with the page: the rule and the node."""
     if not await page.evaluate("'axe' in globalThis"):
-        await page.evaluate((NODE_MODULES / "axe-core" / "axe.min.js").read_text() + "; 0")
+        await asyncio.to_thread(install_packages, CLIENT)
+        await page.evaluate((CLIENT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; 0")
     found: list[str] = await page.evaluate("""axe.run(document).then(({violations}) => violations.flatMap(
         (rule) => rule.nodes.map((node) => `${rule.id}: ${JSON.stringify(node.target)}: ${node.failureSummary}`)))""")
     return found

@@ -12,7 +12,6 @@ import pytest_asyncio
 from tests.browser.chromium import Page, open_page, write_wav
 from tests.browser.fake_room import INSIDE, FakeRoom, lines, violations, wait_inside
 from tests.browser.fake_server import Message, Step, final, interim, serve, speech_started
-from tests.node import require_node
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -340,9 +339,9 @@ async def test_a_moved_element_keeps_its_room_and_a_removed_one_leaves_it(page: 
 
 
 @pytest.mark.node
+@pytest.mark.timeout(600)
 async def test_axe_finds_nothing_wrong_in_any_state(page: Page) -> None:
     """Light and dark: empty, with text that changes, with labels and translations, as rows, scrolled up, and failed."""
-    require_node()
     states: dict[str, list[str]] = {
         "empty": [],
         "text": [f"{json.dumps(EXCHANGE[:90])}.forEach((event) => captions.apply(event))"],

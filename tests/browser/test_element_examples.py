@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tests.browser.chromium import Page, open_page, write_wav
-from tests.browser.fake_room import FakeRoom, lines, wait_inside
+from tests.browser.fake_room import CLIENT, FakeRoom, install_packages, lines, wait_inside
 from tests.browser.fake_server import Message, Step, serve
 from tests.node import require_node
 
@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(600)]
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples"
-CLIENT = REPOSITORY / "clients" / "js"
 COMMAND_TIMEOUT_S = 300
 ADDRESS = "http://127.0.0.1:8000"
 """Where the examples expect the server."""
@@ -58,8 +57,7 @@ def run(folder: Path, *command: str) -> None:
 def build(name: str) -> None:
     """Install the packages that are not installed yet, and bundle the example with the client as it is now."""
     for folder in (CLIENT, EXAMPLES / name):
-        if not (folder / "node_modules").exists():
-            run(folder, "npm", "ci", "--no-audit", "--no-fund")
+        install_packages(folder)
     built = CLIENT / "dist" / "element" / "index.js"
     changed_at = max(path.stat().st_mtime for path in (CLIENT / "src").rglob("*"))
     if not built.exists() or built.stat().st_mtime < changed_at:

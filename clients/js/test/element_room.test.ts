@@ -10,7 +10,7 @@ class FakeSource {
   static all: FakeSource[] = [];
   readyState = FakeSource.CONNECTING;
   onopen = () => {};
-  onmessage: (message: { data: string }) => void = () => {};
+  onmessage: (message: { data: string; lastEventId: string }) => void = () => {};
   onerror = () => {};
 
   constructor(readonly url: URL) {
@@ -22,7 +22,7 @@ class FakeSource {
   }
 
   deliver(...events: object[]): void {
-    events.forEach((event) => this.onmessage({ data: JSON.stringify(event) }));
+    events.forEach((event) => this.onmessage({ data: JSON.stringify(event), lastEventId: "r-7" }));
   }
 
   fail(isRefused: boolean): void {
@@ -104,6 +104,19 @@ describe("RoomReader", () => {
     expect([states, FakeSource.all.length]).toEqual([["connecting", "reconnecting"], 1]);
   });
 
+  it("asks for what it has missed, which is no history", () => {
+    open();
+    last().onopen();
+    last().deliver({ type: "room", name: "choir 7", live: true, resumed: false }, { type: "lag" });
+    page.dispatchEvent(new Event("online"));
+    last().onmessage({ data: '{"type": "lag"}', lastEventId: "" });
+    page.dispatchEvent(new Event("online"));
+    expect(last().url.search).toBe("?after=r-7");
+    last().onopen();
+    last().deliver({ type: "room", name: "choir 7", live: true, resumed: true }, { type: "lag" });
+    expect(events.map(([, isHistory]) => isHistory)).toEqual([true, true, true, false, false]);
+  });
+
   it("connects as soon as the device is in a network again", () => {
     open();
     page.dispatchEvent(new Event("offline"));
@@ -112,9 +125,17 @@ describe("RoomReader", () => {
     expect(FakeSource.all.length).toBe(2);
   });
 
+  it("has no connection while the browser keeps the page that the user has left", () => {
+    open();
+    page.dispatchEvent(new Event("pagehide"));
+    expect(last().readyState).toBe(FakeSource.CLOSED);
+    page.dispatchEvent(Object.assign(new Event("pageshow"), { persisted: true }));
+    expect(FakeSource.all.length).toBe(2);
+  });
+
   it("reports what is no event, and goes on", () => {
     open();
-    last().onmessage({ data: "{" });
+    last().onmessage({ data: "{", lastEventId: "" });
     last().deliver({ type: "segment" }, { type: "lag" });
     expect(errors.map(String)).toEqual([
       expect.stringContaining("expected JSON"),

@@ -1,11 +1,11 @@
 /**
- * Reads the captions of a room as server-sent events, and connects again for as long as it takes. The history may come
- * again then; whoever takes the events leaves out what is known.
+ * Reads the captions of a room as server-sent events, and connects again for as long as it takes. Then comes what the
+ * reader has missed. If the server does not know what that is, everything comes again.
  */
 import { Backoff } from "../backoff.js";
 import { parseJson } from "../events.js";
 import { checkEvent } from "./events.js";
-/** Events that come within this time of a connection's opening are taken for history. */
+/** Events that come within this time of the opening of a connection that resumes none are taken for history. */
 const HISTORY_MS = 1_000;
 /** How long the request that finds out why there is no stream may take. */
 const PROBE_TIMEOUT_MS = 5_000;
@@ -17,21 +17,31 @@ export class RoomReader {
     #source;
     #timer;
     #openedMs = -Infinity;
+    #lastId = "";
+    #isResumed = false;
     #isClosed = false;
-    #onOnline = () => this.#connect();
-    #onOffline = () => {
-        // The connection may stay open for minutes without anything coming through it.
-        this.#source?.close();
-        this.#listener.onState("reconnecting");
-    };
+    /** What happens to the page, and what the reader does then. */
+    #news = [
+        ["online", () => this.#connect()],
+        [
+            "offline",
+            () => {
+                // The connection may stay open for minutes without anything coming through it.
+                this.#source?.close();
+                this.#listener.onState("reconnecting");
+            },
+        ],
+        // A browser may keep a page that the user has left, with its connection, and open only a few to each server.
+        ["pagehide", () => this.#source?.close()],
+        ["pageshow", (event) => event.persisted && this.#connect()],
+    ];
     constructor(server, room, listener) {
         const path = server.pathname.endsWith("/") ? server.pathname : `${server.pathname}/`;
         this.#url = new URL(`${path}captions/${encodeURIComponent(room)}/events`, server);
         // The address of a server is often that of its WebSockets.
         this.#url.protocol = server.protocol.replace("ws", "http");
         this.#listener = listener;
-        globalThis.addEventListener("online", this.#onOnline);
-        globalThis.addEventListener("offline", this.#onOffline);
+        this.#news.forEach(([type, act]) => globalThis.addEventListener(type, act));
         listener.onState("connecting");
         this.#connect();
     }
@@ -40,18 +50,26 @@ export class RoomReader {
         this.#isClosed = true;
         clearTimeout(this.#timer);
         this.#source?.close();
-        globalThis.removeEventListener("online", this.#onOnline);
-        globalThis.removeEventListener("offline", this.#onOffline);
+        this.#news.forEach(([type, act]) => globalThis.removeEventListener(type, act));
     }
     #connect() {
         clearTimeout(this.#timer);
         this.#source?.close();
-        const source = new EventSource(this.#url);
+        // A browser sends the id of the last event only with its own attempts.
+        const url = new URL(this.#url);
+        if (this.#lastId !== "") {
+            url.searchParams.set("after", this.#lastId);
+        }
+        const source = new EventSource(url);
         this.#source = source;
         source.onopen = () => {
             this.#openedMs = performance.now();
         };
-        source.onmessage = (message) => this.#onMessage(message.data);
+        source.onmessage = (message) => {
+            // The first event of a connection has none.
+            this.#lastId = message.lastEventId || this.#lastId;
+            this.#onMessage(message.data);
+        };
         source.onerror = () => {
             // The browser connects again by itself after a lost connection, and gives up after a refusal.
             if (source.readyState === EventSource.CLOSED) {
@@ -67,13 +85,14 @@ export class RoomReader {
             const event = checkEvent(parseJson(data));
             this.#backoff.reset();
             if (event.type === "room") {
+                this.#isResumed = event.resumed === true;
                 this.#listener.onState(event.live ? "live" : "waiting");
             }
             else if (event.type === "ended") {
                 this.close();
                 this.#listener.onState("ended");
             }
-            this.#listener.onEvent(event, performance.now() - this.#openedMs < HISTORY_MS);
+            this.#listener.onEvent(event, !this.#isResumed && performance.now() - this.#openedMs < HISTORY_MS);
         }
         catch (error) {
             this.#listener.onError(error);
@@ -94,14 +113,13 @@ export class RoomReader {
         const controller = new AbortController();
         const timer = setTimeout(() => controller.abort(), PROBE_TIMEOUT_MS);
         try {
-            return (await fetch(this.#url, { signal: controller.signal })).status !== 404;
+            return (await fetch(this.#url, { method: "HEAD", signal: controller.signal })).status !== 404;
         }
         catch {
             return true;
         }
         finally {
             clearTimeout(timer);
-            controller.abort();
         }
     }
 }

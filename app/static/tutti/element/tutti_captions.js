@@ -205,6 +205,10 @@ export class TuttiCaptions extends Base {
         this.#dispatch("tutti-end", null);
     }
     #apply(event, isSpoken) {
+        if (event.type === "room" && event.resumed === false) {
+            // All of the room's text follows. It may be another room of the same name, whose utterances have the same numbers.
+            this.clear();
+        }
         this.#update(this.#transcript.apply(event), isSpoken);
         if (event.type === "reconnecting") {
             this.#show("reconnecting");

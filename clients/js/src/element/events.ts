@@ -11,6 +11,8 @@ export interface RoomEvent {
   readonly title?: string | null;
   /** Whether a speaker is there. */
   readonly live: boolean;
+  /** After a lost connection: true if only what the reader has missed follows; false if the whole text comes anew. */
+  readonly resumed?: boolean;
 }
 
 /** The session of a room's speaker is over for good. */

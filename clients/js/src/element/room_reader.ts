@@ -1,6 +1,6 @@
 /**
- * Reads the captions of a room as server-sent events, and connects again for as long as it takes. The history may come
- * again then; whoever takes the events leaves out what is known.
+ * Reads the captions of a room as server-sent events, and connects again for as long as it takes. Then comes what the
+ * reader has missed. If the server does not know what that is, everything comes again.
  */
 
 import { Backoff } from "../backoff.js";
@@ -18,7 +18,7 @@ import { type CaptionEvent, checkEvent } from "./events.js";
  */
 export type RoomState = "connecting" | "waiting" | "live" | "reconnecting" | "ended";
 
-/** Events that come within this time of a connection's opening are taken for history. */
+/** Events that come within this time of the opening of a connection that resumes none are taken for history. */
 const HISTORY_MS = 1_000;
 /** How long the request that finds out why there is no stream may take. */
 const PROBE_TIMEOUT_MS = 5_000;
@@ -40,13 +40,24 @@ export class RoomReader {
   #source: EventSource | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #openedMs = -Infinity;
+  #lastId = "";
+  #isResumed = false;
   #isClosed = false;
-  readonly #onOnline = () => this.#connect();
-  readonly #onOffline = () => {
-    // The connection may stay open for minutes without anything coming through it.
-    this.#source?.close();
-    this.#listener.onState("reconnecting");
-  };
+  /** What happens to the page, and what the reader does then. */
+  readonly #news: readonly (readonly [type: string, act: (event: Event) => void])[] = [
+    ["online", () => this.#connect()],
+    [
+      "offline",
+      () => {
+        // The connection may stay open for minutes without anything coming through it.
+        this.#source?.close();
+        this.#listener.onState("reconnecting");
+      },
+    ],
+    // A browser may keep a page that the user has left, with its connection, and open only a few to each server.
+    ["pagehide", () => this.#source?.close()],
+    ["pageshow", (event) => (event as PageTransitionEvent).persisted && this.#connect()],
+  ];
 
   constructor(server: URL, room: string, listener: RoomListener) {
     const path = server.pathname.endsWith("/") ? server.pathname : `${server.pathname}/`;
@@ -54,8 +65,7 @@ export class RoomReader {
     // The address of a server is often that of its WebSockets.
     this.#url.protocol = server.protocol.replace("ws", "http");
     this.#listener = listener;
-    globalThis.addEventListener("online", this.#onOnline);
-    globalThis.addEventListener("offline", this.#onOffline);
+    this.#news.forEach(([type, act]) => globalThis.addEventListener(type, act));
     listener.onState("connecting");
     this.#connect();
   }
@@ -65,19 +75,27 @@ export class RoomReader {
     this.#isClosed = true;
     clearTimeout(this.#timer);
     this.#source?.close();
-    globalThis.removeEventListener("online", this.#onOnline);
-    globalThis.removeEventListener("offline", this.#onOffline);
+    this.#news.forEach(([type, act]) => globalThis.removeEventListener(type, act));
   }
 
   #connect(): void {
     clearTimeout(this.#timer);
     this.#source?.close();
-    const source = new EventSource(this.#url);
+    // A browser sends the id of the last event only with its own attempts.
+    const url = new URL(this.#url);
+    if (this.#lastId !== "") {
+      url.searchParams.set("after", this.#lastId);
+    }
+    const source = new EventSource(url);
     this.#source = source;
     source.onopen = () => {
       this.#openedMs = performance.now();
     };
-    source.onmessage = (message: MessageEvent<unknown>) => this.#onMessage(message.data);
+    source.onmessage = (message: MessageEvent<unknown>) => {
+      // The first event of a connection has none.
+      this.#lastId = message.lastEventId || this.#lastId;
+      this.#onMessage(message.data);
+    };
     source.onerror = () => {
       // The browser connects again by itself after a lost connection, and gives up after a refusal.
       if (source.readyState === EventSource.CLOSED) {
@@ -93,12 +111,13 @@ export class RoomReader {
       const event = checkEvent(parseJson(data));
       this.#backoff.reset();
       if (event.type === "room") {
+        this.#isResumed = event.resumed === true;
         this.#listener.onState(event.live ? "live" : "waiting");
       } else if (event.type === "ended") {
         this.close();
         this.#listener.onState("ended");
       }
-      this.#listener.onEvent(event, performance.now() - this.#openedMs < HISTORY_MS);
+      this.#listener.onEvent(event, !this.#isResumed && performance.now() - this.#openedMs < HISTORY_MS);
     } catch (error) {
       this.#listener.onError(error);
     }
@@ -120,12 +139,11 @@ export class RoomReader {
     const controller = new AbortController();
     const timer = setTimeout(() => controller.abort(), PROBE_TIMEOUT_MS);
     try {
-      return (await fetch(this.#url, { signal: controller.signal })).status !== 404;
+      return (await fetch(this.#url, { method: "HEAD", signal: controller.signal })).status !== 404;
     } catch {
       return true;
     } finally {
       clearTimeout(timer);
-      controller.abort();
     }
   }
 }
