@@ -263,7 +263,10 @@ class Campaign:
     def _add(self, run: Run) -> None:
         self._runs.append(run)
         verdict = "the same text" if run.is_same else f"another text: {run.differences}"
-        print(f"{len(self._runs)}: {run.fault} at {run.at_s:.1f} s of audio: {verdict}", file=sys.stderr)
+        print(
+            f"{len(self._runs)}: {run.fault} at {run.at_s:.1f} s of audio, {run.n_outages} outages: {verdict}",
+            file=sys.stderr,
+        )
 
 
 async def _apply_nothing(page: BrowserPage) -> None:
