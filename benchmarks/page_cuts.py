@@ -54,6 +54,8 @@ GRACE_S = 300.0
 """A page may take this many seconds longer than its audio."""
 RESTART = "restart"
 UNDISTURBED = "none"
+ENDS = '["done", "lost", "failed"]'
+"""The states of a page whose session is over. Only the first one is as it should be."""
 WATCH_STATUS = """
     globalThis.outages = 0;
     new MutationObserver(() => {
@@ -111,7 +113,7 @@ class Run:
     """How often the page showed that it reconnects. A short cut may not break the connection."""
     differences: list[str]
     changes: list[str]
-    """Solid text that changed later, and errors of the page."""
+    """Solid text that changed later, errors of the page, and an end that was not the right one."""
     messages: list[list[Any]]
     """Where the text differs: what the connections of the page received, and the text that they sent."""
 
@@ -209,15 +211,17 @@ class Campaign:
 
         async def apply_fault(page: BrowserPage, at_s: float) -> None:
             await exact_microphone.wait_until_played(page, at_s, at_s + GRACE_S)
-            if await arrived.wait() == 0:
-                took_s = await asyncio.to_thread(self._server.restart, SIGNALS[index % len(SIGNALS)])
-                print(f"{SIGNALS[index % len(SIGNALS)].name}: {took_s:.1f} s without a server", file=sys.stderr)
-                restarted.set()
-            await restarted.wait()
+            # A page that fails does not arrive.
+            async with asyncio.timeout(GRACE_S):
+                if await arrived.wait() == 0:
+                    took_s = await asyncio.to_thread(self._server.restart, SIGNALS[index % len(SIGNALS)])
+                    print(f"{SIGNALS[index % len(SIGNALS)].name}: {took_s:.1f} s without a server", file=sys.stderr)
+                    restarted.set()
+                await restarted.wait()
 
         async def run_page(number: int, at_s: float) -> None:
             await asyncio.sleep(STAGGER_S * number)
-            page_run = await self._caption_at(self._server.url, recording, lambda page: apply_fault(page, at_s))
+            page_run = await self._try_caption(self._server.url, recording, lambda page: apply_fault(page, at_s))
             self._add(compared(RESTART, at_s, expected, page_run))
 
         async with asyncio.TaskGroup() as tasks:
@@ -253,17 +257,23 @@ class Campaign:
                 await page.wait_for("document.body.dataset.microphone === 'ended'", deadline_s)
                 await page.wait_for("document.querySelector('#status').innerText === 'Listening'", GRACE_S)
                 await page.click("#toggle")
-                await page.wait_for("document.body.dataset.state === 'done'", GRACE_S)
+                state = await page.wait_for(f"{ENDS}.find((end) => end === document.body.dataset.state)", GRACE_S)
                 texts = "[...document.querySelectorAll('#finals .text')].map((e) => e.textContent.trim())"
                 lines = await page.evaluate(texts)
                 changes = [*await page.evaluate("changes"), *page.errors]
+                if state != "done":
+                    message = await page.evaluate("document.querySelector('#message').innerText")
+                    changes.append(f"the session ended as {state}: {message}")
                 n_outages, messages = await page.evaluate("[outages, messages]")
                 return CutRun(lines=lines, changes=changes, n_outages=n_outages, messages=messages)
 
     def _add(self, run: Run) -> None:
         self._runs.append(run)
         verdict = "the same text" if run.is_same else f"another text: {run.differences}"
-        print(f"{len(self._runs)}: {run.fault} at {run.at_s:.1f} s of audio: {verdict}", file=sys.stderr)
+        print(
+            f"{len(self._runs)}: {run.fault} at {run.at_s:.1f} s of audio, {run.n_outages} outages: {verdict}",
+            file=sys.stderr,
+        )
 
 
 async def _apply_nothing(page: BrowserPage) -> None:

@@ -25,10 +25,9 @@ from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
 from pictures.views import VIEWS, View
+from tests.browser import exact_microphone
 from tests.browser.chromium import NAMES, Page, open_page, write_wav
 
-LEAD_S = 1.0
-"""Silence before the recording: the microphone begins before the page has connected."""
 N_FINALS = 3
 """A screenshot is taken when this many captions are final and another one is growing."""
 MIN_LIVE_WORDS = 4
@@ -71,7 +70,7 @@ async def take_screenshot(view: View, out: Path) -> None:
     recording = await _recording()
     problem: click.ClickException | None = None
     with tempfile.TemporaryDirectory() as folder:
-        microphone = write_wav(Path(folder) / "microphone.wav", recording, SAMPLE_RATE)
+        microphone = write_wav(Path(folder) / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
         async with _page_server() as url, open_page(Path(folder) / "profile", microphone) as page:
             await page.show_as(view.width, view.height, dark=view.dark, scale=view.scale)
             try:
@@ -88,6 +87,7 @@ async def _caption(page: Page, url: str, view: View, recording: Samples, out: Pa
     if view.query is not None:
         await _caption_room(page, url, view, Recording(SAMPLE.name, recording, ""), out)
         return
+    await exact_microphone.play(page, recording)
     await _open(page, url, view)
     await page.click("#toggle")
     await page.wait_for(PAGE_SHOWS, TIMEOUT_S)
@@ -138,11 +138,10 @@ async def _take(page: Page, view: View, out: Path) -> None:
 
 
 async def _recording() -> Samples:
-    """The bundled recording, with silence before it."""
+    """The bundled recording."""
     with SAMPLE.open("rb") as file:
         async with aclosing(decode_file(file)) as pieces:
-            recording = [piece async for piece in pieces]
-    return np.concatenate([np.zeros(round(LEAD_S * SAMPLE_RATE), dtype=np.float32), *recording])
+            return np.concatenate([piece async for piece in pieces])
 
 
 @asynccontextmanager

@@ -212,6 +212,7 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
                 tasks.create_task(devtools.read())
                 yield await devtools.open_tab()
                 await devtools.command("Browser.close")
+        await process.wait()
     finally:
         if process.returncode is None:
             process.kill()

@@ -217,6 +217,7 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
                         wav = base64.b64encode(await asyncio.to_thread(microphone.read_bytes)).decode()
                         await page.run_before(MICROPHONE % {"wav": wav})
                     yield page
+                await process.wait()
             finally:
                 if process.returncode is None:
                     process.kill()

@@ -18,7 +18,7 @@ from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.app.test_assets import SENTENCES
-from tests.browser import exact_microphone
+from tests.browser import exact_microphone, firefox
 from tests.browser.chromium import write_wav
 from tests.browser.fake_server import FakeServer, Step, final, interim, speech_started
 from tests.browser.page import BrowserPage, OpenPage
@@ -100,11 +100,9 @@ async def test_a_reloaded_page_captions_again(
     assert len(page_server.starts) == 2
 
 
-async def test_a_refused_microphone_is_explained(
-    open_browser: OpenPage, page_server: FakeServer, tmp_path: Path
-) -> None:
-    """Every browser refuses in its own way; the page says what to do."""
-    async with open_browser(tmp_path / "profile", None) as page:
+async def test_a_microphone_that_firefox_refuses_is_explained(page_server: FakeServer, tmp_path: Path) -> None:
+    """Every browser refuses in its own way; `test_page.py` has Chromium's."""
+    async with firefox.open_page(tmp_path / "profile", None) as page:
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.body.dataset.state === 'failed'")
