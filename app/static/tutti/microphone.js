@@ -28,7 +28,7 @@ export async function openMicrophone(options = {}) {
     if (devices === undefined) {
         throw new MicrophoneError("insecure_page", "browsers give the microphone only to pages on https or localhost");
     }
-    const open = () => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } });
+    const open = options.openStream ?? (() => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } }));
     const granted = open();
     let stream;
     try {

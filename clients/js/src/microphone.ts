@@ -21,6 +21,11 @@ export interface MicrophoneOptions {
    * are made for human listeners.
    */
   readonly constraints?: MediaTrackConstraints | undefined;
+  /**
+   * Opens another source of sound than a microphone, such as the sound of a tab. It is called again when the source has
+   * ended; with an error of code `permission_denied`, it says that there is no other. `constraints` have no effect.
+   */
+  readonly openStream?: (() => Promise<MediaStream>) | undefined;
   /** The address of `worklet.js`, if it is not in the same folder as this module. */
   readonly workletUrl?: string | URL | undefined;
   /**
@@ -64,7 +69,7 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
   if (devices === undefined) {
     throw new MicrophoneError("insecure_page", "browsers give the microphone only to pages on https or localhost");
   }
-  const open = () => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } });
+  const open = options.openStream ?? (() => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } }));
   const granted = open();
   let stream: MediaStream;
   try {
