@@ -26,6 +26,7 @@ export function parseEvent(value) {
                 model: event.text("model"),
                 limits: limits(event.object("limits")),
                 warnings: event.list("warnings", (field, item) => notice(Fields.of(field, item))),
+                ...(event.has("room") ? { room: room(event.object("room")) } : {}),
             };
         case "speech_started":
             return { type: name, ...place(event), at_s: event.number("at_s") };
@@ -72,6 +73,8 @@ export function parseEvent(value) {
                 confidence: event.numberOrNull("confidence"),
                 text: event.textOrNull("text"),
             };
+        case "translation":
+            return { type: name, ...place(event), ...span(event), language: event.text("language"), text: event.text("text") };
         case "flushed":
             return { type: name, id: event.flushId("id") };
         case "lag":
@@ -113,6 +116,11 @@ const word = (event) => ({
     confidence: event.number("confidence"),
 });
 const parseWord = (field, item) => word(Fields.of(field, item));
+const room = (event) => ({
+    name: event.text("name"),
+    path: event.text("path"),
+    token: event.text("token"),
+});
 const limits = (event) => ({
     max_message_bytes: event.count("max_message_bytes"),
     max_ahead_s: event.number("max_ahead_s"),

@@ -120,6 +120,17 @@ export interface StartedEvent {
   readonly model: string;
   readonly limits: Limits;
   readonly warnings: readonly Notice[];
+  /** Where others read this session, if `start` asked for a room. */
+  readonly room?: Room;
+}
+
+/** Where others read a session. */
+export interface Room {
+  readonly name: string;
+  /** The path of the page for readers. */
+  readonly path: string;
+  /** Proves that the room is the client's, when it connects again. */
+  readonly token: string;
 }
 
 /** An utterance has begun. */
@@ -216,6 +227,17 @@ export interface TurnEvent {
   readonly text: string | null;
 }
 
+/** A translation of text that is final. The texts of one utterance and language are joined as they are. */
+export interface TranslationEvent {
+  readonly type: "translation";
+  readonly utterance: number;
+  readonly channel: number;
+  readonly language: string;
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly text: string;
+}
+
 /** Everything that was sent before the flush with this id is final. */
 export interface FlushedEvent {
   readonly type: "flushed";
@@ -263,6 +285,7 @@ export type ServerEvent =
   | SegmentEvent
   | UtteranceEvent
   | TurnEvent
+  | TranslationEvent
   | FlushedEvent
   | LagEvent
   | WarningEvent
@@ -312,6 +335,7 @@ export function parseEvent(value: unknown): ServerEvent {
         model: event.text("model"),
         limits: limits(event.object("limits")),
         warnings: event.list("warnings", (field, item) => notice(Fields.of(field, item))),
+        ...(event.has("room") ? { room: room(event.object("room")) } : {}),
       };
     case "speech_started":
       return { type: name, ...place(event), at_s: event.number("at_s") };
@@ -358,6 +382,8 @@ export function parseEvent(value: unknown): ServerEvent {
         confidence: event.numberOrNull("confidence"),
         text: event.textOrNull("text"),
       };
+    case "translation":
+      return { type: name, ...place(event), ...span(event), language: event.text("language"), text: event.text("text") };
     case "flushed":
       return { type: name, id: event.flushId("id") };
     case "lag":
@@ -406,6 +432,11 @@ const word = (event: Fields): Word => ({
 
 const parseWord = (field: string, item: unknown): Word => word(Fields.of(field, item));
 
+const room = (event: Fields): Room => ({
+  name: event.text("name"),
+  path: event.text("path"),
+  token: event.text("token"),
+});
 const limits = (event: Fields): Limits => ({
   max_message_bytes: event.count("max_message_bytes"),
   max_ahead_s: event.number("max_ahead_s"),
