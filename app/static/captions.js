@@ -1,58 +1,86 @@
 /**
- * The captions page. It sends the microphone to the server, one session at a time, and shows the text that comes back.
- * The JavaScript client in ./tutti/ handles the session and its messages; each module in ./page/ has one job.
+ * The captions page: text for what is said into a microphone, in a tab or in a file. The JavaScript client in ./tutti/
+ * handles the sessions and their messages; each module in ./page/ has one job, and this one connects them.
  */
 
-import { copy } from "./page/clipboard.js";
 import { page } from "./page/elements.js";
-import { showContents, transcript } from "./page/lines.js";
+import { startFile, stopFile } from "./page/file_run.js";
+import { onFile } from "./page/files.js";
+import { keepShell } from "./page/install.js";
+import { kept } from "./page/keeper.js";
+import { onKey } from "./page/keys.js";
+import "./page/line_actions.js";
 import { hideMessage } from "./page/messages.js";
 import { showModel } from "./page/model.js";
-import { resetClock, run, start, useKey } from "./page/run.js";
+import { applyOptions, startLive, stopLive, togglePause } from "./page/run.js";
+import { whenCleared } from "./page/save_sheet.js";
 import "./page/scrolling.js";
-import { RUNNING, show, state } from "./page/status.js";
+import { change, settings } from "./page/settings.js";
+import { offerChoices, whenSettled } from "./page/settings_sheet.js";
+import { offerRooms, whenShared } from "./page/share.js";
+import "./page/shortcuts.js";
+import { canShareTab } from "./page/sources.js";
+import { isRunning, show, state } from "./page/status.js";
+import { setNow } from "./page/timeline.js";
+import { endS, onTranscript } from "./page/transcript.js";
 
-/** How long the button shows that the transcript was copied. */
-const COPIED_SHOWN_MS = 2_000;
+/** What was started last, for a second attempt with an API key. */
+let again = startLive;
 
 page.toggle.addEventListener("click", () => {
-  if (state === "live") {
-    run.finish();
-  } else if (state === "asking" || state === "connecting") {
-    run.cancel();
-  } else if (state !== "finishing") {
-    void start();
+  if (state === "file") {
+    stopFile();
+  } else if (isRunning()) {
+    stopLive();
+  } else if (settings.source === "file") {
+    page.file.click();
+  } else {
+    again = startLive;
+    void startLive();
+  }
+});
+page.pause.addEventListener("click", togglePause);
+
+onFile((file) => {
+  again = () => startFile(file);
+  void startFile(file);
+});
+
+onKey(() => {
+  if (!isRunning()) {
+    void again();
   }
 });
 
-page.keyForm.addEventListener("submit", (event) => {
-  event.preventDefault();
-  if (!RUNNING.includes(state)) {
-    useKey(page.key.value.trim() === "" ? undefined : page.key.value.trim());
-    void start();
-  }
+if (!canShareTab) {
+  page.source.querySelector("[value=tab]").remove();
+}
+page.source.value = canShareTab || settings.source !== "tab" ? settings.source : "microphone";
+page.source.addEventListener("change", () => change({ source: page.source.value }));
+page.language.addEventListener("change", () => {
+  change({ language: page.language.value });
+  applyOptions();
 });
+whenSettled(applyOptions);
+whenShared(applyOptions);
 
-page.copy.addEventListener("click", async () => {
-  const label = [...page.copy.childNodes];
-  const isCopied = await copy(transcript());
-  page.copy.textContent = isCopied ? "Copied" : "Not allowed";
-  page.copy.disabled = true;
-  setTimeout(() => {
-    page.copy.replaceChildren(...label);
-    showContents();
-  }, COPIED_SHOWN_MS);
-});
-
-page.clear.addEventListener("click", () => {
-  page.finals.replaceChildren();
-  if (!RUNNING.includes(state)) {
-    resetClock();
+whenCleared(() => {
+  if (!isRunning()) {
+    setNow(0);
     show("idle");
     hideMessage();
   }
-  showContents();
-  page.toggle.focus();
+});
+onTranscript((what) => {
+  // Kept text, and text that was cleared by mistake, come back with their times.
+  if (what === "restore" && !isRunning()) {
+    setNow(endS());
+  }
 });
 
-void showModel();
+void kept;
+void showModel().then((model) => {
+  offerChoices(model?.languages.map(({ code }) => code) ?? [], model?.translations ?? []);
+  offerRooms(model?.rooms === true);
+});
+void keepShell();

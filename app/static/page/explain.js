@@ -1,7 +1,9 @@
 /** Says why a run has ended, and what the user can do. */
 
-import { ConnectError, ConnectionLost, SessionError, TuttiError } from "../tutti/index.js";
+import { ConnectError, ConnectionLost, RequestError, SessionError, TuttiError } from "../tutti/index.js";
+import { apiKey } from "./keys.js";
 import { askForKey, showMessage } from "./messages.js";
+import { forgetRoom } from "./share.js";
 import { fail, show } from "./status.js";
 
 /** How long the request that finds out why a connection was refused may take. */
@@ -16,12 +18,18 @@ const SESSION_ENDS = {
 };
 
 /** Shows why a run has ended, and what the user can do. */
-export async function explain(error, signal, apiKey) {
+export async function explain(error, signal) {
   if (error instanceof ConnectError && error.code === "connect_failed") {
-    await explainRefusal(signal, apiKey);
+    await explainRefusal(signal);
+  } else if (error instanceof RequestError && isAboutKey(error.status)) {
+    askForTheKey();
   } else if (error instanceof ConnectionLost) {
     show("lost");
     showMessage("The connection to the server was lost. The text above is kept.");
+  } else if (error instanceof SessionError && error.code.startsWith("room_")) {
+    forgetRoom();
+    show("failed");
+    showMessage(`The captions are not shared: ${error.message}. Press Start to go on without readers, or share them again.`);
   } else if (error instanceof SessionError) {
     show("lost");
     showMessage(SESSION_ENDS[error.code] ?? `The server ended the session: ${error.message}.`);
@@ -37,10 +45,10 @@ export async function explain(error, signal, apiKey) {
 }
 
 /** Finds out with an HTTP request why the server refused: browsers do not give the reason for a WebSocket. */
-async function explainRefusal(signal, apiKey) {
+async function explainRefusal(signal) {
   let status;
   try {
-    const headers = apiKey === undefined ? {} : { Authorization: `Bearer ${apiKey}` };
+    const headers = apiKey() === undefined ? {} : { Authorization: `Bearer ${apiKey()}` };
     const response = await fetch("/v1/models", {
       headers,
       signal: AbortSignal.any([signal, AbortSignal.timeout(PROBE_TIMEOUT_MS)]),
@@ -53,12 +61,22 @@ async function explainRefusal(signal, apiKey) {
     }
     console.info("The server does not answer:", error);
   }
-  show("failed");
   if (status === undefined) {
+    show("failed");
     showMessage("The server cannot be reached. Check the connection and try again.");
-  } else if (status === 401 || status === 403) {
-    askForKey(apiKey === undefined ? "This server needs an API key." : "The server does not accept this API key.");
+  } else if (isAboutKey(status)) {
+    askForTheKey();
   } else {
+    show("failed");
     askForKey("The server refused the connection. If it is full, try again in a moment. It may also need an API key.");
   }
+}
+
+function isAboutKey(status) {
+  return status === 401 || status === 403;
+}
+
+function askForTheKey() {
+  show("failed");
+  askForKey(apiKey() === undefined ? "This server needs an API key." : "The server does not accept this API key.");
 }

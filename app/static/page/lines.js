@@ -1,56 +1,101 @@
-/** The lines of the transcript. */
+/** Draws the transcript: final lines, and below them the lines that are open. */
 
 import { clock } from "./clock.js";
 import { page } from "./elements.js";
+import { onTranscript } from "./transcript.js";
 
-/** Shows a line of `Captions`. A line that has ended moves from the live lines to the final lines. */
-export function showLine(line) {
-  const isFinal = "end_s" in line;
-  let node = [...page.live.children].find((child) => child.dataset.utterance === String(line.utterance));
-  const isBlank = isFinal ? line.text === "" : line.segments + line.stable + line.tail === "";
-  if (isFinal) {
-    if (!isBlank) {
-      // A new node, so that screen readers read it aloud.
-      const final = newLine(line);
-      final.querySelector(".solid").textContent = line.text;
-      if (node !== undefined && node.nextElementSibling !== null) {
-        // The final text may be shorter. The line below it must not move.
-        final.style.minHeight = node.style.minHeight;
-      }
-      page.finals.append(final);
-    }
-    node?.remove();
-  } else if (node !== undefined || !isBlank) {
-    if (node === undefined) {
-      node = newLine(line);
-      page.live.append(node);
-    }
-    node.querySelector(".solid").textContent = line.segments + line.stable;
-    node.querySelector(".tail").textContent = line.tail;
-    // A line never gets lower, even when its tail gets shorter. Otherwise the lines below it would jump.
-    node.style.minHeight = `${node.getBoundingClientRect().height}px`;
+/** Lines further apart than this, in milliseconds, get the date and time between them. */
+const PAUSE_MS = 10 * 60_000;
+
+/** The node of each entry, for translations that come later. */
+const nodes = new Map();
+/** When the last line was said. */
+let lastAt;
+/** The lines of open utterances, by number. */
+const openNodes = new Map();
+
+const when = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", hour: "numeric", minute: "2-digit" });
+
+onTranscript((what, entry) => {
+  if (what === "clear") {
+    nodes.clear();
+    lastAt = undefined;
+    page.finals.replaceChildren();
+  } else if (what === "change") {
+    drawTranslations(nodes.get(entry.n), entry.translations);
+  } else {
+    drawEntry(entry, what === "restore");
   }
   showContents();
+});
+
+function drawEntry(entry, isRestored) {
+  const at = Date.parse(entry.at);
+  if (lastAt === undefined ? isRestored : at - lastAt > PAUSE_MS) {
+    const heading = document.createElement("p");
+    heading.className = "when";
+    heading.textContent = when.format(at);
+    page.finals.append(heading);
+  }
+  lastAt = at;
+  const open = openNodes.get(entry.utterance);
+  // A new node, so that screen readers read it aloud.
+  const node = newLine(entry.start_s, entry.utterance ?? entry.kind);
+  node.dataset.entry = entry.n;
+  node.classList.add(entry.kind);
+  node.tabIndex = -1;
+  const text = node.querySelector(".text");
+  text.classList.toggle("cut", entry.is_cut);
+  if (entry.language !== null) {
+    text.lang = entry.language;
+  }
+  node.querySelector(".solid").textContent = entry.text;
+  drawTranslations(node, entry.translations);
+  if (open !== undefined && open.nextElementSibling !== null) {
+    // The final text may be shorter. The line below it must not move.
+    node.style.minHeight = open.style.minHeight;
+  }
+  page.finals.append(node);
+  nodes.set(entry.n, node);
 }
 
-/** Adds a line in the place of audio that was lost because the connection was away for too long. */
-export function showGap([fromS, untilS]) {
-  const node = newLine({ utterance: "gap", start_s: fromS });
-  node.classList.add("gap");
-  node.querySelector(".solid").textContent = `(The audio until ${clock(untilS)} is lost.)`;
-  page.finals.append(node);
+/** Shows an open utterance: a line of `Captions`, with its translations so far. */
+export function drawOpen(line, translations) {
+  let node = openNodes.get(line.utterance);
+  const solid = line.segments + line.stable;
+  if (node === undefined) {
+    if (solid + line.tail === "") {
+      return;
+    }
+    node = newLine(line.start_s, line.utterance);
+    openNodes.set(line.utterance, node);
+    page.live.append(node);
+  }
+  node.querySelector(".solid").textContent = solid;
+  node.querySelector(".tail").textContent = line.tail;
+  drawTranslations(node, translations);
+  // A line never gets lower, even when its tail gets shorter. Otherwise the lines below it would jump.
+  node.style.minHeight = `${node.getBoundingClientRect().height}px`;
   showContents();
 }
 
-function newLine(line) {
+/** Removes the line of an utterance that is open no more. */
+export function removeOpen(utterance) {
+  openNodes.get(utterance)?.remove();
+  openNodes.delete(utterance);
+  showContents();
+}
+
+function newLine(startS, utterance) {
   const node = document.createElement("p");
   node.className = "line";
-  node.dataset.utterance = line.utterance;
+  node.dataset.utterance = utterance;
   const time = document.createElement("time");
-  time.textContent = clock(line.start_s);
-  time.dateTime = `PT${line.start_s.toFixed(2)}S`;
+  time.textContent = clock(startS);
+  time.dateTime = `PT${startS.toFixed(2)}S`;
   const text = document.createElement("span");
   text.className = "text";
+  text.dir = "auto";
   const solid = document.createElement("span");
   solid.className = "solid";
   const tail = document.createElement("span");
@@ -60,30 +105,22 @@ function newLine(line) {
   return node;
 }
 
-/** Keeps the stable text of open lines when a session has ended, and removes text that might still have changed. */
-export function keepOpenLines() {
-  for (const node of Array.from(page.live.children)) {
-    node.querySelector(".tail").remove();
-    node.style.minHeight = "";
-    if (node.textContent !== node.querySelector("time").textContent) {
-      node.querySelector(".text").classList.add("cut");
-      page.finals.append(node);
+function drawTranslations(node, translations) {
+  for (const [language, pieces] of Object.entries(translations)) {
+    let place = node.querySelector(`.translation[lang="${CSS.escape(language)}"]`);
+    if (place === null) {
+      place = document.createElement("span");
+      place.className = "translation";
+      place.lang = language;
+      place.dir = "auto";
+      node.append(place);
     }
+    place.textContent = pieces.map(({ text }) => text).join("").trim();
   }
-  page.live.replaceChildren();
-  showContents();
-}
-
-export function transcript() {
-  const lines = [...page.finals.children].map(
-    (node) => `[${node.querySelector("time").textContent}] ${node.querySelector(".solid").textContent}`,
-  );
-  return `${lines.join("\n")}\n`;
 }
 
 export function showContents() {
   const isEmpty = page.finals.childElementCount === 0;
   page.empty.hidden = !isEmpty || page.live.childElementCount > 0;
-  page.copy.disabled = isEmpty;
-  page.clear.disabled = isEmpty;
+  page.save.disabled = isEmpty;
 }

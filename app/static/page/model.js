@@ -1,13 +1,15 @@
-/** The model of the server: its name, what it can hear, and its languages. */
+/** The model of the server: its name, what it can hear and which languages it knows; and what else the server offers. */
 
 import { page } from "./elements.js";
+import { learnNames } from "./language_names.js";
+import { change, settings } from "./settings.js";
 
 /** How long the request may take. */
 const TIMEOUT_MS = 5_000;
 /** The language that is chosen at first, if the model knows it. */
 const FIRST_LANGUAGE = "en";
 
-/** Shows which model listens and what it can hear, and offers its languages. */
+/** Shows what the server tells of its model. Returns it, or undefined if the server does not answer. */
 export async function showModel() {
   let model;
   try {
@@ -19,18 +21,27 @@ export async function showModel() {
   } catch (error) {
     page.model.textContent = "The model is not known";
     console.warn("The page cannot show the model and its languages:", error);
-    return;
+    return undefined;
   }
   page.model.textContent = `${model.name} · ${hearing(model)}`;
   page.model.title = page.model.textContent;
   page.noPeople.hidden = model.understands_people;
-  const options = model.languages.map(({ code, name }) => new Option(name, code));
+  learnNames(model.languages);
+  offerLanguages(model.languages);
+  return model;
+}
+
+function offerLanguages(languages) {
+  const options = languages.map(({ code, name }) => new Option(name, code));
   options.sort((a, b) => a.label.localeCompare(b.label));
   if (options.length > 1) {
     options.unshift(new Option("Detect", ""));
   }
   page.language.replaceChildren(...options);
-  page.language.value = model.languages.some(({ code }) => code === FIRST_LANGUAGE) ? FIRST_LANGUAGE : options[0].value;
+  const codes = options.map(({ value }) => value);
+  const language = [settings.language, FIRST_LANGUAGE].find((code) => codes.includes(code)) ?? codes[0];
+  page.language.value = language;
+  change({ language });
 }
 
 /** What a model can hear, in a few words. */

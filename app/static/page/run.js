@@ -1,152 +1,208 @@
-/** One run: the microphone is sent to the server in one session, and its text is shown. */
+/**
+ * One run: the sound of a source is sent to the server and its text is shown. A run is one session, or several one after
+ * another: when the user changes an option, the next session goes on where the one before ends, and no sound is lost.
+ */
 
-import { AbortedError, Captions, connect, openMicrophone } from "../tutti/index.js";
-import { clock } from "./clock.js";
+import { AbortedError, connect } from "../tutti/index.js";
 import { page } from "./elements.js";
 import { explain } from "./explain.js";
-import { level } from "./level.js";
-import { keepOpenLines, showGap, showLine } from "./lines.js";
+import { Feed } from "./feed.js";
+import { kept } from "./keeper.js";
+import { apiKey } from "./keys.js";
 import { hideMessage, sentence, showMessage, warn } from "./messages.js";
-import { CONNECTION_TROUBLE, MICROPHONE_TROUBLES, RUNNING, fail, show, showTrouble, state } from "./status.js";
+import { sessionOptions } from "./options.js";
+import { SessionText } from "./session_text.js";
+import { settings } from "./settings.js";
+import { noteRoom, roomOption } from "./share.js";
+import { openSource } from "./sources.js";
+import { CONNECTION_TROUBLE, MICROPHONE_TROUBLES, fail, isRunning, show, showTrouble, state } from "./status.js";
+import { nowS, setNow, showDelay } from "./timeline.js";
 
-/** The length of a paragraph, in seconds of speech. Longer lines are hard to read. */
-const MAX_UTTERANCE_S = 30;
 /** How long the server may take to finish after Stop. */
 const STOP_TIMEOUT_MS = 15_000;
 /** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
 const KEEPALIVE_MS = 15_000;
 /** The states of the microphone in which not even silence comes from it. */
 const AUDIO_STOPS = ["suspended", "interrupted", "disconnected"];
-/** A longer delay than this, in seconds, is shown in another colour. */
-const SLOW_S = 2;
 
-/** The present run: `cancel` ends it at once, `finish` ends it when all text is final. */
-export let run;
-/** Seconds of audio so far. A new session begins at this time, so that times never run backwards. */
-let clockS = 0;
-let apiKey;
+/** The present run; undefined if there is none. */
+let run;
 
-/** The key for the next run; undefined: none. */
-export function useKey(key) {
-  apiKey = key;
-}
-
-/** The next run begins at zero. */
-export function resetClock() {
-  clockS = 0;
-  showTimes(undefined);
-}
-
-export async function start() {
-  const controller = new AbortController();
-  const { signal } = controller;
-  let microphone;
-  let session;
-  let waiting;
-  run = { cancel: () => controller.abort(), finish: () => {} };
+/** Begins a run with the source of the settings. Call it from a click. */
+export async function startLive() {
   hideMessage();
-  try {
-    show("asking");
-    microphone = await openMicrophone({ signal, keepScreenOn: true });
-    // Audio from before the session is open is kept and sent later. Opening takes at most the timeout of the client.
-    const early = [];
-    const startS = clockS;
-    let nSamples = 0;
-    const sendAudio = (samples) => {
-      if (session === undefined) {
-        early.push(samples);
-        return;
+  run = new Run();
+  await run.go();
+}
+
+/** Ends the run: at once while it begins, and otherwise when all text is final. */
+export function stopLive() {
+  if (state === "asking" || state === "connecting") {
+    run.cancel();
+  } else {
+    void run.finish();
+  }
+}
+
+export function togglePause() {
+  run.pause(state === "live");
+}
+
+/** Applies changed options to a session that runs. */
+export function applyOptions() {
+  if (state === "live" || state === "paused") {
+    run.renewIfChanged();
+  }
+}
+
+class Run {
+  #controller = new AbortController();
+  #microphone;
+  #feed;
+  #session;
+  /** The options of the present session. */
+  #options;
+  #isRenewing = false;
+  #keepalive;
+
+  cancel() {
+    this.#controller.abort();
+  }
+
+  async go() {
+    const { signal } = this.#controller;
+    try {
+      show("asking");
+      this.#microphone = await openSource(settings, signal);
+      await kept;
+      this.#listen();
+      show("connecting");
+      do {
+        await this.#openSession();
+        if (state === "connecting") {
+          show("live");
+        }
+        await this.#showEvents();
+      } while (this.#isRenewing);
+      show("done");
+    } catch (error) {
+      if (!(error instanceof AbortedError)) {
+        await explain(error, signal);
+      } else if (isRunning()) {
+        show("idle");
       }
-      if (!session.isOpen) {
-        return;
-      }
+    } finally {
+      this.#microphone?.stop();
+      this.#session?.close();
+      clearInterval(this.#keepalive);
+      showTrouble("connection", undefined);
+      showTrouble("microphone", undefined);
+      showDelay(undefined);
+      page.level.style.transform = "scaleX(0)";
+    }
+  }
+
+  /** Ends the run when all text is final. */
+  async finish() {
+    if (state !== "live" && state !== "paused") {
+      return;
+    }
+    show("finishing");
+    await this.#microphone.flush();
+    this.#microphone.stop();
+    this.#isRenewing = false;
+    this.#session.stop();
+  }
+
+  /** While the run is paused, nothing is sent and the time stands still. */
+  pause(isPaused) {
+    this.#feed.isPaused = isPaused;
+    if (isPaused) {
+      this.#flush();
+      showDelay(undefined);
+      page.level.style.transform = "scaleX(0)";
+    }
+    show(isPaused ? "paused" : "live");
+  }
+
+  renewIfChanged() {
+    if (!this.#isRenewing && JSON.stringify(this.#options) !== JSON.stringify(optionsNow())) {
+      this.#isRenewing = true;
+      this.#feed.detach().stop();
+    }
+  }
+
+  #listen() {
+    const onAudio = (atS, level) => {
+      setNow(atS);
+      page.level.style.transform = `scaleX(${level})`;
+    };
+    this.#feed = new Feed(this.#microphone.sampleRate, nowS, onAudio);
+    const onChunk = (samples) => {
       try {
-        session.send(samples);
+        this.#feed.push(samples);
       } catch (error) {
         fail(error);
-        controller.abort();
-        return;
+        this.cancel();
       }
-      nSamples += samples.length;
-      clockS = startS + nSamples / microphone.sampleRate;
-      page.elapsed.textContent = clock(clockS);
-      page.level.style.transform = `scaleX(${level(samples)})`;
     };
     const onLost = (error) => {
       showMessage(sentence(error));
-      if (session === undefined) {
-        run.cancel();
+      if (this.#session === undefined) {
+        this.cancel();
       } else {
-        run.finish();
+        void this.finish();
       }
     };
     const onState = (microphoneState) => {
-      clearInterval(waiting);
       showTrouble("microphone", MICROPHONE_TROUBLES[microphoneState]);
       if (AUDIO_STOPS.includes(microphoneState)) {
-        waiting = waitForAudio(() => session);
+        this.#flush();
       }
     };
-    microphone.start(sendAudio, onLost, onState);
-    show("connecting");
-    session = await connect(location.origin, {
-      signal,
-      apiKey,
+    this.#microphone.start(onChunk, onLost, onState);
+    this.#keepalive = setInterval(() => this.#keepOpen(), KEEPALIVE_MS);
+  }
+
+  async #openSession() {
+    this.#options = optionsNow();
+    const fromS = this.#feed.sentS;
+    const session = await connect(location.origin, {
+      signal: this.#controller.signal,
+      apiKey: apiKey(),
       stopTimeoutMs: STOP_TIMEOUT_MS,
       start: {
-        audio: { encoding: "pcm_s16le", sample_rate: microphone.sampleRate, channels: 1 },
-        language: page.language.value === "" ? null : page.language.value,
-        endpointing: { max_utterance_s: MAX_UTTERANCE_S },
-        ...(clockS > 0 ? { resume: { from_s: clockS } } : {}),
+        audio: { encoding: "pcm_s16le", sample_rate: this.#microphone.sampleRate, channels: 1 },
+        ...this.#options,
+        ...(fromS > 0 ? { resume: { from_s: fromS } } : {}),
       },
     });
     session.started.warnings.forEach(warn);
-    run.finish = () => finish(microphone, session);
-    early.forEach(sendAudio);
-    show("live");
-    await showEvents(session);
-    show("done");
-  } catch (error) {
-    if (error instanceof AbortedError) {
-      if (RUNNING.includes(state)) {
-        show("idle");
+    noteRoom(session.started.room ?? null);
+    this.#session = session;
+    this.#isRenewing = false;
+    // The room has its token now: with it, the same room is asked for.
+    this.#options = optionsNow();
+    this.#feed.attach(session);
+  }
+
+  async #showEvents() {
+    const text = new SessionText();
+    try {
+      for await (const event of this.#session) {
+        text.apply(event);
+        this.#showNews(event, text);
       }
-    } else {
-      await explain(error, signal, apiKey);
+    } finally {
+      text.end();
     }
-  } finally {
-    microphone?.stop();
-    session?.close();
-    clearInterval(waiting);
-    showTrouble("connection", undefined);
-    showTrouble("microphone", undefined);
-    keepOpenLines();
-    showTimes(undefined);
-    page.level.style.transform = "scaleX(0)";
   }
-}
 
-async function finish(microphone, session) {
-  if (state !== "live") {
-    return;
-  }
-  show("finishing");
-  await microphone.flush();
-  microphone.stop();
-  session.stop();
-}
-
-async function showEvents(session) {
-  const captions = new Captions();
-  for await (const event of session) {
-    const line = captions.apply(event);
-    if (line !== undefined) {
-      showLine(line);
-    }
+  #showNews(event, text) {
     if (event.type === "interim") {
-      showTimes(Math.max(0, clockS - event.end_s));
+      showDelay(nowS - event.end_s);
     } else if (event.type === "lag") {
-      showTimes(event.behind_s);
+      showDelay(event.behind_s);
     } else if (event.type === "reconnecting") {
       // The first attempt often succeeds within a moment. A message would come and go, and move the text.
       const { status, message } = CONNECTION_TROUBLE;
@@ -155,30 +211,30 @@ async function showEvents(session) {
     } else if (event.type === "resumed") {
       showTrouble("connection", undefined);
       if (event.gap !== null) {
-        showGap(event.gap);
+        text.addGap(event.gap);
       }
     } else if (event.type === "warning" || event.type === "error") {
       warn(event);
     }
   }
-}
 
-/** While no audio comes: makes what was spoken final, and keeps the session open. Returns the timer, for its end. */
-function waitForAudio(currentSession) {
-  const session = currentSession();
-  if (session?.isOpen) {
-    session.flush();
-  }
-  return setInterval(() => {
-    const open = currentSession();
-    if (open?.isOpen) {
-      open.keepalive();
+  /** Makes final what was spoken: no more audio comes for a while. */
+  #flush() {
+    if (this.#session?.isOpen) {
+      this.#session.flush();
     }
-  }, KEEPALIVE_MS);
+  }
+
+  /** Keeps a session without audio open. */
+  #keepOpen() {
+    const comes = !this.#feed.isPaused && !AUDIO_STOPS.includes(this.#microphone.state);
+    if (!comes && this.#session?.isOpen) {
+      this.#session.keepalive();
+    }
+  }
 }
 
-function showTimes(delayS) {
-  page.elapsed.textContent = clock(clockS);
-  page.delay.textContent = delayS === undefined ? "–" : `${delayS.toFixed(1)} s`;
-  page.delay.classList.toggle("slow", delayS !== undefined && delayS > SLOW_S);
+function optionsNow() {
+  const room = roomOption();
+  return { ...sessionOptions(), ...(room === undefined ? {} : { room }) };
 }

@@ -1,4 +1,4 @@
-/** The state of the page: what the status and the button say, and what is wrong at present. */
+/** The state of the page: what the status and the buttons say, and what is wrong at present. */
 
 import { page } from "./elements.js";
 import { showContents } from "./lines.js";
@@ -10,13 +10,15 @@ const STATES = {
   asking: { status: "Waiting for the microphone…", button: "Cancel" },
   connecting: { status: "Connecting…", button: "Cancel" },
   live: { status: "Listening", button: "Stop" },
+  paused: { status: "Paused", button: "Stop" },
   finishing: { status: "Finishing…", button: "Finishing…" },
+  file: { status: "Transcribing", button: "Stop" },
   done: { status: "Stopped", button: "Start" },
   failed: { status: "Stopped", button: "Start" },
   lost: { status: "Disconnected", button: "Restart" },
 };
-export const RUNNING = ["asking", "connecting", "live", "finishing"];
-const HAS_SESSION = ["live", "finishing"];
+const RUNNING = ["asking", "connecting", "live", "paused", "finishing", "file"];
+const HAS_SESSION = ["live", "paused", "finishing"];
 
 /** What is shown while the session has no connection. It makes another one by itself. */
 export const CONNECTION_TROUBLE = {
@@ -47,17 +49,22 @@ export let state = "idle";
 /** What is wrong at present in each part; undefined where nothing is. */
 const troubles = { connection: undefined, microphone: undefined };
 
+export function isRunning() {
+  return RUNNING.includes(state);
+}
+
 export function show(next) {
   state = next;
-  const { button } = STATES[next];
-  const isRunning = RUNNING.includes(next);
   document.body.dataset.state = next;
   showStatus();
-  page.toggleLabel.textContent = button;
+  page.toggleLabel.textContent = STATES[next].button;
   // `disabled` would take the keyboard focus away from the button.
   page.toggle.setAttribute("aria-disabled", String(next === "finishing"));
-  page.language.disabled = isRunning;
-  page.keyForm.querySelector("button").disabled = isRunning;
+  page.pause.hidden = next !== "live" && next !== "paused";
+  page.pause.setAttribute("aria-pressed", String(next === "paused"));
+  page.source.disabled = isRunning();
+  page.language.disabled = isRunning() && next !== "live" && next !== "paused";
+  page.keyForm.querySelector("button").disabled = isRunning();
   showContents();
 }
 
