@@ -7,7 +7,7 @@ import { page } from "./page/elements.js";
 import { startFile, stopFile } from "./page/file_run.js";
 import { onFile } from "./page/files.js";
 import { keepShell } from "./page/install.js";
-import { kept } from "./page/keeper.js";
+import "./page/keeper.js";
 import { onKey } from "./page/keys.js";
 import "./page/line_actions.js";
 import { hideMessage } from "./page/messages.js";
@@ -21,8 +21,8 @@ import { offerRooms, whenShared } from "./page/share.js";
 import "./page/shortcuts.js";
 import { canShareTab } from "./page/sources.js";
 import { isRunning, show, state } from "./page/status.js";
-import { setNow } from "./page/timeline.js";
-import { endS, onTranscript } from "./page/transcript.js";
+import { nowS, setNow } from "./page/timeline.js";
+import { onTranscript } from "./page/transcript.js";
 
 /** What was started last, for a second attempt with an API key. */
 let again = startLive;
@@ -71,14 +71,13 @@ whenCleared(() => {
     hideMessage();
   }
 });
-onTranscript((what) => {
+onTranscript((what, entry) => {
   // Kept text, and text that was cleared by mistake, come back with their times.
-  if (what === "restore" && !isRunning()) {
-    setNow(endS());
+  if (what !== "clear" && !isRunning()) {
+    setNow(Math.max(nowS, entry.end_s));
   }
 });
 
-void kept;
 void showModel().then((model) => {
   offerChoices(model?.languages.map(({ code }) => code) ?? [], model?.translations ?? []);
   offerRooms(model?.rooms === true);

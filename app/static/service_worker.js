@@ -33,7 +33,7 @@ function isShell(pathname) {
 async function answer(request, pathname) {
   const cache = await caches.open(CACHE);
   try {
-    const response = await fetch(request.url, { cache: "no-cache", credentials: "same-origin" });
+    const response = await fetch(new Request(request, { cache: "no-cache" }));
     if (response.ok && (await cache.match(pathname)) !== undefined) {
       await cache.put(pathname, response.clone());
     }

@@ -71,6 +71,15 @@ async def test_text_stays_on_the_device_until_it_is_cleared(
         await page.open(page_server.url)
         await page.evaluate("import('/static/page/keeper.js').then(({kept}) => kept)")
         assert await page.evaluate(SHOWN) == []
+
+        # The text of an old tab fills the device: it gives way, and the page says so.
+        await page.evaluate("localStorage.setItem('tutti.entry.000000000-x.000000000', 'x'.repeat(3_000_000))")
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#finals .line')")
+        assert "keeps no more text" in await page.evaluate("document.querySelector('#message').innerText")
+        assert await page.evaluate("localStorage.getItem('tutti.entry.000000000-x.000000000')") is None
+        assert "Good morning." in await page.evaluate(STORED)
         assert page.errors == []
 
 

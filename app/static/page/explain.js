@@ -26,7 +26,7 @@ export async function explain(error, signal) {
   } else if (error instanceof ConnectionLost) {
     show("lost");
     showMessage("The connection to the server was lost. The text above is kept.");
-  } else if (error instanceof SessionError && error.code.startsWith("room_")) {
+  } else if (error instanceof SessionError && isAboutRoom(error)) {
     forgetRoom();
     show("failed");
     showMessage(`The captions are not shared: ${error.message}. Press Start to go on without readers, or share them again.`);
@@ -70,6 +70,10 @@ async function explainRefusal(signal) {
     show("failed");
     askForKey("The server refused the connection. If it is full, try again in a moment. It may also need an API key.");
   }
+}
+
+function isAboutRoom({ code, message }) {
+  return code.startsWith("room_") || code === "no_rooms" || message.startsWith("room:");
 }
 
 function isAboutKey(status) {

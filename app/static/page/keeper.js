@@ -68,14 +68,27 @@ async function openTranscript() {
   } catch {
     // The next load finds the transcript among those that no tab has open.
   }
-  nCharacters = keys(ENTRY_PREFIX).reduce((sum, key) => sum + read(key).length, 0);
+  nCharacters = keys(ENTRY_PREFIX).reduce((sum, key) => sum + lengthOf(key), 0);
   const entries = keys(entryKey("")).map(readJson);
   const open = readJson(OPEN_PREFIX + id) ?? [];
   remove(OPEN_PREFIX + id);
   if (entries.length > 0) {
-    restore(entries.filter((entry) => entry !== undefined));
+    restore(entries.filter(isEntry));
   }
-  open.forEach((line) => add({ ...line, is_cut: true }));
+  [open].flat().filter(isEntry).forEach((line) => add({ ...line, is_cut: true }));
+}
+
+/** Whether this page can show it. An older or newer page may have kept something else. */
+function isEntry(value) {
+  const { kind = "line", text, start_s, end_s, at, segments, translations } = value ?? {};
+  return (
+    ["line", "gap", "file"].includes(kind) &&
+    [text, at].every((each) => typeof each === "string") &&
+    [start_s, end_s].every(Number.isFinite) &&
+    Array.isArray(segments) &&
+    typeof translations === "object" &&
+    !Number.isNaN(Date.parse(at))
+  );
 }
 
 function tabId() {
@@ -119,10 +132,15 @@ function entryKey(n) {
   return `${ENTRY_PREFIX}${id}.${n === "" ? "" : String(n).padStart(9, "0")}`;
 }
 
+/** Another tab may have removed it meanwhile. */
+function lengthOf(key) {
+  return read(key)?.length ?? 0;
+}
+
 function keep(entry) {
   const key = entryKey(entry.n);
   const text = JSON.stringify(entry);
-  const before = read(key)?.length ?? 0;
+  const before = lengthOf(key);
   makeRoom(MAX_CHARACTERS - (text.length - before), key);
   if (!write(key, text)) {
     // The device is full, perhaps with other things.
@@ -141,7 +159,7 @@ function makeRoom(leftCharacters, but) {
   }
   showMessage("This device keeps no more text: the oldest lines are here only until the page is closed. Save them.");
   for (const key of keys(ENTRY_PREFIX).filter((each) => each !== but)) {
-    nCharacters -= read(key).length;
+    nCharacters -= lengthOf(key);
     remove(key);
     if (nCharacters <= leftCharacters) {
       return;
@@ -151,7 +169,7 @@ function makeRoom(leftCharacters, but) {
 
 function forget() {
   for (const key of keys(entryKey(""))) {
-    nCharacters -= read(key).length;
+    nCharacters -= lengthOf(key);
     remove(key);
   }
   keepOpen([]);

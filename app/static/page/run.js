@@ -63,6 +63,10 @@ class Run {
   /** The options of the present session. */
   #options;
   #isRenewing = false;
+  /** Whether the run ends as soon as the next session has the sound that waits for it. */
+  #stopsSoon = false;
+  /** Whether the session has no connection at present. */
+  #isAway = false;
   #keepalive;
 
   cancel() {
@@ -110,8 +114,11 @@ class Run {
     show("finishing");
     await this.#microphone.flush();
     this.#microphone.stop();
-    this.#isRenewing = false;
-    this.#session.stop();
+    if (this.#isRenewing) {
+      this.#stopsSoon = true;
+    } else {
+      this.#session.stop();
+    }
   }
 
   /** While the run is paused, nothing is sent and the time stands still. */
@@ -125,8 +132,9 @@ class Run {
     show(isPaused ? "paused" : "live");
   }
 
+  /** Without a connection, the old session first goes on: only the server knows how its last words end. */
   renewIfChanged() {
-    if (!this.#isRenewing && JSON.stringify(this.#options) !== JSON.stringify(optionsNow())) {
+    if (!this.#isRenewing && !this.#isAway && JSON.stringify(this.#options) !== JSON.stringify(optionsNow())) {
       this.#isRenewing = true;
       this.#feed.detach().stop();
     }
@@ -184,6 +192,9 @@ class Run {
     // The room has its token now: with it, the same room is asked for.
     this.#options = optionsNow();
     this.#feed.attach(session);
+    if (this.#stopsSoon) {
+      session.stop();
+    }
   }
 
   async #showEvents() {
@@ -205,10 +216,13 @@ class Run {
       showDelay(event.behind_s);
     } else if (event.type === "reconnecting") {
       // The first attempt often succeeds within a moment. A message would come and go, and move the text.
+      this.#isAway = true;
       const { status, message } = CONNECTION_TROUBLE;
       showTrouble("connection", event.attempt === 1 ? { status } : { status, message });
       console.info(`Reconnecting in ${event.retry_in_s} s: ${event.reason}`);
     } else if (event.type === "resumed") {
+      this.#isAway = false;
+      applyOptions();
       showTrouble("connection", undefined);
       if (event.gap !== null) {
         text.addGap(event.gap);

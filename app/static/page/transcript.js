@@ -34,11 +34,6 @@ export function isEmpty() {
   return entries.length === 0;
 }
 
-/** The end of the last entry, in seconds. */
-export function endS() {
-  return entries.reduce((last, { end_s }) => Math.max(last, end_s), 0);
-}
-
 /** Adds what was just said. Returns the entry. */
 export function add(said) {
   const entry = {
@@ -73,10 +68,7 @@ export function clear() {
 
 /** Puts entries of before in front of those that have come since. */
 export function restore(kept) {
-  const since = entries;
-  if (since.length > 0) {
-    clear();
-  }
+  const since = clear();
   entries = [...kept, ...since].map((entry, index) => ({ ...entry, n: index }));
   nextN = entries.length;
   entries.forEach((entry) => tell("restore", entry));
