@@ -201,9 +201,9 @@ async def test_a_pause_and_another_language_lose_no_sound(
     assert second["resume"]["from_s"] == pytest.approx(sent_s, abs=1e-9)
 
 
-def translation(language: str, text: str, utterance: int) -> Message:
-    place = {"utterance": utterance, "channel": 0, "start_s": 0.2, "end_s": 1.1}
-    return {"type": "translation", **place, "language": language, "text": text}
+def translation(text: str, utterance: int, start_s: float = 0.2, end_s: float = 1.1) -> Message:
+    place = {"utterance": utterance, "channel": 0, "start_s": start_s, "end_s": end_s}
+    return {"type": "translation", **place, "language": "de", "text": text, "translated_until_s": [start_s]}
 
 
 async def test_captions_are_shared_and_translated(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
@@ -225,7 +225,8 @@ async def test_captions_are_shared_and_translated(page_server: FakeServer, micro
         await page.evaluate("document.querySelector('#share-sheet').close()")
 
         segment, utterance = final("Hello everyone.")
-        await page_server.send(segment, translation("de", "Hallo", 0), utterance, translation("de", " allerseits.", 0))
+        first, second = translation("Hallo", 0, 0.2, 0.6), translation(" allerseits.", 0, 0.6, 1.1)
+        await page_server.send(segment, first, utterance, second)
         await page.wait_for("document.querySelector('#finals .translation')?.textContent === 'Hallo allerseits.'")
         assert await page.evaluate("document.querySelector('#finals .translation').lang") == "de"
         await page.click("#toggle")

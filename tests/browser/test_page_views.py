@@ -45,7 +45,7 @@ async def test_no_view_has_a_violation(page_server: FakeServer, microphone: Path
         found["idle"] = await page.evaluate(RUN_AXE)
         await press(page, "s")
         await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
-        await page_server.send(translation("de", "Guten Morgen.", 0))
+        await page_server.send(translation("Guten Morgen.", 0))
         await page.wait_for("document.querySelector('.translation')")
         for key, sheet in zip((",", "d", "h"), SHEETS, strict=True):
             await press(page, key)
