@@ -62,6 +62,14 @@ async def test_no_view_has_a_violation(page_server: FakeServer, microphone: Path
         assert await page.evaluate("document.body.dataset.view") == "large"
         await press(page, "Escape")
         assert await page.evaluate("document.body.dataset.view") == "transcript"
+        await press(page, "t")
+        other = {"light": "dark", "dark": "light"}[theme]
+        assert (
+            await page.evaluate(
+                "[document.documentElement.dataset.theme, JSON.parse(localStorage['tutti.settings']).theme]"
+            )
+            == [other] * 2
+        )
         await press(page, "p")
         await state(page, "paused")
         found["paused"] = await page.evaluate(RUN_AXE)
