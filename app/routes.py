@@ -1,6 +1,7 @@
 """The table of routes, and the endpoints that belong to no dialect: the page, health and metrics."""
 
 from pathlib import Path
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -27,9 +28,24 @@ from app.service.service import Service
 from app.session.translations import languages_of
 
 STATIC = Path(__file__).parent / "static"
+PAGE_POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "connect", "manifest", "worker")),
+        # The page finds out how long a file is before it uploads it.
+        "media-src blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+"""The content security policy of the page: nothing inline, and nothing from or to other servers."""
+REVALIDATE = {"cache-control": "no-cache"}
+"""A browser may keep the file, and asks each time whether it is still the same."""
 PAGE_HEADERS = {
-    "permissions-policy": "microphone=(self)",
-    "cache-control": "no-cache",
+    "content-security-policy": PAGE_POLICY,
+    "permissions-policy": "microphone=(self), display-capture=(self)",
+    **REVALIDATE,
 }
 
 
@@ -40,7 +56,8 @@ def routes() -> list[BaseRoute]:
         Route("/", page),
         Route("/page/model", page_model),
         WebSocketRoute("/", whisperlive),
-        Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        Route("/service-worker.js", service_worker),
+        Mount("/static", PageFiles(directory=STATIC), name="static"),
         Route("/captions/{room}.vtt", captions.room_track),
         Route("/captions/{room}.m3u8", captions.room_playlist),
         Route("/captions/{room}", captions.RoomPage(STATIC / "room.html").serve),
@@ -69,9 +86,24 @@ def routes() -> list[BaseRoute]:
     ]
 
 
+class PageFiles(StaticFiles):
+    """The files of the page. Without a word from the server, a browser would use old ones for hours after an update."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """The file, or that it has not changed."""
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(REVALIDATE)
+        return response
+
+
 async def page(request: Request) -> Response:
-    """The demo page."""
+    """The captions page."""
     return FileResponse(STATIC / "index.html", headers=PAGE_HEADERS)
+
+
+async def service_worker(request: Request) -> Response:
+    """The script that opens the page without a network. It is here because it works only for paths below its own."""
+    return FileResponse(STATIC / "service_worker.js", headers=REVALIDATE)
 
 
 async def page_model(request: Request) -> Response:

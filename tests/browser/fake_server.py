@@ -6,7 +6,6 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-STATIC = Path(__file__).parents[2] / "app" / "static"
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
-"""A strict content security policy for the page: nothing inline, and nothing from other servers."""
+from app.routes import PAGE_HEADERS, REVALIDATE, STATIC, PageFiles
+
 LOUD = 0.05
 """A message whose root mean square is at least this fraction of full scale counts as sound."""
 
@@ -71,9 +68,17 @@ class FakeServer:
     api_key: str | None = None
     model: Message | None = field(default_factory=lambda: MODEL)
     """What the page learns of the model; `None`: the server fails to answer."""
+    room: Message | None = None
+    """The room of a session that asks for one; `None`: the server gives none."""
+    file_events: Sequence[Message] = ()
+    """What the server answers to an uploaded file."""
+    uploads: list[list[tuple[str, Any]]] = field(default_factory=list)
+    """The fields of the forms of uploaded files; of the file itself the size."""
     url: str = ""
     starts: list[Message] = field(default_factory=list)
     n_bytes: int = 0
+    bytes_at_stop: list[int] = field(default_factory=list)
+    """`n_bytes` at the end of each session."""
     loud_s: float = 0.0
     """Seconds of sound that the server has received."""
     flushed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,14 +99,19 @@ class FakeServer:
             routes=[
                 Route("/", self._page),
                 Route("/page/model", self._model),
+                Route("/service-worker.js", self._service_worker),
                 Route("/v1/models", self._models),
+                Route("/v1/audio/transcriptions", self._transcribe, methods=["POST"]),
                 WebSocketRoute("/v1/stream", self._stream),
-                Mount("/static", StaticFiles(directory=STATIC)),
+                Mount("/static", PageFiles(directory=STATIC)),
             ]
         )
 
     async def _page(self, request: Request) -> Response:
-        return FileResponse(STATIC / "index.html", headers={"Content-Security-Policy": POLICY})
+        return FileResponse(STATIC / "index.html", headers=PAGE_HEADERS)
+
+    async def _service_worker(self, request: Request) -> Response:
+        return FileResponse(STATIC / "service_worker.js", headers=REVALIDATE)
 
     async def _model(self, request: Request) -> Response:
         return JSONResponse(self.model, status_code=500 if self.model is None else 200)
@@ -109,6 +119,16 @@ class FakeServer:
     async def _models(self, request: Request) -> Response:
         is_allowed = self.api_key is None or request.headers.get("authorization") == f"Bearer {self.api_key}"
         return JSONResponse({"data": []}, status_code=200 if is_allowed else 401)
+
+    async def _transcribe(self, request: Request) -> Response:
+        if self.api_key is not None and request.headers.get("authorization") != f"Bearer {self.api_key}":
+            return JSONResponse({"error": {"code": "invalid_api_key", "message": "a wrong key"}}, status_code=401)
+        async with request.form() as form:
+            self.uploads.append(
+                [(name, each if isinstance(each, str) else each.size) for name, each in form.multi_items()]
+            )
+        lines = "".join(f"data: {json.dumps(event)}\n\n" for event in self.file_events)
+        return Response(lines, media_type="text/event-stream")
 
     async def _stream(self, websocket: WebSocket) -> None:
         protocols = websocket.scope["subprotocols"]
@@ -126,9 +146,9 @@ class FakeServer:
         assert start["type"] == "start"
         self.starts.append(start)
         rate = start["audio"]["sample_rate"]
-        await self.send(
-            {"type": "started", "session_id": "s_01", "model": "fake", "limits": LIMITS, "warnings": []},
-        )
+        started = {"type": "started", "session_id": "s_01", "model": "fake", "limits": LIMITS, "warnings": []}
+        is_shared = start.get("room") is not None and self.room is not None
+        await self.send(started | {"room": self.room} if is_shared else started)
         steps = list(self.script)
         while True:
             message = await websocket.receive()
@@ -147,6 +167,7 @@ class FakeServer:
                 self.flushed.set()
             elif command["type"] == "stop":
                 self.stopped.set()
+                self.bytes_at_stop.append(self.n_bytes)
                 audio_s = self.n_bytes / 2 / rate
                 await self.send({"type": "stopped", "audio_s": audio_s, "speech_s": self.loud_s, "words": 0})
                 await websocket.close(1000)

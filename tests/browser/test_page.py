@@ -66,6 +66,7 @@ async def test_a_second_session_continues_the_times(page_server: FakeServer, mic
             await page.wait_for(f"document.querySelectorAll('#finals .line').length === {n_lines}")
             await page.click("#toggle")
             await page.wait_for("document.body.dataset.state === 'done'")
+        await page.click("#save")
         await page.click("#clear")
         assert await finals(page) == []
         assert await state(page) == "idle"

@@ -306,6 +306,18 @@ test("a permission that is withdrawn stops the microphone, and is reported once"
   microphone.stop();
 });
 
+test("another source of sound is opened instead of a microphone, and says when it has ended", async () => {
+  const openStream = vi.fn(async () => streamOf(track) as unknown as MediaStream);
+  const microphone = await openMicrophone({ openStream });
+  const lost = vi.fn();
+  microphone.start(() => {}, lost);
+  openStream.mockRejectedValue(new MicrophoneError("permission_denied", "the tab was closed"));
+  track.end();
+  await settle();
+  expect(lost.mock.calls).toEqual([[expect.objectContaining({ message: "the tab was closed" })]]);
+  expect([getUserMedia.mock.calls.length, openStream.mock.calls.length, microphone.state]).toEqual([0, 2, "stopped"]);
+});
+
 test("a device that is found after stop is released", async () => {
   const { microphone } = await started();
   const other = new FakeTrack();

@@ -1,0 +1,75 @@
+/** The transcript as files: a text to read, subtitles, and JSON. Pure functions of its entries. */
+
+import { toSrt, toVtt } from "../tutti/index.js";
+import { clock } from "./clock.js";
+
+/** Two lines of subtitles, as broadcasters limit them. A longer segment becomes several cues. */
+const MAX_CUE_CHARACTERS = 84;
+
+/** The formats: the ending and the type of the file, and the function that makes its text. */
+export const FORMATS = {
+  txt: { type: "text/plain", write: (entries, { language, withTimes }) => toText(entries, language, withTimes) },
+  srt: { type: "application/x-subrip", write: (entries, { language }) => toSrt(cues(entries, language)) },
+  vtt: { type: "text/vtt", write: (entries, { language }) => toVtt(cues(entries, language)) },
+  json: { type: "application/json", write: (entries) => toJson(entries) },
+};
+
+/** One line for each utterance. `language`: of a translation; "": as spoken. */
+export function toText(entries, language, withTimes) {
+  return entries.map((entry) => `${lineText(entry, language, withTimes)}\n`).join("");
+}
+
+/** An entry as one line of text. */
+export function lineText(entry, language, withTimes) {
+  const text = (language === "" || entry.kind !== "line" ? entry.text : joined(entry.translations[language])).trim();
+  return withTimes ? `[${clock(entry.start_s)}] ${text}` : text;
+}
+
+function joined(pieces = []) {
+  return pieces.map(({ text }) => text).join("");
+}
+
+/** The pieces of all lines, none longer than a subtitle may be. */
+function cues(entries, language) {
+  const lines = entries.filter(({ kind }) => kind === "line");
+  return lines.flatMap((line) => (language === "" ? line.segments : (line.translations[language] ?? []))).flatMap(cut);
+}
+
+/** A segment in pieces of about the same length, cut between words. Their times are in proportion to their characters. */
+function cut({ start_s, end_s, text }) {
+  const whole = text.trim();
+  const nPieces = Math.ceil(whole.length / MAX_CUE_CHARACTERS);
+  if (nPieces < 2) {
+    return [{ start_s, end_s, text: whole }];
+  }
+  const pieces = [""];
+  for (const word of whole.split(/\s+/)) {
+    const longer = `${pieces.at(-1)} ${word}`.trim();
+    const isLong = longer.length > MAX_CUE_CHARACTERS || pieces.at(-1).length >= whole.length / nPieces;
+    if (isLong && pieces.at(-1) !== "") {
+      pieces.push(word);
+    } else {
+      pieces[pieces.length - 1] = longer;
+    }
+  }
+  const sPerCharacter = (end_s - start_s) / pieces.join("").length;
+  let atS = start_s;
+  return pieces.map((piece) => {
+    const beginS = atS;
+    atS += piece.length * sPerCharacter;
+    return { start_s: beginS, end_s: atS, text: piece };
+  });
+}
+
+function toJson(entries) {
+  return `${JSON.stringify({ schema: 1, entries: entries.map(({ n: _n, utterance: _utterance, ...entry }) => entry) }, null, 2)}\n`;
+}
+
+/** A name for the file, with the time of the first entry: `captions-2026-11-22-1030.srt`. */
+export function fileName(entries, format, language) {
+  const at = new Date(entries[0].at);
+  const two = (number) => String(number).padStart(2, "0");
+  const day = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+  const ending = language === "" || format === "json" ? format : `${language}.${format}`;
+  return `captions-${day}-${two(at.getHours())}${two(at.getMinutes())}.${ending}`;
+}

@@ -1,0 +1,53 @@
+/** The model of the server: its name, what it can hear and which languages it knows; and what else the server offers. */
+
+import { page } from "./elements.js";
+import { learnNames } from "./language_names.js";
+import { change, settings } from "./settings.js";
+
+/** How long the request may take. */
+const TIMEOUT_MS = 5_000;
+/** The language that is chosen at first, if the model knows it. */
+const FIRST_LANGUAGE = "en";
+
+/** Shows what the server tells of its model. Returns it, or undefined if the server does not answer. */
+export async function showModel() {
+  let model;
+  try {
+    const response = await fetch("/page/model", { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    if (!response.ok) {
+      throw new Error(`GET /page/model was answered with status ${response.status}`);
+    }
+    model = await response.json();
+  } catch (error) {
+    page.model.textContent = "The model is not known";
+    console.warn("The page cannot show the model and its languages:", error);
+    return undefined;
+  }
+  page.model.textContent = `${model.name} · ${hearing(model)}`;
+  page.model.title = page.model.textContent;
+  page.noPeople.hidden = model.understands_people;
+  learnNames(model.languages);
+  offerLanguages(model.languages);
+  return model;
+}
+
+function offerLanguages(languages) {
+  const options = languages.map(({ code, name }) => new Option(name, code));
+  options.sort((a, b) => a.label.localeCompare(b.label));
+  if (options.length > 1) {
+    options.unshift(new Option("Detect", ""));
+  }
+  page.language.replaceChildren(...options);
+  const codes = options.map(({ value }) => value);
+  const language = [settings.language, FIRST_LANGUAGE].find((code) => codes.includes(code)) ?? codes[0];
+  page.language.value = language;
+  change({ language });
+}
+
+/** What a model can hear, in a few words. */
+function hearing({ understands_people: understandsPeople, languages }) {
+  if (!understandsPeople) {
+    return "synthetic voices only, hardly people";
+  }
+  return languages.length === 1 ? `${languages[0].name} only` : `${languages.length} languages`;
+}

@@ -1,0 +1,269 @@
+"""What the captions page offers beside captions, in a real browser with a scripted server.
+
+Text that stays on the device, files, pauses, changed options, readers, translations, and a page that opens offline.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Page, open_page
+from tests.browser.fake_server import MODEL, FakeServer, Message, Step, final, interim, serve, speech_started
+
+pytestmark = pytest.mark.browser
+
+SHOWN = "[...document.querySelectorAll('#finals .text')].map((line) => line.textContent)"
+STORED = "Object.entries(localStorage).filter(([key]) => key !== 'tutti.settings').map(([, text]) => text).join()"
+
+
+async def state(page: Page, expected: str) -> None:
+    await page.wait_for(f"document.body.dataset.state === '{expected}'")
+
+
+async def open_with(page: Page, server: FakeServer, settings: Message) -> None:
+    """Open the page with these settings from an earlier visit, and wait until it knows the model."""
+    await page.open(f"{server.url}/static/icon.svg")
+    await page.evaluate(f"localStorage.setItem('tutti.settings', {json.dumps(json.dumps(settings))})")
+    await page.open(server.url)
+    await page.wait_for("document.querySelector('#model').innerText")
+
+
+async def read_saved(page: Page, name: str) -> tuple[str, str]:
+    """The name and the text of the file that a button of the sheet saves. `connect-src` forbids the page to read it."""
+    await page.evaluate("""globalThis.saved = new Promise((resolve) => {
+        const create = URL.createObjectURL;
+        URL.createObjectURL = (blob) => { globalThis.blob = blob; return create(blob); };
+        HTMLAnchorElement.prototype.click = function () { blob.text().then((text) => resolve([this.download, text])); };
+    }); null""")
+    await page.click("#save")
+    await page.click(f"[data-format={name}]")
+    file_name, text = await page.evaluate("saved")
+    return file_name, text
+
+
+async def test_text_stays_on_the_device_until_it_is_cleared(
+    page_server: FakeServer, microphone: Path, tmp_path: Path
+) -> None:
+    """A reload in the middle of a sentence loses no word. What is cleared by mistake comes back, and then is gone."""
+    page_server.script = [Step(0.1, [*final("Good morning."), speech_started(1), interim("Hello", " every", 1)])]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
+        assert await page.evaluate(SHOWN) == ["Good morning.", "Hello every"]
+        assert await page.evaluate("document.querySelector('#finals .line:last-child .text').className") == "text cut"
+
+        file_name, srt = await read_saved(page, "srt")
+        assert file_name.startswith("captions-") and file_name.endswith(".srt")
+        assert srt.startswith("1\n00:00:00,200 --> 00:00:01,100\nGood morning.\n\n2\n")
+        await page.click("#save")
+        await page.click("#clear")
+        assert await page.evaluate(SHOWN) == []
+        await page.click("#undo")
+        assert await page.evaluate(SHOWN) == ["Good morning.", "Hello every"]
+        await page.click("#save")
+        await page.click("#clear")
+        assert "Hello" not in await page.evaluate(STORED)
+        await page.open(page_server.url)
+        await page.evaluate("import('/static/page/keeper.js').then(({kept}) => kept)")
+        assert await page.evaluate(SHOWN) == []
+
+        # The text of an old tab fills the device: it gives way, and the page says so.
+        await page.evaluate("localStorage.setItem('tutti.entry.000000000-x.000000000', 'x'.repeat(3_000_000))")
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#finals .line')")
+        assert "keeps no more text" in await page.evaluate("document.querySelector('#message').innerText")
+        assert await page.evaluate("localStorage.getItem('tutti.entry.000000000-x.000000000')") is None
+        assert "Good morning." in await page.evaluate(STORED)
+        assert page.errors == []
+
+
+async def test_the_transcript_in_every_format(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """A click copies a line. A long segment becomes several subtitles, whose times fill its own."""
+    long = "This is a sentence with rather too many words to be read at once, and so it is cut between two words."
+    page_server.script = [Step(0.1, [*final("Good morning."), *final(long, 1, 4.0)])]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.command("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
+        await page.click("#toggle")
+        await state(page, "done")
+        await page.click("#finals .line:last-child .solid")
+        await page.wait_for("document.querySelector('#toast-text').textContent === 'Line copied'")
+        assert await page.evaluate("navigator.clipboard.readText()") == long
+        await page.evaluate("document.querySelector('#transcript').focus()")
+        for key, shift in (("ArrowUp", 0), ("ArrowUp", 0), ("Enter", 8)):
+            await press(page, key, shift)
+        await page.wait_for("document.querySelector('#toast-text').textContent.includes('with its time')")
+        assert await page.evaluate("navigator.clipboard.readText()") == "[0:00] Good morning."
+
+        assert (await read_saved(page, "txt"))[1] == f"[0:00] Good morning.\n[0:04] {long}\n"
+        cues = (await read_saved(page, "vtt"))[1].split("\n\n")[1:-1]
+        assert [cue.split("\n")[1] for cue in cues][1:] == [
+            "This is a sentence with rather too many words to be",
+            "read at once, and so it is cut between two words.",
+        ]
+        assert cues[1].startswith("00:00:04.000 --> ") and cues[2].split("\n")[0].endswith(" --> 00:00:04.900")
+        _, text = await read_saved(page, "json")
+        first, second = json.loads(text)["entries"]
+        assert (first["text"], first["start_s"], first["segments"][0]["end_s"]) == ("Good morning.", 0.2, 1.1)
+        assert second["language"] == "en"
+        assert page.errors == []
+
+
+async def press(page: Page, key: str, modifiers: int = 0) -> None:
+    """Press and release a key; 8 is Shift."""
+    text = {"text": key} if len(key) == 1 else {}
+    codes = {"ArrowUp": 38, "Enter": 13, "Escape": 27, "Tab": 9}
+    more = {"windowsVirtualKeyCode": codes[key]} if key in codes else {}
+    await page.command("Input.dispatchKeyEvent", type="keyDown", key=key, modifiers=modifiers, **text, **more)
+    await page.command("Input.dispatchKeyEvent", type="keyUp", key=key, modifiers=modifiers, **more)
+
+
+FILE = [
+    {"type": "transcript.text.segment", "id": 0, "start": 0.5, "end": 1.25, "text": "From a file.", "utterance": 0}
+    | {"avg_logprob": -0.1, "confidence": 0.9, "language": "en"},
+    {"type": "transcript.text.done", "text": "From a file.", "duration": 6, "speech_duration": 2, "words": 3},
+]
+DROP = """(() => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([new Uint8Array(5000)], "sermon.mp3"));
+    for (const type of ["dragenter", "dragover", "drop"]) {
+      document.querySelector("#empty").dispatchEvent(new DragEvent(type, {dataTransfer: transfer, bubbles: true}));
+    }
+})()"""
+
+
+async def test_a_dropped_file_is_transcribed(page_server: FakeServer, tmp_path: Path) -> None:
+    """With the languages and terms of the settings, and with a key if the server asks for one."""
+    page_server.file_events = FILE
+    page_server.api_key = "s3cret"
+    settings = {"language": "", "candidates": ["de", "en"], "hotwords": "Zwickau, HDMI, Zwickau"}
+    async with open_page(tmp_path / "profile", microphone=None) as page:
+        await open_with(page, page_server, settings)
+        await page.evaluate(DROP)
+        await page.wait_for("!document.querySelector('#key-form').hidden")
+        await page.type_text("s3cret")
+        await page.press_enter()
+        await state(page, "done")
+        assert await page.evaluate(SHOWN) == ["sermon.mp3", "From a file."]
+        assert await page.evaluate("document.querySelector('#elapsed').textContent") == "0:06"
+        assert await page.evaluate("document.querySelector('#progress').hidden")
+        assert page.errors == []
+    (form,) = page_server.uploads
+    assert ("file", 5000) in form
+    assert [value for name, value in form if name == "keywords"] == ["Zwickau", "HDMI"]
+    assert [value for name, value in form if name == "languages"] == ["de", "en"]
+
+
+CHANGE_LANGUAGE = """(() => {
+    const language = document.querySelector('#language');
+    language.value = '%s';
+    language.dispatchEvent(new Event('change'));
+})()"""
+
+
+async def test_a_pause_and_another_language_lose_no_sound(
+    page_server: FakeServer, microphone: Path, tmp_path: Path
+) -> None:
+    """In a pause nothing is sent. The session with the new language begins at the sample after the last one."""
+    page_server.script = [Step(0.1, [*final("One.")])]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#finals .line')")
+        await page.click("#pause")
+        await state(page, "paused")
+        async with asyncio.timeout(30):
+            await page_server.flushed.wait()
+        # The answer to this command comes after the last audio of before.
+        await page.evaluate("fetch('/page/model').then((response) => response.json())")
+        n_bytes = page_server.n_bytes
+        elapsed = await page.evaluate("document.querySelector('#elapsed').textContent")
+        await page.evaluate("new Promise((resolve) => setTimeout(resolve, 300))")
+        assert page_server.n_bytes == n_bytes
+        assert await page.evaluate("document.querySelector('#elapsed').textContent") == elapsed
+        await page.click("#pause")
+        await state(page, "live")
+
+        await page.evaluate(CHANGE_LANGUAGE % "de")
+        await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
+        assert await page.evaluate("document.body.dataset.state") == "live"
+        # Stop comes before the next session is there: it gets the sound that has waited for it.
+        await page.evaluate(f"{CHANGE_LANGUAGE % 'ar'}; document.querySelector('#toggle').click()")
+        await state(page, "done")
+        assert page.errors == []
+    assert [start["language"] for start in page_server.starts] == ["en", "de", "ar"]
+    for start, n_bytes in zip(page_server.starts[1:], page_server.bytes_at_stop[:2], strict=True):
+        assert start["resume"]["from_s"] == pytest.approx(n_bytes / 2 / start["audio"]["sample_rate"], abs=1e-9)
+
+
+def translation(text: str, utterance: int, start_s: float = 0.2, end_s: float = 1.1) -> Message:
+    place = {"utterance": utterance, "channel": 0, "start_s": start_s, "end_s": end_s}
+    return {"type": "translation", **place, "language": "de", "text": text, "translated_until_s": [start_s]}
+
+
+async def test_captions_are_shared_and_translated(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """Only where the server offers it. The link is the room's, and the next session asks for the same room."""
+    page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
+    page_server.room = {"name": "r4nd0m", "path": "/captions/r4nd0m", "token": "t0ken"}
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelector('#model').innerText")
+        assert await page.evaluate("document.querySelector('#share').hidden")
+        page_server.model = MODEL | {"rooms": True, "translations": ["de", "fr"]}
+        await open_with(page, page_server, {"translate": ["de", "xx"]})
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#live .line')")
+        await page.click("#share")
+        await page.click("#shared")
+        await page.wait_for("!document.querySelector('#share-link').hidden")
+        assert await page.evaluate("document.querySelector('#link').value") == f"{page_server.url}/captions/r4nd0m"
+        await page.evaluate("document.querySelector('#share-sheet').close()")
+
+        segment, utterance = final("Hello everyone.")
+        first, second = translation("Hallo", 0, 0.2, 0.6), translation(" allerseits.", 0, 0.6, 1.1)
+        await page_server.send(segment, first, utterance, second)
+        await page.wait_for("document.querySelector('#finals .translation')?.textContent === 'Hallo allerseits.'")
+        assert await page.evaluate("document.querySelector('#finals .translation').lang") == "de"
+        await page.click("#toggle")
+        await state(page, "done")
+        await page.click("#toggle")
+        await state(page, "live")
+        await page.click("#toggle")
+        await state(page, "done")
+        assert page.errors == []
+    rooms = [start.get("room") for start in page_server.starts]
+    assert rooms == [None, {}, {"name": "r4nd0m", "token": "t0ken"}]
+    assert [start["translate"] for start in page_server.starts] == [["de"]] * 3
+
+
+async def test_the_page_opens_without_its_server(microphone: Path, tmp_path: Path) -> None:
+    """From copies that hold neither text nor keys. As soon as the server is back, everything comes from it again."""
+    async with open_page(tmp_path / "profile", microphone) as page:
+        async with serve(FakeServer()) as server:
+            await page.open(server.url)
+            await page.wait_for("document.querySelector('#model').innerText")
+            cached = """caches.open('tutti-shell').then((cache) => cache.keys()).then(
+                (all) => all.map(({url}) => new URL(url).pathname))"""
+            loaded = "performance.getEntriesByType('resource').map(({name}) => new URL(name).pathname)"
+            needed = {path for path in await page.evaluate(loaded) if path.startswith("/static/")}
+            assert {"/static/captions.js", "/static/page/run.js", "/static/style.css"} < needed
+            needed |= {"/", "/static/tutti/worklet.js"}
+            async with asyncio.timeout(30):
+                while not needed <= set(paths := await page.evaluate(cached)):
+                    await page.drawn()
+            assert all(path == "/" or path.startswith("/static/") for path in paths)
+            url = server.url
+        await page.open(url)
+        await page.wait_for("document.querySelector('#model').innerText === 'The model is not known'")
+        await page.click("#toggle")
+        await state(page, "failed")
+        assert "cannot be reached" in await page.evaluate("document.querySelector('#message').innerText")
+        assert page.errors == []
