@@ -1,6 +1,7 @@
 """What the routes of one running service share: its settings, engine, metrics, admission and deliveries."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -70,6 +71,8 @@ class Service:
             await stack.enter_async_context(self.calls.running())
             if self.webhook is not None:
                 await stack.enter_async_context(self.webhook.running())
+            if self.shared.n_gateways > 1:
+                await stack.enter_async_context(_running(self.admission.watch()))
             yield
 
     def _make_store(self) -> SharedStore:
@@ -94,3 +97,14 @@ class Service:
             lambda outcome: self.metrics.others.webhook_events_total.labels(outcome).inc(),
             trace=tracing.delivery,
         )
+
+
+@asynccontextmanager
+async def _running(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Do some work while the context is open."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -13,36 +13,45 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["sessions", "uploads", "lost"]
-"""What is counted: live sessions, file transcriptions, or the places that are kept of sessions that were lost."""
+Kind = Literal["sessions", "uploads", "lost", "resumable", "finals"]
+"""What is counted: see `COLUMNS`."""
 
-_COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1, "lost": 2}
-"""The column of each kind in the array of counts, which has a row for each gateway."""
+COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1, "lost": 2, "resumable": 3, "finals": 4}
+"""The column of each kind in the array of counts, which has a row for each gateway.
 
-N_COUNTS = len(_COLUMNS)
+They are live sessions; file transcriptions; places that are kept of sessions that were lost; live sessions whose
+clients would come back if they were lost; and, of the time since the start, finals of live sessions.
+"""
+
+N_COUNTS = len(COLUMNS)
 """How many counts each gateway shares with the others."""
 
 
 class AdmissionCounter:
     """Counts the live sessions and uploads of all gateways. Each gateway writes its own counts and reads all."""
 
-    def __init__(self, counts: NDArray[np.int64] | None = None, gateway: int = 0) -> None:
+    def __init__(
+        self, counts: NDArray[np.int64] | None = None, gateway: int = 0, *, outlives_gateway: bool = False
+    ) -> None:
         """Use the shared counts of all gateways, or make new ones.
 
         Args:
-            counts: an array `(n_gateways, N_COUNTS)` in shared memory; `None` for a service that is one process.
+            counts: an array with a row of `N_COUNTS` for each gateway, and perhaps one for those that have ended;
+                `None` for a service that is one process.
             gateway: the row of this gateway.
+            outlives_gateway: whether the service goes on when this gateway stops.
         """
+        self.outlives_gateway = outlives_gateway
         self._counts = np.zeros((1, N_COUNTS), np.int64) if counts is None else counts
         self._own_counts = self._counts[gateway]
 
     def total(self, kind: Kind) -> int:
         """The count of all gateways."""
-        return int(self._counts[:, _COLUMNS[kind]].sum())
+        return int(self._counts[:, COLUMNS[kind]].sum())
 
     def change(self, kind: Kind, by: int) -> None:
         """Add a number to the count of this gateway, which may become negative: then another one counts too many."""
-        self._own_counts[_COLUMNS[kind]] += by
+        self._own_counts[COLUMNS[kind]] += by
 
     @contextmanager
     def one_more(self, kind: Kind) -> Iterator[int]:
@@ -51,11 +60,22 @@ class AdmissionCounter:
         The caller compares it with the limit afterwards: two gateways that count at the same moment then both see each
         other, and never exceed the limit together.
         """
-        self._own_counts[_COLUMNS[kind]] += 1
+        self._own_counts[COLUMNS[kind]] += 1
         try:
             yield self.total(kind) - 1
         finally:
-            self._own_counts[_COLUMNS[kind]] -= 1
+            self._own_counts[COLUMNS[kind]] -= 1
+
+
+def keep_counts(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What remains of the counts of a gateway that has died: the places of its clients that come back, and its finals.
+
+    The first array counts for `KEEP_S` (`lost_places.py`), and the second one always.
+    """
+    places, always = np.zeros(N_COUNTS, np.int64), np.zeros(N_COUNTS, np.int64)
+    places[COLUMNS["lost"]] = counts[COLUMNS["lost"]] + counts[COLUMNS["resumable"]]
+    always[COLUMNS["finals"]] = counts[COLUMNS["finals"]]
+    return places, always
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,8 @@ class RunningService:
             "folder": folder,
             "listeners": listeners,
             "n_admission_counts": 2,
+            "keep_counts": lambda counts: (2 * counts, 10 * counts),
+            "keep_counts_s": 1000.0,
             "stop_timeout_s": 10.0,
             "on_ready": self._note_ready,
             "on_gateway_gone": self.gone.put_nowait,
@@ -106,13 +108,13 @@ async def test_gateways_share_an_engine_and_a_dead_gateway_is_replaced(tmp_path:
         first, second = await service.ask(0, 1, 2), await service.ask(1, 3)
         assert (first["text"], second["text"]) == ([f" {said([1, 2])}"], [f" {said([3])}"])
         assert (first["number"], second["number"]) == (0, 1)
-        assert first["admission_counts"] == [1, 1]
+        assert first["admission_counts"] == [1, 1, 0]
         assert first["modules"] == second["modules"] == [], "a gateway needs no torch"
         os.kill(first["pid"], signal.SIGKILL)
         assert await service.gone.get() == first["pid"]
         again = await service.ask(0, 4)
         assert again["pid"] != first["pid"] and again["text"] == [f" {said([4])}"]
-        assert again["admission_counts"] == [1, 1]
+        assert again["admission_counts"] == [1, 1, 12], "what is kept of the dead one"
         assert len(service.models) == 1
         assert shared_memory(os.getpid())
         pids = [again["pid"], second["pid"]]
