@@ -100,7 +100,7 @@ async def readyz(request: Request) -> Response:
 async def show_metrics(request: Request) -> Response:
     """The metrics in Prometheus's text format."""
     service: Service = request.app.state.service
-    return Response(service.metrics.render(), media_type=metrics.CONTENT_TYPE)
+    return Response(await service.metrics.page(), media_type=metrics.CONTENT_TYPE)
 
 
 async def not_found(request: Request, error: Exception) -> Response:

@@ -19,7 +19,7 @@ from engine import api
 logger = logging.getLogger(__name__)
 
 WATCH_PERIOD_S = 1.0
-"""How often a gateway among others looks at the load, in seconds."""
+"""How often a gateway looks at the load while it has nothing to decide, in seconds."""
 ABANDON_S = 1.0
 """How long abandoned sessions have to send their last events, in seconds."""
 

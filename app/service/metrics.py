@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -11,6 +11,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app.errors import CLOSE_CODES
+from app.service.shared_state import GatherMetrics
 from app.session import events
 from engine import api
 
@@ -162,18 +163,27 @@ class OtherServerMetrics:
 class Metrics:
     """The metrics of one service. Each service has its own registry, so several can live in one process."""
 
-    def __init__(self, transcriber: api.Transcriber, shared_folder: str | None = None) -> None:
+    def __init__(
+        self,
+        transcriber: api.Transcriber,
+        shared_folder: str | None = None,
+        metrics_of_all: GatherMetrics | None = None,
+    ) -> None:
         """Register all metrics.
 
         Args:
             transcriber: the engine whose counters are shown.
             shared_folder: where prometheus_client keeps the counts of all gateways. The environment variable
                 `PROMETHEUS_MULTIPROC_DIR` must have named it before prometheus_client was imported.
+            metrics_of_all: returns the metrics of all gateways where they are on several machines.
         """
         self.registry = registry = CollectorRegistry()
         self._rendered = registry
-        if shared_folder:
+        self._metrics_of_all = metrics_of_all
+        if shared_folder or metrics_of_all:
+            # What is shown once, whichever gateway shows it.
             self._rendered = CollectorRegistry()
+        if shared_folder:
             MultiProcessCollector(self._rendered, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
         self.sessions = Gauge(
             "tutti_sessions_open", "Live sessions that are open now", registry=registry, multiprocess_mode="livesum"
@@ -207,8 +217,23 @@ class Metrics:
         """Show how full the service is, which is asked when a page is rendered: see `Admission.session_load`."""
         self._rendered.register(_SessionLoadCollector(session_load))
 
+    def snapshot(self) -> list[Metric]:
+        """The figures of this gateway now, for the pages of the others."""
+        return list(self.registry.collect())
+
+    async def page(self) -> bytes:
+        """The page that Prometheus scrapes, with the figures of all gateways.
+
+        Where they are on several machines, each series has a label `gateway`.
+        """
+        if self._metrics_of_all is None:
+            return self.render()
+        registry = CollectorRegistry()
+        registry.register(_LabelledCollector("gateway", await self._metrics_of_all()))
+        return generate_latest(registry) + self.render()
+
     def render(self) -> bytes:
-        """The page that Prometheus scrapes, with the figures of all gateways."""
+        """The page of gateways that share a folder, or the part of it that any gateway knows of all."""
         return generate_latest(self._rendered)
 
     async def measure_loop_lag(self) -> None:
@@ -227,6 +252,24 @@ def _labelled_counter(
     for value in values:
         counter.labels(value)
     return counter
+
+
+class _LabelledCollector(Collector):
+    """The same metrics of several gateways, told apart by a label."""
+
+    def __init__(self, label: str, metrics: Mapping[str, Sequence[Metric]]) -> None:
+        self._label = label
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of all, each once."""
+        families: dict[str, Metric] = {}
+        for name, of_one in self._metrics.items():
+            for metric in of_one:
+                family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                for sample in metric.samples:
+                    family.samples.append(sample._replace(labels={self._label: name, **sample.labels}))
+        yield from families.values()
 
 
 class _SessionLoadCollector(Collector):

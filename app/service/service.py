@@ -42,7 +42,7 @@ class Service:
         self.shared = shared
         self.transcriber = transcriber
         self.decoders = decoders
-        self.metrics = Metrics(transcriber, shared.metrics_folder)
+        self.metrics = Metrics(transcriber, shared.metrics_folder, shared.metrics_of_all)
         self.store = self._make_store()
         self.access = Access(
             settings.keys,
@@ -71,8 +71,7 @@ class Service:
             await stack.enter_async_context(self.calls.running())
             if self.webhook is not None:
                 await stack.enter_async_context(self.webhook.running())
-            if self.shared.n_gateways > 1:
-                await stack.enter_async_context(_running(self.admission.watch()))
+            await stack.enter_async_context(_running(self.admission.watch()))
             yield
 
     def _make_store(self) -> SharedStore:

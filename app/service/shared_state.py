@@ -4,7 +4,7 @@ It is the counts of sessions and uploads, the key that signs client secrets, the
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
@@ -12,6 +12,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client.core import Metric
+
+GatherMetrics = Callable[[], Awaitable[Mapping[str, Sequence[Metric]]]]
+"""Returns the metrics of each gateway by its name; none if they cannot be had now."""
 
 Kind = Literal["sessions", "uploads", "lost", "resumable", "finals"]
 """What is counted: see `COLUMNS`."""
@@ -91,4 +95,6 @@ class SharedState:
     n_gateways: int = 1
     """More than one where there may be others, even if their number changes."""
     metrics_folder: str | None = None
-    """The folder in which prometheus_client keeps the metrics of all gateways; `None` if there is one process."""
+    """The folder in which prometheus_client keeps the metrics of all gateways; `None` if they share no folder."""
+    metrics_of_all: GatherMetrics | None = None
+    """Returns the metrics of all gateways where these are on several machines; else `None`."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextvars import Context
+from dataclasses import replace
 from typing import Any
 
 from ray.exceptions import RayError
@@ -14,7 +15,7 @@ from cluster.balancing import Balancer
 from cluster.engine_pool import EnginePool
 from cluster.ray.engine_link import CallFailed, RayEngineLink, Report
 from cluster.ray.membership import Member
-from engine.api import EngineEvent, Window
+from engine.api import EngineEvent, EngineStats, Window
 from engine.errors import EngineError
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,11 @@ class RayTranscriber(EnginePool):
         for member in sorted(members, key=lambda each: each.node != self._node):
             if member.name not in self._members:
                 self._join(member)
+
+    def stats(self) -> EngineStats:
+        """See `EnginePool.stats`. Engines are told apart also while there is one: their number changes."""
+        stats = super().stats()
+        return stats if stats.engines else replace(stats, engines={self._known()[0].name: stats})
 
     async def until_known(self) -> None:
         """Wait until an engine has reported, so that the model is known."""
