@@ -50,7 +50,7 @@ class FleetCalls(Protocol):
 @dataclass(slots=True)
 class _Other:
     counts: "np.ndarray[tuple[int], np.dtype[np.int64]]"
-    heard_s: float
+    received_s: float
 
 
 class FleetMember:
@@ -123,7 +123,7 @@ class FleetMember:
                 self._others[name] = _Other(counts, self._now_s - entry.age_s)
         total = np.zeros(N_COUNTS, np.int64)
         for name, other in list(self._others.items()):
-            silent_s = self._now_s - other.heard_s
+            silent_s = self._now_s - other.received_s
             if silent_s >= SILENT_S + KEEP_S:
                 del self._others[name]
             elif silent_s >= SILENT_S:

@@ -60,7 +60,7 @@ class RayTranscriber(EnginePool):
                 self._join(member)
 
     def stats(self) -> EngineStats:
-        """See `EnginePool.stats`. Engines are told apart also while there is one: their number changes."""
+        """See `EnginePool.stats`. Engines have their names also while there is one: their number changes."""
         stats = super().stats()
         return stats if stats.engines else replace(stats, engines={self._known()[0].name: stats})
 
