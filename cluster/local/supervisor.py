@@ -187,6 +187,8 @@ class Supervisor:
         At the start of the service all engines must start.
         """
         reason = f"the {managed.name} has died {managed.restarts.n_failed_starts} times while it started"
+        if managed.problem:
+            reason = f"{reason}: {managed.problem}"
         if managed in self._engines:
             number = self._engines.index(managed)
             lost = self._engines_lost[number] = EngineLost(number, reason)
@@ -213,25 +215,28 @@ class Supervisor:
 
     def _handle_engine_report(self, engine: ManagedProcess, report: StartReport) -> None:
         if isinstance(report, Failed):
-            self._note_bad_start(f"the {engine.name} cannot start: {report.reason}", report.reason)
+            self._note_bad_start(engine, report.reason)
             return
         up = report.engine
         assert up
         if any(not _is_same_model(up.info, other.info) for other in self._engines_up.values()):
             # The files of the model have changed since the others were started.
             reason = f"the {engine.name} has another model than the other engines: {up.info}"
-            self._note_bad_start(reason, reason)
-            engine.signal(signal.SIGKILL)
+            self._note_bad_start(engine, reason)
+            assert engine.process
+            engine.process.reject()
             return
+        engine.problem = None
         self._engines_lost.pop(up.engine, None)
         self._engines_up[up.engine] = up
         self._send_to_gateways(up)
         self._note_ready()
 
-    def _note_bad_start(self, logged: str, reason: str) -> None:
-        """Note that an engine cannot be used. At the start of the service this is its end."""
+    def _note_bad_start(self, engine: ManagedProcess, reason: str) -> None:
+        """Note why an engine cannot be used. At the start of the service this is its end."""
+        engine.problem = reason
         if self._was_ready:
-            logger.error("%s", logged)
+            logger.error("the %s cannot be used: %s", engine.name, reason)
         else:
             self._fail(reason)
 

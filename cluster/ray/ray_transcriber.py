@@ -7,7 +7,7 @@ from contextvars import Context
 from dataclasses import replace
 from typing import Any
 
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
@@ -19,6 +19,9 @@ from engine.api import EngineEvent, EngineStats, Window
 from engine.errors import EngineError
 
 logger = logging.getLogger(__name__)
+
+NODE_DIED = "its node has died"
+"""A part of Ray's message where a replica has ended with its node."""
 
 
 class RayTranscriber(EnginePool):
@@ -112,4 +115,6 @@ async def _items(method: Any, *arguments: object, replica: str) -> AsyncIterator
         async for item in method.remote(*arguments, replica=replica):
             yield item
     except (RayError, RayServeException) as error:
-        raise CallFailed(str(error)) from error
+        # Ray does not say whether a process was killed or has crashed. The end of its whole node is no engine's fault.
+        is_node_dead = isinstance(error, RayActorError) and (error.preempted or NODE_DIED in str(error))
+        raise CallFailed(str(error), was_killed=is_node_dead) from error

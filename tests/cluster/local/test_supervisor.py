@@ -192,6 +192,24 @@ async def test_engines_with_different_models_do_not_start(tmp_path: Path) -> Non
             await RunningService(tmp_path, start_engines=engines).supervisor.run()
 
 
+async def test_an_engine_that_comes_back_with_another_model_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files have changed. It is not started for ever, the other goes on, and the service says what is wrong."""
+    is_same = tmp_path / "is same"
+    is_same.touch()
+    engines = (partial(processes.start_other_unless, is_same), processes.start_fake)
+    async with running(tmp_path, start_engines=engines) as service:
+        is_same.unlink()
+        os.kill(service.supervisor.engine_processes[0], signal.SIGKILL)
+        while "; the others go on" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        answer = await service.ask(0, 3)
+        assert answer["text"] == [f" {said([3])}"]
+        (problem,) = answer["problems"]
+        assert problem.startswith("the engine-0 has died 2 times while it started: the engine-0 has another model")
+
+
 async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
     """They still need an engine, for the last finals."""
     async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=1000.0) as service:
