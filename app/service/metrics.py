@@ -178,13 +178,10 @@ class Metrics:
             metrics_of_all: returns the metrics of all gateways where they are on several machines.
         """
         self.registry = registry = CollectorRegistry()
-        self._rendered = registry
-        self._metrics_of_all = metrics_of_all
-        if shared_folder or metrics_of_all:
-            # What is shown once, whichever gateway shows it.
-            self._rendered = CollectorRegistry()
+        # What is shown once, whichever gateway shows it.
+        self._shown = _Page(CollectorRegistry() if shared_folder or metrics_of_all else registry, metrics_of_all)
         if shared_folder:
-            MultiProcessCollector(self._rendered, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
+            MultiProcessCollector(self._shown.registry, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
         self.sessions = Gauge(
             "tutti_sessions_open", "Live sessions that are open now", registry=registry, multiprocess_mode="livesum"
         )
@@ -211,11 +208,11 @@ class Metrics:
         self.events_total = Counter("tutti_events", "Events sent to clients, by type", ["type"], registry=registry)
         self.latency = LatencyMetrics(registry)
         self.utterances = UtteranceMetrics(registry)
-        self._rendered.register(_EngineCollector(transcriber))
+        self._shown.registry.register(_EngineCollector(transcriber))
 
     def show_session_load(self, session_load: Callable[[], float]) -> None:
         """Show how full the service is, which is asked when a page is rendered: see `Admission.session_load`."""
-        self._rendered.register(_SessionLoadCollector(session_load))
+        self._shown.registry.register(_SessionLoadCollector(session_load))
 
     def snapshot(self) -> list[Metric]:
         """The figures of this gateway now, for the pages of the others."""
@@ -226,15 +223,11 @@ class Metrics:
 
         Where they are on several machines, each series has a label `gateway`.
         """
-        if self._metrics_of_all is None:
-            return self.render()
-        registry = CollectorRegistry()
-        registry.register(_LabelledCollector("gateway", await self._metrics_of_all()))
-        return generate_latest(registry) + self.render()
+        return await self._shown.of_all() + self.render()
 
     def render(self) -> bytes:
         """The page of gateways that share a folder, or the part of it that any gateway knows of all."""
-        return generate_latest(self._rendered)
+        return generate_latest(self._shown.registry)
 
     async def measure_loop_lag(self) -> None:
         """Measure the event loop's lag until cancelled."""
@@ -252,6 +245,22 @@ def _labelled_counter(
     for value in values:
         counter.labels(value)
     return counter
+
+
+class _Page:
+    """What `/metrics` shows."""
+
+    def __init__(self, registry: CollectorRegistry, metrics_of_all: GatherMetrics | None) -> None:
+        self.registry = registry
+        self._metrics_of_all = metrics_of_all
+
+    async def of_all(self) -> bytes:
+        """The figures of gateways on several machines; nothing where there are none."""
+        if self._metrics_of_all is None:
+            return b""
+        registry = CollectorRegistry()
+        registry.register(_LabelledCollector("gateway", await self._metrics_of_all()))
+        return generate_latest(registry)
 
 
 class _LabelledCollector(Collector):
