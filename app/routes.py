@@ -137,15 +137,16 @@ async def readyz(request: Request) -> Response:
         return PlainTextResponse("draining\n", 503, {"retry-after": str(RETRY_AFTER_S)})
     if not service.transcriber.is_alive:
         return PlainTextResponse("there is no engine\n", 503, {"retry-after": str(RETRY_AFTER_S)})
+    problems = [*service.transcriber.problems]
     if not service.store.is_up:
-        return PlainTextResponse("ready, without Redis: limits of keys are not checked, calls cannot be followed\n")
-    return PlainTextResponse("ready\n")
+        problems.append("without Redis: limits of keys are not checked, calls cannot be followed")
+    return PlainTextResponse("; ".join(["ready", *problems]) + "\n")
 
 
 async def show_metrics(request: Request) -> Response:
     """The metrics in Prometheus's text format."""
     service: Service = request.app.state.service
-    return Response(service.metrics.render(), media_type=metrics.CONTENT_TYPE)
+    return Response(await service.metrics.page(), media_type=metrics.CONTENT_TYPE)
 
 
 async def not_found(request: Request, error: Exception) -> Response:

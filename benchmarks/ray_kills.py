@@ -1,10 +1,10 @@
 """Kills engines, gateways, proxies and nodes of a Ray cluster while people speak, and compares every word.
 
-    python -m benchmarks.ray_kills --kills 100 --sessions 16
+    python -m benchmarks.ray_kills --kills 100 --sessions 16 --seconds 25 --every 2
 
 The cluster has three nodes on this machine, each with an engine and a gateway (CPU). Sessions of the Python client
-go on through all kills; undisturbed runs come before. The head is not killed: a cluster survives that with its state in
-Redis only (docs/cluster.md). The kills come from a seed. It needs the extra `ray`.
+go on through all kills; undisturbed runs come before. The head is killed, too: what it knows is in a Redis of its own
+(docs/cluster.md), unless `--no-head`. The kills come from a seed. It needs the extra `ray`, and redis-server.
 
 The command exits with 1 if words were lost or repeated, if text changed that was shown as stable, if an audio gap was
 reported, or if a session failed.
@@ -23,7 +23,7 @@ from app.service.settings import Settings
 from benchmarks import machine, report
 from benchmarks.chaos import noise, print_progress, summarise, tables
 from benchmarks.faults.campaign import Plan, locate_differences, run_campaign, undisturbed
-from benchmarks.faults.ray_service import RAY_FAULTS, RayFault, RayService, ray_service
+from benchmarks.faults.ray_service import HEAD_FAULTS, RAY_FAULTS, RayFault, RayService, ray_service
 from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option
 from benchmarks.recordings import load_bundled
 
@@ -38,11 +38,20 @@ SCHEMA = 1
     "--every", "every_s", default=4.0, show_default=True, help="Mean seconds from a mended kill to the next one."
 )
 @click.option("--seconds", default=40.0, show_default=True, help="The longest piece of a recording, in seconds.")
+@click.option("--head/--no-head", "kills_head", default=True, show_default=True, help="Kill the head, too.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the kills.")
 @json_option("ray_kills")
 @markdown_option
 def main(
-    kills: int, sessions: int, nodes: int, every_s: float, seconds: float, seed: int, path: Path, markdown: bool
+    kills: int,
+    sessions: int,
+    nodes: int,
+    every_s: float,
+    seconds: float,
+    kills_head: bool,
+    seed: int,
+    path: Path,
+    markdown: bool,
 ) -> None:
     """Kill parts of a Ray cluster, and compare every word with an undisturbed run."""
     plan = Plan(
@@ -63,18 +72,20 @@ def main(
         "schema": SCHEMA,
         **machine.describe(),
         "nodes": nodes,
+        "kills_head": kills_head,
         "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
-        **run(plan, nodes),
+        **run(plan, nodes, kills_head),
     }
     report.show(tables(result), result, as_markdown=markdown, path=path)
     if not result["holds"]:
         sys.exit(1)
 
 
-def run(plan: Plan, n_nodes: int) -> dict[str, Any]:
+def run(plan: Plan, n_nodes: int, kills_head: bool) -> dict[str, Any]:
     """Run the campaign on a new cluster, after two undisturbed runs. Returns the figures."""
-    with ray_service(campaign_settings(plan.n_sessions), n_nodes) as service:
-        return asyncio.run(compare(service, plan, RAY_FAULTS))
+    faults = {**RAY_FAULTS, **(HEAD_FAULTS if kills_head else {})}
+    with ray_service(campaign_settings(plan.n_sessions), n_nodes, can_lose_head=kills_head) as service:
+        return asyncio.run(compare(service, plan, faults))
 
 
 async def compare(service: RayService, plan: Plan, faults: Mapping[str, tuple[RayFault, float]]) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class InstantEngine:
     info = MODEL
     is_alive = True
     is_lost = False
+    problems = ()
 
     def __init__(self) -> None:
         self.n_windows = 0

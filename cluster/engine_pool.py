@@ -23,6 +23,11 @@ logger = logging.getLogger(__name__)
 
 MAX_ENGINE_CRASHES_PER_WINDOW = 2
 """A window that was open in this many engine crashes is assumed to have caused them, and fails."""
+MAX_ENGINE_ENDS_PER_WINDOW = 6
+"""So is one that was open when this many engines ended for any reason, also where something from outside killed them.
+
+The system kills an engine where memory is short, and the window may be the reason for that.
+"""
 
 
 class EngineGone(EngineFailed):
@@ -61,6 +66,11 @@ class EngineLink(Protocol):
     @property
     def is_lost(self) -> bool:
         """Whether the engine is down and is not expected back."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why the engine is given up, in words for the operator; `None` if it is not."""
         ...
 
     @property
@@ -164,6 +174,11 @@ class EnginePool:
         """Whether there will be no engine any more. See `Transcriber.is_lost`."""
         return self._failure is not None
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """See `Transcriber.problems`."""
+        return tuple(link.problem for link in self._links if link.problem)
+
     def stats(self) -> EngineStats:
         """The counters of all engines, added up. Nothing waits in those that are down."""
         return add_up({link.name: self._stats_of(link) for link in self._known()})
@@ -266,7 +281,9 @@ class _Submission:
         """The events of that engine."""
         self._replay = Replay()
         self._n_crashes = 0
-        """How many engines have died while they had this window."""
+        """How many engines have crashed by themselves while they had this window."""
+        self._n_ends = 0
+        """How many engines have ended while they had it, those that were killed from outside included."""
         self._is_superseded = False
         self._end: Exception | None = None
         """What every further step of the iteration raises."""
@@ -360,11 +377,11 @@ class _Submission:
         if self.window.priority.may_be_dropped:
             self._is_superseded = True
         elif gone.had_window:
-            self._n_crashes += 1
+            self._n_ends += 1
+            self._n_crashes += not gone.was_killed
             self.was_killed = gone.was_killed
-            if self._n_crashes >= MAX_ENGINE_CRASHES_PER_WINDOW:
-                times = MAX_ENGINE_CRASHES_PER_WINDOW
-                error = EngineFailed(f"the engine has died {times} times while it had this window")
+            if self._n_crashes >= MAX_ENGINE_CRASHES_PER_WINDOW or self._n_ends >= MAX_ENGINE_ENDS_PER_WINDOW:
+                error = EngineFailed(f"the engine has died {self._n_ends} times while it had this window")
                 logger.error("[%s] a window fails: %s", self.window.session, error)
                 raise error from gone
             self._pool.suspect(self)

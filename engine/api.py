@@ -419,6 +419,11 @@ class Transcriber(Protocol):
         """Whether the engine has ended for good: no other one replaces it, so the process has nothing to serve with."""
         ...
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why some of several engines are given up while others run, in words for the operator; empty if none is."""
+        ...
+
     def submit(self, window: Window) -> AbstractAsyncContextManager[AsyncIterator[EngineEvent]]:
         """Queue a window; its events end with one terminal event.
 

@@ -96,6 +96,11 @@ class Engine:
         return not self._worker.is_closing
 
     @property
+    def problems(self) -> tuple[str, ...]:
+        """None: it is the only engine."""
+        return ()
+
+    @property
     def is_lost(self) -> bool:
         """Whether the engine does not run any more, which is final."""
         return not self.is_alive

@@ -239,6 +239,7 @@ class FakeTranscriber:
     info: api.ModelInfo = MODEL
     is_alive: bool = True
     is_lost: bool = False
+    problems: tuple[str, ...] = ()
     error: EngineError | None = None
     """Raised by every submission."""
     holds: bool = False

@@ -22,7 +22,6 @@ TIME_OF_DAY = {
     ("date", "today"),
 }
 ALLOWED = {
-    "app/delivery/shared_calls.py": "which of two machines began a part of a call later",
     "app/delivery/webhook.py": "the date in the signature of a request",
     "app/dialects/deepgram/endpoint.py": "the date in Deepgram's metadata, and when a token expires",
     "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",

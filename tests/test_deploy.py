@@ -24,6 +24,8 @@ from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.service.shared_state import AdmissionCounter
 from app.tracing.open_telemetry import CLOSE_TIMEOUT_S
 from cluster.engine_stats import add_up
+from cluster.local.shared_audio import BLOCK_BYTES
+from cluster.local.supervisor import pool_blocks
 from engine.api import EngineStats
 from tests.fakes import FakeTranscriber
 
@@ -137,6 +139,16 @@ def test_settings_in_compose_are_settings(name: str) -> None:
     settings = Settings(**known)
     assert settings.host == "0.0.0.0"
     assert settings.keys == {"k1", "k2"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_compose_has_room_for_several_engines(name: str) -> None:
+    """Their number and that of the gateways are variables, and shared memory holds the audio of all."""
+    environment = our_environment(name, {"TUTTI_API_KEYS": "k", "TUTTI_ENGINES": "2", "TUTTI_GATEWAYS": "3"})
+    assert (environment["TUTTI_ENGINES"], environment["TUTTI_GATEWAYS"]) == ("2", "3")
+    assert SERVICES[name]["shm_size"] == "1g"
+    for n_engines, n_gateways in ((1, 15), (15, 1), (8, 8), (15, 15)):
+        assert n_gateways * pool_blocks(n_engines, n_gateways) * BLOCK_BYTES < 1 << 30
 
 
 @pytest.mark.parametrize("name", OURS)

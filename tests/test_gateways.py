@@ -134,6 +134,23 @@ async def test_a_gateway_that_dies_is_replaced(supervisor: Supervisor) -> None:
     assert victim not in supervisor.gateways()
 
 
+async def test_the_sessions_of_a_gateway_that_dies_keep_their_places(supervisor: Supervisor) -> None:
+    """The service is full: newcomers are refused, and every client that goes on with its session finds room."""
+    async with AsyncExitStack() as stack, AsyncExitStack() as newcomers:
+        sessions = [
+            await stack.enter_async_context(tutti.connect(f"wss://{supervisor.address}", ssl=supervisor.tls))
+            for _ in range(MAX_SESSIONS)
+        ]
+        os.kill(supervisor.gateways()[0], signal.SIGKILL)
+        for _ in range(6):
+            with pytest.raises(tutti.TuttiError, match="no room"):
+                await newcomers.enter_async_context(supervisor.connect())
+        for session in sessions:
+            await session.stop()
+        received = [[event async for event in session] for session in sessions]
+    assert sum(isinstance(event, tutti.Resumed) for events in received for event in events) >= 1
+
+
 async def test_a_drain_ends_the_sessions_of_all_gateways(supervisor: Supervisor) -> None:
     """Received audio becomes final text, then all sessions end. This must be the last test of the module."""
     async with AsyncExitStack() as stack:

@@ -351,9 +351,10 @@ def test_the_network_policy_opens_the_ports_of_the_service() -> None:
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     opened = [port["port"] for rule in spec["ingress"] for port in rule["ports"]]
     assert opened == [container()["ports"][0]["containerPort"]]
-    names, web, shared = spec["egress"]
+    names, web, traces, shared = spec["egress"]
     assert {(port["protocol"], port["port"]) for port in names["ports"]} == {("UDP", 53), ("TCP", 53)}
     assert web["ports"] == [{"protocol": "TCP", "port": 443}]
+    assert traces["ports"] == [{"protocol": "TCP", "port": 4318}]
     assert "169.254.0.0/16" in web["to"][0]["ipBlock"]["except"]
     assert [port["port"] for port in shared["ports"]] == [redis_port()]
 

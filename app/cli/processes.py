@@ -30,8 +30,9 @@ from app.edge.descriptors import reserve_descriptors
 from app.errors import SettingsError
 from app.main import Server, bind, bind_each, build_app
 from app.service.idle_memory import return_memory
+from app.service.lost_places import KEEP_S
 from app.service.settings import Settings
-from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
+from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
 from app.service.tls import load_tls
 from app.speech.turn_model import AudioTurnModel
 from app.tracing.start import check_traces, start_tracing
@@ -201,6 +202,8 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
                 folder=Path(folder),
                 listeners=listeners,
                 n_admission_counts=N_COUNTS,
+                keep_counts=keep_counts,
+                keep_counts_s=KEEP_S,
                 stop_timeout_s=settings.drain_timeout_s + STOP_SLACK_S,
                 on_ready=lambda model: console().print(banner(settings, model, port, len(engines))),
                 on_gateway_gone=partial(mark_process_dead, path=folder),

@@ -16,8 +16,11 @@ class CallEntry:
 
     call: str
     """The id of the stream that the call comes from. A call that goes on in another stream has another one."""
-    begun: float
-    """When that stream began, in seconds since 1970: of two streams, the later one counts."""
+    begun: int
+    """The number of that stream, by the order of the shared store: of two streams, the one with the higher one counts.
+
+    No clock of a gateway says so, as those of two machines may differ by more than the pause between two streams.
+    """
     number: int
     """The number of the message, from 0. A number that is missing is a message that was lost."""
     message: CallMessage | None

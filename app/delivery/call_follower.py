@@ -42,8 +42,8 @@ class _Followed:
     """Up to where its log was read; `None` if that must be looked up."""
     stream: str | None = None
     """The id of the stream that the call comes from; `None` while the call is not active."""
-    begun: float = 0.0
-    """When the newest stream began."""
+    begun: int = 0
+    """The number of the newest stream; see `CallEntry`."""
     next_number: int = 0
     """The number of the message that comes next."""
     feed: CallFeed | None = None
@@ -189,7 +189,8 @@ class CallFollower:
         now = self._clock()
         for (_, followed), streams in zip(active, holders, strict=True):
             if followed.stream in streams or followed.feed is None:
-                followed.unheld_since = None
+                # Also after it was lost: its gateway has only been away for a while.
+                followed.unheld_since, followed.is_lost = None, False
                 continue
             if followed.unheld_since is None:
                 followed.unheld_since = now

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
@@ -114,7 +113,7 @@ class SharedCall:
         self._write_event = write_event
         self._on_end = on_end
         self._id = token_hex(8)
-        self._begun = time.time()
+        self._begun = 0
         self._outbox: Outbox[CallMessage] = Outbox()
         self._opening: list[CallEntry] = []
         self._next_number = 0
@@ -160,12 +159,13 @@ class SharedCall:
             self._leases.drop(lease)
 
     async def _claim(self, lease: Lease) -> bool:
-        """Take the lease of the call. False if another stream still holds it after `CLAIM_S`."""
+        """Take the lease of the call, and the number of this stream. False if another one holds it after `CLAIM_S`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLAIM_S
         while True:
             try:
                 if await self._leases.take(lease, 1):
+                    self._begun = await self._store.next_number(lease.name)
                     return True
             except StoreAway:
                 await self._wait_for_store()

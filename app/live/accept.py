@@ -12,6 +12,7 @@ from app.live.connection import Connection
 from app.live.dialect import Dialect
 from app.live.reader import OnDisconnect
 from app.service.auth import Client
+from app.service.key_limits import TakeKeyPlace
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit, let_wait
@@ -85,18 +86,26 @@ async def serve_session(
         on_disconnect=on_disconnect,
         first_messages=first_messages,
     )
-    async with service.access.limits.session(client.key, lambda: session.audio_s):
-        await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {})
+    limits, may_return = service.access.limits, service.admission.expects_returns
+    async with limits.session(client.key, lambda: session.audio_s, may_return=may_return) as take_key_place:
+        await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {}, take_key_place)
 
 
 async def _serve_admitted(
-    websocket: WebSocket, connection: Connection, session_id: str, subprotocol: str | None, headers: Mapping[str, str]
+    websocket: WebSocket,
+    connection: Connection,
+    session_id: str,
+    subprotocol: str | None,
+    headers: Mapping[str, str],
+    take_key_place: TakeKeyPlace,
 ) -> None:
     """Take a place, accept the WebSocket unless it is accepted, and serve it."""
     service: Service = websocket.app.state.service
     with ExitStack() as place:
 
         def take_place(is_resumed: bool) -> None:
+            # With the place of a lost session its client may have that session's share of the key, too.
+            take_key_place(is_resumed and service.admission.expects_returns)
             place.enter_context(service.admission.session(connection, is_resumed=is_resumed))
             admit(websocket.scope)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from starlette.websockets import WebSocket
 
 from app.delivery.outbox import Outgoing
-from app.errors import CLOSE_OUR_FAULT, CLOSE_OVERLOADED, LimitExceeded
+from app.errors import CLOSE_OUR_FAULT, RESUMABLE_CLOSE_CODES, LimitExceeded
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
 from app.live.latency import LatencyRecorder
@@ -120,7 +120,7 @@ class Connection:
     def _is_lost(self) -> bool:
         """Whether the session has ended in the middle, and its client goes on with it in another one."""
         close = self._writer.close
-        is_cut = close is None or close.code in (CLOSE_OUR_FAULT, CLOSE_OVERLOADED)
+        is_cut = close is None or close.code in RESUMABLE_CLOSE_CODES
         return self._session.resumes and is_cut
 
     def drain(self) -> None:
@@ -182,6 +182,8 @@ class Connection:
         assert self._driver
         if isinstance(event, events.Endpoint):
             self._latency.utterance_ended(event.utterance)
+        if isinstance(event, events.Started) and self._session.resumes:
+            self._service.admission.note_resumable(self)
         try:
             self._writer.push(event)
         except LimitExceeded as error:

@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.service.interim_load import InterimLoad
-from app.service.live_load import LiveLoad
+from app.service.live_load import LiveLoad, Totals
 from app.service.lost_places import LostPlaces
 from app.service.metrics import Metrics
 from app.service.settings import Settings
@@ -18,6 +18,8 @@ from engine import api
 
 logger = logging.getLogger(__name__)
 
+WATCH_PERIOD_S = 1.0
+"""How often a gateway looks at the load while it has nothing to decide, in seconds."""
 ABANDON_S = 1.0
 """How long abandoned sessions have to send their last events, in seconds."""
 
@@ -46,7 +48,7 @@ class Admission:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         interims = InterimLoad(transcriber.stats, settings.interim_interval_ms / 1000, clock)
-        self._load = LiveLoad(transcriber.stats, settings.max_final_wait_s, interims, clock)
+        self._load = LiveLoad(transcriber.stats, self._totals, settings.max_final_wait_s, interims, clock)
         self._lost = LostPlaces(counter)
         self.is_draining = False
         """The server is stopping: everything new is refused."""
@@ -88,23 +90,25 @@ class Admission:
             LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, there
                 is no engine, or the server is stopping.
         """
-        with self._counter.one_more("sessions") as n_others:
-            self._check_server()
-            if not (is_resumed and n_others < self._settings.max_sessions and self._lost.take()):
-                self._check_room(n_others + self._lost.n)
-            self._connections[connection] = True
-            self._load.note_sessions(len(self.sessions), n_others + 1 + self._lost.n)
-            self._metrics.sessions.n_open.inc()
-            self._metrics.sessions.opened_total.inc()
-            self._note_begun()
-            try:
-                yield
-            finally:
-                self._connections.pop(connection, None)
-                n_left = self._counter.total("sessions") - 1 + self._lost.n
-                self._load.note_sessions(len(self.sessions), n_left)
-                self._metrics.sessions.n_open.dec()
-                self._note_finished()
+        self._load.look()
+        try:
+            with self._counter.one_more("sessions") as n_others:
+                self._check_server()
+                if not (is_resumed and n_others < self._settings.max_sessions and self._lost.take()):
+                    self._check_room(n_others + self._lost.n)
+                self._connections[connection] = True
+                self._metrics.sessions.n_open.inc()
+                self._metrics.sessions.opened_total.inc()
+                self._note_begun()
+                try:
+                    yield
+                finally:
+                    self._connections.pop(connection, None)
+                    self._lost.forget(connection)
+                    self._metrics.sessions.n_open.dec()
+                    self._note_finished()
+        finally:
+            self._load.look()
 
     @contextmanager
     def guest(self, connection: Drainable) -> Iterator[None]:
@@ -128,12 +132,16 @@ class Admission:
         """Whether places are kept for clients that have lost their sessions."""
         return self._lost.n > 0
 
+    def note_resumable(self, connection: Drainable) -> None:
+        """Note that the client of an open session would go on with it after a loss."""
+        self._lost.note_resumable(connection)
+
     def keep_place(self) -> None:
         """Keep the place of a session that is being lost, so that its client can go on with it.
 
-        Called before the end of the context of `session`. A server that is stopping keeps none.
+        Called before the end of the context of `session`. A server that is stopping keeps none, unless others go on.
         """
-        if not self.is_draining:
+        if not self.is_draining or self._counter.outlives_gateway:
             self._lost.keep()
 
     def session_load(self) -> float:
@@ -141,7 +149,7 @@ class Admission:
 
         Places that are kept for clients that come back count as sessions.
         """
-        n_open = self._counter.total("sessions") + self._lost.n
+        n_open = self._totals().n_sessions
         most: float = self._settings.max_sessions
         if self._limits_load:
             most = min(most, self._load.room())
@@ -152,7 +160,14 @@ class Admission:
 
     def note_final(self, wait_s: float) -> None:
         """Note that a final of a live session has left the engine's queue after this time, in seconds."""
+        self._counter.change("finals", 1)
         self._load.note_final(wait_s)
+
+    async def watch(self) -> None:
+        """Note the load now and then until cancelled, so that it is known although other gateways have the sessions."""
+        while True:
+            self._load.look()
+            await asyncio.sleep(WATCH_PERIOD_S)
 
     @contextmanager
     def upload(self) -> Iterator[None]:
@@ -193,6 +208,10 @@ class Admission:
     def hurry(self) -> None:
         """Let `drain` wait no longer."""
         self._is_hurried.set()
+
+    def _totals(self) -> Totals:
+        """The figures of all gateways. Places that are kept count as sessions."""
+        return Totals(self._counter.total("sessions") + self._lost.n, self._counter.total("finals"))
 
     @property
     def _limits_load(self) -> bool:

@@ -17,6 +17,14 @@ KEEP_S = 40 * 86_400.0
 """A count is kept for this time after its last change, in seconds: longer than a month."""
 
 
+TakeKeyPlace = Callable[[bool], None]
+"""Takes the place of a session with a key. The argument tells whether its client goes on with a lost session."""
+
+
+def _take_nothing(is_resumed: bool) -> None:
+    """Take no place, as the key has no limit."""
+
+
 class _Meter:
     """The audio of one session or upload, counted bit by bit."""
 
@@ -72,21 +80,29 @@ class KeyLimits:
                 await self._count()
 
     @asynccontextmanager
-    async def session(self, key: ApiKey | None, audio_s: Callable[[], float]) -> AsyncIterator[None]:
+    async def session(
+        self, key: ApiKey | None, audio_s: Callable[[], float], *, may_return: bool = False
+    ) -> AsyncIterator[TakeKeyPlace]:
         """Count one live session for as long as the context is open.
 
         Args:
             key: the key of its client; `None` if it has no limits.
             audio_s: how much audio the session has had, in seconds.
+            may_return: whether its client may go on with a session that it lost, whose lease may still count.
+
+        Yields:
+            To be called when it is known whether the client goes on with a lost session. It raises `KeyLimitExceeded`
+            if it does not, and the key has no place left.
 
         Raises:
-            KeyLimitExceeded: the key has used what it may.
+            KeyLimitExceeded: the key has used what it may. Of its sessions only if the client cannot be one that
+                returns.
         """
         if key is None or not key.has_limits:
-            yield
+            yield _take_nothing
             return
-        async with self._metered(key, audio_s), self._place(key):
-            yield
+        async with self._metered(key, audio_s), self._place(key, may_return) as take:
+            yield take
 
     @asynccontextmanager
     async def upload(self, key: ApiKey | None) -> AsyncIterator[Callable[[float], None]]:
@@ -108,10 +124,10 @@ class KeyLimits:
             yield note
 
     @asynccontextmanager
-    async def _place(self, key: ApiKey) -> AsyncIterator[None]:
+    async def _place(self, key: ApiKey, may_return: bool) -> AsyncIterator[TakeKeyPlace]:
         """Take the place of one session among those that the key may have."""
         if key.sessions is None:
-            yield
+            yield _take_nothing
             return
         lease = Lease(f"sessions:{key.name}", token_hex(8))
         try:
@@ -120,12 +136,20 @@ class KeyLimits:
             # It counts when the store is back.
             self._leases.hold(lease)
             is_free = True
-        if not is_free:
-            self._on_refused()
-            message = f"the key {key.name} has {key.sessions} sessions of {key.sessions} open"
-            raise KeyLimitExceeded("session_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+
+        def take(is_resumed: bool) -> None:
+            if is_resumed:
+                # The lease of the lost session ends by itself; until then the key has one more.
+                self._leases.hold(lease)
+            elif not is_free:
+                self._on_refused()
+                message = f"the key {key.name} has {key.sessions} sessions of {key.sessions} open"
+                raise KeyLimitExceeded("session_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+
+        if not may_return:
+            take(False)
         try:
-            yield
+            yield take
         finally:
             self._leases.drop(lease)
 

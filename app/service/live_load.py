@@ -3,7 +3,9 @@
 All finals must be decoded soon, and interims now and then. The finals of a session come seconds after it was opened, so
 a burst of newcomers cannot be judged by how long finals wait: none of theirs has come yet.
 
-The counters of several engines are sums. So are the times that they took, of which each second has one for each engine.
+There is one measure for any number of engines and gateways. What engines report is added up, and each second has as
+many seconds of their time as there are engines. Sessions and finals are those of all gateways, so that each gateway
+comes to the same result, also one that has just started.
 """
 
 import math
@@ -12,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from app.service.engine_work import EngineWork, WorkDone
 from app.service.final_waits import FinalWaits
 from app.service.interim_load import InterimLoad
 from engine.api import EngineStats
@@ -48,7 +51,7 @@ MIN_FINALS = 5
 GROWTH = 2.0
 """How many times the sessions that were open all the time may be open now, as newcomers may speak more than they."""
 SAMPLE_EVERY_S = 0.25
-"""The least time between two samples, in seconds. What happens in between is added to the earlier one."""
+"""The least time between two samples, in seconds. In between, sessions that end are taken off the earlier one."""
 
 
 def max_load(final_s: float, max_wait_s: float) -> float:
@@ -67,22 +70,24 @@ def max_load(final_s: float, max_wait_s: float) -> float:
     return next((load for load in loads if load * math.exp((load - 1) * max_wait_s / final_s) <= LATE_SHARE), 0.01)
 
 
+class Totals(NamedTuple):
+    """Figures of all gateways together."""
+
+    n_sessions: int
+    """Open sessions."""
+    n_finals: int
+    """Finals of live sessions so far."""
+
+
 class _Sample(NamedTuple):
     """What is known at one time."""
 
     at_s: float
-    n_own: int
-    """Open sessions of this gateway."""
-    n_all: int
-    """Open sessions of all gateways; the fewest of them, if they changed at this time."""
-    n_own_finals: int
-    """Finals of this gateway's sessions so far."""
-    final_busy_s: float
-    """See `EngineStats`."""
+    n_sessions: int
+    """Open sessions; the fewest of them, if they changed at this time."""
     n_finals: int
-    """Finals that the engine has begun so far, speculative ones and those of files included."""
-    interim_busy_s: float
-    """Seconds of encoder calls and decode steps so far that were not for finals."""
+    """Finals of these sessions so far."""
+    work: WorkDone
 
 
 class LiveLoad:
@@ -91,29 +96,31 @@ class LiveLoad:
     def __init__(
         self,
         stats: Callable[[], EngineStats],
+        totals: Callable[[], Totals],
         max_wait_s: float,
         interims: InterimLoad,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with an engine of which nothing is known but the speed of its encoder.
+        """Begin with engines of which nothing is known but the speed of their encoders.
 
         Args:
-            stats: returns the engine's counters as they are now.
+            stats: returns the engines' counters as they are now.
+            totals: returns the figures of all gateways as they are now.
             max_wait_s: how long finals may wait for the engine, in seconds.
             interims: says how often a session that speaks has an interim now.
             clock: the time in seconds.
         """
         self._stats = stats
+        self._totals = totals
         self._max_wait_s = max_wait_s
         self.interims = interims
         self._clock = clock
         self._final_waits = FinalWaits(clock)
+        self._work = EngineWork()
         self._samples: deque[_Sample] = deque()
-        self._n_own = self._n_all = self._n_own_finals = 0
 
-    def note_sessions(self, n_own: int, n_all: int) -> None:
-        """Note how many sessions are open now: those of this gateway, and those of all."""
-        self._n_own, self._n_all = n_own, n_all
+    def look(self) -> None:
+        """Note the figures as they are now. Call it before and after each change, and now and then."""
         self._sample()
 
     @property
@@ -124,11 +131,10 @@ class LiveLoad:
     def note_final(self, wait_s: float) -> None:
         """Note that the engine has begun a final of a session of this gateway, after this many seconds in the queue."""
         self._final_waits.add(wait_s)
-        self._n_own_finals += 1
         self._sample()
 
     def room(self) -> float:
-        """How many sessions of all gateways may be open now."""
+        """How many sessions may be open at all gateways together."""
         self._sample()
         stats = self._stats()
         # While all of several engines are being replaced, finals wait, and nothing more is known than of one.
@@ -142,7 +148,7 @@ class LiveLoad:
         if stats.waiting_finals * final_s > self._max_wait_s * n_engines:
             # Those that wait are late already. How long they wait is known only when they have left the queue.
             return 0.0
-        grown = max(first, GROWTH * min(sample.n_all for sample in self._samples))
+        grown = max(first, GROWTH * min(sample.n_sessions for sample in self._samples))
         busy = final_s * finals_per_s + self._interim_load()
         # A few sessions take more of the time for each: their windows share hardly any encoder call and decode step.
         most = max(first, MAX_BUSY * n_engines / busy) if busy else math.inf
@@ -156,33 +162,21 @@ class LiveLoad:
     def _interim_load(self) -> float:
         """The seconds of an engine's time in a second that one session needs for as many interims as it must have."""
         first, last = self._recent_samples()
-        session_s = self._session_s(lambda sample: sample.n_all, INTERIM_AFTER_S)
+        session_s = self._session_s(INTERIM_AFTER_S)
         if not session_s:
             return 0.0
         needed_every_s = max(INTERIM_EVERY_S, self.interims.usual_interval_s)
         fraction = self.interims.interval_s() / needed_every_s
-        return max(last.interim_busy_s - first.interim_busy_s, 0.0) / session_s * fraction
+        return (last.work.interim_busy_s - first.work.interim_busy_s) / session_s * fraction
 
     def _sample(self) -> None:
-        stats, now_s = self._stats(), self._clock()
-        final_queues = (stats.final_queue_s, stats.speculative_queue_s, stats.file_queue_s)
-        sample = _Sample(
-            now_s,
-            self._n_own,
-            self._n_all,
-            self._n_own_finals,
-            stats.final_busy_s,
-            sum(sum(queue_s.counts) for queue_s in final_queues),
-            stats.encode_s.total + stats.step_s.total - stats.final_busy_s,
-        )
-        if self._samples and sample.n_finals < self._samples[-1].n_finals:
-            # Another engine, whose counters begin at 0.
-            self._samples.clear()
+        now_s, totals = self._clock(), self._totals()
         if self._samples and now_s - self._samples[-1].at_s < SAMPLE_EVERY_S:
             last = self._samples[-1]
-            self._samples[-1] = sample._replace(at_s=last.at_s, n_all=min(last.n_all, sample.n_all))
-        else:
-            self._samples.append(sample)
+            self._samples[-1] = last._replace(n_sessions=min(last.n_sessions, totals.n_sessions))
+            return
+        # The counters of many engines take a moment to add up.
+        self._samples.append(_Sample(now_s, *totals, self._work.note(self._stats())))
         # The last one before the period tells how it began.
         while len(self._samples) > 1 and self._samples[1].at_s <= now_s - RECENT_S - FINAL_AFTER_S:
             self._samples.popleft()
@@ -190,8 +184,8 @@ class LiveLoad:
     def _final_s(self) -> float | None:
         """The mean time that the engine needs for a final, in seconds; None if too few are known."""
         first, last = self._samples[0], self._samples[-1]
-        n_finals = last.n_finals - first.n_finals
-        return (last.final_busy_s - first.final_busy_s) / n_finals if n_finals >= MIN_FINALS else None
+        n_finals = last.work.n_finals - first.work.n_finals
+        return (last.work.final_busy_s - first.work.final_busy_s) / n_finals if n_finals >= MIN_FINALS else None
 
     def _finals_per_s(self, n_waiting: int) -> float | None:
         """The finals of one session in a second, rather too many than too few; None if too little is known.
@@ -200,8 +194,8 @@ class LiveLoad:
             n_waiting: finals that the engine has not begun.
         """
         first, last = self._recent_samples()
-        n_finals = last.n_own_finals - first.n_own_finals + n_waiting
-        session_s = self._session_s(lambda sample: sample.n_own, FINAL_AFTER_S)
+        n_finals = max(last.n_finals - first.n_finals, 0) + n_waiting
+        session_s = self._session_s(FINAL_AFTER_S)
         if session_s < MIN_SESSION_S:
             return None
         # With the standard deviation of such a count. Else newcomers, who try again and again, would all be accepted
@@ -214,13 +208,17 @@ class LiveLoad:
         first = next((sample for sample in reversed(self._samples) if sample.at_s <= begin_s), self._samples[0])
         return first, self._samples[-1]
 
-    def _session_s(self, n_open: Callable[[_Sample], int], after_s: float) -> float:
-        """How long sessions were open in a period of the same length that ends this much earlier, added up."""
-        end_s = self._samples[-1].at_s - after_s
-        begin_s = end_s - RECENT_S
-        total_s = 0.0
+    def _session_s(self, after_s: float) -> float:
+        """How long sessions were open, added up, in the period of `_recent_samples` moved back by this time.
+
+        The sessions of the first sample are supposed to have been open before: this gateway has just started.
+        """
+        first, last = self._recent_samples()
+        begin_s, end_s = first.at_s - after_s, last.at_s - after_s
+        total_s, at_s = 0.0, -math.inf
         samples = list(self._samples)
         for sample, following in zip(samples, [*samples[1:], None], strict=True):
             until_s = end_s if following is None else min(following.at_s, end_s)
-            total_s += n_open(sample) * max(until_s - max(sample.at_s, begin_s), 0.0)
+            total_s += sample.n_sessions * max(until_s - max(at_s, begin_s), 0.0)
+            at_s = until_s
         return total_s

@@ -18,6 +18,8 @@ class LostPlaces:
 
     def __init__(self, counter: AdmissionCounter) -> None:
         self._counter = counter
+        self._resumable: set[object] = set()
+        """The sessions of this gateway whose clients would come back."""
         self._timers: deque[asyncio.TimerHandle] = deque()
         """They end the time of the places of this gateway, the oldest first."""
 
@@ -25,6 +27,18 @@ class LostPlaces:
     def n(self) -> int:
         """The number of places that are kept now."""
         return max(self._counter.total("lost"), 0)
+
+    def note_resumable(self, session: object) -> None:
+        """Note that the client of an open session would come back: also if this gateway dies and cannot say so."""
+        if session not in self._resumable:
+            self._resumable.add(session)
+            self._counter.change("resumable", 1)
+
+    def forget(self, session: object) -> None:
+        """Note that a session has ended."""
+        if session in self._resumable:
+            self._resumable.discard(session)
+            self._counter.change("resumable", -1)
 
     def keep(self) -> None:
         """Keep the place of a session that is being lost."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -11,6 +11,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app.errors import CLOSE_CODES
+from app.service.shared_state import GatherMetrics
 from app.session import events
 from engine import api
 
@@ -201,19 +202,25 @@ class RoomMetrics:
 class Metrics:
     """The metrics of one service. Each service has its own registry, so several can live in one process."""
 
-    def __init__(self, transcriber: api.Transcriber, shared_folder: str | None = None) -> None:
+    def __init__(
+        self,
+        transcriber: api.Transcriber,
+        shared_folder: str | None = None,
+        metrics_of_all: GatherMetrics | None = None,
+    ) -> None:
         """Register all metrics.
 
         Args:
             transcriber: the engine whose counters are shown.
             shared_folder: where prometheus_client keeps the counts of all gateways. The environment variable
                 `PROMETHEUS_MULTIPROC_DIR` must have named it before prometheus_client was imported.
+            metrics_of_all: returns the metrics of all gateways where they are on several machines.
         """
         self.registry = registry = CollectorRegistry()
-        self._rendered = registry
+        # What is shown once, whichever gateway shows it.
+        self._shown = _Page(CollectorRegistry() if shared_folder or metrics_of_all else registry, metrics_of_all)
         if shared_folder:
-            self._rendered = CollectorRegistry()
-            MultiProcessCollector(self._rendered, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
+            MultiProcessCollector(self._shown.registry, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
         self.sessions = SessionMetrics(registry)
         self.refused_total = _labelled_counter(
             "tutti_refused",
@@ -238,15 +245,26 @@ class Metrics:
         self.events_total = Counter("tutti_events", "Events sent to clients, by type", ["type"], registry=registry)
         self.latency = LatencyMetrics(registry)
         self.utterances = UtteranceMetrics(registry)
-        self._rendered.register(_EngineCollector(transcriber))
+        self._shown.registry.register(_EngineCollector(transcriber))
 
     def show_session_load(self, session_load: Callable[[], float]) -> None:
         """Show how full the service is, which is asked when a page is rendered: see `Admission.session_load`."""
-        self._rendered.register(_SessionLoadCollector(session_load))
+        self._shown.registry.register(_SessionLoadCollector(session_load))
+
+    def snapshot(self) -> list[Metric]:
+        """The figures of this gateway now, for the pages of the others."""
+        return list(self.registry.collect())
+
+    async def page(self) -> bytes:
+        """The page that Prometheus scrapes, with the figures of all gateways.
+
+        Where they are on several machines, each series has a label `gateway`.
+        """
+        return await self._shown.of_all() + self.render()
 
     def render(self) -> bytes:
-        """The page that Prometheus scrapes, with the figures of all gateways."""
-        return generate_latest(self._rendered)
+        """The page of gateways that share a folder, or the part of it that any gateway knows of all."""
+        return generate_latest(self._shown.registry)
 
     async def measure_loop_lag(self) -> None:
         """Measure the event loop's lag until cancelled."""
@@ -264,6 +282,40 @@ def _labelled_counter(
     for value in values:
         counter.labels(value)
     return counter
+
+
+class _Page:
+    """What `/metrics` shows."""
+
+    def __init__(self, registry: CollectorRegistry, metrics_of_all: GatherMetrics | None) -> None:
+        self.registry = registry
+        self._metrics_of_all = metrics_of_all
+
+    async def of_all(self) -> bytes:
+        """The figures of gateways on several machines; nothing where there are none."""
+        if self._metrics_of_all is None:
+            return b""
+        registry = CollectorRegistry()
+        registry.register(_LabelledCollector("gateway", await self._metrics_of_all()))
+        return generate_latest(registry)
+
+
+class _LabelledCollector(Collector):
+    """The same metrics of several gateways, told apart by a label."""
+
+    def __init__(self, label: str, metrics: Mapping[str, Sequence[Metric]]) -> None:
+        self._label = label
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of all, each once."""
+        families: dict[str, Metric] = {}
+        for name, of_one in self._metrics.items():
+            for metric in of_one:
+                family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                for sample in metric.samples:
+                    family.samples.append(sample._replace(labels={self._label: name, **sample.labels}))
+        yield from families.values()
 
 
 class _SessionLoadCollector(Collector):

@@ -1,6 +1,7 @@
 """What the routes of one running service share: its settings, engine, metrics, admission and deliveries."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -45,7 +46,7 @@ class Service:
         self.shared = shared
         self.transcriber = transcriber
         self.decoders = decoders
-        self.metrics = Metrics(transcriber, shared.metrics_folder)
+        self.metrics = Metrics(transcriber, shared.metrics_folder, shared.metrics_of_all)
         self.store = self._make_store()
         self.access = Access(
             settings.keys,
@@ -93,6 +94,7 @@ class Service:
                 await stack.enter_async_context(self.webhook.running())
             if self.session_config.translator is not None:
                 await stack.enter_async_context(self.session_config.translator.running())
+            await stack.enter_async_context(_running(self.admission.watch()))
             yield
 
     def _make_store(self) -> SharedStore:
@@ -138,3 +140,14 @@ class Service:
             lambda outcome: self.metrics.others.webhook_events_total.labels(outcome).inc(),
             trace=tracing.delivery,
         )
+
+
+@asynccontextmanager
+async def _running(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Do some work while the context is open."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -4,7 +4,7 @@ It is the counts of sessions and uploads, the key that signs client secrets, the
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
@@ -12,41 +12,59 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client.core import Metric
 
-Kind = Literal["sessions", "uploads", "lost", "rooms", "readers"]
-"""What is counted.
+GatherMetrics = Callable[[], Awaitable[Mapping[str, Sequence[Metric]]]]
+"""Returns the metrics of each gateway by its name; none if they cannot be had now."""
 
-These are live sessions, file transcriptions, the places that are kept of sessions that were lost, rooms in which a
-session speaks, and their readers.
+Kind = Literal["sessions", "uploads", "lost", "rooms", "readers", "resumable", "finals"]
+"""What is counted: see `COLUMNS`."""
+
+COLUMNS: dict[Kind, int] = {
+    "sessions": 0,
+    "uploads": 1,
+    "lost": 2,
+    "rooms": 3,
+    "readers": 4,
+    "resumable": 5,
+    "finals": 6,
+}
+"""The column of each kind in the array of counts, which has a row for each gateway.
+
+They are live sessions; file transcriptions; places that are kept of sessions that were lost; rooms in which a session
+speaks; their readers; live sessions whose clients would come back if they were lost; and, of the time since the start,
+finals of live sessions.
 """
 
-_COLUMNS: dict[Kind, int] = {"sessions": 0, "uploads": 1, "lost": 2, "rooms": 3, "readers": 4}
-"""The column of each kind in the array of counts, which has a row for each gateway."""
-
-N_COUNTS = len(_COLUMNS)
+N_COUNTS = len(COLUMNS)
 """How many counts each gateway shares with the others."""
 
 
 class AdmissionCounter:
     """Counts the live sessions and uploads of all gateways. Each gateway writes its own counts and reads all."""
 
-    def __init__(self, counts: NDArray[np.int64] | None = None, gateway: int = 0) -> None:
+    def __init__(
+        self, counts: NDArray[np.int64] | None = None, gateway: int = 0, *, outlives_gateway: bool = False
+    ) -> None:
         """Use the shared counts of all gateways, or make new ones.
 
         Args:
-            counts: an array `(n_gateways, N_COUNTS)` in shared memory; `None` for a service that is one process.
+            counts: an array with a row of `N_COUNTS` for each gateway, and perhaps one for those that have ended;
+                `None` for a service that is one process.
             gateway: the row of this gateway.
+            outlives_gateway: whether the service goes on when this gateway stops.
         """
+        self.outlives_gateway = outlives_gateway
         self._counts = np.zeros((1, N_COUNTS), np.int64) if counts is None else counts
         self._own_counts = self._counts[gateway]
 
     def total(self, kind: Kind) -> int:
         """The count of all gateways."""
-        return int(self._counts[:, _COLUMNS[kind]].sum())
+        return int(self._counts[:, COLUMNS[kind]].sum())
 
     def change(self, kind: Kind, by: int) -> None:
         """Add a number to the count of this gateway, which may become negative: then another one counts too many."""
-        self._own_counts[_COLUMNS[kind]] += by
+        self._own_counts[COLUMNS[kind]] += by
 
     @contextmanager
     def one_more(self, kind: Kind) -> Iterator[int]:
@@ -55,11 +73,22 @@ class AdmissionCounter:
         The caller compares it with the limit afterwards: two gateways that count at the same moment then both see each
         other, and never exceed the limit together.
         """
-        self._own_counts[_COLUMNS[kind]] += 1
+        self._own_counts[COLUMNS[kind]] += 1
         try:
             yield self.total(kind) - 1
         finally:
-            self._own_counts[_COLUMNS[kind]] -= 1
+            self._own_counts[COLUMNS[kind]] -= 1
+
+
+def keep_counts(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What remains of the counts of a gateway that has died: the places of its clients that come back, and its finals.
+
+    The first array counts for `KEEP_S` (`lost_places.py`), and the second one always.
+    """
+    places, always = np.zeros(N_COUNTS, np.int64), np.zeros(N_COUNTS, np.int64)
+    places[COLUMNS["lost"]] = counts[COLUMNS["lost"]] + counts[COLUMNS["resumable"]]
+    always[COLUMNS["finals"]] = counts[COLUMNS["finals"]]
+    return places, always
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,4 +104,6 @@ class SharedState:
     n_gateways: int = 1
     """More than one where there may be others, even if their number changes."""
     metrics_folder: str | None = None
-    """The folder in which prometheus_client keeps the metrics of all gateways; `None` if there is one process."""
+    """The folder in which prometheus_client keeps the metrics of all gateways; `None` if they share no folder."""
+    metrics_of_all: GatherMetrics | None = None
+    """Returns the metrics of all gateways where these are on several machines; else `None`."""

@@ -38,6 +38,7 @@ class LocalStore:
         self._logs: dict[str, _Log] = {}
         self._n_entries = 0
         self._n_changes = 0
+        self._n_numbers = 0
         self._has_news = asyncio.Condition()
 
     @asynccontextmanager
@@ -82,6 +83,11 @@ class LocalStore:
         """See `SharedStore`."""
         found = [self._counters.get(counter, (0.0, 0.0)) for counter in counters]
         return [total if self._clock() < ends_at else 0.0 for total, ends_at in found]
+
+    async def next_number(self, name: str) -> int:
+        """See `SharedStore`. One sequence serves all names."""
+        self._n_numbers += 1
+        return self._n_numbers
 
     async def put(self, name: str, value: str, keep_s: float) -> None:
         """See `SharedStore`."""

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
 from app.errors import SettingsError
-from app.sharing.store import KEEP_LOG_S, LEASE_S, MAX_ENTRIES, READ_S, Entry, Lease, StoreAway
+from app.sharing.store import KEEP_LOG_S, KEEP_NUMBER_S, LEASE_S, MAX_ENTRIES, READ_S, Entry, Lease, StoreAway
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,15 @@ return 1
 """Takes a lease. Its key is a sorted set: the holders, by the time at which their leases end."""
 HOLDERS = NOW_MS + "return redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf')"
 """Lists the holders of a lease."""
+NEXT_NUMBER = (
+    NOW_MS
+    + """
+local number = math.max(now, (tonumber(redis.call('GET', KEYS[1])) or 0) + 1)
+redis.call('SET', KEYS[1], string.format('%d', number), 'PX', ARGV[1])
+return string.format('%d', number)
+"""
+)
+"""Returns the time of the store, or the last number and 1 if that is more."""
 
 REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
 """Answers that do not change by themselves. An answer of a store that is still loading is none of them."""
@@ -167,6 +176,11 @@ class RedisStore:
     async def totals(self, counters: Sequence[str]) -> list[float]:
         """See `SharedStore`."""
         return [float(total or 0) for total in await self._call("MGET", *map(_counter_key, counters))]
+
+    async def next_number(self, name: str) -> int:
+        """See `SharedStore`."""
+        keep_ms = round(KEEP_NUMBER_S * 1000)
+        return int(await self._call("EVAL", NEXT_NUMBER, 1, _number_key(name), keep_ms))
 
     async def put(self, name: str, value: str, keep_s: float) -> None:
         """See `SharedStore`."""
@@ -308,6 +322,10 @@ def _lease_key(name: str) -> str:
 
 def _counter_key(name: str) -> str:
     return f"{PREFIX}counter:{name}"
+
+
+def _number_key(name: str) -> str:
+    return f"{PREFIX}number:{name}"
 
 
 def _value_key(name: str) -> str:

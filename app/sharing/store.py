@@ -10,6 +10,8 @@ READ_S = 2.0
 """How long `read` waits for new entries, in seconds."""
 MAX_ENTRIES = 512
 """About how many entries of a log are kept. Older ones are dropped, so that memory stays bounded."""
+KEEP_NUMBER_S = 172_800.0
+"""How long the last number of a name is kept, in seconds."""
 KEEP_LOG_S = 600.0
 """A log to which nothing is appended is dropped after this time, in seconds."""
 
@@ -74,6 +76,13 @@ class SharedStore(Protocol):
 
     async def totals(self, counters: Sequence[str]) -> list[float]:
         """The values of counters."""
+        ...
+
+    async def next_number(self, name: str) -> int:
+        """A number that is higher than all that were returned under this name in the last days.
+
+        Also if the store has lost what it had: its own clock is a part of it.
+        """
         ...
 
     async def put(self, name: str, value: str, keep_s: float) -> None:

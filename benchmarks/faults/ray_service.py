@@ -1,24 +1,29 @@
 """The service on a Ray cluster of several nodes on this machine, and what can be killed of it.
 
 Each node has the processes that a machine of its own would have. The proxies of all nodes share one port: the kernel
-chooses the proxy of a new connection, and none that has died.
+chooses the proxy of a new connection, and none that has died. The head may be killed where a Redis keeps what it knows.
 """
 
 import asyncio
 import logging
 import os
+import shutil
 import signal
+import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import click
 import httpx
 
 from app.service.settings import Settings
+from benchmarks.child_processes import start_child
 from benchmarks.server import PROBE_S, free_port
 
 APPLICATION = "tutti"
@@ -37,9 +42,15 @@ ENVIRONMENT = {
     # The engines of all nodes share the cores of this machine.
     "OMP_NUM_THREADS": "1",
     "PYTHONWARNINGS": "ignore",
+    # No messages of raylets about processes that were killed.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
+SERVE_WORKERS = ("ray::ServeController", "ray::ServeReplica", "ray::ProxyActor")
+"""The first characters of the commands of Serve's processes. A raylet ends with its agents, its other children."""
 N_STARTS = 4
 """How often the start of a node is tried."""
+HEAD_AWAY_S = (0.5, 4.0)
+"""Shortest and longest time without a head, in seconds."""
 READY_TIMEOUT_S = 90.0
 """How long the service may take to be whole again after a fault, in seconds."""
 
@@ -68,11 +79,11 @@ class RayService:
             raise RuntimeError(f"the service on Ray is not whole after {READY_TIMEOUT_S:g} s: {self._n_running()}")
 
     async def start(self) -> None:
-        """Not needed: no fault of this module ends the head."""
-        raise AssertionError("the head runs")
+        """Not needed: no fault of this module ends the service."""
+        raise AssertionError("the service runs")
 
     def is_running(self) -> bool:
-        """Whether the head runs. No fault of this module ends it."""
+        """Whether the service runs. No fault of this module ends it: a head that is killed is started again."""
         return True
 
     async def wait_until_ready(self) -> bool:
@@ -107,6 +118,20 @@ class RayService:
         await asyncio.to_thread(self._cluster.remove_node, node, allow_graceful=False)
         send(workers, signal.SIGKILL)
 
+    async def kill_head(self, away_s: float) -> None:
+        """Kill the head, and start it again after this many seconds. It needs Redis, where it finds the cluster.
+
+        All of it but its raylet, through which this process is connected to the cluster, and the raylet's agents.
+        """
+        head = self._cluster.head_node
+        workers = [pid for pid in self._children(head) if _command(pid).startswith(SERVE_WORKERS)]
+        await asyncio.to_thread(head.kill_gcs_server)
+        # Serve's controller, and the engine, the gateway and the proxy of this node.
+        send(workers, signal.SIGKILL)
+        await asyncio.sleep(away_s)
+        # In this thread: the kernel kills the process when the thread that has started it ends.
+        head.start_gcs_server()
+
     async def add_node(self) -> None:
         """Start another node."""
         await asyncio.to_thread(_with_patience, lambda: self._cluster.add_node(**_node()))
@@ -123,10 +148,11 @@ class RayService:
     def _wait_until_ready(self) -> bool:
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline:
-            if self._n_running() == (self.n_nodes, self.n_nodes):
-                with suppress(httpx.HTTPError):
-                    if httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200:
-                        return True
+            # While Serve's controller is away, Ray raises no narrower error.
+            with suppress(Exception):
+                is_whole = self._n_running() == (self.n_nodes, self.n_nodes)
+                if is_whole and httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200:
+                    return True
             time.sleep(PROBE_S)
         return False
 
@@ -157,17 +183,60 @@ class RayService:
 
 
 @contextmanager
-def ray_nodes(n_nodes: int) -> Iterator[Any]:
+def redis_server(folder: Path) -> Iterator[str]:
+    """Run a Redis without persistence until the block is left. Yields its address as Ray wants it.
+
+    Raises:
+        ClickException: redis-server is not installed, or does not start.
+    """
+    if shutil.which("redis-server") is None:
+        raise click.ClickException(
+            "expected redis-server, which keeps what the head knows, or --no-head; it is missing"
+        )
+    port = free_port()
+    options = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), "save": ""}
+    command = ["redis-server", *(part for name, value in options.items() for part in (f"--{name}", value))]
+    with (folder / "redis.log").open("w+") as output:
+        process = start_child(command, output)
+        try:
+            _wait_for_port(port, process)
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_port(port: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return
+        time.sleep(PROBE_S)
+    raise click.ClickException(f"redis-server does not answer at port {port}")
+
+
+@contextmanager
+def ray_nodes(n_nodes: int, *, can_lose_head: bool = False) -> Iterator[Any]:
     """Run a Ray cluster of this many nodes, the head among them, until the block is left. Called in the main thread.
 
     This process is connected to the cluster. Usage statistics are off.
+
+    Args:
+        n_nodes: how many nodes there are.
+        can_lose_head: whether a Redis keeps what the head knows, for one that is started again.
     """
     os.environ.update(ENVIRONMENT)
     # Short, because the path of a Unix socket has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="ray_", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="ray_", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        redis_server(Path(folder)) if can_lose_head else nullcontext() as redis,
+    ):
+        if redis:
+            os.environ["RAY_REDIS_ADDRESS"] = redis
         # Ray reads it when it is imported.
         os.environ["RAY_TMPDIR"] = folder
-        import ray
+        # Serve sets the level of its log when it is imported.
+        import ray.serve
         from ray.cluster_utils import Cluster
 
         for name in ("ray", "ray.serve"):
@@ -187,9 +256,9 @@ def ray_nodes(n_nodes: int) -> Iterator[Any]:
 
 
 @contextmanager
-def ray_service(settings: Settings, n_nodes: int) -> Iterator[RayService]:
+def ray_service(settings: Settings, n_nodes: int, *, can_lose_head: bool = False) -> Iterator[RayService]:
     """Run the service on a new cluster of this many nodes until the block is left. See `ray_nodes`."""
-    with ray_nodes(n_nodes) as cluster:
+    with ray_nodes(n_nodes, can_lose_head=can_lose_head) as cluster:
         service = RayService(cluster, settings, n_nodes)
         service.launch()
         yield service
@@ -215,6 +284,11 @@ async def kill_node(service: RayService, random: Random) -> None:
     await service.replace_node(random.randrange(service.n_nodes - 1))
 
 
+async def kill_head(service: RayService, random: Random) -> None:
+    """The head is killed, with Serve's controller and its engine, gateway and proxy; later it is started again."""
+    await service.kill_head(random.uniform(*HEAD_AWAY_S))
+
+
 async def roll_out(service: RayService, random: Random) -> None:
     """Serve drains all engines and gateways one after another, and starts others: a new version with fewer of them."""
     await service.scale(service.n_nodes - 1)
@@ -230,6 +304,8 @@ RAY_FAULTS: Mapping[str, tuple[RayFault, float]] = {
     "rolled out": (roll_out, 1.0),
 }
 """The faults, with how often each is chosen, as a share of the sum."""
+HEAD_FAULTS: Mapping[str, tuple[RayFault, float]] = {"head killed": (kill_head, 1.0)}
+"""Faults that a cluster with Redis behind its head survives."""
 
 
 def send(pids: list[int], sent: signal.Signals) -> None:

@@ -132,8 +132,8 @@ class LocalEngineLink:
             on_room: called when the engine has finished with the audio of a window that was cancelled before.
         """
         self.name = name
-        self.is_lost = False
-        """Whether the supervisor has given up starting the engine again."""
+        self.problem: str | None = None
+        """Why the supervisor has given up starting the engine again; `None` if it has not."""
         self._gateway = gateway
         self._on_room = on_room
         self._connection: _EngineConnection | None = None
@@ -147,7 +147,7 @@ class LocalEngineLink:
     def connect(self, engine: EngineUp) -> None:
         """Use this engine from now on."""
         assert self._connection is None
-        self.is_lost = False
+        self.problem = None
         self._info, self._stats = engine.info, engine.stats
         gateway = self._gateway
         self._connection = _EngineConnection(
@@ -176,6 +176,11 @@ class LocalEngineLink:
     def is_up(self) -> bool:
         """Whether there is an engine now."""
         return self._connection is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the supervisor has given up starting the engine again."""
+        return self.problem is not None
 
     @property
     def info(self) -> ModelInfo:

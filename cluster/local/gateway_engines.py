@@ -36,7 +36,7 @@ class GatewayEngines:
                 logger.warning("engine %s has died; waiting for another", link.name)
                 link.disconnect(f"engine {link.name} has died", was_killed=message.was_killed)
             case EngineLost():
-                link.is_lost = True
+                link.problem = message.reason
                 if all(each.is_lost for each in self._links):
                     self.transcriber.close(message.reason)
             case _:

@@ -72,6 +72,11 @@ class ChildProcess:
         assert self._process.exitcode is not None
         return self._process.exitcode
 
+    def reject(self) -> None:
+        """End a process that is ready but of no use: its start counts as failed."""
+        self.is_ready = False
+        self.signal(signal.SIGKILL)
+
     def send(self, message: ControlMessage) -> None:
         """Send a message to the process. A process that has just died does not receive it."""
         with suppress(OSError):
@@ -100,6 +105,8 @@ class ManagedProcess:
     restarts: RestartPolicy
     generation: int = 0
     """How many processes were in this place before the present one."""
+    problem: str | None = None
+    """Why the last start has failed, where the process could say it."""
     process: ChildProcess | None = None
     """The present one. None between the end of one and the start of the next."""
 

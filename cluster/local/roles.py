@@ -4,7 +4,6 @@ A role is an object that the supervisor pickles into the new process; calling it
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass
@@ -12,9 +11,7 @@ from multiprocessing.shared_memory import SharedMemory
 from socket import socket
 from typing import Any
 
-import numpy as np
 import zmq.asyncio
-from numpy.typing import NDArray
 
 from cluster.local.control_messages import ControlMessage, EngineUp, Failed, GatewayGone, Ready
 from cluster.local.engine_link import GatewayEnd
@@ -22,18 +19,11 @@ from cluster.local.engine_server import EngineServer
 from cluster.local.gateway_engines import GatewayEngines
 from cluster.local.process import EXIT_FAILED, ControlPipe, exit_now
 from cluster.local.shared_audio import SharedAudioPool
+from cluster.local.shared_counts import Counts, counts_in
 from cluster.local.shared_memory import buffer_of
 from engine.api import Transcriber
 from engine.errors import EngineError
 from engine.process_environment import prepare_environment
-
-ADMISSION_COUNT_BYTES = np.dtype(np.int64).itemsize
-"""The size of one number that gateways share."""
-
-
-def admission_counts(memory: SharedMemory, shape: tuple[int, int]) -> NDArray[np.int64]:
-    """The shared counts of all gateways, as an array on `memory`. `shape`: gateways, and counts of each of them."""
-    return np.frombuffer(buffer_of(memory), np.int64, math.prod(shape)).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +34,11 @@ class GatewaySlot:
     """The gateway's number, from 0. A gateway that replaces a dead one has the same number."""
     listener: socket
     """The gateway's own listening socket. The sockets of all gateways share one port."""
-    admission_counts: NDArray[np.int64]
+    admission_counts: Counts
     """The counts of all gateways in shared memory: a row for each gateway, with as many columns as the caller wants.
 
-    A gateway reads all rows and writes the row of its number, which is 0 when the gateway starts.
+    A gateway reads all rows and writes the row of its number, which is 0 when the gateway starts. The last row has what
+    counts of gateways that have died.
     """
 
 
@@ -108,7 +99,8 @@ class GatewayRole:
     admission_counts: SharedMemory
     """The admission counts of all gateways."""
     counts_shape: tuple[int, int]
-    """How many gateways there are, and how many counts each of them has."""
+    """Their rows, and how many counts each row has."""
+    n_gateways: int
     n_engines: int
 
     async def __call__(self, pipe: ControlPipe) -> None:
@@ -116,7 +108,7 @@ class GatewayRole:
         context = zmq.asyncio.Context()
         async with asyncio.TaskGroup() as tasks:
             end = GatewayEnd(self.route, SharedAudioPool(buffer_of(self.pool)), context, tasks)
-            engines = GatewayEngines(end, self.n_engines, gateway=self.number, n_gateways=self.counts_shape[0])
+            engines = GatewayEngines(end, self.n_engines, gateway=self.number, n_gateways=self.n_gateways)
             has_engine = asyncio.Event()
 
             def handle(message: ControlMessage) -> None:
@@ -127,7 +119,7 @@ class GatewayRole:
 
             with pipe.receiving(handle):
                 await has_engine.wait()
-                counts = admission_counts(self.admission_counts, self.counts_shape)
+                counts = counts_in(self.admission_counts, self.counts_shape)
                 slot = GatewaySlot(self.number, self.listener, counts)
                 await self.serve(engines.transcriber, slot, lambda: pipe.send(Ready()))
             engines.close("the gateway has ended")

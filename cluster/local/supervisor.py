@@ -29,15 +29,16 @@ from cluster.local.control_messages import (
 from cluster.local.managed_process import ChildProcess, ManagedProcess
 from cluster.local.messages import make_route
 from cluster.local.restart_policy import RestartPolicy
-from cluster.local.roles import ADMISSION_COUNT_BYTES, EngineRole, GatewayRole, Serve, StartEngine, admission_counts
+from cluster.local.roles import EngineRole, GatewayRole, Serve, StartEngine
 from cluster.local.shared_audio import BLOCK_BYTES
+from cluster.local.shared_counts import COUNT_BYTES, KeepCounts, SharedCounts
 from cluster.local.shared_memory import SharedMemoryTooSmall, create_shared_memory
 from engine.api import ModelInfo
 
 logger = logging.getLogger(__name__)
 
 POOL_BLOCKS = 2048
-"""Blocks in the audio pool of each gateway: 17 minutes of audio."""
+"""Blocks in the audio pool of a gateway, for each engine that it has to itself: 17 minutes of audio."""
 KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 """The exit status of a process that was ended from outside."""
 LOST_ENGINE_PAUSE_S = 300.0
@@ -65,6 +66,10 @@ class SupervisorConfig:
     """
     n_admission_counts: int
     """How many numbers each gateway shares with the others, such as its live sessions and its uploads."""
+    keep_counts: KeepCounts
+    """Says which of them count further when a gateway has died."""
+    keep_counts_s: float
+    """How long those count that are kept for a while, in seconds."""
     stop_timeout_s: float
     """How long gateways may take to drain before they are killed, in seconds."""
     on_ready: Callable[[ModelInfo], None]
@@ -102,7 +107,7 @@ class Supervisor:
         self._failure: SupervisorError | None = None
         self._pools: tuple[SharedMemory, ...] = ()
         """The audio pool of each gateway."""
-        self._admission_counts: SharedMemory
+        self._counts: SharedCounts
         """The sessions and uploads of each gateway. It exists while `run` does, as do the pools."""
 
     @property
@@ -182,6 +187,8 @@ class Supervisor:
         At the start of the service all engines must start.
         """
         reason = f"the {managed.name} has died {managed.restarts.n_failed_starts} times while it started"
+        if managed.problem:
+            reason = f"{reason}: {managed.problem}"
         if managed in self._engines:
             number = self._engines.index(managed)
             lost = self._engines_lost[number] = EngineLost(number, reason)
@@ -208,25 +215,28 @@ class Supervisor:
 
     def _handle_engine_report(self, engine: ManagedProcess, report: StartReport) -> None:
         if isinstance(report, Failed):
-            self._note_bad_start(f"the {engine.name} cannot start: {report.reason}", report.reason)
+            self._note_bad_start(engine, report.reason)
             return
         up = report.engine
         assert up
         if any(not _is_same_model(up.info, other.info) for other in self._engines_up.values()):
             # The files of the model have changed since the others were started.
             reason = f"the {engine.name} has another model than the other engines: {up.info}"
-            self._note_bad_start(reason, reason)
-            engine.signal(signal.SIGKILL)
+            self._note_bad_start(engine, reason)
+            assert engine.process
+            engine.process.reject()
             return
+        engine.problem = None
         self._engines_lost.pop(up.engine, None)
         self._engines_up[up.engine] = up
         self._send_to_gateways(up)
         self._note_ready()
 
-    def _note_bad_start(self, logged: str, reason: str) -> None:
-        """Note that an engine cannot be used. At the start of the service this is its end."""
+    def _note_bad_start(self, engine: ManagedProcess, reason: str) -> None:
+        """Note why an engine cannot be used. At the start of the service this is its end."""
+        engine.problem = reason
         if self._was_ready:
-            logger.error("%s", logged)
+            logger.error("the %s cannot be used: %s", engine.name, reason)
         else:
             self._fail(reason)
 
@@ -240,8 +250,9 @@ class Supervisor:
             number=number,
             listener=config.listeners[number],
             pool=self._pools[number],
-            admission_counts=self._admission_counts,
-            counts_shape=self._counts_shape,
+            admission_counts=self._counts.memory,
+            counts_shape=self._counts.shape,
+            n_gateways=len(self._gateways),
             n_engines=len(self._engines),
         )
         process = ChildProcess(gateway.name, config.folder, role, lambda _: self._note_ready())
@@ -260,10 +271,6 @@ class Supervisor:
         restarts = RestartPolicy(self.config.first_pause_s, self.config.max_failed_starts)
         return ManagedProcess(name=name, restarts=restarts)
 
-    @property
-    def _counts_shape(self) -> tuple[int, int]:
-        return len(self._gateways), self.config.n_admission_counts
-
     def _note_ready(self) -> None:
         is_ready = all(gateway.process and gateway.process.is_ready for gateway in self._gateways)
         if is_ready and len(self._engines_up) == len(self._engines) and not self._was_ready:
@@ -278,7 +285,7 @@ class Supervisor:
             self._send_to_gateways(EngineDown(number, was_killed=status in KILLED))
             return
         number = self._gateways.index(managed)
-        admission_counts(self._admission_counts, self._counts_shape)[number] = 0
+        self._counts.note_end(number)
         for engine in self._engines:
             engine.send(GatewayGone(make_route(number, managed.generation)))
         self.config.on_gateway_gone(process.id)
@@ -288,14 +295,21 @@ class Supervisor:
         """Create the memory that the processes share, and remove it at the end."""
         with ExitStack() as stack:
             try:
-                self._admission_counts = stack.enter_context(
-                    create_shared_memory(math.prod(self._counts_shape) * ADMISSION_COUNT_BYTES)
-                )
-                pools = [create_shared_memory(POOL_BLOCKS * BLOCK_BYTES) for _ in self._gateways]
+                config, shape = self.config, (len(self._gateways) + 1, self.config.n_admission_counts)
+                memory = stack.enter_context(create_shared_memory(math.prod(shape) * COUNT_BYTES))
+                self._counts = SharedCounts(memory, shape, config.keep_counts, config.keep_counts_s)
+                stack.callback(self._counts.close)
+                n_blocks = pool_blocks(len(self._engines), len(self._gateways))
+                pools = [create_shared_memory(n_blocks * BLOCK_BYTES) for _ in self._gateways]
                 self._pools = tuple(stack.enter_context(pool) for pool in pools)
             except SharedMemoryTooSmall as error:
                 raise SupervisorError(str(error)) from error
             yield
+
+
+def pool_blocks(n_engines: int, n_gateways: int) -> int:
+    """The blocks in the audio pool of each gateway: together they hold the windows of all engines."""
+    return POOL_BLOCKS * max(1, math.ceil(n_engines / n_gateways))
 
 
 def _is_same_model(one: ModelInfo, other: ModelInfo) -> bool:

@@ -19,10 +19,11 @@ from ray.serve.config import RequestRouterConfig
 from app.errors import SettingsError
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from cluster.ray.engine_replica import EngineReplica
+from cluster.ray.fleet import FleetReplica
 from cluster.ray.gateway_replica import SEVERAL, GatewayReplica
 from cluster.ray.request_routers import EngineRouter, GatewayRouter
 
-ENGINES, GATEWAYS = "Engines", "Gateways"
+ENGINES, GATEWAYS, FLEET = "Engines", "Gateways", "Fleet"
 """The names of the deployments, by which the configuration of Serve changes them."""
 NOT_HERE = {
     "host": "Serve's http_options",
@@ -61,18 +62,21 @@ def build(arguments: Mapping[str, Any]) -> Application:
     return bind(read_settings(arguments, os.environ))
 
 
-def bind(settings: Settings, **options: Any) -> Application:
+def bind(settings: Settings, engine_options: Mapping[str, Any] = {}, **options: Any) -> Application:
     """The application of these settings.
 
     Args:
         settings: the operator's settings.
-        options: options of both deployments, such as `num_replicas`; see `ray.serve.deployment`.
+        engine_options: options of the engines' deployment in place of some of `options`.
+        options: options of the gateways' and the engines' deployment, such as `num_replicas`; see
+            `ray.serve.deployment`.
     """
     # Without API keys every request is allowed: then the key only has to be the same in all gateways.
     key = hashlib.sha256(repr(settings).encode()).hexdigest()
     drain_s = settings.drain_timeout_s + STOP_SLACK_S
     gateways = _deployment(GatewayReplica, GATEWAYS, GatewayRouter, 0.5, drain_s, options)
-    return gateways.bind(settings, key, bind_engines(settings, **options))
+    engines = bind_engines(settings, **{**options, **engine_options})
+    return gateways.bind(settings, key, engines, _fleet().bind())
 
 
 def bind_engines(settings: Settings, **options: Any) -> Application:
@@ -92,6 +96,18 @@ def _deployment(
         request_router_config=RequestRouterConfig(request_router_class=router),  # type: ignore[arg-type]  # pydantic
         graceful_shutdown_timeout_s=stop_timeout_s,
         **options,
+    )
+
+
+def _fleet() -> Deployment:
+    """The deployment where gateways learn of each other. It has hardly any work."""
+    deployment: Deployment = serve.deployment(FleetReplica)  # type: ignore[assignment]  # as above
+    return deployment.options(
+        name=FLEET,
+        num_replicas=1,
+        max_ongoing_requests=MAX_ONGOING,
+        ray_actor_options={"num_cpus": 0, "runtime_env": {"env_vars": FAST_PATH}},
+        graceful_shutdown_timeout_s=1.0,
     )
 
 

@@ -44,6 +44,16 @@ class Report:
 class CallFailed(Exception):
     """A call to an engine replica has failed: the replica or its node has ended, or the engine in it."""
 
+    def __init__(self, reason: str, *, was_killed: bool = False) -> None:
+        """Create the error.
+
+        Args:
+            reason: the message.
+            was_killed: whether it is known that the engine did not end by itself.
+        """
+        super().__init__(reason)
+        self.was_killed = was_killed
+
 
 class EngineCalls(Protocol):
     """The calls to one engine replica. The iterations raise `CallFailed`, and must not be cancelled.
@@ -96,6 +106,8 @@ class RayEngineLink:
         self.node = node
         self.is_lost = False
         """Whether Serve stops the replica, or it has ended. What it has it may still decode."""
+        self.problem = None
+        """See `EngineLink.problem`. Serve starts others in place of those that it gives up."""
         self.is_up = False
         self._calls = calls
         self._on_change = on_change
@@ -122,8 +134,11 @@ class RayEngineLink:
             try:
                 await self._follow()
             except (CallFailed, TimeoutError) as error:
-                reason = str(error) or f"no report for {MAX_SILENCE_S:g} s"
-                self._note_gone(reason)
+                if isinstance(error, CallFailed):
+                    self._note_gone(str(error), was_killed=error.was_killed)
+                else:
+                    # Its machine or its network, as an engine that hangs or crashes still reports, or fails its calls.
+                    self._note_gone(f"no report for {MAX_SILENCE_S:g} s", was_killed=True)
                 await asyncio.sleep(RETRY_S)
 
     def leave(self) -> None:
@@ -160,7 +175,7 @@ class RayEngineLink:
             # Without effect after the last event.
             submission.put(EngineGone(f"the engine {self.name} has left a window"))
         except CallFailed as error:
-            submission.put(EngineGone(f"the engine {self.name} is gone: {error}"))
+            submission.put(EngineGone(f"the engine {self.name} is gone: {error}", was_killed=error.was_killed))
 
     async def _follow(self) -> None:
         """Receive the reports of one call.
@@ -187,12 +202,12 @@ class RayEngineLink:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _note_gone(self, reason: str) -> None:
+    def _note_gone(self, reason: str, *, was_killed: bool) -> None:
         """Give the windows that the engine has back to the pool."""
         if self.is_up:
             logger.warning("the engine %s is gone: %s", self.name, reason)
         for submission in self._submissions:
-            submission.put(EngineGone(f"the engine {self.name} is gone: {reason}"))
+            submission.put(EngineGone(f"the engine {self.name} is gone: {reason}", was_killed=was_killed))
         self._is_silent = True
         self._set_up(False)
 

@@ -4,10 +4,13 @@ import asyncio
 import gc
 import logging
 import os
+from collections.abc import Awaitable, Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Any
 
 import ray
+from prometheus_client.core import Metric
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,9 +19,11 @@ from app.cli.processes import set_up_logging
 from app.edge.descriptors import reserve_descriptors
 from app.main import build_app, drain
 from app.service.settings import Settings
-from app.service.shared_state import SharedState
+from app.service.shared_state import AdmissionCounter, SharedState
 from app.tracing.start import start_tracing
 from cluster.ray import membership
+from cluster.ray.fleet import Entry
+from cluster.ray.fleet_member import OWN, FleetMember
 from cluster.ray.membership import Member
 from cluster.ray.ray_transcriber import RayTranscriber
 
@@ -32,13 +37,16 @@ SEVERAL = 2
 class GatewayReplica:
     """Sockets and sessions of one process. It drains when Serve stops it."""
 
-    def __init__(self, settings: Settings, key: str, engines: DeploymentHandle[Any]) -> None:
+    def __init__(
+        self, settings: Settings, key: str, engines: DeploymentHandle[Any], fleet: DeploymentHandle[Any]
+    ) -> None:
         """Called by Serve.
 
         Args:
             settings: the operator's settings.
             key: signs client secrets; the same in all gateways.
             engines: a handle of the deployment of engines.
+            fleet: a handle of the deployment where gateways learn of each other.
         """
         set_up_logging(settings)
         reserve_descriptors(settings)
@@ -46,18 +54,27 @@ class GatewayReplica:
         self._key = key
         self._engines = engines
         self._name = serve.get_replica_context().replica_id.unique_id
+        self._member = FleetMember(self._name, _HandleCalls(fleet))
         self._is_member = False
         self._app: Any = None
         self._drain: asyncio.Task[None] | None = None
-        self._work: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Build the application when an engine is known. Called by Serve after the constructor."""
+        """Build the application when an engine and the other gateways are known. Called by Serve."""
         known = asyncio.get_running_loop().create_future()
-        self._work = asyncio.create_task(self._follow_engines(known))
+        self._tasks.append(asyncio.create_task(self._follow_engines(known)))
         transcriber: RayTranscriber = await known
-        shared, tracing = SharedState(key=self._key, n_gateways=SEVERAL), start_tracing(os.environ)
-        self._app = build_app(self._settings, transcriber, shared=shared, tracing=tracing)
+        member = self._member
+        shared = SharedState(
+            key=self._key,
+            counter=AdmissionCounter(member.counts, OWN, outlives_gateway=True),
+            n_gateways=SEVERAL,
+            metrics_of_all=member.metrics,
+        )
+        self._app = build_app(self._settings, transcriber, shared=shared, tracing=start_tracing(os.environ))
+        self._tasks.append(asyncio.create_task(member.run(self._app.state.service.metrics.snapshot)))
+        await member.is_known.wait()
         self._follow_gateways(transcriber)
         # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
         gc.freeze()
@@ -89,6 +106,25 @@ class GatewayReplica:
             logger.info("Serve stops this gateway")
             self._drain = asyncio.create_task(drain(self._app.state.service))
         self._is_member = is_member
+
+
+class _HandleCalls:
+    """Calls the fleet's replica."""
+
+    def __init__(self, fleet: DeploymentHandle[Any]) -> None:
+        self._exchange = fleet.options(method_name="exchange")
+        self._metrics = fleet.options(method_name="metrics")
+
+    def exchange(
+        self, name: str, counts: tuple[int, ...], metrics: Sequence[Metric] | None
+    ) -> Awaitable[Mapping[str, Entry]]:
+        """See `FleetCalls`."""
+        return self._exchange.remote(name, counts, metrics)
+
+    def metrics(self) -> Awaitable[Mapping[str, Sequence[Metric]]]:
+        """See `FleetCalls`."""
+        # In a context of its own: Serve cancels the calls of a request that ends early, which blocks the event loop.
+        return Context().run(self._metrics.remote)
 
 
 def _with_state(app: ASGIApp) -> ASGIApp:

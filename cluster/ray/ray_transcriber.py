@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextvars import Context
+from dataclasses import replace
 from typing import Any
 
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
@@ -14,10 +15,13 @@ from cluster.balancing import Balancer
 from cluster.engine_pool import EnginePool
 from cluster.ray.engine_link import CallFailed, RayEngineLink, Report
 from cluster.ray.membership import Member
-from engine.api import EngineEvent, Window
+from engine.api import EngineEvent, EngineStats, Window
 from engine.errors import EngineError
 
 logger = logging.getLogger(__name__)
+
+NODE_DIED = "its node has died"
+"""A part of Ray's message where a replica has ended with its node."""
 
 
 class RayTranscriber(EnginePool):
@@ -57,6 +61,11 @@ class RayTranscriber(EnginePool):
         for member in sorted(members, key=lambda each: each.node != self._node):
             if member.name not in self._members:
                 self._join(member)
+
+    def stats(self) -> EngineStats:
+        """See `EnginePool.stats`. Engines have their names also while there is one: their number changes."""
+        stats = super().stats()
+        return stats if stats.engines else replace(stats, engines={self._known()[0].name: stats})
 
     async def until_known(self) -> None:
         """Wait until an engine has reported, so that the model is known."""
@@ -106,4 +115,6 @@ async def _items(method: Any, *arguments: object, replica: str) -> AsyncIterator
         async for item in method.remote(*arguments, replica=replica):
             yield item
     except (RayError, RayServeException) as error:
-        raise CallFailed(str(error)) from error
+        # Ray does not say whether a process was killed or has crashed. The end of its whole node is no engine's fault.
+        is_node_dead = isinstance(error, RayActorError) and (error.preempted or NODE_DIED in str(error))
+        raise CallFailed(str(error), was_killed=is_node_dead) from error

@@ -44,6 +44,13 @@ async def test_a_server_without_engine_is_not_healthy_and_refuses_sessions(serve
     transcriber.is_alive, transcriber.is_lost = True, False
 
 
+async def test_a_server_with_too_few_engines_says_why(serve: Serve) -> None:
+    """It is ready, as the others decode for all."""
+    server = await serve(FakeTranscriber(problems=("the engine-1 has another model",)))
+    ready = await get(f"{server.http}/readyz")
+    assert (ready.status_code, ready.text) == (200, "ready; the engine-1 has another model\n")
+
+
 async def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
     server = await serve()
     response = await get(f"{server.http}/metrics")

@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from app.routes import PAGE_POLICY, STATIC
 from tests.browser.chromium import Page
-from tests.browser.fake_server import POLICY, STATIC, FakeServer, Message
+from tests.browser.fake_server import FakeServer, Message
 from tests.node import require_node
 
 CLIENT = Path(__file__).parents[2] / "clients" / "js"
@@ -67,10 +68,10 @@ class FakeRoom(FakeServer):
         return Starlette(routes=[*own, *super().app().routes])
 
     async def _element(self, request: Request) -> Response:
-        return HTMLResponse(ELEMENT_PAGE, headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse(ELEMENT_PAGE, headers={"Content-Security-Policy": PAGE_POLICY})
 
     async def _room(self, request: Request) -> Response:
-        return FileResponse(STATIC / "room.html", headers={"Content-Security-Policy": POLICY})
+        return FileResponse(STATIC / "room.html", headers={"Content-Security-Policy": PAGE_POLICY})
 
     async def _events(self, request: Request) -> Response:
         if not self.is_open:

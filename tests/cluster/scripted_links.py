@@ -25,6 +25,7 @@ class ScriptedLink:
 
     name: str
     is_lost: bool = False
+    problem: str | None = None
     info: ModelInfo = MODEL
     halt_after: int | None = None
     report: EngineStats = field(default_factory=FakeTranscriber().stats)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.balancing import Balancer
-from cluster.engine_pool import EnginePool
+from cluster.engine_pool import MAX_ENGINE_ENDS_PER_WINDOW, EnginePool
 from engine.api import EngineEvent, Priority, SegmentEvent, StartedEvent, SupersededEvent, Window
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.cluster.scripted_links import ScriptedLink
@@ -242,6 +242,26 @@ async def test_the_suspects_of_two_gateways_do_not_meet() -> None:
         await tasks[1]
     links[1].go_on()
     assert await tasks[0] == decode(innocent)
+
+
+@pytest.mark.parametrize("n_kills", [MAX_ENGINE_ENDS_PER_WINDOW - 1, MAX_ENGINE_ENDS_PER_WINDOW])
+async def test_a_window_outlives_engines_that_are_killed_from_outside(n_kills: int) -> None:
+    """It is not to blame. But if that happens again and again, memory may be short because of it."""
+    fleet = fleet_of(2, halt_after=1)
+    submitted = window()
+    task = fleet.start(submitted)
+    for n_before in range(n_kills):
+        await until(lambda: sum(len(link.windows) for link in fleet.links) > n_before)  # noqa: B023
+        link = next(link for link in fleet.links if link.open)
+        link.die(was_killed=True)
+        link.come_back()
+    if n_kills < MAX_ENGINE_ENDS_PER_WINDOW:
+        for link in fleet.links:
+            link.go_on()
+        assert await task == decode(submitted)
+    else:
+        with pytest.raises(EngineFailed, match=f"died {n_kills} times"):
+            await task
 
 
 @pytest.mark.parametrize("reason", ["killed", "lost"])

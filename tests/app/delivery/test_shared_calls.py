@@ -16,7 +16,7 @@ from app.errors import LimitExceeded, SessionError
 from app.session import events
 from app.sharing.local_store import LocalStore
 from app.sharing.redis_store import RedisStore
-from app.sharing.store import SharedStore
+from app.sharing.store import Lease, SharedStore
 from tests.redis_server import RedisServer, redis_server
 
 INTRODUCTION = events.Reply('{"type":"call_started"}')
@@ -188,6 +188,27 @@ async def test_a_second_stream_may_end_before_it_is_refused(
         await asyncio.gather(*other._publishing)
         first.end()
         assert await received(outbox) == []
+
+
+async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gateway was away from the store for a while, and came back."""
+    monkeypatch.setattr("app.delivery.call_follower.UNHELD_S", 0.0)
+    monkeypatch.setattr("app.delivery.call_follower.RENEW_S", 0.0)
+    monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
+    store = LocalStore()
+    async with gateway(store) as one, one.subscribe("CA1") as outbox:
+        call = begin(one)
+        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        ((stream,),) = await store.holders([lease_name("CA1")])
+        lease = Lease(lease_name("CA1"), stream)
+        for number in (2, 4):
+            await store.release([lease])
+            assert await next_of(outbox, 1) == [LOST]
+            await store.renew([lease])
+            # With the second one it is sure that the lease was looked up after the first one.
+            for each in (number, number + 1):
+                call.publish(flushed(each))
+                assert await next_of(outbox, 1) == messages(flushed(each))
 
 
 async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.service.interim_load import InterimLoad
-from app.service.live_load import FEWEST, MAX_LOAD, LiveLoad, max_load
+from app.service.live_load import FEWEST, MAX_LOAD, SAMPLE_EVERY_S, LiveLoad, Totals, max_load
 from engine.api import EngineStats, Histogram
 from tests.fakes import FakeTranscriber
 
@@ -17,27 +17,49 @@ MAX_WAIT_S = 1.0
 
 
 class Simulation:
-    """Clients that come at once and try again every 5 s, and an engine that decodes one final after another."""
+    """Clients that come at once and try again every 5 s, and engines that decode one final after another.
 
-    def __init__(self, final_s: float, utterance_encode_s: float, seed: int) -> None:
+    Each client reaches one of the gateways, and each final goes to the engine that is free first.
+    """
+
+    def __init__(
+        self, final_s: float, utterance_encode_s: float, seed: int, *, n_engines: int = 1, n_gateways: int = 1
+    ) -> None:
         self.now_s = 0.0
         self.n_open = 0
         self.waits_s: list[float] = []
+        self._n_engines = n_engines
         self._final_s, self._utterance_encode_s = final_s, utterance_encode_s
-        self._busy_s, self._free_at_s, self._n_waiting = 0.0, 0.0, 0
+        self._busy_s, self._n_waiting, self._n_before = 0.0, 0, 0
+        self._free_at_s = [0.0] * n_engines
         self._random = random.Random(seed)
         self._order = itertools.count()
         self._events: list[tuple[float, int, str, tuple[float, float]]] = []
+        self.loads = [self.add_gateway() for _ in range(n_gateways)]
+
+    @property
+    def load(self) -> LiveLoad:
+        return self.loads[0]
+
+    def add_gateway(self) -> LiveLoad:
         interims = InterimLoad(self.stats, 1.0, lambda: self.now_s)
-        self.load = LiveLoad(self.stats, MAX_WAIT_S, interims, lambda: self.now_s)
+        return LiveLoad(self.stats, self.totals, MAX_WAIT_S, interims, lambda: self.now_s)
+
+    def restart_engine(self) -> None:
+        """Let the counters of the engine begin at 0."""
+        self._busy_s, self._n_before = 0.0, len(self.waits_s)
+
+    def totals(self) -> Totals:
+        return Totals(self.n_open, len(self.waits_s))
 
     def stats(self) -> EngineStats:
         return replace(
             FakeTranscriber().stats(),
             final_busy_s=self._busy_s,
-            final_queue_s=Histogram((1.0,), (len(self.waits_s), 0), sum(self.waits_s)),
+            final_queue_s=Histogram((1.0,), (len(self.waits_s) - self._n_before, 0), 0.0),
             utterance_encode_s=self._utterance_encode_s,
             waiting_finals=self._n_waiting,
+            n_engines=self._n_engines,
         )
 
     def add(self, at_s: float, what: str, values: tuple[float, float] = (0.0, 0.0)) -> None:
@@ -56,21 +78,22 @@ class Simulation:
                 self._n_waiting -= 1
                 self.waits_s.append(wait_s)
                 self._busy_s += final_s
-                self.load.note_final(wait_s)
+                self._random.choice(self.loads).note_final(wait_s)
 
     def _come(self) -> None:
-        if self.n_open and self.n_open + 1 > self.load.room():
+        load = self._random.choice(self.loads)
+        if self.n_open and self.n_open + 1 > load.room():
             self.add(self.now_s + self._random.uniform(4.5, 5.5), "come")
             return
         self.n_open += 1
-        self.load.note_sessions(self.n_open, self.n_open)
+        load.look()
         self.add(self.now_s + self._random.uniform(1, 2 * FINAL_EVERY_S), "final")
 
     def _submit_final(self) -> None:
         self._n_waiting += 1
-        begin_s = max(self.now_s, self._free_at_s)
+        begin_s = max(self.now_s, heapq.heappop(self._free_at_s))
         final_s = self._final_s * self._random.uniform(0.5, 1.5)
-        self._free_at_s = begin_s + final_s
+        heapq.heappush(self._free_at_s, begin_s + final_s)
         self.add(begin_s, "begin", (begin_s - self.now_s, final_s))
         self.add(self.now_s + self._random.uniform(0.3, 1.7) * FINAL_EVERY_S, "final")
 
@@ -114,14 +137,35 @@ def test_an_engine_that_was_slow_while_it_warmed_up_is_given_a_chance() -> None:
     assert simulation.n_open > 10 * FEWEST
 
 
-def test_another_engine_begins_anew() -> None:
-    """Its counters are lower than those of the engine that died."""
+@pytest.mark.parametrize(("n_engines", "n_gateways"), [(1, 20), (6, 1), (6, 20)])
+def test_one_measure_holds_for_any_number_of_engines_and_gateways(n_engines: int, n_gateways: int) -> None:
+    """Three times as many clients call as there is room for: finals stay in time, and most of the room is taken."""
+    simulation = Simulation(0.15, 0.1, 1, n_engines=n_engines, n_gateways=n_gateways)
+    simulation.run(50 * n_engines, burst_s=5.0, until_s=90.0)
+    waits_s = sorted(simulation.waits_s)
+    assert waits_s[int(0.95 * len(waits_s))] < MAX_WAIT_S
+    load = simulation.n_open * 0.15 / FINAL_EVERY_S / n_engines
+    assert 0.6 * max_load(0.15, MAX_WAIT_S) < load < MAX_LOAD + 0.15
+
+
+def test_a_new_gateway_soon_judges_as_the_others_do() -> None:
+    """It has no session of its own, and those of the others are more than it supposes that an engine holds."""
+    simulation = Simulation(0.05, 0.5, 1)
+    simulation.run(30, burst_s=5.0, until_s=120.0)
+    load = simulation.add_gateway()
+    assert simulation.n_open == 30 > load.room()
+    simulation.now_s = 127.0
+    assert 31 < load.room() == pytest.approx(simulation.load.room(), rel=0.4)
+
+
+def test_an_engine_that_begins_anew_changes_nothing() -> None:
+    """Its counters begin at 0, as another process is in the place of one that died."""
     simulation = Simulation(0.15, 0.01, seed=1)
     simulation.run(30, burst_s=5.0, until_s=60.0)
-    assert simulation.load.room() < 60
-    simulation.waits_s.clear()
-    simulation._busy_s = 0.0
-    assert simulation.load.room() > 60
+    room = simulation.load.room()
+    simulation.restart_engine()
+    simulation.now_s += SAMPLE_EVERY_S
+    assert simulation.load.room() == pytest.approx(room, rel=0.1)
 
 
 def test_the_slower_a_final_is_the_less_load_is_allowed() -> None:

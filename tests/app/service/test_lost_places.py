@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from app.service.lost_places import LostPlaces
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter
+from app.sharing.store import Lease
 from tests.app.conftest import Running, Serve
 from tests.fakes import FakeTranscriber
 
@@ -121,6 +123,23 @@ async def test_a_client_that_lost_its_connection_finds_its_place_again(serve: Se
         assert await started(socket, resume={"from_s": 0}) == "started"
         with pytest.raises(InvalidStatus):
             await connect(server.stream, additional_headers=headers)
+
+
+async def test_a_client_that_comes_back_is_within_the_limit_of_its_key(serve: Serve, tmp_path: Path) -> None:
+    """Its lost session still counts, as the leases of a gateway that has died end later. A newcomer is refused."""
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[team]\nkey = "secret"\nsessions = 1')
+    server = await serve(keys_file=str(keys))
+    await lose_session(server, KEY)
+    await server.service.store.renew([Lease("sessions:team", "of a gateway that has died")])
+    async with connect(server.stream, additional_headers=KEY) as newcomer:
+        assert await started(newcomer) == "session_limit"
+    async with connect(server.stream, additional_headers=KEY) as socket:
+        assert await started(socket, resume={"from_s": 0}) == "started"
+        assert not server.service.admission.expects_returns
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(server.stream, additional_headers=KEY)
+        assert refused.value.response.status_code == 429
 
 
 async def test_a_session_that_its_client_has_finished_leaves_its_place(serve: Serve) -> None:

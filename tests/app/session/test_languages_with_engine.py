@@ -60,6 +60,7 @@ class Observed:
     def __init__(self, engine: api.Transcriber) -> None:
         self.info = engine.info
         self.is_alive, self.is_lost = True, False
+        self.problems = ()
         self.stats = engine.stats
         self.answers: list[tuple[api.Window, api.DoneEvent]] = []
         self._engine = engine

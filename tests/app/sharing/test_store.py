@@ -141,3 +141,13 @@ async def test_a_log_keeps_its_newest_entries(store: SharedStore) -> None:
 async def test_it_is_up(store: SharedStore) -> None:
     await store.wait_until_up()
     assert store.is_up
+
+
+async def test_numbers_rise(store: SharedStore) -> None:
+    """Each is higher than those before, also in a store that has lost what it had."""
+    numbers = [await store.next_number("call:1") for _ in range(3)]
+    assert numbers == sorted(set(numbers))
+    if isinstance(store, RedisStore):
+        await store._call("FLUSHALL")
+        seconds, _ = await store._call("TIME")
+        assert await store.next_number("call:1") >= 1000 * int(seconds)

@@ -82,14 +82,14 @@ class Pair:
         self._serving = asyncio.create_task(self.server.serve())
         self.engines.handle(EngineUp(0, address, transcriber.info, transcriber.stats()))
 
-    async def kill(self) -> None:
-        """Kill the engine. It sends nothing more."""
+    async def kill(self, *, was_killed: bool = True) -> None:
+        """Kill the engine. It sends nothing more. Without `was_killed` the gateway learns that it has crashed."""
         if self._serving is None:
             return
         self._serving.cancel()
-        await self.ended()
+        await self.ended(was_killed=was_killed)
 
-    async def ended(self) -> None:
+    async def ended(self, *, was_killed: bool = False) -> None:
         """Wait until the engine has died, and report it to the gateway."""
         assert self._serving and self.server
         with suppress(asyncio.CancelledError):
@@ -99,7 +99,7 @@ class Pair:
                 pass
         self.server.close()
         self._serving = None
-        self.engines.handle(EngineDown(0, was_killed=True))
+        self.engines.handle(EngineDown(0, was_killed=was_killed))
 
     def close(self) -> None:
         """End the gateway."""

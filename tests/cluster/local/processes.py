@@ -32,6 +32,11 @@ def start_if(is_allowed: Path) -> AbstractAsyncContextManager[Transcriber]:
     return start_fake() if is_allowed.exists() else die_at_once()
 
 
+def start_other_unless(is_same: Path) -> AbstractAsyncContextManager[Transcriber]:
+    """An engine that has another model than before when a file is gone."""
+    return start_fake() if is_same.exists() else start_other()
+
+
 @asynccontextmanager
 async def start_nothing() -> AsyncIterator[Transcriber]:
     raise CheckpointError("no such model")
@@ -61,6 +66,7 @@ async def serve(transcriber: Transcriber, slot: GatewaySlot, on_started: Callabl
             "number": slot.number,
             "admission_counts": slot.admission_counts[:, 0].tolist(),
             "text": text,
+            "problems": transcriber.problems,
             "modules": [name for name in sys.modules if name.partition(".")[0] == "torch"],
         }
         writer.write(json.dumps(report).encode() + b"\n")

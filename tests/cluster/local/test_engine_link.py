@@ -257,7 +257,7 @@ async def test_a_window_that_crashes_engines_fails_alone(pair: Pair) -> None:
     pair.start(HaltingTranscriber())
     poison, *others = [asyncio.create_task(collect(pair.remote, window(range(n)))) for n in (1, 2, 3)]
     await pair.until(lambda: pair.server is not None and pair.server.n_open == 3)
-    await pair.kill()
+    await pair.kill(was_killed=False)
     pair.start(DyingTranscriber())
     await pair.ended()
     with pytest.raises(EngineFailed, match="died 2 times"):

@@ -44,6 +44,8 @@ class RunningService:
             "folder": folder,
             "listeners": listeners,
             "n_admission_counts": 2,
+            "keep_counts": lambda counts: (2 * counts, 10 * counts),
+            "keep_counts_s": 1000.0,
             "stop_timeout_s": 10.0,
             "on_ready": self._note_ready,
             "on_gateway_gone": self.gone.put_nowait,
@@ -106,13 +108,13 @@ async def test_gateways_share_an_engine_and_a_dead_gateway_is_replaced(tmp_path:
         first, second = await service.ask(0, 1, 2), await service.ask(1, 3)
         assert (first["text"], second["text"]) == ([f" {said([1, 2])}"], [f" {said([3])}"])
         assert (first["number"], second["number"]) == (0, 1)
-        assert first["admission_counts"] == [1, 1]
+        assert first["admission_counts"] == [1, 1, 0]
         assert first["modules"] == second["modules"] == [], "a gateway needs no torch"
         os.kill(first["pid"], signal.SIGKILL)
         assert await service.gone.get() == first["pid"]
         again = await service.ask(0, 4)
         assert again["pid"] != first["pid"] and again["text"] == [f" {said([4])}"]
-        assert again["admission_counts"] == [1, 1]
+        assert again["admission_counts"] == [1, 1, 12], "what is kept of the dead one"
         assert len(service.models) == 1
         assert shared_memory(os.getpid())
         pids = [again["pid"], second["pid"]]
@@ -188,6 +190,24 @@ async def test_engines_with_different_models_do_not_start(tmp_path: Path) -> Non
         async with asyncio.timeout(PATIENCE_S):
             engines = (processes.start_fake, processes.start_other)
             await RunningService(tmp_path, start_engines=engines).supervisor.run()
+
+
+async def test_an_engine_that_comes_back_with_another_model_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files have changed. It is not started for ever, the other goes on, and the service says what is wrong."""
+    is_same = tmp_path / "is same"
+    is_same.touch()
+    engines = (partial(processes.start_other_unless, is_same), processes.start_fake)
+    async with running(tmp_path, start_engines=engines) as service:
+        is_same.unlink()
+        os.kill(service.supervisor.engine_processes[0], signal.SIGKILL)
+        while "; the others go on" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        answer = await service.ask(0, 3)
+        assert answer["text"] == [f" {said([3])}"]
+        (problem,) = answer["problems"]
+        assert problem.startswith("the engine-0 has died 2 times while it started: the engine-0 has another model")
 
 
 async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
