@@ -23,7 +23,7 @@ class View:
     """A style sheet for the picture alone."""
 
 
-BEHIND = "html { background: linear-gradient(160deg, #28465c, #6d5a46 55%, #20301f) !important }"
+BEHIND = "html { background: linear-gradient(#33566e 45%, #4a5d3a 45%) !important }"
 """A picture in the place of the video that OBS shows behind a transparent page."""
 
 VIEWS = (
