@@ -42,10 +42,13 @@ async def page(browser: Page, server: FakeRoom) -> AsyncIterator[Page]:
     """A page with an empty element, which `captions` is."""
     server.script, server.history, server.is_open, server.is_live = [], [], True, True
     server.starts.clear()
-    server.last_ids.clear()
     browser.errors.clear()
     await browser.show_as(800, 600)
+    # Chromium sometimes never loads the modules of a page while it still reads a room for the same page before.
+    await browser.open("about:blank")
     await browser.open(f"{server.url}/element")
+    # A request of the page before may have come until now.
+    server.last_ids.clear()
     await browser.evaluate("globalThis.captions = document.querySelector('tutti-captions'); 0")
     yield browser
     assert browser.errors == []
@@ -264,6 +267,7 @@ async def test_mistakes_are_explained(page: Page) -> None:
     assert "expected original, translation or both" in (await page.evaluate("warnings.join()"))
     await set_attributes(page, room="choir")
     assert "without the attribute room" in await page.evaluate("captions.start().catch((error) => error.message)")
+    await wait_inside(page, "captions.state === 'live'")
 
 
 async def record_events(page: Page) -> None:

@@ -7,7 +7,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.delivery.call_subscribers import Receipt
 from app.delivery.outbox import CallMessage, Outbox
-from app.dialects.native.publication import Publication
+from app.dialects.native.room_endpoint import Publication
 from app.dialects.native.wire import SUBPROTOCOL, Native, messages
 from app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, LimitExceeded, RequestError
 from app.live.accept import serve_or_refuse

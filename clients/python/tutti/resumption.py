@@ -55,7 +55,7 @@ REPLAY_PIECE_S = 0.5
 
 RESUMABLE_CLOSE_CODES = frozenset({1001, 1005, 1006, 1011, 1012, 1013, 1014})
 """Close codes after which another connection may succeed: the server or the network failed, not the client."""
-RESUMABLE_ERRORS = frozenset({"overloaded", "draining", "engine_failed", "engine_stalled"})
+RESUMABLE_ERRORS = frozenset({"overloaded", "draining", "no_engine", "engine_failed", "engine_stalled"})
 """Codes of fatal `error` events that come before one of these close codes."""
 
 Opener: TypeAlias = Callable[[Start], Awaitable[tuple[Connection, Started]]]

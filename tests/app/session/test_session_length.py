@@ -1,4 +1,4 @@
-"""The last hour of a long session costs what the first hour costs: objects, audio, text, work.
+"""The last half hour of a long session costs what the first costs: objects, audio, text, work.
 
 `benchmarks.soak` measures eight.
 """
@@ -22,7 +22,8 @@ from tests.bench import START, Bench
 from tests.fakes import LevelDetector, pcm, silence, speech
 
 CYCLE_S = 120
-HOURS = 3
+HALF_HOURS = 3
+HALF_HOUR_S = 1800
 PIECE_SAMPLES = SAMPLE_RATE
 """Audio is fed in pieces of this many samples; the engine answers each piece before the next."""
 WORD_SAMPLES = SAMPLE_RATE // 2
@@ -118,8 +119,8 @@ def talk() -> Samples:
 
 @pytest.mark.no_cover  # Twice as fast.
 @pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), ("manual", 1)])
-def test_the_last_hour_costs_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
-    """With interims and flushes, a session holds the same and does the same in every hour."""
+def test_the_last_half_hour_costs_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
+    """With interims and flushes, a session holds the same and does the same in every half hour."""
     start = replace(
         START,
         audio=AudioFormat("pcm_f32le", channels=n_channels),
@@ -134,9 +135,9 @@ def test_the_last_hour_costs_what_the_first_did(mode: commands.EndpointingMode, 
 
     kept_after: list[Counter[str]] = []
     done_in: list[Counter[str]] = []
-    for _ in range(HOURS):
+    for _ in range(HALF_HOURS):
         bench.work.clear()
-        for _ in range(3600 // CYCLE_S):
+        for _ in range(HALF_HOUR_S // CYCLE_S):
             for second, piece in enumerate(pieces):
                 bench.give(piece)
                 bench.answer_all()
@@ -145,10 +146,10 @@ def test_the_last_hour_costs_what_the_first_did(mode: commands.EndpointingMode, 
                     bench.answer_all()
         kept_after.append(kept(bench.session))
         done_in.append(+bench.work)
-    assert bench.session.audio_s == HOURS * 3600
+    assert bench.session.audio_s == HALF_HOURS * HALF_HOUR_S
     assert kept_after[-1] == kept_after[0]
     assert done_in[-1] == done_in[1]
-    assert done_in[0]["Utterance"] >= 90
-    assert done_in[0]["INTERIM"] > 1000 and done_in[0]["Interim"] > 1000
+    assert done_in[0]["Utterance"] >= 45
+    assert done_in[0]["INTERIM"] > 500 and done_in[0]["Interim"] > 500
     bench.stop()
     assert bench.closes == [Close(1000, "done")]

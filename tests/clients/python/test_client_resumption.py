@@ -266,7 +266,13 @@ async def test_the_flushes_of_an_outage_are_sent_as_answers_come() -> None:
 
 @pytest.mark.parametrize(
     ("code", "close_code", "is_resumed"),
-    [("draining", 1012, True), ("engine_stalled", 1011, True), ("overloaded", 1013, True), ("too_fast", 1008, False)],
+    [
+        ("draining", 1012, True),
+        ("engine_stalled", 1011, True),
+        ("no_engine", 1013, True),
+        ("overloaded", 1013, True),
+        ("too_fast", 1008, False),
+    ],
 )
 async def test_a_fatal_error_of_the_server_is_resumed_if_another_try_can_help(
     code: str, close_code: int, is_resumed: bool
