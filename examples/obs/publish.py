@@ -54,11 +54,11 @@ async def publish(args: argparse.Namespace) -> None:
             print(f"publish.py: {warning.message}", file=sys.stderr)
         if session.started.room is None:
             raise tutti.BadOption("--url", "a server that has rooms", args.url)
+        # The first Ctrl-C ends the audio, and the last text still comes.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, session.end_audio)
         path = session.started.room.path
         print(f"browser source: {reader_address(args.url, path, obs=1, lines=args.lines, size=args.size)}")
         print(f"for readers:    {reader_address(args.url, path)}", flush=True)
-        # The first Ctrl-C ends the audio, and the last text still comes.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, session.end_audio)
         pace = tutti.Pace(speed if args.speed is None else args.speed, session.started.limits.max_ahead_s)
         audio = await stack.enter_async_context(aclosing(tutti.paced(audio, format, pace)))
         async for event in await stack.enter_async_context(aclosing(session.stream(audio))):

@@ -1,4 +1,4 @@
-"""The last half hour of a long session costs what the first costs: objects, audio, text, work.
+"""The last ten minutes of a long session cost what the first cost: objects, audio, text, work.
 
 `benchmarks.soak` measures eight.
 """
@@ -22,8 +22,8 @@ from tests.bench import START, Bench
 from tests.fakes import LevelDetector, pcm, silence, speech
 
 CYCLE_S = 120
-HALF_HOURS = 3
-HALF_HOUR_S = 1800
+PARTS = 3
+PART_S = 600
 PIECE_SAMPLES = SAMPLE_RATE
 """Audio is fed in pieces of this many samples; the engine answers each piece before the next."""
 WORD_SAMPLES = SAMPLE_RATE // 2
@@ -117,10 +117,9 @@ def talk() -> Samples:
     return np.concatenate((samples, silence(CYCLE_S - len(samples) / SAMPLE_RATE)))
 
 
-@pytest.mark.no_cover  # Twice as fast.
 @pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), ("manual", 1)])
-def test_the_last_half_hour_costs_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
-    """With interims and flushes, a session holds the same and does the same in every half hour."""
+def test_the_last_ten_minutes_cost_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
+    """With interims and flushes, a session holds the same and does the same in any ten minutes."""
     start = replace(
         START,
         audio=AudioFormat("pcm_f32le", channels=n_channels),
@@ -135,9 +134,9 @@ def test_the_last_half_hour_costs_what_the_first_did(mode: commands.EndpointingM
 
     kept_after: list[Counter[str]] = []
     done_in: list[Counter[str]] = []
-    for _ in range(HALF_HOURS):
+    for _ in range(PARTS):
         bench.work.clear()
-        for _ in range(HALF_HOUR_S // CYCLE_S):
+        for _ in range(PART_S // CYCLE_S):
             for second, piece in enumerate(pieces):
                 bench.give(piece)
                 bench.answer_all()
@@ -146,10 +145,10 @@ def test_the_last_half_hour_costs_what_the_first_did(mode: commands.EndpointingM
                     bench.answer_all()
         kept_after.append(kept(bench.session))
         done_in.append(+bench.work)
-    assert bench.session.audio_s == HALF_HOURS * HALF_HOUR_S
+    assert bench.session.audio_s == PARTS * PART_S
     assert kept_after[-1] == kept_after[0]
     assert done_in[-1] == done_in[1]
-    assert done_in[0]["Utterance"] >= 45
-    assert done_in[0]["INTERIM"] > 500 and done_in[0]["Interim"] > 500
+    assert done_in[0]["Utterance"] >= 15
+    assert done_in[0]["INTERIM"] > 160 and done_in[0]["Interim"] > 160
     bench.stop()
     assert bench.closes == [Close(1000, "done")]
