@@ -136,7 +136,13 @@ class RoomFollower:
             await self._check_speakers()
 
     async def _look_up(self, id_: str, followed: Followed) -> None:
-        followed.restore(await self._store.get(text_name(id_)))
+        try:
+            followed.restore(await self._store.get(text_name(id_)))
+        except (KeyError, TypeError, ValueError):
+            # Such as one that another version has written. Other rooms must not wait for this one.
+            logger.exception("the snapshot of room %s cannot be read; its text begins with its log", id_)
+            followed.room = Room(id_, followed.room.name, self._config.max_chars)
+            followed.restore(None)
         assert followed.position
         # A log with nothing new would let `read` wait.
         last = await self._store.last(log_name(id_))

@@ -25,7 +25,7 @@ def redis() -> Iterator[RedisServer]:
 
 
 async def test_readers_at_any_gateway_see_a_speaker_move_to_another_one(serve: Serve, redis: RedisServer) -> None:
-    """All of them have the same text; so has a reader who comes later, to a gateway that began in the middle."""
+    """All readers have the same text, also one that comes later to a gateway that began in the middle."""
     shared = SharedState(n_gateways=2)
     one, other = [await serve(redis_url=redis.url, shared=shared) for _ in range(2)]
     async with speaker(one, {"name": "moving"}, resumes=True) as (first, started):
