@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from app.database.address import database_address, file_address
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
 from app.delivery.shared_calls import SharedCalls
 from app.media.decoders import Decoders
@@ -25,6 +26,7 @@ from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
 if TYPE_CHECKING:
+    from app.database.database import Database
     from app.delivery.webhook import Webhook
     from app.translation.chat_translator import ChatTranslator
 
@@ -77,6 +79,15 @@ class Service:
         config = RoomConfig(gone_s=limits.room_gone_s, keep_s=limits.room_keep_s, max_chars=limits.room_history_chars)
         return Rooms(self.store, config)
 
+    @cached_property
+    def database(self) -> "Database":
+        """What is kept over a restart. It is opened, and its file is made, when it is first used."""
+        # Imported here: it takes a moment, and many services keep nothing.
+        from app.database.database import Database
+
+        url = self.settings.database_url
+        return Database(database_address(url) if url else file_address(self.settings.data_path))
+
     @property
     def has_rooms(self) -> bool:
         """Whether sessions may be published in rooms: every gateway must know all of them."""
@@ -87,6 +98,7 @@ class Service:
         """Use other servers while the context is open: Redis, the webhook's receiver, and the one that translates."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.store.running())
+            stack.push_async_callback(self._close_database)
             await stack.enter_async_context(self.access.limits.running())
             await stack.enter_async_context(self.calls.running())
             await stack.enter_async_context(self.rooms.running())
@@ -96,6 +108,10 @@ class Service:
                 await stack.enter_async_context(self.session_config.translator.running())
             await stack.enter_async_context(_running(self.admission.watch()))
             yield
+
+    async def _close_database(self) -> None:
+        if "database" in self.__dict__:
+            await self.database.close()
 
     def _make_store(self) -> SharedStore:
         if not self.settings.redis_url:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from app.database.address import database_address, state_folder
 from app.errors import SettingsError
 from app.languages import NAMES
 from app.service.api_keys import ApiKey, read_api_keys
@@ -92,6 +93,16 @@ class Settings:
         "Redis or Valkey that all gateways and machines of the service share: redis://, rediss:// or unix://. Needed "
         "by rooms, by subscribers of calls, by limits of keys and by withdrawn client secrets where there is more than "
         "one gateway; needs the extra redis. Empty: this process remembers them by itself.",
+    )
+    data_folder: str = _setting(
+        "",
+        "Folder for what the service keeps over a restart. Empty: tutti in $XDG_STATE_HOME, or in ~/.local/state. It is "
+        "made when something is kept for the first time.",
+    )
+    database_url: str = _setting(
+        "",
+        "Database for the same: postgresql://user:password@host/name, which several machines can share and which needs "
+        "the extra postgres, or sqlite:///path. Empty: the file tutti.db in data_folder.",
     )
     allow_anyone: bool = _setting(False, "Allow an address that other machines can reach without API keys.")
     model: str = _setting(
@@ -408,6 +419,13 @@ class Settings:
         if self.redis_url:
             _check_redis_url(self.redis_url)
         self.check_key_limits(self.gateways)
+        if self.database_url:
+            database_address(self.database_url)
+
+    @property
+    def data_path(self) -> Path:
+        """The folder for what the service keeps over a restart."""
+        return Path(self.data_folder).expanduser() if self.data_folder else state_folder()
 
     def check_key_limits(self, n_gateways: int) -> None:
         """Check that this number of gateways can count together what keys have limits for.

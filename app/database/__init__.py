@@ -1,0 +1,1 @@
+"""What the service keeps over a restart: tables in SQLite, or in PostgreSQL."""

@@ -1,0 +1,52 @@
+"""The address of the database, as the operator writes it."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.errors import SettingsError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+FILE_NAME = "tutti.db"
+"""The file of SQLite in the data folder."""
+
+
+def state_folder() -> Path:
+    """The folder in which a user's programs keep their state. Source: the XDG Base Directory Specification."""
+    given = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(given) if given else Path.home() / ".local" / "state") / "tutti"
+
+
+def database_address(url: str) -> "URL":
+    """The address of the database, with the driver that we use.
+
+    Raises:
+        SettingsError: it is no such address, or the driver is not installed.
+    """
+    # Imported here: it takes a moment, and most commands need no database.
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    expected = "postgresql://user:password@host/name or sqlite:///path"
+    try:
+        address = make_url(url)
+    except (ArgumentError, ValueError):
+        # It may hold a password, so it is not shown.
+        raise SettingsError(f"database_url: expected {expected}, got something else") from None
+    if address.drivername == "sqlite" and address.database not in (None, "", ":memory:"):
+        return address
+    if address.drivername not in ("postgresql", "postgres", "postgresql+psycopg") or not address.database:
+        raise SettingsError(f"database_url: expected {expected}, got something else")
+    if find_spec("psycopg") is None:
+        raise SettingsError("database_url: needs psycopg: pip install 'tutti-asr[postgres]'")
+    return address.set(drivername="postgresql+psycopg")
+
+
+def file_address(folder: Path) -> "URL":
+    """The address of the file in this data folder."""
+    from sqlalchemy import URL
+
+    return URL.create("sqlite", database=f"{folder / FILE_NAME}")

@@ -1,0 +1,169 @@
+"""Transactions on the operator's database, off the event loop.
+
+SQLAlchemy's Core writes the statements, for SQLite and PostgreSQL alike. Every room declares its own tables on `metadata`.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Column, Connection, Engine, Integer, MetaData, Table, create_engine, event, select, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.pool import NullPool
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+SCHEMA_VERSION = 1
+"""The version of all tables together. It grows with each change that an older server could not read."""
+MAX_ATTEMPTS = 5
+"""How often a transaction is tried that another one got in the way of."""
+LOCK_TIMEOUT_S = 10
+"""How long a transaction waits for another one, and a connection for the server, in seconds."""
+N_THREADS = 4
+"""Transactions at the same time on PostgreSQL. SQLite has one writer, so it gets one thread."""
+SCHEMA_LOCK = 0x7475_7474
+"""The number of PostgreSQL's advisory lock under which tables are made: "tutt" in ASCII."""
+CONFLICT_STATES = ("40001", "40P01")
+"""PostgreSQL's codes for transactions that another one has stopped: a serialization failure, and a deadlock."""
+
+metadata = MetaData()
+"""The tables of all rooms."""
+
+_schema = Table("tutti_schema", metadata, Column("version", Integer, primary_key=True))
+
+
+class DatabaseAway(Exception):
+    """The database does not answer."""
+
+
+class DatabaseTooNew(Exception):
+    """The tables were made by a newer version of the service."""
+
+
+class Database:
+    """Runs transactions in threads. It connects, and makes the tables, when it is first used."""
+
+    def __init__(self, url: URL) -> None:
+        """Describe the database.
+
+        Args:
+            url: that of a SQLite file, or of a PostgreSQL server.
+        """
+        self._url = url
+        self._engine: Engine | None = None
+        self._threads = ThreadPoolExecutor(1 if self.is_file else N_THREADS, thread_name_prefix="database")
+        self._opening = threading.Lock()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file of SQLite, which the processes of one machine can share."""
+        return self._url.get_backend_name() == "sqlite"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether something may have been written. A file of SQLite does not exist before the first transaction."""
+        return not self.is_file or Path(self._url.database or "").exists()
+
+    @property
+    def name(self) -> str:
+        """Its address without the password, for messages."""
+        return self._url.render_as_string(hide_password=True)
+
+    async def run(self, work: Callable[[Connection], Result]) -> Result:
+        """Run one transaction, and return what `work` returns.
+
+        It is committed when `work` returns, and undone when `work` raises. Where another transaction got in its way it is
+        run again, so `work` must do nothing but use the connection. Cancelling does not stop a transaction that has begun.
+
+        Args:
+            work: called in a thread with a connection in a transaction.
+
+        Raises:
+            DatabaseAway: the database does not answer, or is locked for too long.
+            DatabaseTooNew: its tables were made by a newer version.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, work)
+
+    def run_here(self, work: Callable[[Connection], Result]) -> Result:
+        """Run one transaction in the calling thread, as `run` does."""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                with self._opened().begin() as connection:
+                    return work(connection)
+            except (OperationalError, InterfaceError) as error:
+                if not _is_conflict(error) or attempt == MAX_ATTEMPTS:
+                    raise DatabaseAway(f"{self.name}: {error.orig}") from error
+                logger.debug("a transaction is tried again: %s", error.orig)
+        raise AssertionError("every attempt returns or raises")
+
+    async def close(self) -> None:
+        """Close all connections, after the transactions that have begun. There are no more after this."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, self.close_here)
+        self._threads.shutdown(wait=False)
+
+    def close_here(self) -> None:
+        """Close all connections. The next transaction opens new ones."""
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    def _opened(self) -> Engine:
+        with self._opening:
+            if self._engine is None:
+                engine = self._connected()
+                try:
+                    with engine.begin() as connection:
+                        _make_tables(connection)
+                except BaseException:
+                    engine.dispose()
+                    raise
+                self._engine = engine
+            return self._engine
+
+    def _connected(self) -> Engine:
+        if not self.is_file:
+            return create_engine(
+                self._url, pool_size=N_THREADS, pool_pre_ping=True, connect_args={"connect_timeout": LOCK_TIMEOUT_S}
+            )
+        Path(self._url.database or "").parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # A connection for each transaction: SQLite's cost little, and none is left open in a process that forks.
+        engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_immediate)
+        return engine
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    """Let readers go on beside a writer, and have commits survive a loss of power."""
+    # SQLAlchemy's event begins transactions; the driver must not begin others.
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    """Take the writer's place at once: a transaction that reads first could not become a writer without a conflict."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _make_tables(connection: Connection) -> None:
+    """Make what is missing of the tables; processes that start together do it one after another."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": SCHEMA_LOCK})
+    metadata.create_all(connection)
+    version = connection.scalar(select(_schema.c.version))
+    if version is None:
+        connection.execute(_schema.insert().values(version=SCHEMA_VERSION))
+    elif version > SCHEMA_VERSION:
+        raise DatabaseTooNew(f"expected tables of version {SCHEMA_VERSION} or older, got version {version}")
+
+
+def _is_conflict(error: DBAPIError) -> bool:
+    """Whether the same transaction may succeed when it is run again."""
+    return getattr(error.orig, "sqlstate", None) in CONFLICT_STATES or error.connection_invalidated

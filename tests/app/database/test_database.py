@@ -1,0 +1,96 @@
+"""Transactions are whole or undone, on SQLite and on PostgreSQL alike."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, func, make_url, select, update
+
+from app.database import database as module
+from app.database.database import Database, DatabaseAway, DatabaseTooNew
+from tests.postgres_server import PostgresServer, postgres_server
+
+accounts = Table("accounts_of_a_test", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer))
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
+    if request.param == "sqlite":
+        return make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return make_url(server.new_database())
+
+
+@pytest.fixture
+async def database(url: URL) -> AsyncIterator[Database]:
+    opened = Database(url)
+    await opened.run(lambda connection: accounts.create(connection))
+    await opened.run(lambda connection: connection.execute(accounts.insert().values(id=1, n=0)))
+    yield opened
+    await opened.close()
+
+
+def add_one(connection: Connection) -> None:
+    n = connection.scalar(select(accounts.c.n).with_for_update())
+    connection.execute(update(accounts).values(n=(n or 0) + 1))
+
+
+async def test_transactions_at_the_same_time_lose_nothing(database: Database, url: URL) -> None:
+    """Two processes, here two `Database`s, add one 20 times each."""
+    other = Database(url)
+    await asyncio.gather(*(each.run(add_one) for _ in range(20) for each in (database, other)))
+    await other.close()
+    assert await database.run(lambda connection: connection.scalar(select(accounts.c.n))) == 40
+
+
+async def test_a_transaction_that_fails_is_undone(database: Database) -> None:
+    def fail(connection: Connection) -> None:
+        add_one(connection)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await database.run(fail)
+    assert await database.run(lambda connection: connection.scalar(select(accounts.c.n))) == 0
+
+
+async def test_it_goes_on_after_it_was_closed(database: Database) -> None:
+    database.close_here()
+    assert await database.run(lambda connection: connection.scalar(select(func.count()).select_from(accounts))) == 1
+
+
+async def test_processes_that_start_together_make_the_tables_once(url: URL) -> None:
+    databases = [Database(url) for _ in range(4)]
+    versions = await asyncio.gather(
+        *(each.run(lambda connection: connection.scalar(select(module._schema.c.version))) for each in databases)
+    )
+    assert versions == [module.SCHEMA_VERSION] * 4
+    for each in databases:
+        await each.close()
+
+
+async def test_tables_of_a_newer_version_are_left_alone(database: Database, url: URL) -> None:
+    await database.run(lambda connection: connection.execute(update(module._schema).values(version=99)))
+    with pytest.raises(DatabaseTooNew, match="expected tables of version 1 or older, got version 99"):
+        await Database(url).run(add_one)
+
+
+async def test_a_database_that_does_not_answer_is_named_without_its_password() -> None:
+    database = Database(make_url("postgresql+psycopg://tutti:secret@127.0.0.1:1/tutti"))
+    with pytest.raises(DatabaseAway, match=r"tutti:\*\*\*@127.0.0.1:1") as caught:
+        await database.run(add_one)
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_file_is_not_there_before_the_first_transaction(tmp_path: Path) -> None:
+    database = Database(make_url(f"sqlite:///{tmp_path / 'new' / 'tutti.db'}"))
+    assert not database.is_there
+    await database.run(lambda connection: None)
+    assert database.is_there
+    assert (tmp_path / "new").stat().st_mode & 0o077 == 0
