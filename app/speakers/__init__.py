@@ -1,0 +1,1 @@
+"""Who speaks: embeddings of stretches of speech, and their clusters."""
