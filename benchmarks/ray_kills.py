@@ -93,7 +93,8 @@ async def compare(service: RayService, plan: Plan, faults: Mapping[str, tuple[Ra
     expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
     log = await run_campaign(service, plan, faults, print_progress)
     found = locate_differences(log, expected, plan.speed)
-    return summarise(log, found, noise(expected, again), {"done": 0, "different": [], "failures": []})
+    result = summarise(log, found, noise(expected, again), {"done": 0, "different": [], "failures": []})
+    return {**result, "n_added_nodes": service.n_added_nodes}
 
 
 def campaign_settings(n_sessions: int) -> Settings:

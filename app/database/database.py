@@ -1,6 +1,6 @@
 """Transactions on the operator's database, off the event loop.
 
-SQLAlchemy's Core writes the statements, for SQLite and PostgreSQL alike. Every room declares its own tables on `metadata`.
+SQLAlchemy's Core writes the statements, for SQLite and PostgreSQL alike. Every room declares its tables on `metadata`.
 """
 
 import asyncio
@@ -78,8 +78,9 @@ class Database:
     async def run(self, work: Callable[[Connection], Result]) -> Result:
         """Run one transaction, and return what `work` returns.
 
-        It is committed when `work` returns, and undone when `work` raises. Where another transaction got in its way it is
-        run again, so `work` must do nothing but use the connection. Cancelling does not stop a transaction that has begun.
+        It is committed when `work` returns, and undone when `work` raises. Where another transaction got in its way it
+        is run again, so `work` must do nothing but use the connection. Cancelling does not stop a transaction that has
+        begun.
 
         Args:
             work: called in a thread with a connection in a transaction.

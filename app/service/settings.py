@@ -96,8 +96,8 @@ class Settings:
     )
     data_folder: str = _setting(
         "",
-        "Folder for what the service keeps over a restart. Empty: tutti in $XDG_STATE_HOME, or in ~/.local/state. It is "
-        "made when something is kept for the first time.",
+        "Folder for what the service keeps over a restart. Empty: tutti in $XDG_STATE_HOME, or in ~/.local/state. It "
+        "is made when something is kept for the first time.",
     )
     database_url: str = _setting(
         "",

@@ -64,6 +64,8 @@ class RayService:
         self.n_nodes = n_nodes
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
+        self.n_added_nodes = 0
+        """How often a node was added because Ray did not find room for a replica."""
 
     def launch(self) -> None:
         """Start the service, and wait until it is whole.
@@ -75,7 +77,7 @@ class RayService:
 
         serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": self._port})
         self._deploy(self.n_nodes)
-        if not self._wait_until_ready():
+        if not self._wait_until_ready(self.n_nodes):
             raise RuntimeError(f"the service on Ray is not whole after {READY_TIMEOUT_S:g} s: {self._n_running()}")
 
     async def start(self) -> None:
@@ -88,7 +90,7 @@ class RayService:
 
     async def wait_until_ready(self) -> bool:
         """Wait until every node has an engine and a gateway, and connections are served. Returns whether they are."""
-        return await asyncio.to_thread(self._wait_until_ready)
+        return await asyncio.to_thread(self._wait_until_ready, self.n_nodes)
 
     def engines(self) -> list[int]:
         """The process ids of the engines."""
@@ -103,8 +105,16 @@ class RayService:
         return self._workers("ray::ProxyActor")
 
     async def scale(self, n_replicas: int) -> None:
-        """Let Serve start or drain engines and gateways, until there is this number of each."""
+        """Let Serve start or drain engines and gateways, until there is this number of each.
+
+        After a head was killed, Ray may count a replica that has ended as one that still has its place, and then it
+        waits for room without end. Another node gives it that, as an operator would.
+        """
         await asyncio.to_thread(self._deploy, n_replicas)
+        if not await asyncio.to_thread(self._wait_until_ready, n_replicas):
+            await self.add_node()
+            self.n_added_nodes += 1
+            await asyncio.to_thread(self._wait_until_ready, n_replicas)
 
     async def replace_node(self, number: int) -> None:
         """Kill all processes of a node at once, as a power cut would, and start another node."""
@@ -137,20 +147,21 @@ class RayService:
         await asyncio.to_thread(_with_patience, lambda: self._cluster.add_node(**_node()))
 
     def _deploy(self, n_replicas: int) -> None:
-        """Deploy this number of engines and of gateways, and wait until they run."""
+        """Deploy this number of engines and of gateways. Does not wait until they run."""
         from ray import serve
 
         from cluster.ray.application import bind
 
         application = bind(self._settings, num_replicas=n_replicas, max_replicas_per_node=1)
-        serve.run(application, name=APPLICATION, route_prefix="/")
+        target = serve.RunTarget(application, name=APPLICATION, route_prefix="/")
+        serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 
-    def _wait_until_ready(self) -> bool:
+    def _wait_until_ready(self, n_replicas: int) -> bool:
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline:
             # While Serve's controller is away, Ray raises no narrower error.
             with suppress(Exception):
-                is_whole = self._n_running() == (self.n_nodes, self.n_nodes)
+                is_whole = self._n_running() == (n_replicas, n_replicas)
                 if is_whole and httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200:
                     return True
             time.sleep(PROBE_S)
