@@ -91,9 +91,7 @@ def _filled(starts: NDArray[np.float64], speech: Sequence[Span]) -> NDArray[np.f
 class Speakers:
     """The speakers of a recording, numbered from 0 in the order in which they first speak."""
 
-    def __init__(
-        self, vectors: NDArray[np.float32], middles_s: NDArray[np.float64], labels: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, vectors: NDArray[np.float32], middles_s: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
         """Embeddings of windows with speech, the middle of each in seconds, and its speaker."""
         self._middles_s = middles_s
         self.centroids = centroids(vectors, labels) if len(labels) else vectors

@@ -48,7 +48,7 @@ def mel_filters() -> NDArray[np.float32]:
 
 
 class LogMel(nn.Module):
-    """`(batch, samples)` audio to `(batch, N_MELS, frames)`, without the mean of each band: level and tone do not count."""
+    """`(batch, samples)` audio to `(batch, N_MELS, frames)`, without the mean of each band."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,7 +38,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         trainer.train_step(bank, 0.1 * (step + 1))
     trainer.test(bank)
     trainer.save(out, bank)
-    assert set(trainer.record["tests"][0]) == {"step", "clean 1.5 s", "augmented 1.5 s", "clean 3.0 s", "augmented 3.0 s"}
+    assert set(trainer.record["tests"][0]) == {
+        "step",
+        "clean 1.5 s",
+        "augmented 1.5 s",
+        "clean 3.0 s",
+        "augmented 3.0 s",
+    }
     return out
 
 
