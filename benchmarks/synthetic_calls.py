@@ -42,7 +42,8 @@ class Call:
     @property
     def mono(self) -> Samples:
         """All sides in one channel."""
-        return np.sum(self.channels, axis=0, dtype=np.float32)
+        mixed: Samples = np.sum(self.channels, axis=0, dtype=np.float32)
+        return mixed
 
 
 class CallMaker:

@@ -173,6 +173,24 @@ async def test_the_async_client_transcribes_what_comes_in_chunks(server: Running
     assert answer.results.channels[0].alternatives[0].transcript.split() == words(TEXTS["train"])
 
 
+@supported("deepgram-prerecorded", "diarize")
+@approximated(
+    "deepgram-prerecorded",
+    "diarize_model",
+    how="every version is the server's one network; has no effect with `multichannel`, and is named as such",
+)
+def test_the_blocking_client_is_told_who_speaks(server: Running) -> None:
+    with connected(server) as client:
+        answer = client.listen.v1.media.transcribe_file(
+            request=(AUDIO / "train.flac").read_bytes(), diarize=True, diarize_model="v2", utterances=True
+        )
+    assert missing(answer) == []
+    (channel,) = answer.results.channels
+    assert {word.speaker for word in channel.alternatives[0].words} == {0}
+    assert all(0.5 <= word.speaker_confidence <= 1 for word in channel.alternatives[0].words)
+    assert {each.speaker for each in answer.results.utterances} == {0}
+
+
 def test_errors_of_recordings_have_their_classes(locked_server: Running) -> None:
     with connected(locked_server, KEY) as client:
         with pytest.raises(BadRequestError) as bad:

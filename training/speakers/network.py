@@ -50,6 +50,9 @@ def mel_filters() -> NDArray[np.float32]:
 class LogMel(nn.Module):
     """`(batch, samples)` audio to `(batch, N_MELS, frames)`, without the mean of each band."""
 
+    filters: Tensor
+    window: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("filters", torch.from_numpy(mel_filters()), persistent=False)

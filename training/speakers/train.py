@@ -88,7 +88,7 @@ class Trainer:
         self.average.eval()
 
         def embed(x: Tensor) -> Tensor:
-            return torch.cat([self.average(self.log_mel(part.to(self.device))) for part in x.split(256)])
+            return torch.cat([self.average(self.log_mel(part.to(self.device))) for part in torch.split(x, 256)])
 
         found: dict[str, Any] = {"step": self.step}
         for seconds in (1.5, 3.0):
@@ -105,7 +105,7 @@ class Trainer:
     def save(self, out: Path, bank: SpeakerBank) -> None:
         """Write `speakers.npz`, `train.json` and a reference: audio and the embeddings that torch computes for it."""
         self.average.eval()
-        np.savez(out / "speakers.npz", **folded(self.average))
+        np.savez(out / "speakers.npz", allow_pickle=False, **folded(self.average))
         x, _ = verification.clips(dict(bank.held_out), 2.0)
         x = x[:: max(1, len(x) // 8)][:8]
         with torch.no_grad():

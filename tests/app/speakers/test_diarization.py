@@ -20,7 +20,8 @@ def noisy(directions: Sequence[int], seed: int = 0, noise: float = 0.1) -> NDArr
     """Unit vectors near an axis each: their cosines are near 1 for equal axes, and near 0 for others."""
     random = np.random.default_rng(seed)
     vectors = np.eye(16)[list(directions)] + random.normal(0, noise, (len(directions), 16))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    unit: NDArray[np.float32] = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return unit
 
 
 def tone(pitch_hz: float, seconds: float) -> Samples:
@@ -31,7 +32,8 @@ async def embed(stretches: Sequence[Samples]) -> NDArray[np.float32]:
     """A voice is a tone here: its embedding is its spectrum in 16 bands."""
     bands = [np.abs(np.fft.rfft(each))[: len(each) // 16].reshape(-1) for each in stretches]
     vectors = np.stack([np.array([part.sum() for part in np.array_split(band, 16)]) for band in bands])
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    unit: NDArray[np.float32] = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return unit
 
 
 async def pieces(*parts: Samples) -> AsyncIterator[Samples]:
