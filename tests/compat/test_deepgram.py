@@ -29,7 +29,7 @@ from websockets.exceptions import InvalidStatus
 from tests.app.dialects.deepgram.test_flux_wire import check_states
 from tests.app.media.test_file_decoder import encode
 from tests.compat.agents import run_agent
-from tests.compat.conformance import supported
+from tests.compat.conformance import approximated, supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
 from tests.recordings import AUDIO, TEXTS, encoded, read, words
 
