@@ -96,12 +96,12 @@ def recordings(audio: Path) -> Iterator[tuple[str, Call]]:
             yield entry["kind"], Call(entry["file"], channels, turns)
 
 
-def _row(name: str, n: int, errors: Sequence[DiarizationError], sides: Sequence[DiarizationError]) -> str:
+def _row(name: str, n_found: int | str, errors: Sequence[DiarizationError], sides: Sequence[DiarizationError]) -> str:
     total = _sum(errors)
     parts = (total.missed, total.false_alarm, total.confused)
     shares = " | ".join(f"{100 * each / max(total.speech, 1):.1f} %" for each in parts)
     channels = f"{100 * _sum(sides).rate:.1f} %" if sides else "-"
-    return f"| {name} | {n} | {100 * total.rate:.1f} % | {shares} | {channels} |"
+    return f"| {name} | {n_found} | {100 * total.rate:.1f} % | {shares} | {channels} |"
 
 
 def _sum(errors: Sequence[DiarizationError]) -> DiarizationError:
@@ -125,7 +125,7 @@ async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int) 
             n_found = len({turn.speaker for turn in turns})
             rows.append(_row(f"&nbsp;&nbsp;{call.name}", n_found, errors[-1:], own))
             n += 1
-        rows.append(_row(f"**{kind}** ({n})", len({each.speaker for each in call.turns}), errors, sides))
+        rows.append(_row(f"**{kind}** ({n})", "", errors, sides))
     return iter(rows)
 
 

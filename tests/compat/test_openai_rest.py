@@ -122,7 +122,9 @@ def test_verbose_json(client: openai.OpenAI) -> None:
 
 @supported("openai-rest", "response_format=diarized_json")
 def test_text_by_speaker(client: openai.OpenAI) -> None:
-    answer = create(client, model="gpt-4o-transcribe-diarize", response_format="diarized_json", chunking_strategy="auto")
+    answer = create(
+        client, model="gpt-4o-transcribe-diarize", response_format="diarized_json", chunking_strategy="auto"
+    )
     assert (answer.text, answer.task, answer.usage.type) == (TEXTS["train"], "transcribe", "duration")
     assert 4.0 < answer.duration < 6.0
     assert " ".join(segment.text for segment in answer.segments) == TEXTS["train"]

@@ -84,8 +84,8 @@ class Block(nn.Module):
         y = F.relu(self.enter_norm(self.enter(x)))
         y = F.relu(self.depthwise_norm(self.depthwise(y)))
         y = self.leave_norm(self.leave(y))
-        gate = torch.sigmoid(self.excite(F.relu(self.squeeze(y.mean(2)))))
-        return F.relu(x + y * gate[:, :, None])
+        scale = torch.sigmoid(self.excite(F.relu(self.squeeze(y.mean(2)))))
+        return F.relu(x + y * scale[:, :, None])
 
 
 class SpeakerNetwork(nn.Module):

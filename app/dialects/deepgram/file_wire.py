@@ -186,13 +186,13 @@ def _split(words: Words, pause_s: float) -> Iterator[Words]:
 
 
 def _runs(words: Words) -> Iterator[Words]:
-    """The words of one speaker in a row; all of them if the speakers are not told apart."""
+    """The words of one speaker in a row; all of them if no speakers are wanted."""
     for _, run in groupby(words, key=lambda word: word.get("speaker")):
         yield list(run)
 
 
 def _speaker(words: Words) -> dict[str, Any]:
-    """The field for the speaker of these words, if speakers are told apart."""
+    """The field for the speaker of these words, if speakers are wanted."""
     return {"speaker": words[0]["speaker"]} if "speaker" in words[0] else {}
 
 
