@@ -28,6 +28,7 @@ from engine import api
 if TYPE_CHECKING:
     from app.database.database import Database
     from app.delivery.webhook import Webhook
+    from app.speakers.model import SpeakerModel
     from app.translation.chat_translator import ChatTranslator
 
 
@@ -92,6 +93,14 @@ class Service:
     def has_rooms(self) -> bool:
         """Whether sessions may be published in rooms: every gateway must know all of them."""
         return self.settings.max_rooms > 0 and self.is_known_everywhere
+
+    @cached_property
+    def speaker_model(self) -> "SpeakerModel | None":
+        """What tells speakers apart; `None` if this installation has no network for it. Loaded when first asked for."""
+        # Imported here because few services are asked for it.
+        from app.speakers.model import load
+
+        return load()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

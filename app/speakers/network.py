@@ -106,8 +106,8 @@ class NumpyNetwork:
         for tap in range(kernel.shape[1]):
             y += kernel[:, tap, None] * padded[:, tap : tap + n_frames]
         y = self._affine(f"{name}.leave", _relu(y))
-        gate = self._affine(f"{name}.excite", _relu(self._affine(f"{name}.squeeze", y.mean(1))))
-        return _relu(x + y / (1 + np.exp(-gate))[:, None])
+        scale = self._affine(f"{name}.excite", _relu(self._affine(f"{name}.squeeze", y.mean(1))))
+        return _relu(x + y / (1 + np.exp(-scale))[:, None])
 
     def _affine(self, name: str, x: Array) -> Array:
         bias = self._weights[f"{name}.bias"]

@@ -29,7 +29,7 @@ from websockets.exceptions import InvalidStatus
 from tests.app.dialects.deepgram.test_flux_wire import check_states
 from tests.app.media.test_file_decoder import encode
 from tests.compat.agents import run_agent
-from tests.compat.conformance import supported
+from tests.compat.conformance import approximated, supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
 from tests.recordings import AUDIO, TEXTS, encoded, read, words
 
@@ -171,6 +171,24 @@ async def test_the_async_client_transcribes_what_comes_in_chunks(server: Running
         )
     assert missing(answer) == []
     assert answer.results.channels[0].alternatives[0].transcript.split() == words(TEXTS["train"])
+
+
+@supported("deepgram-prerecorded", "diarize")
+@approximated(
+    "deepgram-prerecorded",
+    "diarize_model",
+    how="every version is the server's one network; has no effect with `multichannel`, and is named as such",
+)
+def test_the_blocking_client_is_told_who_speaks(server: Running) -> None:
+    with connected(server) as client:
+        answer = client.listen.v1.media.transcribe_file(
+            request=(AUDIO / "train.flac").read_bytes(), diarize=True, diarize_model="v2", utterances=True
+        )
+    assert missing(answer) == []
+    (channel,) = answer.results.channels
+    assert {word.speaker for word in channel.alternatives[0].words} == {0}
+    assert all(0.5 <= word.speaker_confidence <= 1 for word in channel.alternatives[0].words)
+    assert {each.speaker for each in answer.results.utterances} == {0}
 
 
 def test_errors_of_recordings_have_their_classes(locked_server: Running) -> None:

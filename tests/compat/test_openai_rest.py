@@ -1,6 +1,7 @@
 """OpenAI's own SDKs for Python and JavaScript, and file transcription over HTTP."""
 
 import asyncio
+import base64
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -119,21 +120,29 @@ def test_verbose_json(client: openai.OpenAI) -> None:
     assert times == sorted(times) and times[-1] <= answer.duration
 
 
-@refused("openai-rest", "response_format=diarized_json", how="400: speakers are not told apart")
-@refused("openai-rest", "known_speaker_names[]", how="400: speakers are not told apart")
-@refused("openai-rest", "known_speaker_references[]", how="400: speakers are not told apart")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"response_format": "diarized_json"},
-        {"known_speaker_names": ["agent"]},
-        {"known_speaker_references": ["data:audio/wav;base64,AAAA"]},
-    ],
-)
-def test_speakers_are_refused(client: openai.OpenAI, options: dict[str, Any]) -> None:
-    with pytest.raises(openai.BadRequestError, match="does not tell speakers apart") as raised:
-        create(client, **options)
-    assert raised.value.param == next(iter(options))
+@supported("openai-rest", "response_format=diarized_json")
+def test_text_by_speaker(client: openai.OpenAI) -> None:
+    answer = create(
+        client, model="gpt-4o-transcribe-diarize", response_format="diarized_json", chunking_strategy="auto"
+    )
+    assert (answer.text, answer.task, answer.usage.type) == (TEXTS["train"], "transcribe", "duration")
+    assert 4.0 < answer.duration < 6.0
+    assert " ".join(segment.text for segment in answer.segments) == TEXTS["train"]
+    assert {segment.speaker for segment in answer.segments} == {"A"}
+    assert len({segment.id for segment in answer.segments}) == len(answer.segments)
+
+
+@supported("openai-rest", "known_speaker_names[]")
+@supported("openai-rest", "known_speaker_references[]")
+def test_known_speakers(client: openai.OpenAI) -> None:
+    reference = "data:audio/flac;base64," + base64.b64encode(TRAIN.read_bytes()).decode()
+    known: dict[str, Any] = {"known_speaker_names": ["agent"], "known_speaker_references": [reference]}
+    messages = list(create(client, response_format="diarized_json", stream=True, **known))
+    segments = [each for each in messages if each.type == "transcript.text.segment"]
+    assert {each.speaker for each in segments} == {"agent"}
+    assert (messages[-1].type, messages[-1].text) == ("transcript.text.done", TEXTS["train"])
+    with pytest.raises(openai.BadRequestError, match="expected response_format diarized_json"):
+        create(client, **known)
 
 
 @supported("openai-rest", "language")

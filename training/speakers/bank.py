@@ -84,7 +84,7 @@ class SpeakerBank:
         if self._index is None or self._index[1] != len(rows):
             self._index = (torch.tensor(sorted(rows), device=self.device), len(rows))
         table = self._index[0]
-        present, counts = table[:, 0].unique_consecutive(return_counts=True)
+        present, counts = torch.unique_consecutive(table[:, 0], return_counts=True)
         first = torch.cumsum(counts, 0) - counts
         chosen = torch.randperm(len(present), device=self.device)[:n_speakers].repeat_interleave(n_each)
         which = first[chosen] + (torch.rand(len(chosen), device=self.device) * counts[chosen]).long()

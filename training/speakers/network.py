@@ -48,7 +48,10 @@ def mel_filters() -> NDArray[np.float32]:
 
 
 class LogMel(nn.Module):
-    """`(batch, samples)` audio to `(batch, N_MELS, frames)`, without the mean of each band: level and tone do not count."""
+    """`(batch, samples)` audio to `(batch, N_MELS, frames)`, without the mean of each band."""
+
+    filters: Tensor
+    window: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,8 +84,8 @@ class Block(nn.Module):
         y = F.relu(self.enter_norm(self.enter(x)))
         y = F.relu(self.depthwise_norm(self.depthwise(y)))
         y = self.leave_norm(self.leave(y))
-        gate = torch.sigmoid(self.excite(F.relu(self.squeeze(y.mean(2)))))
-        return F.relu(x + y * gate[:, :, None])
+        scale = torch.sigmoid(self.excite(F.relu(self.squeeze(y.mean(2)))))
+        return F.relu(x + y * scale[:, :, None])
 
 
 class SpeakerNetwork(nn.Module):

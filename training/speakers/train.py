@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from training.model.frontend import Frontend
 from training.speakers import verification
 from training.speakers.bank import SpeakerBank
-from training.speakers.network import N_MELS, AngularMargin, LogMel, Shape, SpeakerNetwork, folded
+from training.speakers.network import AngularMargin, LogMel, Shape, SpeakerNetwork, folded
 from training.speech import voices
 from training.speech.sounds import make_all
 
@@ -89,14 +88,16 @@ class Trainer:
         self.average.eval()
 
         def embed(x: Tensor) -> Tensor:
-            return torch.cat([self.average(self.log_mel(part.to(self.device))) for part in x.split(256)])
+            return torch.cat([self.average(self.log_mel(part.to(self.device))) for part in torch.split(x, 256)])
 
         found: dict[str, Any] = {"step": self.step}
         for seconds in (1.5, 3.0):
             x, ids = verification.clips(dict(bank.held_out), seconds)
             found[f"clean {seconds} s"] = verification.equal_error(embed, x, ids)
             n = torch.full((len(x),), x.shape[1], device=self.device)
-            noisy = self.frontend.augment(x.to(self.device), torch.ones(len(x), dtype=torch.bool, device=self.device), n)
+            noisy = self.frontend.augment(
+                x.to(self.device), torch.ones(len(x), dtype=torch.bool, device=self.device), n
+            )
             found[f"augmented {seconds} s"] = verification.equal_error(embed, noisy, ids)
         self.record["tests"].append(found)
         logger.info("test %s", json.dumps(found))
@@ -104,8 +105,8 @@ class Trainer:
     def save(self, out: Path, bank: SpeakerBank) -> None:
         """Write `speakers.npz`, `train.json` and a reference: audio and the embeddings that torch computes for it."""
         self.average.eval()
-        np.savez(out / "speakers.npz", **folded(self.average))
-        x, ids = verification.clips(dict(bank.held_out), 2.0)
+        np.savez(out / "speakers.npz", allow_pickle=False, **folded(self.average))
+        x, _ = verification.clips(dict(bank.held_out), 2.0)
         x = x[:: max(1, len(x) // 8)][:8]
         with torch.no_grad():
             vectors = self.average(self.log_mel(x.to(self.device))).float().cpu().numpy()
@@ -154,7 +155,7 @@ def main() -> None:
     parser.add_argument("--bank", type=Path, required=True, help="folder for the speech; best in memory")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
     parser.add_argument("--seconds", type=float, default=420, help="length of the whole run")
-    parser.add_argument("--wait", type=float, default=75, help="longest wait for speech before the first step, in seconds")
+    parser.add_argument("--wait", type=float, default=75, help="longest wait for speech, in seconds")
     parser.add_argument("--reserve", type=float, default=12, help="seconds kept for the last test and for writing")
     parser.add_argument("--workers", type=int, default=14, help="processes that make speech")
     parser.add_argument("--speakers", type=int, default=4000, help="virtual speakers")

@@ -29,6 +29,7 @@ from app.dialects.deepgram.file_wire import Recording
 from app.dialects.deepgram.live_wire import Deepgram
 from app.dialects.deepgram.metadata import Request as RequestMetadata
 from app.dialects.deepgram.options import Options, parse
+from app.dialects.deepgram.speakers_endpoint import RecordingSpeakers
 from app.dialects.http_answers import CLIENT_GONE
 from app.dialects.json_text import read_object, write_large
 from app.errors import (
@@ -40,7 +41,7 @@ from app.errors import (
     SessionError,
     shorten,
 )
-from app.files.transcription import TranscriptionOptions, transcribe
+from app.files.transcription import FLOAT_PCM, TranscriptionOptions, transcribe
 from app.files.uploads import Upload, refusing_without_resources
 from app.live.accept import serve_or_refuse
 from app.media.pcm import AudioDecoder, AudioFormat
@@ -185,6 +186,8 @@ async def _transcribe(
             n_file_channels = await _n_channels(service, file)
         audio_format = AudioFormat("pcm_f32le", channels=n_file_channels or 1)
     recording = Recording(options, _request_metadata(service, id_), audio_format.n_transcribed)
+    model = service.speaker_model
+    speakers = RecordingSpeakers(model, audio_format) if model and options.diarizes else None
 
     def push(event: events.Event) -> None:
         recording.push(event)
@@ -196,7 +199,7 @@ async def _transcribe(
         async with aclosing(audio):
             await transcribe(
                 service.transcriber,
-                audio,
+                speakers.listen(audio) if speakers else audio,
                 push,
                 session_id=id_,
                 config=service.session_config,
@@ -206,7 +209,7 @@ async def _transcribe(
                     locks_language=options.locks_language,
                     words=True,
                     hotwords=options.hotwords,
-                    audio_format=audio_format,
+                    audio_format=FLOAT_PCM if speakers else audio_format,
                 ),
                 on_progress=on_progress,
                 trace=trace,
@@ -217,6 +220,8 @@ async def _transcribe(
         logger.warning("[%s] failed with %s: %s", id_, error.code, error.message)
         status, code = (429, "TOO_MANY_REQUESTS") if error.code == "overloaded" else (500, "INTERNAL_SERVER_ERROR")
         raise Refusal(status, code, error.message) from error
+    if speakers:
+        recording.label(await speakers.labels(recording.words))
     content = await asyncio.to_thread(lambda: write_large(recording.response(sha256)))
     headers = answer_headers(id_, options.ignored, options.adjusted)
     return Response(content, headers=headers, media_type="application/json")
@@ -260,7 +265,8 @@ def _options(connection: HTTPConnection, is_live: bool) -> Options:
     """The options in the URL of a request."""
     service: Service = connection.app.state.service
     try:
-        return parse(connection.query_params.multi_items(), service.transcriber.info.languages, is_live)
+        languages, tells_speakers = service.transcriber.info.languages, service.speaker_model is not None
+        return parse(connection.query_params.multi_items(), languages, is_live, tells_speakers)
     except BadStart as error:
         raise Refusal(400, "INVALID_QUERY_PARAMETER", error.message) from error
 

@@ -4,8 +4,9 @@ Source: the response types of deepgram-sdk 7.17 (`types/listen_v1response*.py`).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -14,6 +15,7 @@ from app.dialects.deepgram.options import Options
 from app.dialects.deepgram.words import mean_confidence, plain, wire_words
 from app.languages import WITHOUT_SPACES
 from app.session import events
+from app.speakers.spoken import SpokenWord
 
 SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
 """A word that ends in one of these ends its sentence."""
@@ -50,6 +52,8 @@ class Recording:
         self._request = request
         self._channels = [_Channel() for _ in range(n_channels)]
         self._audio_s = 0.0
+        self.words: list[events.Word] = []
+        """All words, if their speakers are wanted."""
 
     def push(self, event: events.Event) -> None:
         """Add the next event of the session."""
@@ -59,6 +63,7 @@ class Recording:
                 language = event.language if self._options.is_multilingual else None
                 channel.words += wire_words(event.words, self._options.is_formatted, language)
                 channel.confidences.append(event.confidence)
+                self.words += event.words if self._options.diarizes else ()
                 if event.language:
                     channel.languages[event.language] += max(len(event.words), 1)
                 if event.language and event.language_probability is not None:
@@ -70,6 +75,14 @@ class Recording:
                     channel.words = []
             case events.Stopped():
                 self._audio_s = event.audio_s
+
+    def label(self, spoken: Iterable[SpokenWord]) -> None:
+        """Give each word its speaker, after the last event."""
+        speakers = {(each.word.start_s, each.word.end_s): each for each in spoken}
+        for channel in self._channels:
+            for word in (word for _, words in channel.utterances for word in words):
+                each = speakers[word["start"], word["end"]]
+                word |= {"speaker": each.speaker, "speaker_confidence": each.confidence}
 
     def response(self, sha256: str) -> dict[str, Any]:
         """The JSON object of the answer.
@@ -111,7 +124,7 @@ class Recording:
         return answer
 
     def _utterances(self) -> list[dict[str, Any]]:
-        """The words of all channels, split at pauses of `utt_split`, in the order in which they were spoken."""
+        """The words of all channels by time, split at pauses of `utt_split` and between speakers."""
         pause_s = self._options.utterance_split_s
         found = [
             self._utterance(number, words)
@@ -129,13 +142,14 @@ class Recording:
             "channel": number,
             "transcript": self._joined([_written(word) for word in words], self._channels[number]),
             "words": words,
+            **_speaker(words),
             "id": str(uuid5(NAMESPACE_URL, f"{self._request.id}:{number}:{start}:{end}")),
         }
 
     def _paragraphs(self, channel: _Channel) -> dict[str, Any]:
-        """One paragraph for each utterance, split into sentences where there is punctuation."""
+        """One paragraph for each utterance and speaker, split into sentences where there is punctuation."""
         paragraphs = []
-        for _, words in channel.utterances:
+        for words in (run for _, utterance in channel.utterances for run in _runs(utterance)):
             sentences = [
                 {
                     "text": self._joined([_written(word) for word in sentence], channel),
@@ -146,7 +160,8 @@ class Recording:
             ]
             if sentences:
                 start, end = sentences[0]["start"], sentences[-1]["end"]
-                paragraphs.append({"sentences": sentences, "num_words": len(words), "start": start, "end": end})
+                paragraph = {"sentences": sentences, "num_words": len(words), "start": start, "end": end}
+                paragraphs.append(paragraph | _speaker(words))
         texts = (" ".join(str(each["text"]) for each in paragraph["sentences"]) for paragraph in paragraphs)
         return {"transcript": "\n\n".join(texts), "paragraphs": paragraphs}
 
@@ -161,12 +176,24 @@ def _written(word: dict[str, Any]) -> str:
 
 
 def _split(words: Words, pause_s: float) -> Iterator[Words]:
-    """Split words at pauses of at least `pause_s` seconds."""
-    begin = 0
-    for end in range(1, len(words) + 1):
-        if end == len(words) or words[end]["start"] - words[end - 1]["end"] >= pause_s:
-            yield words[begin:end]
-            begin = end
+    """Split words at pauses of at least `pause_s` seconds, and where the speaker changes."""
+    for run in _runs(words):
+        begin = 0
+        for end in range(1, len(run) + 1):
+            if end == len(run) or run[end]["start"] - run[end - 1]["end"] >= pause_s:
+                yield run[begin:end]
+                begin = end
+
+
+def _runs(words: Words) -> Iterator[Words]:
+    """The words of one speaker in a row; all of them if no speakers are wanted."""
+    for _, run in groupby(words, key=lambda word: word.get("speaker")):
+        yield list(run)
+
+
+def _speaker(words: Words) -> dict[str, Any]:
+    """The field for the speaker of these words, if speakers are wanted."""
+    return {"speaker": words[0]["speaker"]} if "speaker" in words[0] else {}
 
 
 def _sentences(words: Words) -> Iterator[Words]:

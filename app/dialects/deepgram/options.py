@@ -34,6 +34,8 @@ MAX_EXTRA = 20
 """The metadata repeats at most this many `extra` parameters."""
 MAX_EXTRA_CHARS = 200
 """The metadata repeats at most this many characters of an `extra` parameter."""
+DIARIZE_MODELS = ("latest", "v1", "v2")
+"""The values of `diarize_model` for recordings."""
 MULTI = "multi"
 """The value of `language` that asks for all languages."""
 _KEYWORD = re.compile(r"(.*?)(?::([+-]?\d+(?:\.\d+)?))?", re.DOTALL)
@@ -84,6 +86,8 @@ class Options:
     utterance_split_s: float = SPLIT_S
     """The pause between two utterances of a recording, in seconds."""
     wants_paragraphs: bool = False
+    diarizes: bool = False
+    """Say who has spoken each word of a recording."""
     extra: tuple[tuple[str, str], ...] = ()
     """Names and values that the metadata repeats."""
     ignored: tuple[str, ...] = ()
@@ -102,13 +106,17 @@ class Options:
         return self.wants_paragraphs or self.smart_format
 
 
-def parse(query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: bool) -> Options:
+def parse(
+    query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: bool, tells_speakers: bool = False
+) -> Options:
     """The options in the parameters of a URL.
 
     Args:
         query: names and values.
         languages: the codes that the model knows.
         is_live: the audio is live, not a recording.
+        tells_speakers: whether the server has a speaker network. It tells the speakers of one channel of a recording
+            apart; elsewhere the parameters have no effect, and are listed.
 
     Raises:
         BadStart: a value is wrong, or a parameter is one that the server refuses.
@@ -143,6 +151,7 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str], is_live: b
         vad_events=is_live and values.boolean("vad_events"),
         utterances=not is_live and values.boolean("utterances"),
         utterance_split_s=SPLIT_S if is_live else values.number("utt_split", SPLIT_S, MAX_SPLIT_S),
+        diarizes=tells_speakers and not is_live and not is_multichannel and _diarizes(values),
         wants_paragraphs=not is_live and values.boolean("paragraphs"),
         extra=tuple(map(_pair, values.texts("extra")[:MAX_EXTRA])),
         ignored=values.ignored(),
@@ -205,6 +214,15 @@ def _detects(values: Query, languages: Sequence[str]) -> tuple[bool, tuple[str, 
     if any(without_region(each) not in languages for each in wanted):
         values.adjust("detect_language", ",".join(candidates))
     return True, candidates
+
+
+def _diarizes(values: Query) -> bool:
+    """Whether the speakers are to be told apart. There is one network, so the version of the model changes nothing."""
+    wanted = values.boolean("diarize")
+    model = values.text("diarize_model")
+    if model is not None and model not in DIARIZE_MODELS:
+        raise BadStart("diarize_model", f"one of {', '.join(DIARIZE_MODELS)}", model)
+    return wanted or model is not None
 
 
 def _endpointing(values: Query) -> tuple[int, bool]:

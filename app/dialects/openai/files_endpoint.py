@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
 from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
+from app.dialects.openai.speakers_endpoint import FileSpeakers
 from app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
 from app.files.transcript import Transcript
 from app.files.transcription import FILE_ENDPOINTING, TranscriptionOptions, transcribe
@@ -98,27 +99,32 @@ class FileEndpoint:
         service: Service = scope["app"].state.service
         file = _file(form)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
-        options = parse_options(fields, self.task, service.transcriber.info.languages)
+        model = service.speaker_model
+        options = parse_options(fields, self.task, service.transcriber.info.languages, model is not None)
+        speakers = FileSpeakers(model, options.known_speakers) if model and options.has_speakers else None
         headers = {MODEL_HEADER: header_value(service.transcriber.info.name)}
         if options.ignored:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
 
         async def transcription(on_event: Callable[[events.Event], None]) -> None:
             with refusing_without_resources():
-                await _transcribe(service, file, options, request_id(scope), on_event, on_progress, trace)
+                await _transcribe(service, file, options, speakers, request_id(scope), on_event, on_progress, trace)
 
         if options.is_streamed:
             stream = EventStream(send, headers, service.settings.send_timeout_s)
-            await _stream(transcription, TextStream(options), stream)
+            await _stream(transcription, TextStream(options), stream, speakers)
             return
         transcript = Transcript()
         await transcription(transcript.add)
-        content, media_type = await asyncio.to_thread(response_body, transcript, options)
+        spoken = await speakers.segments() if speakers else []
+        content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
         await Response(content, 200, headers, media_type)(scope, receive, send)
 
 
-async def _stream(transcription: Transcription, text: TextStream, stream: EventStream) -> None:
-    """Send text while the file is transcribed.
+async def _stream(
+    transcription: Transcription, text: TextStream, stream: EventStream, speakers: FileSpeakers | None
+) -> None:
+    """Send text while the file is transcribed. Text by speaker follows, before the last event.
 
     A failure before the first event is raised. A later failure becomes the last event.
     """
@@ -129,7 +135,15 @@ async def _stream(transcription: Transcription, text: TextStream, stream: EventS
         for message in text.push(event):
             waiting.put_nowait(message)
 
-    work = asyncio.ensure_future(transcription(on_event))
+    async def whole() -> None:
+        last: list[events.Stopped] = []
+        await transcription(lambda event: last.append(event) if isinstance(event, events.Stopped) else on_event(event))
+        for segment in await speakers.segments() if speakers else []:
+            waiting.put_nowait(segment)
+        for event in last:
+            on_event(event)
+
+    work = asyncio.ensure_future(whole())
     work.add_done_callback(lambda _: waiting.put_nowait(None))
     try:
         while True:
@@ -159,6 +173,7 @@ async def _transcribe(
     service: Service,
     file: IO[bytes],
     options: FileOptions,
+    speakers: FileSpeakers | None,
     name: str,
     on_event: Callable[[events.Event], None],
     on_progress: Callable[[float], None],
@@ -173,14 +188,18 @@ async def _transcribe(
     def count_and_pass_on(event: events.Event) -> None:
         if isinstance(event, events.Utterance):
             service.metrics.utterances.count(event)
+        if speakers:
+            speakers.add(event)
         on_event(event)
 
     endpointing = replace(FILE_ENDPOINTING, **options.chunking)
+    if speakers:
+        await speakers.learn(service.decoders)
     try:
         async with aclosing(service.decoders.decode(file)) as audio:
             await transcribe(
                 service.transcriber,
-                audio,
+                speakers.listen(audio) if speakers else audio,
                 count_and_pass_on,
                 session_id=name,
                 config=service.session_config,

@@ -1,13 +1,15 @@
 """OpenAI's file transcription: form fields to options, transcripts to response bodies, events to stream events."""
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from app.dialects.json_text import write_large
 from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
+from app.dialects.openai import speakers_wire
 from app.dialects.openai.form import Form, bad_value
+from app.dialects.openai.speakers_wire import KnownSpeaker
 from app.errors import RequestError
 from app.files.subtitles import cues, srt, vtt
 from app.files.transcript import Transcript, separator
@@ -60,17 +62,27 @@ class FileOptions:
     carries_context: bool = False
     chunking: Chunking = field(default_factory=Chunking)
     """Where the audio may be cut."""
+    known_speakers: tuple[KnownSpeaker, ...] = ()
+    """The speakers that the client names; for `diarized_json`."""
     ignored: tuple[str, ...] = ()
     """Names of the form fields that had no effect."""
 
     @property
+    def has_speakers(self) -> bool:
+        """Whether the client wants to know who has said what."""
+        return self.response_format == speakers_wire.FORMAT
+
+    @property
     def needs_words(self) -> bool:
         """Whether the engine must time words; subtitles need it too, because they are cut at the ends of words."""
-        return self.has_words or self.has_logprobs or self.response_format in ("srt", "vtt")
+        return self.has_words or self.has_logprobs or self.response_format in ("srt", "vtt", speakers_wire.FORMAT)
 
 
 def parse_options(
-    items: Iterable[tuple[str, str]], task: api.Task, known_languages: Collection[str] = NAMES
+    items: Iterable[tuple[str, str]],
+    task: api.Task,
+    known_languages: Collection[str] = NAMES,
+    tells_speakers: bool = False,
 ) -> FileOptions:
     """The options in the text fields of a form.
 
@@ -78,6 +90,7 @@ def parse_options(
         items: names and values.
         task: what the endpoint does.
         known_languages: the codes of the languages that the model knows.
+        tells_speakers: whether the server has a speaker network.
 
     Raises:
         RequestError: a value is wrong, or asks for something that this server does not do.
@@ -85,15 +98,17 @@ def parse_options(
     form = Form(items)
     # Any name is accepted: clients send the names of OpenAI's models. A header of the answer names the model used.
     form.text("model")
-    response_format = _response_format(form)
+    response_format = _response_format(form, task, tells_speakers)
     is_streamed = form.boolean("stream")
     granularities = _granularities(form, response_format)
-    if is_streamed and response_format != "verbose_json":
-        # There are two kinds of streams: text alone, and text with the segments of verbose_json.
+    if is_streamed and response_format not in ("verbose_json", speakers_wire.FORMAT):
+        # There are three kinds of streams: text alone, and text with the segments of one of these.
         if response_format not in ("json", "text"):
             form.ignore("response_format")
         response_format = "json"
-    _refuse_speakers(form)
+    if not tells_speakers:
+        _refuse_speakers(form)
+    known_speakers = speakers_wire.parse_known(form, response_format)
     language, languages = _languages(form, known_languages)
     return FileOptions(
         task=task,
@@ -112,13 +127,16 @@ def parse_options(
         falls_back=form.boolean("temperature_fallback", True),
         carries_context=form.boolean("condition_on_previous_text"),
         chunking=_chunking(form),
+        known_speakers=known_speakers,
         ignored=form.ignored,
     )
 
 
-def _response_format(form: Form) -> str:
+def _response_format(form: Form, task: api.Task, tells_speakers: bool) -> str:
     value = form.text("response_format") or "json"
-    if value == "diarized_json":
+    if value == speakers_wire.FORMAT and task == "transcribe":
+        if tells_speakers:
+            return value
         message = "response_format: diarized_json is not offered, since this server does not tell speakers apart"
         raise RequestError(400, message, "response_format", "unsupported_value")
     if value not in FORMATS:
@@ -213,9 +231,16 @@ def _chunking(form: Form) -> Chunking:
     return chunking
 
 
-def response_body(transcript: Transcript, options: FileOptions) -> tuple[str, str]:
-    """The body of an answer that is not streamed, and its media type. For long recordings it takes a second."""
+def response_body(
+    transcript: Transcript, options: FileOptions, spoken: Sequence[dict[str, Any]] = ()
+) -> tuple[str, str]:
+    """The body of an answer that is not streamed, and its media type. For long recordings it takes a second.
+
+    `spoken` is the text by speaker, for `diarized_json`.
+    """
     match options.response_format:
+        case speakers_wire.FORMAT:
+            return write_large(_diarized(transcript, options, spoken)), "application/json"
         case "text":
             return transcript.text + "\n", "text/plain"
         case "srt":
@@ -241,6 +266,16 @@ def _plain(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
             stream.push(segment)
         answer["logprobs"] = stream.logprobs
     return answer
+
+
+def _diarized(transcript: Transcript, options: FileOptions, spoken: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "task": options.task,
+        "duration": transcript.audio_s,
+        "text": transcript.text,
+        "segments": list(spoken),
+        "usage": _duration(transcript),
+    }
 
 
 def _verbose(transcript: Transcript, options: FileOptions) -> dict[str, Any]:

@@ -27,7 +27,8 @@ def _voice(pitch_hz: float, seconds: float = 6.0) -> np.ndarray[tuple[int], np.d
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("speakers")
     bank_folder, out = folder / "bank", folder / "out"
-    bank_folder.mkdir(), out.mkdir()
+    bank_folder.mkdir()
+    out.mkdir()
     save(bank_folder / "00.npz", [_voice(90 + 30 * n) for n in range(N_SPEAKERS)], list(range(N_SPEAKERS)))
     save(bank_folder / f"{HELD_OUT}_0.npz", [_voice(100.0, 8.0), _voice(210.0, 8.0)], [0, 1])
     args = argparse.Namespace(seed=1, channels=16, speakers=N_SPEAKERS, sounds=8, rate=1e-3, batch=3, log=50)
@@ -38,7 +39,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         trainer.train_step(bank, 0.1 * (step + 1))
     trainer.test(bank)
     trainer.save(out, bank)
-    assert set(trainer.record["tests"][0]) == {"step", "clean 1.5 s", "augmented 1.5 s", "clean 3.0 s", "augmented 3.0 s"}
+    assert set(trainer.record["tests"][0]) == {
+        "step",
+        "clean 1.5 s",
+        "augmented 1.5 s",
+        "clean 3.0 s",
+        "augmented 3.0 s",
+    }
     return out
 
 

@@ -458,11 +458,11 @@ async def test_the_language_is_detected_among_a_list(serve: Serve) -> None:
 
 async def test_a_header_and_a_warning_name_what_is_ignored(serve: Serve) -> None:
     server = await serve()
-    response = await post(server, wav(TALK), {"diarize": "true", "summarize": "false", "keywords": "w1:2"})
-    assert response.headers["x-tutti-ignored"] == "diarize"
+    response = await post(server, wav(TALK), {"dictation": "true", "summarize": "false", "keywords": "w1:2"})
+    assert response.headers["x-tutti-ignored"] == "dictation"
     assert response.headers["x-tutti-adjusted"] == "keywords=without weights"
     warnings = response.json()["metadata"]["warnings"]
-    assert [each["parameter"] for each in warnings] == ["diarize", "keywords"]
+    assert [each["parameter"] for each in warnings] == ["dictation", "keywords"]
 
 
 async def test_silence_has_no_words(serve: Serve) -> None:

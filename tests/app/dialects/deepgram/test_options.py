@@ -25,8 +25,6 @@ NAMED = "named in the header `x-tutti-ignored`"
 NAMED_TWICE = "named in the header `x-tutti-ignored` and in `metadata.warnings`"
 
 IGNORED = {
-    "diarize": "true",
-    "diarize_model": "latest",
     "dictation": "true",
     "detect_entities": "true",
     "numerals": "true",
@@ -37,7 +35,7 @@ IGNORED = {
     "version": "latest",
     "language_hint": "es",
 }
-IGNORED_LIVE = {"filler_words": "true", **IGNORED}
+IGNORED_LIVE = {"filler_words": "true", "diarize": "true", "diarize_model": "latest", **IGNORED}
 IGNORED_FILE = {
     "filler_words": "true",
     "measurements": "true",

@@ -389,7 +389,7 @@ async def test_bad_requests_are_explained(serve: Serve) -> None:
         (b"", {"model": "whisper-1"}, None),
         (wav(TALK), {"file": "twice"}, None),
         (wav(TALK), {"language": "klingon"}, "language"),
-        (wav(TALK), {"response_format": "diarized_json"}, "response_format"),
+        (wav(TALK), {"response_format": "sub"}, "response_format"),
         (wav(TALK)[:20], {}, "file"),
         (wav(silence(0.0)), {}, "file"),
         (b"this is no audio at all", {}, "file"),

@@ -1,0 +1,35 @@
+"""Tells the speakers of one recording apart, beside its transcription."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+from app.media.pcm import AudioDecoder, AudioFormat, Samples
+from app.session.events import Word
+from app.speakers.diarization import MAX_SPEAKERS, Diarizer
+from app.speakers.model import SpeakerModel
+from app.speakers.spoken import SpokenWord, spoken_words
+
+
+class RecordingSpeakers:
+    """Listens to a recording of one channel while it is transcribed, and then knows who has spoken each word."""
+
+    def __init__(self, model: SpeakerModel, audio: AudioFormat) -> None:
+        """`audio` is the format of the recording where it arrives as bytes."""
+        self._model = model
+        self._diarizer = Diarizer(model.embed)
+        self._decoder = AudioDecoder(audio)
+
+    async def listen(self, audio: AsyncIterator[Samples] | AsyncIterator[bytes]) -> AsyncGenerator[Samples, None]:
+        """Pass on the audio of the recording as mono samples at 16 kHz."""
+        async for piece in self._diarizer.listen(self._samples(audio)):
+            yield piece
+
+    async def _samples(self, audio: AsyncIterator[Samples] | AsyncIterator[bytes]) -> AsyncGenerator[Samples, None]:
+        async for piece in audio:
+            yield self._decoder.decode(piece)[0] if isinstance(piece, bytes) else piece
+        yield self._decoder.drain()[0]
+
+    async def labels(self, words: Sequence[Word]) -> list[SpokenWord]:
+        """The speaker of each word, once the recording is transcribed."""
+        spans = [(each.start_s, each.end_s) for each in words]
+        speakers = await self._diarizer.speakers(spans, self._model.thresholds, MAX_SPEAKERS)
+        return spoken_words(words, speakers)

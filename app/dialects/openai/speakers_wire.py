@@ -1,0 +1,92 @@
+"""OpenAI's `diarized_json`: the known speakers of a form, and text by speaker as JSON objects.
+
+Source: the types of openai 3.54 (`types/audio/transcription_diarized*.py`, `transcription_create_params.py`).
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.dialects.openai.form import Form, bad_value
+from app.errors import RequestError
+from app.speakers.spoken import SpokenText
+
+FORMAT = "diarized_json"
+MAX_KNOWN = 4
+"""The most known speakers of a request."""
+MIN_REFERENCE_S, MAX_REFERENCE_S = 2.0, 10.0
+"""The length of a reference, in seconds."""
+REFERENCES = "known_speaker_references"
+NAMES = "known_speaker_names"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeaker:
+    """A speaker that the client names."""
+
+    name: str
+    reference: bytes
+    """A file of audio in which only this speaker speaks."""
+
+
+def parse_known(form: Form, response_format: str) -> tuple[KnownSpeaker, ...]:
+    """The known speakers of a form.
+
+    Raises:
+        RequestError: names and references do not fit together, or a reference is no data URL.
+    """
+    names, references = form.texts(NAMES), form.texts(REFERENCES)
+    for name, values in ((NAMES, names), (REFERENCES, references)):
+        if values and response_format != FORMAT:
+            raise RequestError(400, f"{name}: expected response_format {FORMAT}, got {response_format}", name)
+    if len(names) != len(references) or len(names) > MAX_KNOWN:
+        expected = f"as many references as names, at most {MAX_KNOWN}"
+        message = f"{REFERENCES}: expected {expected}, got {len(references)} for {len(names)} names"
+        raise RequestError(400, message, REFERENCES)
+    if len(set(names)) != len(names) or not all(map(str.strip, names)):
+        raise bad_value(NAMES, "names that differ and are not empty", ", ".join(names))
+    return tuple(KnownSpeaker(name, _data(url)) for name, url in zip(names, references, strict=True))
+
+
+def _data(url: str) -> bytes:
+    """The bytes of a data URL in base64."""
+    head, comma, data = url.partition(",")
+    try:
+        if not (comma and head.startswith("data:") and head.endswith(";base64")):
+            raise ValueError("no data URL")
+        return base64.b64decode(data, validate=True)
+    except (ValueError, binascii.Error):
+        raise bad_value(REFERENCES, "a data URL in base64, such as data:audio/wav;base64,...", url) from None
+
+
+def label(speaker: int, names: Mapping[int, str]) -> str:
+    """The name of a known speaker; for others a letter in the order of their first words: A to Z, then AA and so on."""
+    if speaker in names:
+        return names[speaker]
+    letters, rank = "", speaker - sum(each < speaker for each in names)
+    while rank >= 0:
+        letters = chr(ord("A") + rank % 26) + letters
+        rank = rank // 26 - 1
+    return letters
+
+
+def segments(texts: Sequence[SpokenText], names: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Text by speaker, as segments of the answer and as events of a stream.
+
+    Args:
+        texts: in the order of their times.
+        names: those of the known speakers that take part, by the numbers of the speakers.
+    """
+    return [
+        {
+            "type": "transcript.text.segment",
+            "id": f"seg_{number}",
+            "start": each.start_s,
+            "end": each.end_s,
+            "text": each.text,
+            "speaker": label(each.speaker, names),
+        }
+        for number, each in enumerate(texts)
+    ]

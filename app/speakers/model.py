@@ -1,0 +1,34 @@
+"""The speaker network of a service, with the cosines that belong to it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from app.speakers.clustering import Thresholds
+from app.speakers.diarization import Embed
+from app.speakers.embedder import EmbedderBatcher
+from app.speakers.network import DEFAULT_WEIGHTS, NumpyNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerModel:
+    """Embeds speech for all sessions of a process."""
+
+    embed: Embed
+    thresholds: Thresholds
+
+
+def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
+    """The network in a file of weights; `None` if there is no such file.
+
+    Raises:
+        ValueError: the file holds other arrays.
+    """
+    if not path.exists():
+        return None
+    with np.load(path) as arrays:
+        if "thresholds" not in arrays.files:
+            raise ValueError(f"{path}: expected thresholds, as training.speakers.calibration writes them, got none")
+        joins, knows = (float(each) for each in arrays["thresholds"])
+    return SpeakerModel(EmbedderBatcher(NumpyNetwork(path)).embed, Thresholds(joins=joins, knows=knows))

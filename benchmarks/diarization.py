@@ -1,0 +1,155 @@
+"""Measures the diarization error of the speaker network, on calls made for it and on recordings with known turns.
+
+    python -m benchmarks.diarization --calls 10 --audio AUDIO
+
+Speech is found by the service's detector, and the speakers as for an uploaded file. Words do not take part. Where a
+recording has a channel for each side, the same recording is also measured with a speaker for each channel.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import click
+import numpy as np
+
+from app.media.file_decoder import decode_pieces
+from app.media.pcm import Samples
+from app.session.endpointing import FRAME_SAMPLES, WebRtcDetector
+from app.speakers.clustering import Thresholds
+from app.speakers.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
+from app.speakers.model import load
+from app.speakers.network import DEFAULT_WEIGHTS
+from benchmarks.diarization_error import DiarizationError, diarization_error
+from benchmarks.synthetic_calls import Call, CallMaker, Turn
+from engine.api import SAMPLE_RATE
+
+PIECE_S = 0.3
+"""Detected speech is cut into pieces of this length, and each gets a speaker."""
+JOINED_S = 0.3
+"""Shorter pauses in detected speech are filled."""
+KINDS = ("human-long", "call-stereo-human", "synth-dialogue", "synth-call-stereo", "meeting-vad")
+"""The kinds of recordings in a manifest that have speakers' turns."""
+
+
+def speech_spans(samples: Samples) -> list[Span]:
+    """Where the service's detector finds speech, in seconds."""
+    detector, spans = WebRtcDetector(), list[Span]()
+    for start in range(0, len(samples) - FRAME_SAMPLES + 1, FRAME_SAMPLES):
+        if detector.is_speech(samples[start : start + FRAME_SAMPLES]):
+            start_s, end_s = start / SAMPLE_RATE, (start + FRAME_SAMPLES) / SAMPLE_RATE
+            if spans and start_s - spans[-1][1] < JOINED_S:
+                spans[-1] = spans[-1][0], end_s
+            else:
+                spans.append((start_s, end_s))
+    return [span for span in spans if span[1] - span[0] > 0.1]
+
+
+async def diarized(samples: Samples, embed: Embed, thresholds: Thresholds, most: int = MAX_SPEAKERS) -> list[Turn]:
+    """The turns in a recording of one channel, as the service finds them."""
+    diarizer = Diarizer(embed)
+
+    async def seconds() -> AsyncIterator[Samples]:
+        for start in range(0, len(samples), SAMPLE_RATE):
+            yield samples[start : start + SAMPLE_RATE]
+
+    async for _ in diarizer.listen(seconds()):
+        pass
+    speech = speech_spans(samples)
+    speakers = await diarizer.speakers(speech, thresholds, most)
+    turns = []
+    for start_s, end_s in speech:
+        edges = np.linspace(start_s, end_s, max(2, round((end_s - start_s) / PIECE_S) + 1)).tolist()
+        pieces = [(*each, (speakers.speaking(*each) or (0, 0.0))[0]) for each in pairwise(edges)]
+        for speaker, run in groupby(pieces, key=lambda each: each[2]):
+            parts = list(run)
+            turns.append(Turn(parts[0][0], parts[-1][1], str(speaker)))
+    return turns
+
+
+def by_channel(call: Call) -> list[Turn]:
+    """The turns if each channel is a speaker."""
+    spans = [(str(side), span) for side, samples in enumerate(call.channels) for span in speech_spans(samples)]
+    return [Turn(start_s, end_s, side) for side, (start_s, end_s) in spans]
+
+
+def recordings(audio: Path) -> Iterator[tuple[str, Call]]:
+    """The recordings of a manifest that have speakers' turns, each with its kind."""
+    for line in (audio / "manifest.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        file = audio / entry["file"]
+        if entry["kind"] not in KINDS or "segments" not in entry:
+            continue
+        listed = json.loads((audio / entry["segments"]).read_text())
+        turns = [
+            Turn(start, end, each["speaker"])
+            for each in listed.get("turns", listed.get("utterances", []))
+            for start, end in each.get("speech", [(each["start"], each["end"])])
+        ]
+        n_channels = entry.get("channels", 1)
+        with file.open("rb") as stream:
+            whole = np.concatenate(list(decode_pieces(stream, n_channels)))
+        channels = list(whole.reshape(-1, n_channels).T)
+        if len({turn.speaker for turn in turns}) > 1:
+            yield entry["kind"], Call(entry["file"], channels, turns)
+
+
+def _row(name: str, n_found: int | str, errors: Sequence[DiarizationError], sides: Sequence[DiarizationError]) -> str:
+    total = _sum(errors)
+    parts = (total.missed, total.false_alarm, total.confused)
+    shares = " | ".join(f"{100 * each / max(total.speech, 1):.1f} %" for each in parts)
+    channels = f"{100 * _sum(sides).rate:.1f} %" if sides else "-"
+    return f"| {name} | {n_found} | {100 * total.rate:.1f} % | {shares} | {channels} |"
+
+
+def _sum(errors: Sequence[DiarizationError]) -> DiarizationError:
+    names = ("missed", "false_alarm", "confused", "speech")
+    return DiarizationError(**{name: sum(getattr(each, name) for each in errors) for name in names})
+
+
+async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int) -> Iterator[str]:
+    model = load(weights)
+    if model is None:
+        raise click.UsageError(f"{weights}: expected the weights of a speaker network, got no file")
+    rows = []
+    for kind, group in groupby(calls, key=lambda each: each[0]):
+        errors, sides, n = list[DiarizationError](), list[DiarizationError](), 0
+        for _, call in group:
+            mono = call.mono / max(1.0, float(np.abs(call.mono).max()))
+            turns = await diarized(mono.astype(np.float32), model.embed, model.thresholds, most)
+            errors.append(diarization_error(call.turns, turns))
+            own = [diarization_error(call.turns, by_channel(call))] if len(call.channels) > 1 else []
+            sides += own
+            n_found = len({turn.speaker for turn in turns})
+            rows.append(_row(f"&nbsp;&nbsp;{call.name}", n_found, errors[-1:], own))
+            n += 1
+        rows.append(_row(f"**{kind}** ({n})", "", errors, sides))
+    return iter(rows)
+
+
+@click.command(help=__doc__)
+@click.option("--calls", default=10, help="Calls to make with voices that were never trained on; 0 for none.")
+@click.option("--seconds", default=120.0, help="Length of a made call.")
+@click.option("--audio", type=click.Path(path_type=Path, exists=True), help="Folder with a manifest.jsonl.")
+@click.option("--root", default=Path("/"), type=click.Path(path_type=Path), help="Where the synthesisers are.")
+@click.option("--weights", default=DEFAULT_WEIGHTS, type=click.Path(path_type=Path), help="Weights of the network.")
+@click.option("--most", default=MAX_SPEAKERS, help="The most speakers of a recording.")
+@click.option("--seed", default=1000)
+def main(calls: int, seconds: float, audio: Path | None, root: Path, weights: Path, most: int, seed: int) -> None:
+    """Print a table in Markdown."""
+    measured: list[tuple[str, Call]] = []
+    if calls:
+        maker = CallMaker(root, seed, held_out=True)
+        measured += [("made calls", maker.make(f"call {number}", seconds)) for number in range(calls)]
+    if audio:
+        measured += sorted(recordings(audio), key=lambda each: KINDS.index(each[0]))
+    click.echo("| recordings | speakers | error | missed | false alarm | confused | a channel each |")
+    click.echo("|---|--:|--:|--:|--:|--:|--:|")
+    for row in asyncio.run(_measure(measured, weights, most)):
+        click.echo(row)
+
+
+if __name__ == "__main__":
+    main()

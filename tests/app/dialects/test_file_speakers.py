@@ -1,0 +1,127 @@
+"""Speakers of uploaded files on a real server, in the dialects of OpenAI and Deepgram."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.dialects.openai.files_wire import parse_options
+from app.dialects.openai.speakers_wire import label
+from app.errors import RequestError
+from app.media.pcm import Samples
+from app.speakers.clustering import Thresholds
+from app.speakers.model import SpeakerModel
+from tests.app.conftest import Running, Serve
+from tests.app.dialects.deepgram.test_endpoint import post as post_deepgram
+from tests.app.dialects.openai.test_files_endpoint import post, sse, wav
+from tests.fakes import said, silence, speech, word
+
+LOW, HIGH = range(1, 11), range(51, 61)
+"""The words of two speakers: the fake engine decodes a word from its level, and the fake network a voice."""
+TALK = np.concatenate((silence(0.3), speech(LOW), silence(1.0), speech(HIGH), silence(0.5)))
+
+
+async def embed(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+    limit = (np.abs(word(LOW[-1])).max() + np.abs(word(HIGH[0])).max()) / 2
+    return np.stack([np.eye(2, dtype=np.float32)[int(np.abs(each).max() > limit)] for each in stretches])
+
+
+async def start(serve: Serve) -> Running:
+    server = await serve()
+    server.service.speaker_model = SpeakerModel(embed, Thresholds(joins=0.5, knows=0.6))
+    return server
+
+
+def data_url(samples: Samples) -> str:
+    return "data:audio/wav;base64," + base64.b64encode(wav(samples)).decode()
+
+
+async def diarized(server: Running, **fields: Any) -> httpx.Response:
+    return await post(server.http, wav(TALK), {"response_format": "diarized_json", **fields})
+
+
+async def test_text_is_given_by_speaker(serve: Serve) -> None:
+    response = await diarized(await start(serve))
+    body = response.json()
+    assert (body["task"], body["text"]) == ("transcribe", said([*LOW, *HIGH]))
+    assert [(each["speaker"], each["text"]) for each in body["segments"]] == [("A", said(LOW)), ("B", said(HIGH))]
+    first, second = body["segments"]
+    assert (first["type"], first["id"]) == ("transcript.text.segment", "seg_0")
+    assert first["start"] < first["end"] < second["start"] < second["end"] <= body["duration"]
+
+
+async def test_a_stream_gives_text_at_once_and_speakers_before_its_end(serve: Serve) -> None:
+    messages = sse(await diarized(await start(serve), stream="true"))
+    kinds = [each["type"].removeprefix("transcript.text.") for each in messages]
+    assert set(kinds[:-3]) == {"delta"}
+    assert kinds[-3:] == ["segment", "segment", "done"]
+    assert [each["speaker"] for each in messages[-3:-1]] == ["A", "B"]
+
+
+async def test_known_speakers_have_their_names(serve: Serve) -> None:
+    clip = speech([52] * 10)
+    known = {"known_speaker_names[]": ["agent"], "known_speaker_references[]": [data_url(clip)]}
+    body = (await diarized(await start(serve), **known)).json()
+    assert [each["speaker"] for each in body["segments"]] == ["A", "agent"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"known_speaker_names[]": ["a"]}, "as many references as names"),
+        ({"known_speaker_names[]": ["a", "a"], "known_speaker_references[]": ["data:,"] * 2}, "names that differ"),
+        ({"known_speaker_names[]": ["a"], "known_speaker_references[]": ["data:,x"]}, "a data URL in base64"),
+        ({"known_speaker_names[]": ["a"], "known_speaker_references[]": [data_url(speech([3] * 4))]}, "2 to 10 s"),
+        ({"known_speaker_names[]": ["a"], "response_format": "json"}, "expected response_format diarized_json"),
+    ],
+)
+async def test_bad_known_speakers_are_refused(serve: Serve, fields: dict[str, Any], message: str) -> None:
+    response = await diarized(await start(serve), **fields)
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
+
+
+async def test_without_a_network_speakers_are_refused(serve: Serve) -> None:
+    server = await serve()
+    server.service.speaker_model = None
+    assert "does not tell speakers apart" in (await diarized(server)).json()["error"]["message"]
+    response = await post_deepgram(server, wav(TALK), {"diarize": "true", "diarize_model": "v2"})
+    assert response.headers["x-tutti-ignored"] == "diarize, diarize_model"
+
+
+def test_translations_know_no_speakers() -> None:
+    with pytest.raises(RequestError, match="expected one of json"):
+        parse_options([("response_format", "diarized_json")], "translate", tells_speakers=True)
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+async def test_deepgram_words_utterances_and_paragraphs_have_speakers(serve: Serve, is_raw: bool) -> None:
+    query = {"diarize_model": "latest", "utterances": "true", "utt_split": "5", "paragraphs": "true"}
+    raw = {"encoding": "linear32", "sample_rate": "16000"} if is_raw else {}
+    content = TALK.astype("<f4").tobytes() if is_raw else wav(TALK)
+    results = (await post_deepgram(await start(serve), content, {**query, **raw})).json()["results"]
+    (alternative,) = results["channels"][0]["alternatives"]
+    assert [each["speaker"] for each in alternative["words"]] == [0] * 10 + [1] * 10
+    assert all(0.5 <= each["speaker_confidence"] <= 1 for each in alternative["words"])
+    assert [(each["speaker"], each["transcript"]) for each in results["utterances"]] == [
+        (0, said(LOW)),
+        (1, said(HIGH)),
+    ]
+    assert [each["speaker"] for each in alternative["paragraphs"]["paragraphs"]] == [0, 1]
+
+
+async def test_deepgram_refuses_an_unknown_diarizer_and_names_what_has_no_effect(serve: Serve) -> None:
+    server = await start(serve)
+    response = await post_deepgram(server, wav(TALK), {"diarize_model": "v9"})
+    assert (response.status_code, "latest, v1, v2" in response.text) == (400, True)
+    response = await post_deepgram(server, wav(TALK), {"diarize": "true", "multichannel": "true"})
+    assert response.headers["x-tutti-ignored"] == "diarize"
+
+
+def test_unknown_speakers_have_letters() -> None:
+    assert [label(each, {1: "agent"}) for each in range(4)] == ["A", "agent", "B", "C"]
+    assert [label(each, {}) for each in (25, 26, 27, 52)] == ["Z", "AA", "AB", "BA"]
