@@ -197,10 +197,10 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections, then call `on_started`."""
         await super().startup([])
+        await self._listen_for_audiosocket()
         for listener in sockets or ():
             # Uvicorn only closes them.
             self.servers.append(cast(asyncio.Server, await self._listen(listener)))
-        await self._listen_for_audiosocket()
         self._on_started()
 
     async def _listen_for_audiosocket(self) -> None:

@@ -9,7 +9,10 @@ from app.dialects.audiohook.signature import BadSignature, check_signature
 # The example of Genesys' documentation, with the key and the secret that it names.
 KEY = "SGVsbG8sIEkgYW0gdGhlIEFQSSBrZXkh"
 SECRET = base64.b64decode("TXlTdXBlclNlY3JldEtleVRlbGxOby0xITJAMyM0JDU=")
-COVERED = '("@request-target" "@authority" "audiohook-organization-id" "audiohook-session-id" "audiohook-correlation-id" "x-api-key")'
+COVERED = (
+    '("@request-target" "@authority" "audiohook-organization-id" "audiohook-session-id" '
+    '"audiohook-correlation-id" "x-api-key")'
+)
 PARAMETERS = f';keyid="{KEY}";nonce="VGhpc0lzQVVuaXF1ZU5vbmNl";alg="hmac-sha256";created=1641013200;expires=3282026430'
 TARGET = "/api/v1/voicebiometrics/ws"
 CREATED_S = 1641013200
