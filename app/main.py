@@ -181,6 +181,7 @@ class Server(uvicorn.Server):
                 forwarded_allow_ips=list(settings.trusted_proxies.split(",")),
             )
         )
+        self._app = app
         self._service: Service = app.state.service
         self._tls = tls
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -207,7 +208,7 @@ class Server(uvicorn.Server):
         settings = self._service.settings
         listener = bind_audiosocket(settings, shares_port=settings.gateways > 0)
         if listener is not None:
-            serve = partial(serve_audiosocket(), self.config.app)
+            serve = partial(serve_audiosocket(), self._app)
             packets = await AudioSocketListener.start(listener, serve, settings, self._service.strangers)
             self.servers.append(cast(asyncio.Server, packets))
 

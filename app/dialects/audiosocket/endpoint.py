@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.applications import Starlette
+from starlette.types import Message, Scope
 from starlette.websockets import WebSocket
 
 from app.delivery.outbox import WriteEvent
@@ -25,7 +26,7 @@ from app.sharing.store import StoreAway
 
 logger = logging.getLogger(__name__)
 
-ServePackets = Callable[[ASGIApp, asyncio.StreamReader, asyncio.StreamWriter, Visitor], Awaitable[None]]
+ServePackets = Callable[[Starlette, asyncio.StreamReader, asyncio.StreamWriter, Visitor], Awaitable[None]]
 """Serves one connection to its end. The application is ours."""
 ABNORMAL = 1006
 """The code that stands for a connection that has ended without a close frame (RFC 6455, section 7.4.1)."""
@@ -38,7 +39,7 @@ class AudioSocketEndpoint:
     write_event: WriteEvent
 
     async def serve(
-        self, app: ASGIApp, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor
+        self, app: Starlette, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor
     ) -> None:
         """Serve one connection.
 
@@ -52,7 +53,7 @@ class AudioSocketEndpoint:
         """
         peer = writer.get_extra_info("peername")
         scope = _scope(app, peer, visitor)
-        service: Service = app.state.service  # type: ignore[attr-defined]  # it is a Starlette application
+        service: Service = app.state.service
         try:
             first = await _read_packet(reader)
             call = read_id(first)
@@ -129,7 +130,7 @@ async def _read_packet(reader: asyncio.StreamReader) -> bytes:
     return header + await reader.readexactly(payload_bytes(header))
 
 
-def _scope(app: ASGIApp, peer: Any, visitor: Visitor) -> Scope:
+def _scope(app: Starlette, peer: Any, visitor: Visitor) -> Scope:
     """The scope of a WebSocket for a connection without a request."""
     return {
         "type": "websocket",

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,8 +16,7 @@ from app.dialects.call_streams.wire import Call, Line
 from app.dialects.json_text import read_object, write_object
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from app.live.accept import serve_session
-from app.live.dialect import Dialect
-from app.live.reader import OnDisconnect
+from app.live.dialect import ClientMessage, Dialect
 from app.service.auth import Client, header_key
 from app.service.http_errors import error_response, no_room
 from app.service.request_ids import request_id
@@ -36,8 +35,9 @@ WEBHOOK_EVENTS = (events.Segment, events.Utterance, events.Notice, events.Failur
 class CallDialect(Dialect, Protocol):
     """The dialect of a stream."""
 
-    leave: OnDisconnect
-    """Makes the last items when the client has left."""
+    def leave(self) -> Iterable[ClientMessage]:
+        """Make the last items when the client has left."""
+        ...
 
 
 async def serve_call(

@@ -43,7 +43,9 @@ class Sender:
     def __call__(self, kind: str, parameters: dict[str, Any] | None = None, **fields: Any) -> tuple[Any, ...]:
         self.seq += 1
         frame = {"version": "2", "id": SESSION, "type": kind, "seq": self.seq, "serverseq": 0, "position": "PT0S"}
-        return tuple(self.dialect.read(json.dumps({**frame, "parameters": {} if parameters is None else parameters, **fields})))
+        return tuple(
+            self.dialect.read(json.dumps({**frame, "parameters": {} if parameters is None else parameters, **fields}))
+        )
 
 
 def hook(line: FakeLine | None = None, **parameters: str) -> Sender:

@@ -115,7 +115,7 @@ async def test_both_sides_of_a_stream_of_freeswitch_are_transcribed(serve: Serve
             async with connect(url, subprotocols=subprotocols, compression=None) as stream:  # type: ignore[arg-type]
                 await stream.send('{"call":"CA1","queue":"sales"}')
                 await send_all(stream, audio, 640)
-                answers = []
+                answers: list[dict[str, Any]] = []
                 while len(texts(answers, 0) + texts(answers, 1)) < 2:
                     answer = json.loads(await stream.recv())
                     answers.append(answer if subprotocols is None else answer["data"])
