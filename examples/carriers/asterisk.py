@@ -13,7 +13,7 @@ async def play(recording: Recording, url: str, key: str, call: str, speed: float
     codec = "slin" if recording.sample_rate == 8000 else f"slin{recording.sample_rate // 1000}"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with connect(
-        f"{url}/v1/asterisk?language=en",
+        f"{url}/v1/asterisk?language=en&interim=false",
         subprotocols=["media"],  # type: ignore[list-item]  # a plain text will do
         additional_headers=headers,
         compression=None,

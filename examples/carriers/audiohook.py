@@ -21,7 +21,7 @@ CHANNELS = ("external", "internal")
 async def play(recording: Recording, url: str, key: str, call: str, speed: float) -> None:
     """Be Genesys: a signed request, `open`, audio, and `close`, which is answered when all text is final."""
     session, organization = str(uuid.uuid4()), str(uuid.uuid4())
-    target = "/v1/audiohook"
+    target = "/v1/audiohook?interim=false"
     headers = _headers(urlsplit(url).netloc, target, key or "none", session, organization)
     async with connect(url + target, additional_headers=headers, compression=None) as socket:
         seq = serverseq = 0

@@ -28,7 +28,7 @@ async def play(recording: Recording, url: str, key: str, call: str, speed: float
 
 
 def _announce(url: str, key: str, call: str) -> None:
-    body = json.dumps({"id": call, "parameters": {"language": "en"}}).encode()
+    body = json.dumps({"id": call, "parameters": {"language": "en", "interim": "false"}}).encode()
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     address = f"{url.replace('ws', 'http', 1)}/v1/audiosocket/calls"
     urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=10).close()

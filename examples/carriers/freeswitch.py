@@ -15,6 +15,6 @@ async def play(recording: Recording, url: str, key: str, call: str, speed: float
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     address = f"{url}/v1/freeswitch?mix={mix}&rate={rate}&answers=false"
     async with connect(address, additional_headers=headers, compression=None) as stream:
-        await stream.send(json.dumps({"call": call, "language": "en"}))
+        await stream.send(json.dumps({"call": call, "language": "en", "interim": False}))
         async for piece in pieces(recording.data, 2 * recording.channels * recording.sample_rate, speed):
             await stream.send(piece)

@@ -1,8 +1,10 @@
 """examples/carriers: each telephone system plays a call, and its text is that of the same recording as a file."""
 
 import base64
+import subprocess
 import wave
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -16,6 +18,14 @@ from tests.recordings import read, words
 
 PROGRAM = "carriers/player.py"
 SECRET = base64.b64encode(b"a secret of the integration").decode()
+
+TRACKS = {
+    "freeswitch": ("inbound", "outbound"),
+    "audiohook": ("external", "internal"),
+    "asterisk": ("inbound",),
+    "audiosocket": ("inbound",),
+}
+"""The sides that the stream of each system has, the one that speaks about the train first."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -59,16 +69,16 @@ def as_file(server: Running, name: str) -> list[str]:
 def test_each_player_gives_the_text_of_the_file(exchange: tuple[Running, int], call: Path) -> None:
     """Both sides by their names, where a stream has both. AudioHook's audio is mu-law at 8 kHz."""
     server, port = exchange
-    train, hello = as_file(server, "train"), as_file(server, "hello")
-    for carrier, names in (
-        ("freeswitch", ("inbound", "outbound")),
-        ("audiohook", ("external", "internal")),
-        ("asterisk", ("inbound",)),
-        ("audiosocket", ("inbound",)),
-    ):
-        url = server.http.replace("http", "ws", 1)
+    url = server.http.replace("http", "ws", 1)
+
+    def play(carrier: str) -> subprocess.CompletedProcess[str]:
         options = ("--url", url, "--port", port, "--speed", 20)
-        done = run(PROGRAM, carrier, call, *options, TUTTI_API_KEY="k", AUDIOHOOK_SECRET=SECRET)
+        return run(PROGRAM, carrier, call, *options, TUTTI_API_KEY="k", AUDIOHOOK_SECRET=SECRET)
+
+    with ThreadPoolExecutor() as pool:
+        played = pool.map(play, TRACKS)
+        train, hello = as_file(server, "train"), as_file(server, "hello")
+    for done, (carrier, names) in zip(played, TRACKS.items(), strict=True):
         assert done.returncode == 0, done.stderr
         found: dict[str, list[str]] = {}
         for line in done.stdout.splitlines():

@@ -100,5 +100,5 @@ def test_a_bad_beginning_is_fatal_and_says_what_is_expected(
     parameters: dict[str, str], first: str | bytes, expected: str
 ) -> None:
     with pytest.raises(SessionError, match=expected) as error:
-        stream(**parameters).read(first)
+        stream(None, False, **parameters).read(first)
     assert error.value.is_fatal
