@@ -73,7 +73,7 @@ def _check_service(service: Service) -> None:
         RequestError: AudioSocket is not served, or another gateway would not know the call.
     """
     if not service.settings.audiosocket_port:
-        raise RequestError(501, "AudioSocket is not served here: it needs TUTTI_AUDIOSOCKET_PORT", code="not_supported")
+        raise RequestError(404, "AudioSocket is not served here: it needs TUTTI_AUDIOSOCKET_PORT", code="not_found")
     if not service.is_known_everywhere:
         message = "with more than one gateway, announcements of calls need TUTTI_REDIS_URL"
         raise RequestError(501, message, code="not_supported")

@@ -317,7 +317,7 @@ async def test_a_full_server_hangs_up(serve: Serve) -> None:
 async def test_announcements_need_a_key_a_port_and_a_store_that_all_gateways_know(serve: Serve) -> None:
     for settings, shared, headers, status in (
         ({"audiosocket_port": free_port()}, None, {}, 401),
-        ({}, None, KEY, 501),
+        ({}, None, KEY, 404),
         ({"audiosocket_port": free_port()}, SharedState(n_gateways=2), KEY, 501),
     ):
         server = await serve(shared=shared, api_keys="k", **settings)  # type: ignore[arg-type]
