@@ -92,7 +92,9 @@ class AudioHook:
 
     def write(self, event: events.Event) -> Iterable[str]:
         """Publish the event on the line, and write it for the client where AudioHook has a message for it."""
-        self._line.publish(event)
+        if not isinstance(event, events.Flushed):
+            # A flush is the dialect's own, at a pause.
+            self._line.publish(event)
         match event:
             case events.Started():
                 return (self._messages.write("opened", self._opened),)
