@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -14,12 +14,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
+from app.edge.audiosocket_listener import AudioSocketListener, bind_audiosocket
 from app.edge.guard import Guard
 from app.edge.protocols import HttpProtocol, WebSocketProtocol
 from app.edge.tls_listener import TlsListener
 from app.errors import SettingsError
 from app.media.decoders import Decoders
-from app.routes import not_found, routes
+from app.routes import not_found, routes, serve_audiosocket
 from app.service.request_ids import RequestIds
 from app.service.service import Service
 from app.service.settings import Settings
@@ -134,7 +135,7 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
     if not hasattr(socket, "SO_REUSEPORT"):
         raise SettingsError(f"gateways: expected 0, as this system cannot share a port, got {settings.gateways}")
     # This probe does not share the port, so it fails if another program listens on it.
-    with bind(settings) as probe:
+    with bind(settings) as probe, bind_audiosocket(settings) or nullcontext():
         address, family = probe.getsockname(), probe.family
     return tuple(
         socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=True)
@@ -180,6 +181,7 @@ class Server(uvicorn.Server):
                 forwarded_allow_ips=list(settings.trusted_proxies.split(",")),
             )
         )
+        self._app = app
         self._service: Service = app.state.service
         self._tls = tls
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -196,10 +198,19 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections, then call `on_started`."""
         await super().startup([])
+        await self._listen_for_audiosocket()
         for listener in sockets or ():
             # Uvicorn only closes them.
             self.servers.append(cast(asyncio.Server, await self._listen(listener)))
         self._on_started()
+
+    async def _listen_for_audiosocket(self) -> None:
+        settings = self._service.settings
+        listener = bind_audiosocket(settings, shares_port=settings.gateways > 0)
+        if listener is not None:
+            serve = partial(serve_audiosocket(), self._app)
+            packets = await AudioSocketListener.start(listener, serve, settings, self._service.strangers)
+            self.servers.append(cast(asyncio.Server, packets))
 
     async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsListener:
         settings, strangers = self._service.settings, self._service.strangers

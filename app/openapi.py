@@ -462,6 +462,26 @@ PATHS: dict[str, dict[str, Schema]] = {
             requestBody=_json_body(_object({"value": TEXT})),
         )
     },
+    "/v1/audiosocket/calls": {
+        "post": _operation(
+            "announceCall",
+            "Expect a call over Asterisk's AudioSocket, which has no keys, for five minutes.",
+            {
+                "201": _answer(
+                    "The id with which Asterisk must connect.",
+                    application_json=_object({"id": TEXT, "expires_at": INTEGER}),
+                )
+            },
+            refusals={
+                **_BODY_REFUSALS,
+                "404": "AudioSocket is not served.",
+                "409": "A call was announced under this id lately.",
+                "501": "There are several gateways without Redis.",
+                "503": "The other gateways cannot be reached.",
+            },
+            requestBody=_json_body(_object({}, {"id": TEXT, "parameters": ANY_OBJECT})),
+        )
+    },
     "/v1/realtime/transcription_sessions": {
         "post": _operation(
             "createTranscriptionSession",

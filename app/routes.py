@@ -9,9 +9,14 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
+from app.dialects.asterisk.endpoint import AsteriskEndpoint
+from app.dialects.audiohook.endpoint import AudioHookEndpoint
+from app.dialects.audiosocket.announcing_endpoint import announce_call
+from app.dialects.audiosocket.endpoint import AudioSocketEndpoint, ServePackets
 from app.dialects.captions import endpoint as captions
 from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
+from app.dialects.freeswitch.endpoint import FreeSwitchEndpoint
 from app.dialects.native import endpoint as native
 from app.dialects.native.wire import messages
 from app.dialects.openai import realtime_endpoint as openai_realtime
@@ -83,7 +88,27 @@ def routes() -> list[BaseRoute]:
         Route("/readyz", readyz),
         Route("/metrics", show_metrics),
         Route("/openapi.json", openapi),
+        *_carrier_routes(),
     ]
+
+
+def _carrier_routes() -> list[BaseRoute]:
+    """The paths of telephone systems."""
+    asterisk = AsteriskEndpoint(write_event=messages).serve
+    freeswitch = FreeSwitchEndpoint(write_event=messages).serve
+    return [
+        WebSocketRoute("/v1/asterisk", asterisk),
+        WebSocketRoute("/v1/asterisk/{token}", asterisk),
+        WebSocketRoute("/v1/audiohook", AudioHookEndpoint(write_event=messages).serve),
+        WebSocketRoute("/v1/freeswitch", freeswitch),
+        WebSocketRoute("/v1/freeswitch/{token}", freeswitch),
+        Route("/v1/audiosocket/calls", announce_call, methods=["POST"]),
+    ]
+
+
+def serve_audiosocket() -> ServePackets:
+    """Serves connections of AudioSocket, which come over TCP and have no path."""
+    return AudioSocketEndpoint(write_event=messages).serve
 
 
 class PageFiles(StaticFiles):

@@ -23,6 +23,8 @@ TIME_OF_DAY = {
 }
 ALLOWED = {
     "app/delivery/webhook.py": "the date in the signature of a request",
+    "app/dialects/audiohook/endpoint.py": "the age of a signature",
+    "app/dialects/audiosocket/announcing_endpoint.py": "when an announcement expires",
     "app/dialects/deepgram/endpoint.py": "the date in Deepgram's metadata, and when a token expires",
     "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",
     "app/rooms/follower.py": "how long the speaker of a room has been gone, as machines with the room agree",

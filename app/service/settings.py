@@ -14,6 +14,7 @@ from app.database.address import database_address, state_folder
 from app.errors import SettingsError
 from app.languages import NAMES
 from app.service.api_keys import ApiKey, read_api_keys
+from app.service.carrier_settings import check_carriers
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
 
@@ -290,6 +291,18 @@ class Settings:
         20.0, "How long a stopping server waits for sessions to receive their final text, in seconds."
     )
     log_level: str = _setting("info", "The least severe messages in the log.", LOG_LEVELS)
+    audiohook_secret: str = _setting(
+        "",
+        "Client secret of the Genesys AudioHook integration, in base64. Connections of AudioHook must be signed with "
+        "it. Empty: their API key is enough.",
+    )
+    audiosocket_port: int = _setting(0, "Port for Asterisk's AudioSocket, over TCP without TLS. 0: none.")
+    audiosocket_host: str = _setting("", "Address to listen on for AudioSocket. Empty: that of host.")
+    audiosocket_networks: str = _setting(
+        "",
+        "Addresses and networks, separated by commas, whose calls over AudioSocket need not be announced. AudioSocket "
+        "has no keys: other calls must be announced at /v1/audiosocket/calls with one.",
+    )
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -305,6 +318,7 @@ class Settings:
         self._check_origins()
         self._check_access()
         self._check_redis()
+        check_carriers(self)
 
     def _check_numbers(self) -> None:
         _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)

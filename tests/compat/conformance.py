@@ -18,6 +18,10 @@ DIALECTS = {
     "deepgram-prerecorded": "Deepgram, prerecorded",
     "whisperlive": "WhisperLive",
     "twilio": "Twilio media streams",
+    "asterisk": "Asterisk, WebSocket channel",
+    "audiosocket": "Asterisk, AudioSocket",
+    "audiohook": "Genesys AudioHook",
+    "freeswitch": "FreeSWITCH audio streams",
 }
 """The name of each dialect for the decorators, and its heading on the page, in the order of the page."""
 

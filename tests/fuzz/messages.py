@@ -19,6 +19,9 @@ PATHS = {
     "deepgram-flux": "/v2/listen?model=flux-general-multi&encoding=linear16&sample_rate=16000&eager_eot_threshold=0.4",
     "openai-realtime": "/v1/realtime?intent=transcription",
     "twilio": "/v1/twilio",
+    "asterisk": "/v1/asterisk",
+    "audiohook": "/v1/audiohook",
+    "freeswitch": "/v1/freeswitch",
     "whisperlive": "/",
 }
 """The address of each dialect."""

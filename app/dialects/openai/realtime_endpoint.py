@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from secrets import token_hex
 from typing import Any
 
@@ -10,16 +9,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
+from app.dialects.body_endpoint import json_body
 from app.dialects.checks import integer_from
 from app.dialects.http_answers import CLIENT_GONE
-from app.dialects.json_text import read_object
 from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
 from app.dialects.openai.realtime_fields import NO_EFFECT, BadField, Warnings
 from app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettings, named, updated
 from app.dialects.openai.realtime_session import RealtimeSession, described, described_flat
 from app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
-from app.errors import RETRY_AFTER_S, BadMessage, RequestError
-from app.files.uploads import Upload
+from app.errors import RETRY_AFTER_S, RequestError
 from app.live.accept import serve_or_refuse
 from app.service.auth import Client, header_key, prefixed_key
 from app.service.client_secrets import ClientSecret
@@ -39,7 +37,6 @@ The WebSocket library cuts off messages that are longer still.
 DEFAULT_SECRET_S = 600
 MIN_SECRET_S, MAX_SECRET_S = 10, 7200
 """How long a client secret is valid, in seconds."""
-MAX_BODY_BYTES = 65_536
 
 
 async def realtime(websocket: WebSocket) -> None:
@@ -71,7 +68,7 @@ async def create_client_secret(request: Request) -> Response:
     """Make a secret that opens sessions for a while, for clients that must not have the API key."""
     service: Service = request.app.state.service
     try:
-        body = await _body(request)
+        body = await json_body(request)
         seconds = _seconds(body.get("expires_after"), "expires_after")
         rooms = body.get("rooms", False)
         if not isinstance(rooms, bool):
@@ -89,7 +86,7 @@ async def create_transcription_session(request: Request) -> Response:
     """Make such a secret at the older endpoint, where the body is the session itself."""
     service: Service = request.app.state.service
     try:
-        fields = await _body(request)
+        fields = await json_body(request)
         client_secret = _object(fields, "client_secret")
         seconds = _seconds(client_secret.get("expires_at", client_secret.get("expires_after")), "client_secret")
         fields.pop("client_secret", None)
@@ -109,7 +106,7 @@ async def withdraw_client_secret(request: Request) -> Response:
     try:
         if not service.access.admits(key):
             raise invalid_key()
-        value = (await _body(request)).get("value")
+        value = (await json_body(request)).get("value")
         if not isinstance(value, str):
             raise RequestError(400, "value: expected the client secret as text", "value")
         if not service.is_known_everywhere:
@@ -184,23 +181,6 @@ def _sign(
         return settings, service.access.sign_client_secret(key, int(time.time()) + seconds, session, rooms)
     except ValueError as error:
         raise RequestError(400, f"session: {error}", "session") from error
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object in the body of a request; an empty body is an empty object."""
-    service: Service = request.app.state.service
-    content = b""
-    async with aclosing(Upload(request, service.settings).chunks()) as chunks:
-        async for chunk in chunks:
-            content += chunk
-            if len(content) > MAX_BODY_BYTES:
-                raise RequestError(413, f"body: expected at most {MAX_BODY_BYTES} bytes")
-    try:
-        return read_object(content.decode() or "{}")
-    except UnicodeDecodeError as error:
-        raise RequestError(400, "body: expected UTF-8") from error
-    except BadMessage as error:
-        raise RequestError(400, f"body: {error}") from error
 
 
 def _object(body: dict[str, Any], name: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.dialects.openai.realtime_endpoint import MAX_BODY_BYTES, MIN_IDLE_TIMEOUT_S
+from app.dialects.body_endpoint import MAX_BODY_BYTES
+from app.dialects.openai.realtime_endpoint import MIN_IDLE_TIMEOUT_S
 from app.errors import CLOSE_DRAINING, CLOSE_TOO_BIG
 from app.service.client_secrets import sign
 from tests.app.conftest import Running, Serve

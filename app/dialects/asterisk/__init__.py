@@ -1,0 +1,1 @@
+"""Asterisk's WebSocket channel: the audio of one channel of a call."""

@@ -1,0 +1,58 @@
+"""The socket that receives conversations over Genesys AudioHook."""
+
+import logging
+import time
+from dataclasses import dataclass
+
+from starlette.websockets import WebSocket
+
+from app.delivery.outbox import WriteEvent
+from app.dialects.audiohook.signature import BadSignature, check_signature
+from app.dialects.audiohook.wire import AudioHook, Client
+from app.dialects.call_streams.endpoint import serve_call
+from app.errors import RequestError
+from app.service.carrier_settings import audiohook_key
+from app.service.http_errors import error_response
+from app.service.request_ids import request_id
+from app.service.service import Service
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AudioHookEndpoint:
+    """Serves conversations."""
+
+    write_event: WriteEvent
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Serve one conversation. Its key is in `X-API-KEY`; with a client secret, the request must be signed."""
+        service: Service = websocket.app.state.service
+        client = service.access.client(websocket.headers.get("x-api-key"))
+        if client is None:
+            message = "a valid API key is needed: X-API-KEY: KEY"
+            await websocket.send_denial_response(error_response(RequestError(401, message, code="invalid_api_key")))
+            return
+        if service.settings.audiohook_secret:
+            try:
+                check_signature(websocket.headers, _target(websocket), audiohook_key(service.settings), time.time())
+            except BadSignature as error:
+                service.metrics.refused_total.labels("unauthorized").inc()
+                logger.info("[%s] a signature is not valid: %s", request_id(websocket.scope), error)
+                refusal = RequestError(401, f"signature: {error}", code="bad_signature")
+                await websocket.send_denial_response(error_response(refusal))
+                return
+        about = Client(
+            parameters=dict(websocket.query_params),
+            organization=websocket.headers.get("audiohook-organization-id"),
+            session=websocket.headers.get("audiohook-session-id"),
+            languages=service.transcriber.info.languages,
+        )
+        await serve_call(websocket, lambda line: AudioHook(line, about), self.write_event, client=client)
+
+
+def _target(websocket: WebSocket) -> str:
+    """The path of the request with its query, as it came."""
+    path: bytes = websocket.scope.get("raw_path") or websocket.scope["path"].encode()
+    query: bytes = websocket.scope.get("query_string", b"")
+    return (path + (b"?" + query if query else b"")).decode("latin-1")

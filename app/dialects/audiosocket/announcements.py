@@ -1,0 +1,50 @@
+"""Calls that were announced over HTTP with an API key, before Asterisk connects for them over AudioSocket.
+
+An announcement holds a client secret in place of the key, so that the shared store learns no key.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.sharing.store import SharedStore
+
+VALID_S = 300
+"""How long an announced call is waited for, in seconds."""
+_NAME = "audiosocket:"
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A call that is expected."""
+
+    secret: str
+    """A client secret of the key with which the call was announced."""
+    parameters: Mapping[str, str]
+    """The options of the session, and what is passed on to subscribers."""
+
+
+class Announcements:
+    """The announced calls of a service. Every method raises `StoreAway` if the store cannot be reached."""
+
+    def __init__(self, store: SharedStore) -> None:
+        """Keep them in this store."""
+        self._store = store
+
+    async def add(self, call: uuid.UUID, announcement: Announcement) -> None:
+        """Expect a call for `VALID_S`."""
+        value = json.dumps({"secret": announcement.secret, "parameters": dict(announcement.parameters)})
+        await self._store.put(f"{_NAME}{call}", value, VALID_S)
+
+    async def is_known(self, call: uuid.UUID) -> bool:
+        """Whether a call was announced under this id lately, whether it has begun or not."""
+        return await self._store.get(f"{_NAME}{call}") is not None
+
+    async def use(self, call: uuid.UUID) -> Announcement | None:
+        """The announcement of a call that begins; `None` if there is none, or it was used before."""
+        value = await self._store.get(f"{_NAME}{call}")
+        if not value:
+            return None
+        await self._store.put(f"{_NAME}{call}", "", VALID_S)
+        return Announcement(**json.loads(value))

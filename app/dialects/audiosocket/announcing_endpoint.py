@@ -1,0 +1,79 @@
+"""The endpoint that announces a call of AudioSocket, which itself carries no key."""
+
+import time
+import uuid
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from app.dialects.audiosocket.announcements import VALID_S, Announcement, Announcements
+from app.dialects.body_endpoint import json_body
+from app.dialects.call_streams.wire import own_parameters, start_command
+from app.dialects.http_answers import CLIENT_GONE
+from app.errors import RETRY_AFTER_S, BadStart, RequestError
+from app.media.pcm import AudioFormat
+from app.service.auth import header_key
+from app.service.http_errors import error_response, invalid_key
+from app.service.service import Service
+from app.sharing.store import StoreAway
+
+
+async def announce_call(request: Request) -> Response:
+    """Expect a call for some minutes. The answer has the id with which Asterisk must connect."""
+    service: Service = request.app.state.service
+    key = header_key(request.headers)
+    try:
+        if not service.access.admits(key):
+            raise invalid_key()
+        _check_service(service)
+        call, parameters = read_announcement(await json_body(request))
+        secret = service.access.sign_client_secret(key, int(time.time()) + VALID_S, {})
+        announcements = Announcements(service.store)
+        if await announcements.is_known(call):
+            raise RequestError(409, f"id: expected a new one, got {call}", "id", "call_is_known")
+        await announcements.add(call, Announcement(secret.value, parameters))
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_GONE)
+    except RequestError as error:
+        return error_response(error)
+    except StoreAway:
+        message = f"the call is not announced, as Redis cannot be reached; try again in {RETRY_AFTER_S} s"
+        return error_response(RequestError(503, message, code="redis_away"))
+    return JSONResponse({"id": str(call), "expires_at": secret.expires_at}, 201)
+
+
+def read_announcement(fields: dict[str, Any]) -> tuple[uuid.UUID, dict[str, str]]:
+    """The id and the parameters of a call that is announced.
+
+    Raises:
+        RequestError: one of them is not valid, or there are other fields.
+    """
+    if unknown := sorted(fields.keys() - {"id", "parameters"}):
+        raise RequestError(400, f"expected id and parameters, got {unknown[0][:80]!r}", unknown[0][:80])
+    parameters = fields.get("parameters", {})
+    if not isinstance(parameters, dict) or not all(isinstance(value, str) for value in parameters.values()):
+        raise RequestError(400, "parameters: expected an object with values of text", "parameters")
+    try:
+        call = uuid.UUID(fields["id"]) if "id" in fields else uuid.uuid4()
+    except (ValueError, AttributeError, TypeError):
+        raise RequestError(400, f"id: expected a UUID, got {str(fields['id'])[:80]!r}", "id") from None
+    try:
+        own_parameters(parameters)
+        start_command(parameters, AudioFormat("pcm_s16le", 8000))
+    except BadStart as error:
+        raise RequestError(400, error.message, error.field) from error
+    return call, parameters
+
+
+def _check_service(service: Service) -> None:
+    """Check that the call would find the service.
+
+    Raises:
+        RequestError: AudioSocket is not served, or another gateway would not know the call.
+    """
+    if not service.settings.audiosocket_port:
+        raise RequestError(404, "AudioSocket is not served here: it needs TUTTI_AUDIOSOCKET_PORT", code="not_found")
+    if not service.is_known_everywhere:
+        message = "with more than one gateway, announcements of calls need TUTTI_REDIS_URL"
+        raise RequestError(501, message, code="not_supported")

@@ -1,0 +1,148 @@
+"""Serves connections of AudioSocket: each packet becomes a message of a WebSocket inside the server."""
+
+import asyncio
+import ipaddress
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.types import Message, Scope
+from starlette.websockets import WebSocket
+
+from app.delivery.outbox import WriteEvent
+from app.dialects.audiosocket.announcements import Announcements
+from app.dialects.audiosocket.wire import HANGUP_PACKET, HEADER_BYTES, AudioSocket, payload_bytes, read_id
+from app.dialects.call_streams.endpoint import serve_call
+from app.errors import BadMessage
+from app.service.auth import Client
+from app.service.carrier_settings import audiosocket_networks
+from app.service.request_ids import request_id
+from app.service.service import Service
+from app.service.strangers import STATE_KEY, Visitor
+from app.sharing.store import StoreAway
+
+logger = logging.getLogger(__name__)
+
+ServePackets = Callable[[Starlette, asyncio.StreamReader, asyncio.StreamWriter, Visitor], Awaitable[None]]
+"""Serves one connection to its end. The application is ours."""
+ABNORMAL = 1006
+"""The code that stands for a connection that has ended without a close frame (RFC 6455, section 7.4.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioSocketEndpoint:
+    """Serves connections."""
+
+    write_event: WriteEvent
+
+    async def serve(
+        self, app: Starlette, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor
+    ) -> None:
+        """Serve one connection.
+
+        Args:
+            app: the application.
+            reader, writer: the connection, which the caller closes.
+            visitor: its client, whose time until the first packet the caller limits.
+
+        Raises:
+            OSError: the client has left.
+        """
+        peer = writer.get_extra_info("peername")
+        scope = _scope(app, peer, visitor)
+        service: Service = app.state.service
+        try:
+            first = await _read_packet(reader)
+            call = read_id(first)
+        except (asyncio.IncompleteReadError, BadMessage):
+            service.strangers.note_refusal("malformed")
+            return
+        found = await _client(service, call, peer[0] if peer else "")
+        if found is None:
+            logger.info("[%s] a call is not taken: %s was not announced", request_id(scope), call)
+            service.metrics.refused_total.labels("unauthorized").inc()
+            writer.write(HANGUP_PACKET)
+            return
+        client, parameters = found
+        visitor.wait()
+        packets = _Packets(reader, writer, first)
+        websocket = WebSocket(scope, packets.receive, packets.send)
+        await serve_call(websocket, lambda line: AudioSocket(line, parameters), self.write_event, client=client)
+
+
+class _Packets:
+    """One connection as the messages of a WebSocket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: bytes) -> None:
+        """Make messages of what comes after the packet `first`, which has been read."""
+        self._reader = reader
+        self._writer = writer
+        self._due: list[Message] = [{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": first}]
+
+    async def receive(self) -> Message:
+        """The next message."""
+        if self._due:
+            return self._due.pop(0)
+        try:
+            return {"type": "websocket.receive", "bytes": await _read_packet(self._reader)}
+        except (asyncio.IncompleteReadError, OSError):
+            return {"type": "websocket.disconnect", "code": ABNORMAL}
+
+    async def send(self, message: Message) -> None:
+        """Ask Asterisk to hang up where a WebSocket is closed or refused. There is nothing else to send."""
+        if message["type"] in ("websocket.close", "websocket.http.response.start"):
+            self._writer.write(HANGUP_PACKET)
+            await self._writer.drain()
+
+
+async def _client(service: Service, call: uuid.UUID, address: str) -> tuple[Client, Mapping[str, str]] | None:
+    """The client of a call and the parameters of the call; `None` if it may open no session."""
+    try:
+        announcement = await Announcements(service.store).use(call)
+        if announcement is not None:
+            client = await service.access.live_client(announcement.secret)
+            return (client, announcement.parameters) if client else None
+    except StoreAway:
+        logger.info("whether the call %s was announced is not known, as Redis cannot be reached", call)
+    if service.access.is_open or _is_in(address, service):
+        return Client(), {}
+    return None
+
+
+def _is_in(address: str, service: Service) -> bool:
+    try:
+        number = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return any(number in network for network in audiosocket_networks(service.settings))
+
+
+async def _read_packet(reader: asyncio.StreamReader) -> bytes:
+    """The next packet, whole.
+
+    Raises:
+        IncompleteReadError: the connection has ended.
+    """
+    header = await reader.readexactly(HEADER_BYTES)
+    return header + await reader.readexactly(payload_bytes(header))
+
+
+def _scope(app: Starlette, peer: Any, visitor: Visitor) -> Scope:
+    """The scope of a WebSocket for a connection without a request."""
+    return {
+        "type": "websocket",
+        "app": app,
+        "client": tuple(peer[:2]) if peer else None,
+        "extensions": {"websocket.http.response": {}},
+        "headers": [],
+        "path": "/v1/audiosocket",
+        "path_params": {},
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "ws",
+        "state": {STATE_KEY: visitor},
+        "subprotocols": [],
+    }

@@ -1,0 +1,150 @@
+"""Asterisk's AudioSocket: packets with a type, a length of two bytes (big-endian) and a payload.
+
+Each packet reaches this dialect whole, as one binary message. The protocol has no packet for a transcript, so the
+events of a call go to a `Line` instead.
+Source: Asterisk's documentation, "AudioSocket" under "Channel Drivers"; the rates above 8 kHz are those of Asterisk's
+`res_audiosocket`.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+
+from app.dialects.call_streams.wire import START_TIMEOUT_S, Call, Line, own_parameters, passed_on, start_command
+from app.dialects.limits import MAX_TEXT_CHARS
+from app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
+from app.live.dialect import ClientMessage
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from app.session.effects import Close
+
+HEADER_BYTES = 3
+HANGUP, ID, DTMF, ERROR = 0x00, 0x01, 0x03, 0xFF
+"""Types of packets that hold no audio."""
+RATES = {0x10: 8000, 0x11: 12_000, 0x12: 16_000, 0x13: 24_000, 0x14: 32_000, 0x15: 44_100, 0x16: 48_000}
+"""The sample rates of the types that hold audio: signed 16-bit samples, little-endian, of one channel."""
+TRACK = "inbound"
+"""The name of the only channel: what Asterisk receives from the channel that runs the application."""
+HANGUP_PACKET = bytes(HEADER_BYTES)
+"""Ends the connection. Asterisk goes on with the dial plan."""
+
+
+def payload_bytes(header: bytes) -> int:
+    """The length of a packet's payload, in bytes, by its header."""
+    return int.from_bytes(header[1:HEADER_BYTES], "big")
+
+
+def packet(kind: int, payload: bytes = b"") -> bytes:
+    """Write a packet."""
+    return bytes((kind,)) + len(payload).to_bytes(2, "big") + payload
+
+
+def read_id(message: bytes) -> uuid.UUID:
+    """The id of the call in the first packet of a connection.
+
+    Raises:
+        BadMessage: the packet does not hold one.
+    """
+    if message[:HEADER_BYTES] != bytes((ID, 0, 16)) or len(message) != HEADER_BYTES + 16:
+        raise BadMessage("bad_message", "a packet of type 0x01 with a UUID of 16 bytes first", message[:20])
+    return uuid.UUID(bytes=message[HEADER_BYTES:])
+
+
+class AudioSocket:
+    """One connection."""
+
+    max_text_chars = MAX_TEXT_CHARS
+
+    def __init__(self, line: Line, parameters: Mapping[str, str]) -> None:
+        """Translate for one connection.
+
+        Args:
+            line: receives the events of the call.
+            parameters: those with which the call was announced.
+        """
+        self._line = line
+        self._parameters = parameters
+        self._has_begun = False
+        self._kind: int | None = None
+        """The type of the packets with audio; `None` before the first one."""
+        self._is_stopped = False
+
+    @property
+    def idle_timeout_s(self) -> float | None:
+        """A short time before the id of the call; after it, the operator's setting."""
+        return None if self._has_begun else START_TIMEOUT_S
+
+    def open(self) -> Iterable[ClientMessage]:
+        """Nothing: Asterisk sends the id of the call first."""
+        return ()
+
+    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
+        """Translate a packet. Every error before the id of the call is fatal."""
+        if isinstance(message, str) or len(message) < HEADER_BYTES:
+            raise BadMessage("bad_message", "a packet", message[:20])
+        if not self._has_begun:
+            self._begin(message)
+            return ()
+        kind, payload = message[0], message[HEADER_BYTES:]
+        items: Iterable[ClientMessage] = ()
+        if kind in RATES:
+            items = self._audio(kind, payload)
+        elif kind == HANGUP:
+            items = self.leave()
+        elif kind == DTMF:
+            self._line.publish(passed_on("dtmf", digit=payload.decode("ascii", "replace"), track=TRACK))
+        elif kind == ERROR:
+            code = payload[:20].hex() or "without a code"
+            items = (events.Notice("carrier_error", f"Asterisk reports the error {code}"),)
+        elif kind == ID:
+            raise WrongState("already_started", "packet of type 0x01: the call has its id already")
+        else:
+            expected = f"a type of 0x00, 0x03, 0xff or {', '.join(map(hex, RATES))}"
+            raise BadMessage("unknown_type", expected, hex(kind))
+        return items
+
+    def write(self, event: events.Event) -> Iterable[str]:
+        """Publish the event on the line. Nothing goes to Asterisk itself."""
+        self._line.publish(event)
+        return ()
+
+    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
+        """Nothing: this dialect never answers."""
+        return ()
+
+    def close(self, close: Close) -> Close:
+        """The session's own close code and reason, which only the log shows."""
+        return close
+
+    def leave(self) -> Iterable[ClientMessage]:
+        """End the stream: all audio up to here becomes final. Also called when Asterisk just disconnects."""
+        if self._is_stopped or not self._has_begun:
+            return ()
+        self._is_stopped = True
+        # A call without audio has a session too, so that it ends like any other.
+        return (*self._start(next(iter(RATES))), commands.Stop())
+
+    def _begin(self, message: bytes) -> None:
+        """Begin the call. Its session starts with the first audio, which tells the sample rate."""
+        try:
+            sid = str(read_id(message))
+        except BadMessage as error:
+            raise SessionError(error.code, error.message, CLOSE_POLICY) from error
+        self._line.begin(Call(sid, sid, (TRACK,), own_parameters(self._parameters)))
+        self._has_begun = True
+
+    def _audio(self, kind: int, payload: bytes) -> Iterable[ClientMessage]:
+        if self._is_stopped:
+            raise WrongState("audio_after_stop", "audio: expected none after a hangup")
+        start = self._start(kind)
+        if kind != self._kind:
+            expected = f"audio of type {self._kind:#x}, as before"
+            raise SessionError("bad_message", f"expected {expected}, got {kind:#x}", CLOSE_POLICY)
+        return (*start, commands.Audio(payload)) if payload else start
+
+    def _start(self, kind: int) -> tuple[ClientMessage, ...]:
+        """The start of the session, if it has not started yet."""
+        if self._kind is not None:
+            return ()
+        command = start_command(self._parameters, AudioFormat("pcm_s16le", RATES[kind]))
+        self._kind = kind
+        return (command,)

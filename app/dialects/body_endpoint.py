@@ -1,0 +1,35 @@
+"""Reads the small JSON bodies of requests."""
+
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+
+from app.dialects.json_text import read_object
+from app.errors import BadMessage, RequestError
+from app.files.uploads import Upload
+from app.service.service import Service
+
+MAX_BODY_BYTES = 65_536
+
+
+async def json_body(request: Request) -> dict[str, Any]:
+    """The JSON object in the body of a request; an empty body is an empty object.
+
+    Raises:
+        RequestError: it is too long, or no JSON object.
+        ClientDisconnect: the client has left.
+    """
+    service: Service = request.app.state.service
+    content = b""
+    async with aclosing(Upload(request, service.settings).chunks()) as chunks:
+        async for chunk in chunks:
+            content += chunk
+            if len(content) > MAX_BODY_BYTES:
+                raise RequestError(413, f"body: expected at most {MAX_BODY_BYTES} bytes")
+    try:
+        return read_object(content.decode() or "{}")
+    except UnicodeDecodeError as error:
+        raise RequestError(400, "body: expected UTF-8") from error
+    except BadMessage as error:
+        raise RequestError(400, f"body: {error}") from error

@@ -1,0 +1,170 @@
+"""Serves the stream of a telephone call on a WebSocket. Subscribers and the webhook receive its events."""
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from app.delivery.call_subscribers import PublishedCall
+from app.delivery.outbox import CallEvent, WriteEvent
+from app.dialects.call_streams.wire import Call, Line
+from app.dialects.json_text import read_object, write_object
+from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
+from app.live.accept import serve_session
+from app.live.dialect import ClientMessage, Dialect
+from app.service.auth import Client, header_key
+from app.service.http_errors import error_response, no_room
+from app.service.request_ids import request_id
+from app.service.service import Service
+from app.session import events
+
+if TYPE_CHECKING:
+    from app.delivery.webhook import Delivery
+
+logger = logging.getLogger(__name__)
+
+WEBHOOK_EVENTS = (events.Segment, events.Utterance, events.Notice, events.Failure, events.Stopped, events.Reply)
+"""The events that the webhook receives: those that no later event replaces."""
+
+
+class CallDialect(Dialect, Protocol):
+    """The dialect of a stream."""
+
+    def leave(self) -> Iterable[ClientMessage]:
+        """Make the last items when the client has left."""
+        ...
+
+
+async def serve_call(
+    websocket: WebSocket,
+    make_dialect: Callable[[Line], CallDialect],
+    write_event: WriteEvent,
+    *,
+    client: Client,
+    subprotocol: str | None = None,
+) -> None:
+    """Serve one stream until it ends, and publish its events.
+
+    Args:
+        websocket: not accepted yet.
+        make_dialect: makes the dialect of the stream, which publishes on this line.
+        write_event: writes events for subscribers.
+        client: whose session it is.
+        subprotocol: the WebSocket subprotocol to select.
+    """
+    line = CallLine(websocket.app.state.service, write_event, request_id(websocket.scope))
+    dialect = make_dialect(line)
+    try:
+        await line.serve_until_refused(
+            serve_session(websocket, dialect, subprotocol, client=client, on_disconnect=dialect.leave)
+        )
+    except SessionError as error:
+        if websocket.application_state is WebSocketState.CONNECTING and isinstance(error, LimitExceeded):
+            await websocket.send_denial_response(error_response(no_room(error)))
+        else:
+            logger.info("[%s] a call is not taken: %s", request_id(websocket.scope), error.message)
+            with suppress(RuntimeError, WebSocketDisconnect):
+                await websocket.close(error.close_code or CLOSE_POLICY, error.code)
+    finally:
+        line.end()
+
+
+def stream_key(websocket: WebSocket) -> str | None:
+    """The key of a stream: in its path, as a bearer token, or as the password of basic authorization."""
+    in_path: str | None = websocket.path_params.get("token")
+    return in_path or header_key(websocket.headers) or basic_password(websocket.headers)
+
+
+def basic_password(headers: Mapping[str, str]) -> str | None:
+    """The password of basic authorization; `None` without it, or if it cannot be read. Any user will do."""
+    encoded = header_key(headers, ("basic",))
+    if encoded is None:
+        return None
+    try:
+        _, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return password
+
+
+class CallLine:
+    """Passes the events of one call to its subscribers and to the webhook."""
+
+    def __init__(self, service: Service, write_event: WriteEvent, request: str) -> None:
+        """Make the line of one stream; `request` is the id of its request, for the log."""
+        self._service = service
+        self._write_event = write_event
+        self._request = request
+        self._call: Call | None = None
+        self._active_call: PublishedCall | None = None
+        self._has_begun = asyncio.Event()
+        self._delivery: Delivery | None = None
+
+    async def serve_until_refused(self, serving: Coroutine[Any, Any, None]) -> None:
+        """Serve the session of the call to its end.
+
+        Raises:
+            SessionError: the call is refused, before the session or during it. The session has ended.
+        """
+        session = asyncio.ensure_future(serving)
+        refusal = asyncio.ensure_future(self._refusal())
+        try:
+            await asyncio.wait((session, refusal), return_when=asyncio.FIRST_COMPLETED)
+            if session.done():
+                session.result()
+            else:
+                raise refusal.result()
+        finally:
+            session.cancel()
+            refusal.cancel()
+            await asyncio.gather(session, refusal, return_exceptions=True)
+
+    def begin(self, call: Call) -> None:
+        """See `Line`."""
+        introduction = _message("call_started", call, tracks=list(call.tracks), parameters=dict(call.parameters))
+        self._active_call = self._service.calls.begin(call.sid, introduction, self._write_event)
+        self._has_begun.set()
+        self._call = call
+        logger.info("[%s] call %r has begun, stream %r", self._request, call.sid, call.stream_sid)
+        if self._service.webhook is not None:
+            self._delivery = self._service.webhook.open(call.sid, call.stream_sid)
+            self._put_to_webhook(introduction)
+
+    def publish(self, event: CallEvent) -> None:
+        """See `Line`."""
+        if self._active_call is None:
+            # Not every client shows the reason to people, so the log does.
+            if isinstance(event, events.Failure):
+                logger.info("[%s] a call is not taken: %s", self._request, event.message)
+            return
+        self._active_call.publish(event)
+        self._put_to_webhook(event)
+
+    def end(self) -> None:
+        """The stream is over. Publishes the end of the call, if it had begun."""
+        if self._active_call is None or self._call is None:
+            return
+        self.publish(_message("call_ended", self._call))
+        self._active_call.end()
+        if self._delivery is not None:
+            self._delivery.close()
+
+    async def _refusal(self) -> SessionError:
+        """Why the call cannot go on, as soon as that is known."""
+        await self._has_begun.wait()
+        assert self._active_call
+        return await self._active_call.refusal()
+
+    def _put_to_webhook(self, event: CallEvent) -> None:
+        if self._delivery is not None and isinstance(event, WEBHOOK_EVENTS):
+            for text in self._write_event(event):
+                self._delivery.push(read_object(text))
+
+
+def _message(kind: str, call: Call, **fields: object) -> events.Reply:
+    return events.Reply(write_object({"type": kind, "call_sid": call.sid, "stream_sid": call.stream_sid, **fields}))

@@ -1,0 +1,147 @@
+"""A call that a telephone system streams: its description, the line for its events, and the options of its session."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, get_args
+
+from app.dialects.json_text import write_object
+from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
+from app.errors import BadStart
+from app.languages import LOCK
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from engine import api
+from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+
+START_TIMEOUT_S = 10.0
+"""How long a stream may wait before the message that describes its call, in seconds."""
+TASKS = get_args(api.Task)
+MAX_ID_CHARS = 100
+MAX_PARAMETERS = 50
+MAX_PARAMETER_CHARS = 1000
+"""The longest name and value of a parameter that is passed on to subscribers, in characters."""
+OPTIONS = ("language", "languages", "task", "prompt", "hotwords", "words", "interim", "silence_ms")
+"""Parameters that are options of the session. The server passes all others on to subscribers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, as described when it begins."""
+
+    sid: str
+    """The id by which subscribers know the call."""
+    stream_sid: str
+    """The id of this stream of it."""
+    tracks: tuple[str, ...]
+    """The names of the session's channels, in order."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """The parameters of the caller, without options of the session."""
+
+
+class Line(Protocol):
+    """Receives the events of one call. No method may block."""
+
+    def begin(self, call: Call) -> None:
+        """A call begins.
+
+        Raises:
+            SessionError: the call is refused.
+        """
+        ...
+
+    def publish(self, event: events.Event | events.Reply) -> None:
+        """Pass on an event of the call. An event before `begin` says why there is no call."""
+        ...
+
+
+def own_parameters(parameters: Mapping[str, str], known: tuple[str, ...] = ()) -> dict[str, str]:
+    """The parameters that subscribers receive.
+
+    Args:
+        parameters: all parameters of a call.
+        known: those that its dialect interprets, in addition to the options of the session.
+
+    Raises:
+        BadStart: there are too many, or one is too long.
+    """
+    own = {name: value for name, value in parameters.items() if name not in (*OPTIONS, *known)}
+    if len(own) > MAX_PARAMETERS:
+        raise BadStart("parameters", f"at most {MAX_PARAMETERS}", len(own))
+    for name, value in own.items():
+        if max(len(name), len(value)) > MAX_PARAMETER_CHARS:
+            raise BadStart("parameters", f"names and values of at most {MAX_PARAMETER_CHARS} characters", name)
+    return own
+
+
+def call_id(field_name: str, value: object) -> str:
+    """Check the id of a call or of a stream.
+
+    Raises:
+        BadStart: it would not fit into one line of the log.
+    """
+    # Ids stand in lines of the log, of which a client must not make two.
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= MAX_ID_CHARS
+        or not (value.isascii() and value.isprintable())
+    ):
+        raise BadStart(field_name, f"1 to {MAX_ID_CHARS} printable ASCII characters", value)
+    return value
+
+
+def passed_on(kind: str, **fields: Any) -> events.Reply:
+    """A message to subscribers about something that happened on the call, which is no event of the session."""
+    return events.Reply(write_object({"type": kind, **fields}))
+
+
+def start_command(parameters: Mapping[str, str], audio: AudioFormat) -> commands.Start:
+    """The session's start, with the options among the parameters of a call.
+
+    Raises:
+        BadStart: the value of an option is not valid.
+    """
+    default = commands.Start()
+
+    def option(name: str, expected: str, is_valid: Callable[[str], bool], default: str) -> str:
+        value = parameters.get(name, default)
+        if name in parameters and not is_valid(value):
+            raise BadStart(name, expected, value)
+        return value
+
+    def boolean(name: str, default: bool) -> bool:
+        return option(name, "true or false", lambda value: value in ("true", "false"), str(default).lower()) == "true"
+
+    silence_expected = f"a whole number from {MIN_SILENCE_MS} to {MAX_SILENCE_MS}"
+    prompt_expected = f"at most {MAX_PROMPT_CHARS} characters"
+    language = parameters.get("language") or None
+    task = option("task", " or ".join(TASKS), TASKS.__contains__, default.task)
+    return commands.Start(
+        audio=audio,
+        language=None if language == LOCK else language,
+        languages=_listed(parameters.get("languages", "")),
+        locks_language=language == LOCK,
+        task="translate" if task == "translate" else "transcribe",
+        interim=boolean("interim", default.interim),
+        endpointing=commands.Endpointing(
+            silence_ms=int(option("silence_ms", silence_expected, _is_silence_ms, str(default.endpointing.silence_ms)))
+        ),
+        prompt=option("prompt", prompt_expected, lambda value: len(value) <= MAX_PROMPT_CHARS, ""),
+        hotwords=_hotwords(parameters.get("hotwords", "")),
+        words=boolean("words", default.words),
+    )
+
+
+def _hotwords(text: str) -> tuple[str, ...]:
+    hotwords = _listed(text)
+    if len(hotwords) > MAX_HOTWORDS or any(len(word.encode()) > MAX_HOTWORD_BYTES for word in hotwords):
+        expected = f"at most {MAX_HOTWORDS} of at most {MAX_HOTWORD_BYTES} bytes, separated by commas"
+        raise BadStart("hotwords", expected, text)
+    return hotwords
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(word for each in text.split(",") if (word := each.strip()))
+
+
+def _is_silence_ms(value: str) -> bool:
+    return value.isascii() and value.isdecimal() and len(value) <= 4 and MIN_SILENCE_MS <= int(value) <= MAX_SILENCE_MS

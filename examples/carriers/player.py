@@ -1,0 +1,75 @@
+"""Plays a recording to a server as a telephone system would stream a call, and prints who says what."""
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import sys
+import uuid
+import wave
+from functools import partial
+from pathlib import Path
+
+from recording import Recording
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+CARRIERS = ("asterisk", "audiosocket", "audiohook", "freeswitch")
+"""Each is a module of this folder with `play`, and `NEEDS_MONO` if its streams have one side of a call."""
+
+
+async def show(args: argparse.Namespace) -> None:
+    """Subscribe to the call, play it, and print the utterances of its sides."""
+    recording = Recording.open(args.recording)
+    carrier = importlib.import_module(args.carrier)
+    if carrier.NEEDS_MONO and recording.channels > 1:
+        print(f"{args.carrier} streams one side of a call: playing the first channel", file=sys.stderr)
+        recording = recording.channel(0)
+    play = partial(carrier.play, port=args.port) if args.carrier == "audiosocket" else carrier.play
+    call = str(uuid.uuid4())
+    headers = {"Authorization": f"Bearer {args.key}"} if args.key else {}
+    async with connect(f"{args.url}/v1/calls/{call}", additional_headers=headers, compression=None) as subscriber:
+        printing = asyncio.ensure_future(print_utterances(subscriber))
+        try:
+            await play(recording, args.url, args.key, call, args.speed)
+            await printing
+        finally:
+            printing.cancel()
+
+
+async def print_utterances(subscriber: ClientConnection) -> None:
+    """Print the utterances of a call until it has ended."""
+    tracks: list[str] = []
+    async for message in subscriber:
+        event = json.loads(message)
+        match event["type"]:
+            case "call_started":
+                tracks = event["tracks"]
+            case "utterance" if event["text"]:
+                print(f"{tracks[event['channel']]}: {event['text']}", flush=True)
+            case "error":
+                print(event["message"], file=sys.stderr)
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("carrier", choices=CARRIERS)
+    parser.add_argument("recording", type=Path, help="a WAV file with 16 bits; two channels are two sides of a call")
+    parser.add_argument("--url", default="ws://127.0.0.1:8000", help="the server")
+    parser.add_argument("--port", type=int, default=9092, help="the server's port for AudioSocket")
+    parser.add_argument("--key", default=os.environ.get("TUTTI_API_KEY", ""), help="the server's API key")
+    parser.add_argument("--speed", type=float, default=1.0, help="how many times as fast as speech")
+    try:
+        asyncio.run(show(parser.parse_args()))
+    except (OSError, ValueError, EOFError, wave.Error, WebSocketException) as error:
+        print(f"player.py: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""FreeSWITCH's audio streams: metadata, audio of one or two channels, and the events that its modules receive."""
+
+import json
+
+import pytest
+
+from app.dialects.call_streams.wire import Call
+from app.dialects.freeswitch.wire import FreeSwitch
+from app.errors import SessionError
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from tests.app.dialects.call_streams.lines import FakeLine
+from tests.compat.conformance import supported
+
+FAILURE = events.Failure("a", "b", is_fatal=False)
+
+
+def stream(line: FakeLine | None = None, is_fork: bool = False, **parameters: str) -> FreeSwitch:
+    def write_event(event: events.Event) -> tuple[str, ...]:
+        return (json.dumps({"type": type(event).__name__}),)
+
+    return FreeSwitch(line or FakeLine(), parameters, write_event, stream_sid="s1", is_fork=is_fork)
+
+
+@supported("freeswitch", "metadata")
+@supported("freeswitch", "stereo, 16k")
+def test_metadata_describes_the_call() -> None:
+    """Parameters of the address win: an operator writes them."""
+    line = FakeLine()
+    dialect = stream(line, mix="stereo", rate="16k", language="en")
+    metadata = {"call": "4f0e", "language": "de", "agent": "Ann", "queue": 7, "vip": True, "note": None}
+    assert tuple(dialect.read(json.dumps(metadata))) == (
+        commands.Start(audio=AudioFormat("pcm_s16le", 16_000, 2), language="en"),
+    )
+    parameters = {"agent": "Ann", "queue": "7", "vip": "true", "note": ""}
+    assert line.calls == [Call("4f0e", "s1", ("inbound", "outbound"), parameters)]
+    assert tuple(dialect.read(b"\0" * 8)) == (commands.Audio(b"\0" * 8),)
+
+
+@supported("freeswitch", "mono, 8k")
+@supported("freeswitch", "mixed")
+@pytest.mark.parametrize(("mix", "track"), [("mono", "inbound"), ("mixed", "mixed")])
+def test_a_stream_without_metadata_begins_with_its_audio(mix: str, track: str) -> None:
+    line = FakeLine()
+    assert tuple(stream(line, mix=mix).read(b"\0\0")) == (
+        commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1)),
+        commands.Audio(b"\0\0"),
+    )
+    assert line.calls == [Call("s1", "s1", (track,), {})]
+
+
+def test_metadata_may_be_plain_text() -> None:
+    line = FakeLine()
+    tuple(stream(line).read("billing"))
+    assert line.calls[0].parameters == {"metadata": "billing"}
+
+
+@supported("freeswitch", "send_text")
+def test_later_text_goes_to_subscribers() -> None:
+    line = FakeLine()
+    dialect = stream(line)
+    tuple(dialect.read(b"\0\0"))
+    assert tuple(dialect.read('{"digit":"1"}')) == ()
+    assert line.texts == ['{"type":"text","text":"{\\"digit\\":\\"1\\"}"}']
+
+
+@supported("freeswitch", "mod_audio_stream::json")
+@supported("freeswitch", "mod_audio_fork::transcription and ::error")
+def test_each_module_receives_the_events_that_it_passes_on() -> None:
+    notice = events.Notice("a", "b")
+    assert tuple(stream().write(notice)) == ('{"type": "Notice"}',)
+    assert tuple(stream(is_fork=True).write(notice)) == ('{"type":"transcription","data":{"type": "Notice"}}',)
+    assert tuple(stream(is_fork=True).write(FAILURE)) == ('{"type":"error","data":{"type": "Failure"}}',)
+    line = FakeLine()
+    assert tuple(stream(line, answers="false").write(notice)) == ()
+    assert line.published == [notice]
+
+
+def test_the_stream_ends_once() -> None:
+    dialect = stream()
+    assert tuple(dialect.leave()) == ()
+    tuple(dialect.read(b"\0\0"))
+    assert tuple(dialect.leave()) == (commands.Stop(),)
+    assert tuple(dialect.leave()) == ()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "first", "expected"),
+    [
+        ({"mix": "quad"}, b"\0", "mix: expected mono, mixed, stereo"),
+        ({"rate": "11k"}, b"\0", "rate: expected 8k, 16k"),
+        ({"answers": "no"}, b"\0", "answers: expected true or false"),
+        ({"call": "a\nb"}, b"\0", "call: expected 1 to 100 printable"),
+        ({}, '{"a":[]}', r"metadata\.a: expected text"),
+        ({}, '{"a"', "metadata: expected a JSON object"),
+        ({}, "x" * 1001, "metadata: expected at most 1000"),
+    ],
+)
+def test_a_bad_beginning_is_fatal_and_says_what_is_expected(
+    parameters: dict[str, str], first: str | bytes, expected: str
+) -> None:
+    with pytest.raises(SessionError, match=expected) as error:
+        stream(None, False, **parameters).read(first)
+    assert error.value.is_fatal

@@ -1,0 +1,94 @@
+"""examples/carriers: each telephone system plays a call, and its text is that of the same recording as a file."""
+
+import base64
+import subprocess
+import wave
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.app.dialects.call_streams.test_endpoint import free_port
+from tests.compat.conftest import Host, Running
+from tests.examples.conftest import run
+from tests.recordings import read, words
+
+PROGRAM = "carriers/player.py"
+SECRET = base64.b64encode(b"a secret of the integration").decode()
+
+TRACKS = {
+    "freeswitch": ("inbound", "outbound"),
+    "audiohook": ("external", "internal"),
+    "asterisk": ("inbound",),
+    "audiosocket": ("inbound",),
+}
+"""The sides that the stream of each system has, the one that speaks about the train first."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def exchange() -> Iterator[tuple[Running, int]]:
+    """A server for telephone systems, and its port for AudioSocket."""
+    host, port = Host(), free_port()
+    running, stack = host.start(api_keys="k", audiosocket_port=port, audiohook_secret=SECRET)
+    yield running, port
+    host.stop(stack)
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A call with a side on each channel."""
+    sides = [read("train"), read("hello")]
+    n_samples = max(map(len, sides)) + 16_000
+    stereo = np.stack([np.pad(side, (0, n_samples - len(side))) for side in sides], axis=1)
+    path = tmp_path_factory.mktemp("calls") / "call.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setparams((2, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(stereo.astype("<i2").tobytes())
+    return path
+
+
+def as_file(server: Running, name: str) -> list[str]:
+    """The words of a recording that is uploaded."""
+    recording = Path(__file__).parents[1] / "audio" / f"{name}.flac"
+    answer = httpx.post(
+        f"{server.http}/v1/audio/transcriptions",
+        headers={"Authorization": "Bearer k"},
+        files={"file": recording.read_bytes()},
+        data={"model": "x", "response_format": "text", "language": "en"},
+        timeout=60,
+    )
+    return words(answer.text)
+
+
+def test_each_player_gives_the_text_of_the_file(exchange: tuple[Running, int], call: Path) -> None:
+    """Both sides by their names, where a stream has both. AudioHook's audio is mu-law at 8 kHz."""
+    server, port = exchange
+    url = server.http.replace("http", "ws", 1)
+
+    def play(carrier: str) -> subprocess.CompletedProcess[str]:
+        options = ("--url", url, "--port", port, "--speed", 20)
+        return run(PROGRAM, carrier, call, *options, TUTTI_API_KEY="k", AUDIOHOOK_SECRET=SECRET)
+
+    with ThreadPoolExecutor() as pool:
+        played = pool.map(play, TRACKS)
+        train, hello = as_file(server, "train"), as_file(server, "hello")
+    for done, (carrier, names) in zip(played, TRACKS.items(), strict=True):
+        assert done.returncode == 0, done.stderr
+        found: dict[str, list[str]] = {}
+        for line in done.stdout.splitlines():
+            name, _, text = line.partition(": ")
+            found.setdefault(name, []).extend(words(text))
+        assert found == dict(zip(names, (train, hello), strict=False)), carrier
+
+
+def test_a_refusal_is_one_line(exchange: tuple[Running, int], call: Path) -> None:
+    server, _ = exchange
+    done = run(PROGRAM, "freeswitch", call, "--url", server.http.replace("http", "ws", 1), TUTTI_API_KEY="x")
+    assert done.returncode == 1
+    assert done.stderr == "player.py: server rejected WebSocket connection: HTTP 401\n"
