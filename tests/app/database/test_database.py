@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
 @pytest.fixture
 async def database(url: URL) -> AsyncIterator[Database]:
     opened = Database(url)
-    await opened.run(lambda connection: accounts.create(connection))
+    await opened.run(accounts.create)
     await opened.run(lambda connection: connection.execute(accounts.insert().values(id=1, n=0)))
     yield opened
     await opened.close()

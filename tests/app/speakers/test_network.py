@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from app.speakers.model import load
 from app.speakers.network import DEFAULT_WEIGHTS, NumpyNetwork
@@ -35,3 +36,10 @@ def test_files_that_hold_no_network_are_refused(tmp_path: Path) -> None:
         load(path)
     with pytest.raises(ValueError, match="expected the weights of a speaker network"):
         NumpyNetwork(path)
+
+
+def test_a_call_takes_one_core() -> None:
+    """With more threads than free cores, they would wait for each other."""
+    assert load() is not None
+    libraries = [each for each in threadpool_info() if each["internal_api"] == "openblas"]
+    assert [each["num_threads"] for each in libraries] == [1] * len(libraries)
