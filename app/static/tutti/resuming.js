@@ -6,8 +6,8 @@ const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
 /** Errors of the server that come before such a close. */
 const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "no_engine", "draining", "overloaded"];
 /**
- * The server's error after a long time without a message. Everything is final then, and the session goes on when there is
- * something to send: browsers freeze pages that are hidden, which cannot send `keepalive` then.
+ * The server's error after a long time without a message. The session goes on when there is something to send: browsers
+ * freeze pages that are hidden, which cannot send `keepalive` then.
  */
 const IDLE = "idle";
 /** Times of the server are rounded, and differ by no more than this from the exact ones, in seconds. */
