@@ -382,7 +382,7 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   #onConnectionEnd(end: End): void {
     const isFirst = this.#state === "connecting";
-    const error = errorOf(end, isFirst, this.finalUntilS);
+    const error = errorOf(end, isFirst ? this.#server.url : undefined, this.finalUntilS);
     const silentMs = this.#connection?.silentMs ?? 0;
     const hasNothingToSend = this.#state === "open" && this.#outgoing.isAnswered;
     this.#connection = undefined;
