@@ -5,7 +5,8 @@ SessionError
 ├── BadStart           an option of `start` is not supported; fatal
 ├── WrongState         a command is not allowed at this moment
 └── LimitExceeded      a limit of pace, size or number is exceeded
-    └── KeyLimitExceeded   an API key has used what it may use
+    ├── KeyLimitExceeded   an API key has used what it may use
+    └── IdleTimeout        a client has sent nothing for too long
 
 SettingsError          the operator's configuration cannot be used; the server does not start
 MediaError             audio in a file or container cannot be decoded
@@ -27,6 +28,9 @@ CLOSE_OVERLOADED = 1013
 RESUMABLE_CLOSE_CODES = (CLOSE_OUR_FAULT, CLOSE_DRAINING, CLOSE_OVERLOADED)
 """The ends of a session after which its client may go on in another one."""
 CLOSE_CODES = (CLOSE_DONE, CLOSE_POLICY, CLOSE_TOO_BIG, CLOSE_OUR_FAULT, CLOSE_DRAINING, CLOSE_OVERLOADED)
+
+IDLE = "idle"
+"""The code of the error, and the reason of the close, of a client that has sent nothing for too long."""
 
 RETRY_AFTER_S = 5
 """How long a client that was refused for lack of room should wait before it tries again, in seconds."""
@@ -71,6 +75,13 @@ class WrongState(SessionError):
 
 class LimitExceeded(SessionError):
     """Raised when a client exceeds a limit of pace, size or number."""
+
+
+class IdleTimeout(LimitExceeded):
+    """Raised when a client has sent nothing for too long."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(IDLE, message, CLOSE_POLICY)
 
 
 class KeyLimitExceeded(LimitExceeded):

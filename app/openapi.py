@@ -388,7 +388,10 @@ ROOM_PATHS = {
     "/captions/{room}": _room_operation(
         "roomPage",
         "The page of a room.",
-        {"200": _answer("The page.", text_html=TEXT), "404": _answer("It tries again.", text_html=TEXT)},
+        {
+            "200": _answer("The page.", text_html=TEXT),
+            "404": _answer("The same; it waits.", text_html=TEXT),
+        },
         [ROOM_NAME],
     ),
     "/captions/{room}/events": _room_operation(

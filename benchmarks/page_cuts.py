@@ -1,11 +1,12 @@
 """Does the page lose or repeat a word when its network is cut, or its server restarted, in the middle of speech?
 
-    python -m benchmarks.page_cuts --cuts 5,20,60 --runs 20 --restarts 20
+    python -m benchmarks.page_cuts --browser both --cuts 5,20,60 --runs 20 --restarts 20
 
 Each run is a browser of its own that captions a recording, through a proxy of its own that stops all bytes for some
 seconds and closes nothing, as a tunnel does. In the runs with a restart all pages lose their server at the same moment,
 each at another place of its audio; SIGTERM and SIGKILL take turns. Every transcript is compared with that of an
-undisturbed page. The command exits with 1 if one differs, or if text that a page showed as solid changed later.
+undisturbed page of the same browser. The command exits with 1 if one differs, or if text that a page showed as solid
+changed later.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from tests.browser.page import BrowserPage, OpenPage, PageError
 
 SCHEMA = 1
 BROWSERS: dict[str, OpenPage] = {"chromium": chromium.open_page, "firefox": firefox.open_page}
+BOTH = "both"
 AROUND_S = 40.0
 """About this much of the recording is outside the cut, in seconds."""
 FIRST_S = 4.0
@@ -100,6 +102,7 @@ class CutRun(PageRun):
 class Run:
     """One disturbed page, compared with an undisturbed one."""
 
+    browser: str = ""
     fault: str
     at_s: float
     """The moment of the fault, in seconds of audio."""
@@ -124,7 +127,7 @@ class Run:
 @click.option("--restarts", default=20, show_default=True, help="Runs in which the server is restarted.")
 @click.option("--undisturbed", default=10, show_default=True, help="Runs without a fault, for comparison.")
 @click.option("--pages", default=4, show_default=True, help="How many pages run at the same time.")
-@click.option("--browser", type=click.Choice(list(BROWSERS)), default="chromium", show_default=True)
+@click.option("--browser", type=click.Choice([*BROWSERS, BOTH]), default=BOTH, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the moments of the faults.")
 @json_option("page_cuts")
 @markdown_option
@@ -134,27 +137,36 @@ def main(path: Path, markdown: bool, **options: Any) -> None:
     cuts = parse_numbers("--cuts", options["cuts"])
     if min(options["runs"], options["pages"]) < 1 or min(options["restarts"], options["undisturbed"]) < 0:
         raise click.UsageError("expected at least 1 for --runs and --pages, and no negative number")
-    campaign = Campaign(
-        server=RestartedServer((*ADMIT_ALL, *options["serve_arguments"])),
-        open_page=BROWSERS[options["browser"]],
-        n_pages=options["pages"],
-        random=random.Random(options["seed"]),
-    )
-    runs = asyncio.run(campaign.run(cuts, options["runs"], options["restarts"], options["undisturbed"]))
-    result = {"schema": SCHEMA, **machine.describe(), "browser": options["browser"], "pages": options["pages"]}
+    browsers = list(BROWSERS) if options["browser"] == BOTH else [options["browser"]]
+    runs = []
+    for browser in browsers:
+        campaign = Campaign(
+            server=RestartedServer((*ADMIT_ALL, *options["serve_arguments"])),
+            browser=browser,
+            n_pages=options["pages"],
+            # The same moments in each browser.
+            random=random.Random(options["seed"]),
+        )
+        runs += asyncio.run(campaign.run(cuts, options["runs"], options["restarts"], options["undisturbed"]))
+    result = {"schema": SCHEMA, **machine.describe(), "browsers": browsers, "pages": options["pages"]}
     result["runs"] = [asdict(run) for run in runs]
     report.show([table(runs)], result, as_markdown=markdown, path=path)
-    wrong = [f"{run.fault} at {run.at_s:.1f} s: {each}" for run in runs for each in (*run.differences, *run.changes)]
+    wrong = [
+        f"{run.browser}, {run.fault} at {run.at_s:.1f} s: {each}"
+        for run in runs
+        for each in (*run.differences, *run.changes)
+    ]
     print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
     sys.exit(1 if wrong or not all(run.is_same for run in runs) else 0)
 
 
 class Campaign:
-    """Runs pages against one server, several at the same time."""
+    """Runs pages of one browser against one server, several at the same time."""
 
-    def __init__(self, server: RestartedServer, open_page: OpenPage, n_pages: int, random: random.Random) -> None:
+    def __init__(self, server: RestartedServer, browser: str, n_pages: int, random: random.Random) -> None:
         self._server = server
-        self._open_page = open_page
+        self._browser = browser
+        self._open_page = BROWSERS[browser]
         self._n_pages = n_pages
         self._random = random
         self._free_pages = asyncio.Semaphore(n_pages)
@@ -268,12 +280,11 @@ class Campaign:
                 return CutRun(lines=lines, changes=changes, n_outages=n_outages, messages=messages)
 
     def _add(self, run: Run) -> None:
+        run = replace(run, browser=self._browser)
         self._runs.append(run)
         verdict = "the same text" if run.is_same else f"another text: {run.differences}"
-        print(
-            f"{len(self._runs)}: {run.fault} at {run.at_s:.1f} s of audio, {run.n_outages} outages: {verdict}",
-            file=sys.stderr,
-        )
+        where = f"{run.browser} {len(self._runs)}: {run.fault} at {run.at_s:.1f} s of audio"
+        print(f"{where}, {run.n_outages} outages: {verdict}", file=sys.stderr)
 
 
 async def _apply_nothing(page: BrowserPage) -> None:
@@ -304,12 +315,13 @@ def compared(fault: str, at_s: float, expected: CutRun, actual: CutRun) -> Run:
 
 
 def table(runs: Iterable[Run]) -> Table:
-    """A row for each kind of fault."""
-    by_fault: dict[str, list[Run]] = {}
+    """A row for each browser and kind of fault."""
+    groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        by_fault.setdefault(run.fault, []).append(run)
+        groups.setdefault((run.browser, run.fault), []).append(run)
     rows = [
         (
+            browser,
             fault,
             str(len(group)),
             str(sum(run.is_same for run in group)),
@@ -317,13 +329,18 @@ def table(runs: Iterable[Run]) -> Table:
             *(str(sum(getattr(run, name) for run in group)) for name in ("n_words", "n_lost", "n_added", "n_changed")),
             str(sum(len(run.changes) for run in group)),
         )
-        for fault, group in sorted(by_fault.items(), key=lambda item: (item[0] == RESTART, len(item[0]), item[0]))
+        for (browser, fault), group in sorted(groups.items(), key=lambda item: _place(*item[0]))
     ]
     columns = (
-        *("fault", "runs", "runs with\nthe same text", "runs that\nreconnected"),
+        *("browser", "fault", "runs", "runs with\nthe same text", "runs that\nreconnected"),
         *("words", "lost", "added", "changed", "changes of\nsolid text"),
     )
     return Table("The captions page through cuts of its network and restarts of its server", columns, rows)
+
+
+def _place(browser: str, fault: str) -> tuple[str, bool, int, str]:
+    """The place of a row: by browser, from the shortest cut to restarts."""
+    return browser, fault == RESTART, len(fault), fault
 
 
 if __name__ == "__main__":

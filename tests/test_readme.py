@@ -16,7 +16,10 @@ REPOSITORY = Path(__file__).parents[1]
 async def test_the_example_transcribes_a_file(tmp_path: Path, page: str) -> None:
     """It prints the time and the text of each segment."""
     (example,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
-    (tmp_path / "talk.mp3").write_bytes(b"ID3")
+    recording = tmp_path / "app" / "assets" / "sample.flac"
+    assert (REPOSITORY / recording.relative_to(tmp_path)).exists()
+    recording.parent.mkdir(parents=True)
+    recording.write_bytes(b"fLaC")
     async with asyncio.timeout(30), serve_answer() as server:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-W", "error", "-c", example.replace("http://127.0.0.1:8000", server.url)),

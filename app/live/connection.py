@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from starlette.websockets import WebSocket
 
 from app.delivery.outbox import Outgoing
-from app.errors import CLOSE_OUR_FAULT, RESUMABLE_CLOSE_CODES, LimitExceeded
+from app.errors import CLOSE_OUR_FAULT, IDLE, RESUMABLE_CLOSE_CODES, LimitExceeded
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
 from app.live.latency import LatencyRecorder
@@ -118,9 +118,12 @@ class Connection:
 
     @property
     def _is_lost(self) -> bool:
-        """Whether the session has ended in the middle, and its client goes on with it in another one."""
+        """Whether the session has ended in the middle, and its client goes on with it in another one at once.
+
+        A silent client may stay silent, and its session had a place all the time, so no place is kept for it.
+        """
         close = self._writer.close
-        is_cut = close is None or close.code in RESUMABLE_CLOSE_CODES
+        is_cut = close is None or (close.code in RESUMABLE_CLOSE_CODES and close.reason != IDLE)
         return self._session.resumes and is_cut
 
     def drain(self) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 
 from starlette.websockets import WebSocketDisconnect
 
-from app.errors import CLOSE_POLICY, CLOSE_TOO_BIG, LimitExceeded, SessionError
+from app.errors import CLOSE_TOO_BIG, IdleTimeout, LimitExceeded, SessionError
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import ClientMessage, Dialect, Preparation
 from app.live.time_limits import TimedSocket
@@ -80,7 +80,7 @@ class Reader:
                 except WebSocketDisconnect:
                     return
                 except LimitExceeded as error:
-                    # Audio received so far becomes final text; later audio is ignored.
+                    # Audio received so far becomes final text, unless its client resumes; later audio is ignored.
                     self._driver.perform(self._session.end(error))
                 except SessionError as error:
                     self._driver.perform(self._session.fail(error))
@@ -117,10 +117,10 @@ class Reader:
     async def _receive_within(self, limit_s: float) -> str | bytes:
         """The next message of a stranger, to which messages that are not valid give no more time than this in all."""
         left_s = self._begun_s + limit_s - asyncio.get_running_loop().time()
-        with suppress(LimitExceeded):
+        with suppress(IdleTimeout):
             if left_s > 0:
                 return await self._socket.receive(left_s, None)
-        raise LimitExceeded("idle", f"no valid message for {limit_s:g} s", CLOSE_POLICY)
+        raise IdleTimeout(f"no valid message for {limit_s:g} s")
 
     def _admit(self, items: Sequence[ClientMessage]) -> None:
         """Take the place of a client that has none, if these items hold a command for a session that has begun."""

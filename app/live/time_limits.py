@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.errors import CLOSE_POLICY, LimitExceeded
+from app.errors import IdleTimeout
 from app.session.effects import Close
 
 CLOSE_CODE_MISSING = 1005
@@ -21,7 +21,9 @@ class TimeLimits:
     """How long a connection waits for the client and for the engine, in seconds of wall-clock time."""
 
     idle_timeout_s: float
-    """A client that sends no message for this long is disconnected, after its audio has become final text.
+    """A client that sends no message for this long is disconnected.
+
+    Its audio becomes final text first, unless the client resumes.
 
     A wire format may replace this limit by its own, `Dialect.idle_timeout_s`.
     """
@@ -67,7 +69,7 @@ class TimedSocket:
             on_flush_due: called once when the client has sent nothing for `flush_after_s`; `None`: never.
 
         Raises:
-            LimitExceeded: the client sent no message in time.
+            IdleTimeout: the client sent no message in time.
             WebSocketDisconnect: the client has left.
         """
         if self._first_messages:
@@ -76,7 +78,7 @@ class TimedSocket:
             async with asyncio.timeout(idle_timeout_s):
                 message = await self._receive_or_flush(on_flush_due)
         except TimeoutError:
-            raise LimitExceeded("idle", f"no message for {idle_timeout_s:g} s", CLOSE_POLICY) from None
+            raise IdleTimeout(f"no message for {idle_timeout_s:g} s") from None
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", CLOSE_CODE_MISSING))
         content: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]

@@ -14,9 +14,11 @@ from app.errors import (
     CLOSE_DRAINING,
     CLOSE_OUR_FAULT,
     CLOSE_OVERLOADED,
+    IDLE,
     RESUMABLE_CLOSE_CODES,
     BadMessage,
     BadStart,
+    IdleTimeout,
     SessionError,
 )
 from app.media.pcm import AudioFormat
@@ -247,7 +249,13 @@ class Session:
         return self._port.pop_effects()
 
     def end(self, reason: SessionError) -> list[Effect]:
-        """End the session, but first make final what it has received; the client gets the reason last."""
+        """End the session, but first make final what it has received; the client gets the reason last.
+
+        A client that was silent for too long and resumes keeps its open utterances: silence may come from its network.
+        """
+        if isinstance(reason, IdleTimeout) and self.resumes and self._state is State.OPEN:
+            message = f"{reason.message}; resume when there is something to send"
+            return self.fail(SessionError(IDLE, message, CLOSE_OVERLOADED))
         if self._state is State.NEW:
             self._fail(reason)
         elif self._state in (State.OPEN, State.STOPPING):

@@ -27,13 +27,18 @@ def test_other_punctuation_is_another_text() -> None:
     assert not run.is_same and run.n_changed == 0
 
 
-def test_the_table_has_a_row_for_each_fault_from_the_shortest_cut_to_restarts() -> None:
+def test_the_table_has_a_row_for_each_browser_and_fault_from_the_shortest_cut_to_restarts() -> None:
     """The rows have sums over the runs."""
     faults = [("none", 0), ("restart", 1), ("cut of 20 s", 2), ("cut of 5 s", 0), ("cut of 20 s", 0)]
-    runs = [compared(fault, 4.0, EXPECTED, replace(EXPECTED, n_outages=n_outages)) for fault, n_outages in faults]
+    runs = [
+        replace(compared(fault, 4.0, EXPECTED, replace(EXPECTED, n_outages=n_outages)), browser=browser)
+        for browser, of_browser in (("firefox", faults[:1]), ("chromium", faults))
+        for fault, n_outages in of_browser
+    ]
     assert table(runs).rows == [
-        ("none", "1", "1", "0", "5", "0", "0", "0", "0"),
-        ("cut of 5 s", "1", "1", "0", "5", "0", "0", "0", "0"),
-        ("cut of 20 s", "2", "2", "1", "10", "0", "0", "0", "0"),
-        ("restart", "1", "1", "1", "5", "0", "0", "0", "0"),
+        ("chromium", "none", "1", "1", "0", "5", "0", "0", "0", "0"),
+        ("chromium", "cut of 5 s", "1", "1", "0", "5", "0", "0", "0", "0"),
+        ("chromium", "cut of 20 s", "2", "2", "1", "10", "0", "0", "0", "0"),
+        ("chromium", "restart", "1", "1", "1", "5", "0", "0", "0", "0"),
+        ("firefox", "none", "1", "1", "0", "5", "0", "0", "0", "0"),
     ]

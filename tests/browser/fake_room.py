@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,10 +13,6 @@ from starlette.routing import Route
 from app.routes import PAGE_POLICY, STATIC
 from tests.browser.chromium import Page
 from tests.browser.fake_server import FakeServer, Message
-from tests.node import require_node
-
-CLIENT = Path(__file__).parents[2] / "clients" / "js"
-INSTALL_TIMEOUT_S = 300
 
 ELEMENT_PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Captions</title>
@@ -71,7 +65,8 @@ class FakeRoom(FakeServer):
         return HTMLResponse(ELEMENT_PAGE, headers={"Content-Security-Policy": PAGE_POLICY})
 
     async def _room(self, request: Request) -> Response:
-        return FileResponse(STATIC / "room.html", headers={"Content-Security-Policy": PAGE_POLICY})
+        status = 200 if self.is_open else 404
+        return FileResponse(STATIC / "room.html", status, headers={"Content-Security-Policy": PAGE_POLICY})
 
     async def _events(self, request: Request) -> Response:
         if not self.is_open:
@@ -124,22 +119,3 @@ async def lines(page: Page) -> list[str]:
     shown: list[str] = await page.evaluate(f"""[...{INSIDE}.querySelectorAll('.finals .line')]
         .filter((line) => !line.hidden).map((line) => line.innerText.trim().replaceAll(/\\n+/g, '\\n'))""")
     return shown
-
-
-def install_packages(folder: Path) -> None:
-    """Install the locked packages of a folder that has none. Without Node.js the test is skipped, or fails in CI."""
-    require_node()
-    if not (folder / "node_modules").exists():
-        command = ("npm", "ci", "--no-audit", "--no-fund")
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-async def violations(page: Page) -> list[str]:
-    """What axe-core finds wrong with the page: the rule and the node."""
-    if not await page.evaluate("'axe' in globalThis"):
-        await asyncio.to_thread(install_packages, CLIENT)
-        await page.evaluate((CLIENT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; 0")
-    found: list[str] = await page.evaluate("""axe.run(document).then(({violations}) => violations.flatMap(
-        (rule) => rule.nodes.map((node) => `${rule.id}: ${JSON.stringify(node.target)}: ${node.failureSummary}`)))""")
-    return found

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from tests.browser.axe import violations
 from tests.browser.chromium import Page, open_page, write_wav
-from tests.browser.fake_room import INSIDE, FakeRoom, lines, violations, wait_inside
+from tests.browser.fake_room import INSIDE, FakeRoom, lines, wait_inside
 from tests.browser.fake_server import Message, Step, final, interim, serve, speech_started
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]

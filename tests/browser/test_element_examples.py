@@ -19,9 +19,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tests.browser.chromium import Page, open_page, write_wav
-from tests.browser.fake_room import CLIENT, FakeRoom, install_packages, lines, wait_inside
+from tests.browser.fake_room import FakeRoom, lines, wait_inside
 from tests.browser.fake_server import Message, Step, serve
-from tests.node import require_node
+from tests.node import CLIENT, require_client_packages, require_node
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(600)]
 
@@ -56,8 +56,9 @@ def run(folder: Path, *command: str) -> None:
 
 def build(name: str) -> None:
     """Install the packages that are not installed yet, and bundle the example with the client as it is now."""
-    for folder in (CLIENT, EXAMPLES / name):
-        install_packages(folder)
+    require_client_packages()
+    if not (EXAMPLES / name / "node_modules").exists():
+        run(EXAMPLES / name, "npm", "ci", "--no-audit", "--no-fund")
     built = CLIENT / "dist" / "element" / "index.js"
     changed_at = max(path.stat().st_mtime for path in (CLIENT / "src").rglob("*"))
     if not built.exists() or built.stat().st_mtime < changed_at:

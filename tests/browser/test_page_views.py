@@ -1,33 +1,18 @@
 """axe-core has no objection to any view of the captions page, in light and dark colours, and keys open each of them."""
 
-import asyncio
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.browser.axe import violations
 from tests.browser.chromium import open_page
 from tests.browser.fake_server import MODEL, FakeServer, Step, final, interim, speech_started
 from tests.browser.test_page_features import open_with, press, state, translation
-from tests.node import require_node
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(900)]
 
-CLIENT = Path(__file__).parents[2] / "clients" / "js"
-
-AXE = CLIENT / "node_modules" / "axe-core" / "axe.min.js"
-RUN_AXE = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.map(
-    ({id, nodes}) => `${id}: ${nodes.map(({target}) => target.join(" "))}`))"""
 SHEETS = ("settings", "save", "share")
-
-
-def axe() -> str:
-    """The script of axe-core, a development dependency of the JavaScript client."""
-    require_node()
-    if not AXE.exists():
-        subprocess.run(["npm", "ci"], cwd=CLIENT, check=True)
-    return AXE.read_text()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -41,8 +26,7 @@ async def test_no_view_has_a_violation(page_server: FakeServer, microphone: Path
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.show_as(360, 740)
         await open_with(page, page_server, settings)
-        await page.evaluate(f"{await asyncio.to_thread(axe)}\n;null")
-        found["idle"] = await page.evaluate(RUN_AXE)
+        found["idle"] = await violations(page)
         await press(page, "s")
         await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
         await page_server.send(translation("Guten Morgen.", 0))
@@ -54,11 +38,11 @@ async def test_no_view_has_a_violation(page_server: FakeServer, microphone: Path
                 await page.click("#shared")
                 await page.wait_for("!document.querySelector('#share-link').hidden")
             await page.evaluate("Promise.allSettled(document.getAnimations().map(({finished}) => finished))")
-            found[sheet] = await page.evaluate(RUN_AXE)
+            found[sheet] = await violations(page)
             await press(page, "Escape")
             await page.wait_for("document.querySelector('dialog[open]') === null")
         await press(page, "l")
-        found["large"] = await page.evaluate(RUN_AXE)
+        found["large"] = await violations(page)
         assert await page.evaluate("document.body.dataset.view") == "large"
         await press(page, "Escape")
         assert await page.evaluate("document.body.dataset.view") == "transcript"
@@ -72,6 +56,6 @@ async def test_no_view_has_a_violation(page_server: FakeServer, microphone: Path
         )
         await press(page, "p")
         await state(page, "paused")
-        found["paused"] = await page.evaluate(RUN_AXE)
+        found["paused"] = await violations(page)
         assert page.errors == []
     assert found == {view: [] for view in found}

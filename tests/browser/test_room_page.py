@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.browser.axe import violations
 from tests.browser.chromium import Page, open_page
-from tests.browser.fake_room import INSIDE, FakeRoom, lines, violations, wait_inside
+from tests.browser.fake_room import INSIDE, FakeRoom, lines, wait_inside
 from tests.browser.fake_server import Message, final, interim, serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -121,6 +122,21 @@ async def test_the_page_waits_for_the_speaker_and_says_when_it_is_over(page: Pag
     await wait_inside(page, f"{STATUS} === 'The captions have ended.'")
     assert await lines(page) == ["Hello."]
     room.drop_readers()
+
+
+async def test_obs_shows_nothing_until_the_room_opens(page: Page, room: FakeRoom) -> None:
+    """A scene is set up before the speaker comes. The captions begin by themselves."""
+    await page.show_as(1280, 240)
+    room.is_open = False
+    await read(page, room, "?obs=1&lines=2")
+    await wait_inside(page, "captions.state === 'waiting'")
+    shown = "[...document.querySelectorAll('body *'), ...root.querySelectorAll('*')]"
+    texts = f"{shown}.filter((e) => e.checkVisibility() && e.childElementCount === 0).map((e) => e.innerText).join('')"
+    assert await page.evaluate(f"((root) => {texts})({INSIDE})") == ""
+    room.is_open = True
+    await wait_inside(page, "captions.state === 'live'")
+    room.publish(*final("Good morning.", 0))
+    await wait_inside(page, "part('finals').includes('Good morning.')")
 
 
 async def test_readers_choose_a_translation_and_the_size(page: Page, room: FakeRoom) -> None:

@@ -1,4 +1,4 @@
-"""The sound of another tab reaches a page that asks for it, as in a meeting that runs in a tab."""
+"""The sound of another tab reaches the captions page, as in a meeting that runs in a tab."""
 
 import asyncio
 from pathlib import Path
@@ -8,47 +8,35 @@ import pytest
 
 from engine.api import SAMPLE_RATE
 from tests.browser.chromium import open_page
-from tests.browser.fake_server import FakeServer
+from tests.browser.fake_server import FakeServer, Step, final
 from tests.browser.speaking_tab import SHARE_FLAGS, SpeakingTab
 
 pytestmark = pytest.mark.browser
 
-LOUDEST = """
-    globalThis.shared = navigator.mediaDevices.getDisplayMedia({video: true, audio: true}).then(async (stream) => {
-      const context = new AudioContext();
-      await context.resume();
-      const analyser = new AnalyserNode(context);
-      context.createMediaStreamSource(stream).connect(analyser);
-      globalThis.loudest = new Promise((resolve) => {
-        const samples = new Float32Array(analyser.fftSize);
-        const look = () => {
-          analyser.getFloatTimeDomainData(samples);
-          const peak = Math.max(...samples);
-          if (peak > 0.1) resolve(); else setTimeout(look, 10);
-        };
-        look();
-      });
-      return stream.getTracks().map(({kind, label}) => `${kind}: ${label}`);
-    });
-"""
-"""Asks for a tab's sound, and waits until there is some.
-
-No frames are drawn meanwhile: Chromium brings the shared tab to the front, so that the page is hidden.
-"""
+CHOOSE_TAB = """(() => {
+    const source = document.querySelector("#source");
+    source.value = "tab";
+    source.dispatchEvent(new Event("change"));
+})()"""
 
 
-async def test_a_page_gets_the_sound_of_another_tab(page_server: FakeServer, tmp_path: Path) -> None:
-    """The track is that of the tab, and sound comes from it when the tab plays."""
+async def test_the_page_captions_the_sound_of_another_tab(page_server: FakeServer, tmp_path: Path) -> None:
+    """The choice of the source, a click, the sound of the tab at the server, its text on the page, and the end."""
     seconds = np.arange(30 * SAMPLE_RATE) / SAMPLE_RATE
     tone = (0.5 * np.sin(2 * np.pi * 440 * seconds)).astype(np.float32)
+    # Nothing is loud before the tab plays.
+    page_server.script = [Step(0.5, final("From a tab."))]
     async with open_page(tmp_path / "profile", None, SHARE_FLAGS) as page:
         await page.open(page_server.url)
         tab = await SpeakingTab.open(page, tone)
-        await page.evaluate(f"addEventListener('click', () => {{ {LOUDEST} }}, {{once: true}})")
-        await page.click("#transcript")
-        tracks = await page.evaluate("shared")
-        assert "audio: Tab audio" in tracks
+        await page.evaluate(CHOOSE_TAB)
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'live'")
+        assert page_server.loud_s == 0
         playing = asyncio.create_task(tab.play())
-        await page.evaluate("loudest")
+        await page.wait_for("document.querySelector('#finals .text')?.textContent === 'From a tab.'")
         playing.cancel()
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'done'")
         assert page.errors == []
+    assert page_server.stopped.is_set() and page_server.loud_s >= 0.5

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
@@ -36,15 +36,6 @@ come all at once. In milliseconds.
 """
 PUBLIC_HEADERS = {"access-control-allow-origin": "*", "cache-control": "no-cache"}
 PAGE_HEADERS = {"cache-control": "no-cache"}
-NO_ROOM_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta http-equiv="refresh" content="10">
-<title>No captions yet</title>
-<h1>No captions yet</h1>
-<p>There is no room of this name at the moment. This page looks for it again every 10 seconds.</p>
-"""
 
 
 class RoomPage:
@@ -54,7 +45,7 @@ class RoomPage:
         self._file = file
 
     async def serve(self, request: Request) -> Response:
-        """Serve the page; one that tries again if there is no such room."""
+        """Serve the page, with status 404 while there is no such room: the page waits for the speaker then."""
         service: Service = request.app.state.service
         try:
             async with _room(service, request.path_params["room"]):
@@ -62,7 +53,7 @@ class RoomPage:
         except RequestError as error:
             if error.status != 404:
                 return error_response(error)
-            return HTMLResponse(NO_ROOM_PAGE, error.status, PAGE_HEADERS)
+            return FileResponse(self._file, error.status, PAGE_HEADERS)
 
 
 class RoomEvents:

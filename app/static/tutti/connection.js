@@ -28,6 +28,7 @@ export class Connection {
     /** When the server showed that it is there. */
     #heardAtMs = nowMs();
     #isProbing = false;
+    #sentAtMs = nowMs();
     constructor(socket, options) {
         this.#socket = socket;
         this.#options = options;
@@ -51,7 +52,12 @@ export class Connection {
     get bufferedAmount() {
         return this.#socket.bufferedAmount ?? 0;
     }
+    /** For how long nothing was sent, in milliseconds. */
+    get silentMs() {
+        return nowMs() - this.#sentAtMs;
+    }
     send(message) {
+        this.#sentAtMs = nowMs();
         this.#socket.send(JSON.stringify(message));
     }
     /** Sends audio. It ends the connection if the network has taken nothing for too long. */
@@ -69,6 +75,7 @@ export class Connection {
             return;
         }
         this.#givenBytes += audio.length;
+        this.#sentAtMs = nowMs();
         this.#socket.send(audio);
     }
     /** Ends the connection without a report. */

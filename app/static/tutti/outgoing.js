@@ -40,6 +40,10 @@ export class Outgoing {
     get unsentBytes() {
         return this.#end - this.#next;
     }
+    /** Whether this connection has got everything, and all flushes are answered. */
+    get isAnswered() {
+        return this.unsentBytes === 0 && this.#flushes.length === 0;
+    }
     /** Whether many flushes wait for their answers, and another one comes next. */
     get isWaitingForAnswers() {
         return this.#nFlushed >= MAX_FLUSHES_WAITING && (this.#flushes[this.#nFlushed]?.at ?? Infinity) <= this.#next;

@@ -6,8 +6,8 @@ const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
 /** Errors of the server that come before such a close. */
 const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "no_engine", "draining", "overloaded"];
 /**
- * The server's error after a long time without a message. Everything is final then, and the session goes on when there is
- * something to send: browsers freeze pages that are hidden, which cannot send `keepalive` then.
+ * The server's error after a long time without a message. The session goes on when there is something to send: browsers
+ * freeze pages that are hidden, which cannot send `keepalive` then.
  */
 const IDLE = "idle";
 /** Times of the server are rounded, and differ by no more than this from the exact ones, in seconds. */
@@ -52,23 +52,27 @@ export function inItsRoom(start, started) {
         ? start
         : { ...start, room: { ...start.room, name: started.room.name, token: started.room.token } };
 }
-/** @param isFirst whether no connection before it has opened the session. */
-export function errorOf(end, isFirst, finalUntilS) {
+/** @param url the address of a session that no connection has opened; undefined if one has. */
+export function errorOf(end, url, finalUntilS) {
     switch (end.kind) {
         case "closed": {
             const why = `${end.code}${end.reason === "" ? "" : `: ${end.reason}`}`;
-            const message = `the connection was closed before the session ${isFirst ? "started" : "had ended"} (${why})`;
-            return isFirst
-                ? new ConnectError("connect_failed", message, end.code, end.cause)
-                : new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
+            if (url === undefined) {
+                const message = `the connection was closed before the session had ended (${why})`;
+                return new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
+            }
+            // Node.js tells in the event of an error what is wrong, and browsers do not.
+            const told = end.cause?.message;
+            const reason = told || (end.code === CLOSE_ABNORMAL ? "there is no connection; is the server running?" : "it was closed");
+            return new ConnectError("connect_failed", `cannot open a session at ${url}: ${reason} (${why})`, end.code, end.cause);
         }
         case "failed":
             return new SessionError(end.event.code, end.event.message, finalUntilS);
         case "late": {
-            const message = `no answer from the server within ${end.timeoutMs} ms`;
-            return isFirst
-                ? new ConnectError("connect_timeout", message)
-                : new ConnectionLost("connect_timeout", message, CLOSE_ABNORMAL, finalUntilS);
+            const message = `no answer from the server${url === undefined ? "" : ` at ${url}`} within ${end.timeoutMs} ms`;
+            return url === undefined
+                ? new ConnectionLost("connect_timeout", message, CLOSE_ABNORMAL, finalUntilS)
+                : new ConnectError("connect_timeout", message);
         }
         case "invalid":
             return end.error;

@@ -13,6 +13,7 @@ export function serverOf(url, options) {
     const target = streamUrl(url);
     const protocols = subprotocols(options.apiKey);
     return {
+        url: target,
         openSocket: () => (options.openSocket ?? openWebSocket)(target, protocols),
         probe: () => probe(target, options.apiKey),
     };

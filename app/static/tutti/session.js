@@ -20,6 +20,8 @@ const STABLE_MS = 10_000;
 /** What browsers report when it may be worth to connect again at once: there is a network, or the page is shown again. */
 const NEWS = ["online", "visibilitychange"];
 const page = globalThis;
+/** A session that has sent something within this share of `limits.idle_timeout_s` is not silent: its network lost it. */
+const SILENCE_SHARE = 0.9;
 /** The statuses of an answer that refuses the key. */
 const REFUSALS = [401, 403];
 /**
@@ -327,7 +329,9 @@ export class Session {
     }
     #onConnectionEnd(end) {
         const isFirst = this.#state === "connecting";
-        const error = errorOf(end, isFirst, this.finalUntilS);
+        const error = errorOf(end, isFirst ? this.#server.url : undefined, this.finalUntilS);
+        const silentMs = this.#connection?.silentMs ?? 0;
+        const hasNothingToSend = this.#state === "open" && this.#outgoing.isAnswered;
         this.#connection = undefined;
         clearTimeout(this.#timer);
         if (isFirst || this.#options.resumeBufferS === 0 || !mayResume(end)) {
@@ -340,7 +344,7 @@ export class Session {
             this.#backoff.reset();
         }
         this.#startedAtMs = Infinity;
-        if (isIdle(end)) {
+        if (isIdle(end) && hasNothingToSend && silentMs >= SILENCE_SHARE * 1000 * this.limits.idle_timeout_s) {
             this.#idleError = error;
         }
         else {

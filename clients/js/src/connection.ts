@@ -62,6 +62,7 @@ export class Connection {
   /** When the server showed that it is there. */
   #heardAtMs = nowMs();
   #isProbing = false;
+  #sentAtMs = nowMs();
 
   constructor(socket: Socket, options: ConnectionOptions) {
     this.#socket = socket;
@@ -89,7 +90,13 @@ export class Connection {
     return this.#socket.bufferedAmount ?? 0;
   }
 
+  /** For how long nothing was sent, in milliseconds. */
+  get silentMs(): number {
+    return nowMs() - this.#sentAtMs;
+  }
+
   send(message: Command): void {
+    this.#sentAtMs = nowMs();
     this.#socket.send(JSON.stringify(message));
   }
 
@@ -106,6 +113,7 @@ export class Connection {
       return;
     }
     this.#givenBytes += audio.length;
+    this.#sentAtMs = nowMs();
     this.#socket.send(audio);
   }
 

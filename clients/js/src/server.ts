@@ -18,6 +18,7 @@ export type Address = string | { readonly href: string };
 
 /** What a session needs to connect. */
 export interface Server {
+  readonly url: string;
   readonly openSocket: () => Socket;
   /**
    * Asks over HTTP whether the server is there and takes the key, which a WebSocket does not tell. Resolves with the
@@ -31,6 +32,7 @@ export function serverOf(url: Address, options: ConnectOptions): Server {
   const target = streamUrl(url);
   const protocols = subprotocols(options.apiKey);
   return {
+    url: target,
     openSocket: () => (options.openSocket ?? openWebSocket)(target, protocols),
     probe: () => probe(target, options.apiKey),
   };

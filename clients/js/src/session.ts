@@ -36,6 +36,8 @@ const page: {
   addEventListener?(type: (typeof NEWS)[number], listener: () => void): void;
   removeEventListener?(type: (typeof NEWS)[number], listener: () => void): void;
 } = globalThis as object;
+/** A session that has sent something within this share of `limits.idle_timeout_s` is not silent: its network lost it. */
+const SILENCE_SHARE = 0.9;
 /** The statuses of an answer that refuses the key. */
 const REFUSALS = [401, 403];
 
@@ -380,7 +382,9 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   #onConnectionEnd(end: End): void {
     const isFirst = this.#state === "connecting";
-    const error = errorOf(end, isFirst, this.finalUntilS);
+    const error = errorOf(end, isFirst ? this.#server.url : undefined, this.finalUntilS);
+    const silentMs = this.#connection?.silentMs ?? 0;
+    const hasNothingToSend = this.#state === "open" && this.#outgoing.isAnswered;
     this.#connection = undefined;
     clearTimeout(this.#timer);
     if (isFirst || this.#options.resumeBufferS === 0 || !mayResume(end)) {
@@ -393,7 +397,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       this.#backoff.reset();
     }
     this.#startedAtMs = Infinity;
-    if (isIdle(end)) {
+    if (isIdle(end) && hasNothingToSend && silentMs >= SILENCE_SHARE * 1000 * this.limits.idle_timeout_s) {
       this.#idleError = error;
     } else {
       this.#retry(error);

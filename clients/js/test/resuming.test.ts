@@ -387,6 +387,7 @@ test.each([
 ])("a session that ended because nothing came goes on with %s", async (_, act, audio, commands) => {
   const session = await open();
   session.send(bytes(0, 2));
+  await vi.advanceTimersByTimeAsync(60_000);
   socket().deliver(ended(0, 0, "", 0.2), { type: "error", code: "idle", message: "…", fatal: true });
   await vi.advanceTimersByTimeAsync(3_600_000);
   expect([sockets.length, session.isOpen]).toEqual([1, true]);
@@ -394,6 +395,22 @@ test.each([
   await reconnect();
   expect(socket().sentText[0]).toMatchObject({ resume: { from_s: 0.2 } });
   expect([audioOf(socket()), typesOf(socket())]).toEqual([audio, commands]);
+  session.close();
+});
+
+test.each([
+  ["audio", (session: Session) => session.send(bytes(2, 1)), 0],
+  ["a flush without an answer", (session: Session) => session.flush("a"), 60_000],
+  ["stop", (session: Session) => session.stop(), 60_000],
+])("a session whose network has lost %s goes on at once after the server heard nothing", async (_, act, silentMs) => {
+  const session = await open({ stopTimeoutMs: 3_600_000 });
+  session.send(bytes(0, 2));
+  act(session);
+  await vi.advanceTimersByTimeAsync(silentMs);
+  socket().deliver({ type: "error", code: "idle", message: "…", fatal: true });
+  await reconnect();
+  expect(sockets.length).toBe(2);
+  expect(typesOf(socket())[0]).toBe("start");
   session.close();
 });
 

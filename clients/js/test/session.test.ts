@@ -12,6 +12,7 @@ import {
   UsageError,
 } from "../src/index.js";
 import { FakeSocket, STARTED } from "./fake_socket.js";
+import type { SocketEvent } from "../src/socket.js";
 
 const UTTERANCE = {
   type: "utterance",
@@ -103,7 +104,15 @@ describe("connect", () => {
     const connecting = begin();
     socket.emit("error");
     await expect(connecting).rejects.toMatchObject({ name: "ConnectError", code: "connect_failed", closeCode: 1006 });
+    const message = /^cannot open a session at ws:.*\/v1\/stream: there is no connection; is the server running\? \(1006\)$/;
+    await expect(connecting).rejects.toThrow(message);
     await expectNothingLeft();
+  });
+
+  test("says what the socket tells of its error", async () => {
+    const connecting = begin();
+    socket.emit("error", { message: "connect ECONNREFUSED 127.0.0.1:8000" } as SocketEvent);
+    await expect(connecting).rejects.toThrow("/v1/stream: connect ECONNREFUSED 127.0.0.1:8000 (1006)");
   });
 
   test("rejects when the socket closes, and leaves no listener or timer", async () => {

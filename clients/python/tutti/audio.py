@@ -92,9 +92,7 @@ class WavFile:
     def _read_header(self, file: BinaryIO) -> None:
         header = file.read(12)
         if len(header) < 12 or header[:4] != b"RIFF" or header[8:] != b"WAVE":
-            raise self._error(
-                f"not a WAV file; convert it, for example: ffmpeg -i {self._name} -ac 1 -ar 16000 out.wav"
-            )
+            raise self._error(f"not a WAV file; convert it, for example: ffmpeg -i {self._name} -ar 16000 out.wav")
         format_chunk = b""
         while True:
             chunk_header = file.read(8)

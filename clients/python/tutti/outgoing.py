@@ -82,6 +82,11 @@ class Outgoing:
         return self._capacity > 0
 
     @property
+    def is_answered(self) -> bool:
+        """The present connection was sent everything, and waits for no answer."""
+        return self._sent == self._end and not self._flushes and not self._has_end
+
+    @property
     def is_full(self) -> bool:
         """More waits to be sent than may."""
         waiting = self._end - self._sent

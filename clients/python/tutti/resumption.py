@@ -40,6 +40,8 @@ MAX_WAIT_S = 30.0
 """The longest wait before any attempt, in seconds, unless the server asks for a longer one."""
 SETTLED_S = 10.0
 """A connection that is lost sooner than this, in seconds, and has made nothing final, continues the same outage."""
+SILENCE_SHARE = 0.9
+"""A client that has sent something within this share of `limits.idle_timeout_s` is not silent: its network lost it."""
 LEAD_IN_FIELD = "resume.audio_from_s"
 """A field of `start` that servers of version 0.1 ignore with a warning: they take the first sample for a later one."""
 MAX_UTTERANCE_S = 60.0
@@ -55,7 +57,9 @@ REPLAY_PIECE_S = 0.5
 
 RESUMABLE_CLOSE_CODES = frozenset({1001, 1005, 1006, 1011, 1012, 1013, 1014})
 """Close codes after which another connection may succeed: the server or the network failed, not the client."""
-RESUMABLE_ERRORS = frozenset({"overloaded", "draining", "no_engine", "engine_failed", "engine_stalled"})
+IDLE = "idle"
+"""The code of the error with which a server ends the session of a client that has sent nothing for long."""
+RESUMABLE_ERRORS = frozenset({"overloaded", "draining", "no_engine", "engine_failed", "engine_stalled", IDLE})
 """Codes of fatal `error` events that come before one of these close codes."""
 
 Opener: TypeAlias = Callable[[Start], Awaitable[tuple[Connection, Started]]]
@@ -372,14 +376,22 @@ class ResumingConnection:
             return
         connection.abort()
         self._connection = None
-        self._reconnector.lose()
+        waits = self._is_silent(connection, error)
+        if not waits:
+            self._reconnector.lose()
         current = asyncio.current_task()
         for task in self._tasks:
             if task is not current:
                 task.cancel()
         self._tasks = {task for task in self._tasks if not task.done()}
-        self._tasks.add(asyncio.create_task(self._reconnect(error)))
+        self._tasks.add(asyncio.create_task(self._reconnect(error, waits)))
         self._has_changed.set()
+
+    def _is_silent(self, connection: Connection, error: TuttiError) -> bool:
+        """The server has ended the connection because there was nothing to send, and there is nothing now."""
+        silent_s = _now_s() - connection.last_sent_s
+        was_silent = silent_s >= SILENCE_SHARE * self.started.limits.idle_timeout_s
+        return isinstance(error, SessionError) and error.code == IDLE and was_silent and self._outgoing.is_answered
 
     def _fail(self, error: TuttiError) -> None:
         self._failure = error
@@ -389,8 +401,18 @@ class ResumingConnection:
         self._events += events
         self._has_changed.set()
 
-    async def _reconnect(self, error: TuttiError) -> None:
-        """Try to open another connection until one is open, or no attempt can help."""
+    async def _reconnect(self, error: TuttiError, waits: bool) -> None:
+        """Try to open another connection until one is open, or no attempt can help.
+
+        Args:
+            error: how the last connection ended.
+            waits: first wait until there is something to send. Otherwise a silent client would connect again and again.
+        """
+        if waits:
+            self._has_more.clear()
+            await self._has_more.wait()
+            self._reconnector.settle()
+            self._reconnector.lose()
         while (attempt := self._reconnector.next_attempt(error)) is not None:
             self._deliver(attempt)
             await asyncio.sleep(attempt.retry_in_s)

@@ -223,6 +223,18 @@ async def test_an_idle_client_is_disconnected(serve: Serve) -> None:
         assert socket.close_code == 1008
 
 
+async def test_an_idle_client_that_resumes_keeps_its_open_utterance(serve: Serve) -> None:
+    """It gets no final text and a close after which it may resume. No place is kept, as it may stay silent."""
+    server = await serve(idle_timeout_s=0.5)
+    async with session(server.stream, START | {"resumes": True}) as socket:
+        await socket.send(pcm(speech([1, 2, 3])))
+        *others, error = await receive_all(socket)
+        assert error["code"] == "idle" and not {"segment", "utterance"} & {other["type"] for other in others}
+        assert (socket.close_code, socket.close_reason) == (1013, "idle")
+    await server.service.admission.all_finished.wait()
+    assert not server.service.admission.expects_returns
+
+
 async def test_a_client_that_does_not_read_is_disconnected(serve: Serve) -> None:
     """Its events do not accumulate, and another session may take its place at once."""
     server = await serve(send_timeout_s=0.2)

@@ -163,12 +163,12 @@ async def test_players_get_subtitles(serve: Serve, monkeypatch: pytest.MonkeyPat
 
 
 async def test_an_unknown_room_is_not_found(serve: Serve) -> None:
-    """People get a page that looks again."""
+    """People get the page of a room, which waits for the speaker."""
     server = await serve()
     for path in ("", "/events", ".vtt", ".m3u8", "/0.vtt"):
         response = await get(server, f"/captions/choir-7{path}", headers={"Origin": "https://other.example"})
         assert response.status_code == 404
-        assert ("refresh" in response.text) == (not path)
+        assert ("<tutti-captions" in response.text) == (not path)
     assert (await get(server, "/captions/choir-7/events")).json()["error"]["code"] == "unknown_room"
     async with speaker(server, {"name": "choir-7"}):
         assert "room" in (await get(server, "/captions/choir-7")).text

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.errors import BadStart, LimitExceeded
+from app.errors import BadStart, IdleTimeout, LimitExceeded
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.commands import MAX_PENDING_FLUSHES
@@ -173,7 +173,7 @@ def test_the_first_word_counts_from_where_it_began() -> None:
     talks=st.lists(talks(), min_size=1, max_size=3),
     share=st.floats(0.1, 0.9),
     silence_ms=st.sampled_from([200, 500]),
-    ends=st.sampled_from(["cut off", "drained", "drained, to be resumed", "flushed"]),
+    ends=st.sampled_from(["cut off", "drained", "drained, to be resumed", "idle, to be resumed", "flushed"]),
     lead_in_s=st.sampled_from([None, 0.0, 0.3, 2.0]),
 )
 @settings(max_examples=60)
@@ -194,12 +194,14 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(
         START,
         audio=AudioFormat("pcm_f32le", channels=len(talks)),
         endpointing=commands.Endpointing(silence_ms=silence_ms),
-        resumes=ends == "drained, to be resumed",
+        resumes=ends.endswith("to be resumed"),
     )
     first = Bench(start)
     first.feed(audio[:n_first].reshape(-1), n_channels=len(talks))
     if ends.startswith("drained"):
         first.perform(first.session.drain())
+    elif ends.startswith("idle"):
+        first.perform(first.session.end(IdleTimeout("no message for 60 s")))
     elif ends == "flushed":
         first.give(commands.Flush(1))
     first.answer_all()
@@ -882,7 +884,7 @@ def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session() -> No
     """A client that breaks a limit still gets the text of the audio before."""
     bench = Bench()
     bench.feed(speech([1, 2, 3, 4]), answer=False)
-    bench.perform(bench.session.end(LimitExceeded("idle", "no message for 60 s", 1008)))
+    bench.perform(bench.session.end(IdleTimeout("no message for 60 s")))
     assert not bench.closes
     bench.give(commands.Flush("late"))
     bench.give(commands.Audio(pcm(speech([5, 6]))))
@@ -892,6 +894,27 @@ def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session() -> No
     assert bench.of(events.Flushed) == [events.Flushed("late")]
     assert bench.events[-1] == events.Failure("idle", "no message for 60 s", True)
     assert [close.code for close in bench.closes] == [1008]
+
+
+def test_a_silent_client_that_resumes_keeps_its_open_utterance() -> None:
+    """The session ends at once and cuts no word: the client decodes the audio again, with what follows it."""
+    bench = Bench(replace(START, resumes=True))
+    bench.feed(speech([1, 2, 3, 4]), answer=False)
+    bench.perform(bench.session.end(IdleTimeout("no message for 60 s")))
+    assert not bench.of(events.Utterance) and not bench.of(events.Segment)
+    message = "no message for 60 s; resume when there is something to send"
+    assert bench.events[-1] == events.Failure("idle", message, True)
+    assert [(close.code, close.reason) for close in bench.closes] == [(1013, "idle")]
+
+
+def test_a_client_that_resumes_and_breaks_another_limit_gets_its_text() -> None:
+    """It could not resume after this error, so its audio becomes final."""
+    bench = Bench(replace(START, resumes=True))
+    bench.feed(speech([1, 2, 3, 4]), answer=False)
+    bench.perform(bench.session.end(LimitExceeded("too_big", "too large", 1009)))
+    bench.answer_all()
+    assert bench.text() == said([1, 2, 3, 4])
+    assert [close.code for close in bench.closes] == [1009]
 
 
 def test_when_the_engine_fails_every_utterance_still_ends() -> None:

@@ -294,6 +294,75 @@ async def test_a_fatal_error_of_the_server_is_resumed_if_another_try_can_help(
         assert [event.type async for event in session] == ["resumed", "stopped"]
 
 
+def be_idle(idle_timeout_s: float, lost: asyncio.Event, until: str | None = None) -> Callable[[Peer], Any]:
+    """A connection that its server ends because it got nothing, after a message of this type if there is one."""
+
+    async def script(peer: Peer) -> None:
+        await peer.begin(idle_timeout_s=idle_timeout_s)
+        if until is None:
+            await peer.receive()
+        else:
+            await peer.receive_until(until)
+        await peer.send({"type": "error", "code": "idle", "message": "over", "fatal": True})
+        await peer.socket.wait_closed()
+        lost.set()
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("act", "kinds"),
+    [
+        (lambda session: session.send(bytes(2)), ["start", "stop"]),
+        (lambda session: session.flush("a"), ["start", "flush", "stop"]),
+        (lambda session: session.stop(), ["start", "stop"]),
+    ],
+)
+async def test_a_silent_session_is_resumed_when_there_is_something_to_send(
+    act: Callable[[tutti.Session], Any], kinds: list[str]
+) -> None:
+    """It would be ended again and again otherwise. The audio of before is sent again."""
+    lost = asyncio.Event()
+    async with (
+        serve_script(each(be_idle(0.0, lost), finish)) as server,
+        tutti.connect(server.url) as session,
+    ):
+        await session.send(bytes(4))
+        reading = asyncio.ensure_future(anext(session))
+        await lost.wait()
+        await session.keepalive()
+        assert not (await asyncio.wait({reading}, timeout=0.05))[0], "it must not connect before"
+        await act(session)
+        event = await reading
+        assert isinstance(event, tutti.Reconnecting) and event.attempt == 1 and "over" in event.reason
+        await session.stop()
+        assert [event.type async for event in session] == ["resumed", "stopped"]
+    assert [message["type"] for message in server.peer.messages] == kinds
+    assert b"".join(server.peer.audio)[:4] == bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "idle_timeout_s"),
+    [
+        (lambda session: session.send(bytes(2)), None, 60.0),
+        (lambda session: session.flush("a"), "flush", 0.0),
+        (lambda session: session.stop(), "stop", 0.0),
+    ],
+)
+async def test_what_a_network_has_lost_is_sent_again_at_once(
+    act: Callable[[tutti.Session], Any], kind: str | None, idle_timeout_s: float
+) -> None:
+    """A server that got nothing, from a client that has sent something, ends a session which its client needs."""
+    async with (
+        serve_script(each(be_idle(idle_timeout_s, asyncio.Event(), kind), finish)) as server,
+        tutti.connect(server.url) as session,
+    ):
+        await act(session)
+        types = [(await anext(session)).type, (await anext(session)).type]
+        await session.stop()
+        assert [*types, *[event.type async for event in session]] == ["reconnecting", "resumed", "stopped"]
+
+
 @pytest.mark.parametrize("close_code", [1000, 1002, 1008, 1009])
 async def test_a_close_that_would_come_again_is_an_error(close_code: int) -> None:
     async def leave(peer: Peer) -> None:

@@ -1,7 +1,7 @@
 /** The events that `<tutti-captions>` takes: those of a session, those of a room, and translations. It checks each one. */
 
 import { ProtocolError } from "../errors.js";
-import { isRecord, type SessionEvent } from "../events.js";
+import { isRecord, type SessionEvent, type TranslationEvent } from "../events.js";
 
 /** A reader has joined a room. */
 export interface RoomEvent {
@@ -27,18 +27,10 @@ export interface RetractEvent {
 }
 
 /** The translation of final text. The texts of an utterance and language are joined as they are. */
-export interface TranslationEvent {
-  readonly type: "translation";
-  readonly utterance: number;
-  readonly channel: number;
-  readonly language: string;
-  readonly start_s: number;
-  readonly end_s: number;
-  readonly text: string;
-}
+export type Translation = Omit<TranslationEvent, "translated_until_s" | "earlier">;
 
 /** What `apply` takes. */
-export type CaptionEvent = SessionEvent | RoomEvent | EndedEvent | RetractEvent | TranslationEvent;
+export type CaptionEvent = SessionEvent | RoomEvent | EndedEvent | RetractEvent | Translation;
 
 /** The events that change what is shown, and the fields that are read of them. */
 const FIELDS: Readonly<Record<string, Readonly<Record<string, "string" | "number" | "boolean">>>> = {

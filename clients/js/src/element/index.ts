@@ -21,7 +21,7 @@ export type {
   CaptionsTexts,
   CaptionsWarningEvent,
 };
-export type { CaptionEvent, EndedEvent, RetractEvent, RoomEvent, TranslationEvent } from "./events.js";
+export type { CaptionEvent, EndedEvent, RetractEvent, RoomEvent, Translation } from "./events.js";
 export type { CaptionLine, Transcript } from "./transcript.js";
 
 declare global {

@@ -4,7 +4,7 @@
  */
 
 import { withoutSegment } from "../captions.js";
-import type { CaptionEvent, TranslationEvent } from "./events.js";
+import type { CaptionEvent, Translation } from "./events.js";
 
 /** More lines than a person says in a day. The oldest ones are forgotten after that. */
 const MAX_LINES = 20_000;
@@ -52,7 +52,7 @@ class Line implements CaptionLine {
   /** How much of `text` is the text of segments. The rest is stable text of the newest interim. */
   segments = "";
   lastSegment = -1;
-  readonly #translations = new Map<string, TranslationEvent[]>();
+  readonly #translations = new Map<string, Translation[]>();
 
   constructor(
     readonly utterance: number,
@@ -75,7 +75,7 @@ class Line implements CaptionLine {
   }
 
   /** Adds a part. Returns false if it is known already. */
-  translate(part: TranslationEvent): boolean {
+  translate(part: Translation): boolean {
     const parts = this.#translations.get(part.language) ?? [];
     if (parts.some((known) => known.start_s <= part.start_s && part.end_s <= known.end_s)) {
       return false;
@@ -240,7 +240,7 @@ export class Transcript {
     return [this.#changed(line, "")];
   }
 
-  #translate(event: TranslationEvent): Change[] {
+  #translate(event: Translation): Change[] {
     const line = this.#byUtterance.get(event.utterance);
     if (line?.translate(event) !== true) {
       return [];

@@ -232,6 +232,9 @@ SERVER: dict[str, wire.ControlMessage] = {
     "warning": events.Notice("unknown_key", "flush.now: unknown key; ignored"),
     "error that the session survives": events.Failure("bad_json", "expected a JSON object, got 'hello'", False),
     "fatal error": events.Failure("idle", "no message for 60 s", True),
+    "fatal error of a silent client that resumes": events.Failure(
+        "idle", "no message for 60 s; resume when there is something to send", True
+    ),
     "stopped": events.Stopped(12.5, 8.2, 23),
 }
 
