@@ -17,9 +17,9 @@ from starlette.middleware.cors import CORSMiddleware
 from app.edge.guard import Guard
 from app.edge.protocols import HttpProtocol, WebSocketProtocol
 from app.edge.tls_listener import TlsListener
-from app.errors import SettingsError
+from app.errors import RequestError, SettingsError
 from app.media.decoders import Decoders
-from app.routes import not_found, routes
+from app.routes import not_found, refused, routes
 from app.service.request_ids import RequestIds
 from app.service.service import Service
 from app.service.settings import Settings
@@ -79,7 +79,7 @@ def build_app(
     app = Starlette(
         routes=routes(),
         middleware=_middleware(settings),
-        exception_handlers={404: not_found, 405: not_found},
+        exception_handlers={404: not_found, 405: not_found, RequestError: refused},
         lifespan=lifespan,
     )
     app.state.tracing = tracing

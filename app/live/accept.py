@@ -87,7 +87,11 @@ async def serve_session(
         first_messages=first_messages,
     )
     limits, may_return = service.access.limits, service.admission.expects_returns
-    async with limits.session(client.key, lambda: session.audio_s, may_return=may_return) as take_key_place:
+
+    def used_s() -> float:
+        return session.used_audio_s(until_final=connection.is_lost)
+
+    async with limits.session(client.key, used_s, may_return=may_return) as take_key_place:
         await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {}, take_key_place)
 
 

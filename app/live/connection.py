@@ -106,7 +106,7 @@ class Connection:
             code, reason = str(CLOSE_OUR_FAULT), "internal_error"
             await self._writer.close_socket(Close(CLOSE_OUR_FAULT, reason))
         finally:
-            if self._is_lost:
+            if self.is_lost:
                 self._service.admission.keep_place()
             self._service.metrics.closed_total.labels(code).inc()
             audio_s = self._session.audio_s
@@ -117,8 +117,8 @@ class Connection:
                 trace.note(close_code=code, close_reason=reason, audio_s=round(audio_s, 3))
 
     @property
-    def _is_lost(self) -> bool:
-        """Whether the session has ended in the middle, and its client goes on with it in another one."""
+    def is_lost(self) -> bool:
+        """Whether the session has ended in the middle, or would do so now, and its client goes on in another one."""
         close = self._writer.close
         is_cut = close is None or close.code in RESUMABLE_CLOSE_CODES
         return self._session.resumes and is_cut

@@ -226,7 +226,7 @@ class Metrics:
             "tutti_refused",
             "Sessions and uploads refused, by reason",
             "reason",
-            ("overloaded", "draining", "no_engine", "unauthorized", "key_limit"),
+            ("overloaded", "draining", "no_engine", "unauthorized", "key_limit", "scope"),
             registry,
         )
         self.strangers = StrangerMetrics(registry)

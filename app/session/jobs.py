@@ -109,6 +109,8 @@ class SessionPort:
     def __init__(self, session_id: str, final_priority: api.Priority = api.Priority.FINAL) -> None:
         self.from_s = 0.0
         """The time of the session's first sample on its timeline, in seconds; above 0 if the session was resumed."""
+        self.resumed_at_s = 0.0
+        """The time up to which all channels had their final text in the lost session, in seconds."""
         self.channels: list[HasFinalUntil] = []
         """All channels, once the session has started."""
         self.jobs: dict[int, Job] = {}

@@ -132,6 +132,17 @@ class Session:
         """The end of the audio processed, in seconds on the session's timeline."""
         return self._port.from_s + self.audio_s
 
+    def used_audio_s(self, *, until_final: bool) -> float:
+        """Seconds of audio that are this session's, and of no session that was lost before it or goes on after it.
+
+        Args:
+            until_final: whether another session may go on with this one: it has the audio without final text.
+        """
+        if self._intake is None:
+            return 0.0
+        until_s = min(self.acknowledged()) if until_final else self.now_s
+        return max(until_s - self._port.resumed_at_s, 0.0)
+
     @property
     def bytes_per_s(self) -> int:
         """Bytes that make a second of the client's audio; 0 before the start."""
@@ -317,6 +328,7 @@ class Session:
         targets = targets_of(start, self._model, self.config.translator)
         begin = find_start(start.resume, start.audio.n_transcribed, (*targets.by_engine, *targets.by_service))
         self._port.from_s = begin.from_s
+        self._port.resumed_at_s = begin.resumed_at_s
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
         self._options = options = _channel_options(start, language, targets, self.config)
         channels = [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError
-from app.service.api_keys import ApiKey, read_api_keys
+from app.customers.api_keys import ApiKey, read_api_keys
 from app.service.settings import Settings
 
 FILE = """
@@ -51,7 +51,7 @@ def test_they_are_keys_like_the_others(tmp_path: Path) -> None:
         ('[a]\nkey = "k,l"', "a.key: expected text without commas"),
         ("[a]\nkey = 1", "a.key: expected text"),
         ('[a]\nkey = "k"\nrooms = "no"', "a.rooms: expected true or false, got 'no'"),
-        ('[a]\nkey = "k"\nsession = 1', "a: expected key, rooms, sessions, .* got session"),
+        ('[a]\nkey = "k"\nsession = 1', "a: expected key, rooms, scopes, sessions, .* got session"),
         ('[a]\nkey = "k"\nsessions = 1.5', "a.sessions: expected an integer from 0, got 1.5"),
         ('[a]\nkey = "k"\nsessions = true', "a.sessions: expected an integer"),
         ('[a]\nkey = "k"\nminutes_per_day = -1', "a.minutes_per_day: expected a number from 0, got -1"),
