@@ -89,7 +89,7 @@ async def serve_session(
     limits, may_return = service.access.limits, service.admission.expects_returns
 
     def used_s() -> float:
-        return session.used_audio_s(until_final=connection.is_lost)
+        return session.used_audio_s(is_lost=connection.is_lost)
 
     async with limits.session(client.key, used_s, may_return=may_return) as take_key_place:
         await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {}, take_key_place)

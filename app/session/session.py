@@ -31,7 +31,7 @@ from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.interim_schedule import no_extra_interval
-from app.session.jobs import JobKind, SessionPort
+from app.session.jobs import JobKind, OwnAudio, SessionPort
 from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Agreement, MakePolicy
@@ -132,16 +132,14 @@ class Session:
         """The end of the audio processed, in seconds on the session's timeline."""
         return self._port.from_s + self.audio_s
 
-    def used_audio_s(self, *, until_final: bool) -> float:
+    def used_audio_s(self, *, is_lost: bool) -> float:
         """Seconds of audio that are this session's, and of no session that was lost before it or goes on after it.
 
         Args:
-            until_final: whether another session may go on with this one: it has the audio without final text.
+            is_lost: whether another session goes on with this one, from the newest time that its client was sent.
         """
-        if self._intake is None:
-            return 0.0
-        until_s = min(self.acknowledged()) if until_final else self.now_s
-        return max(until_s - self._port.resumed_at_s, 0.0)
+        own = self._port.own_audio
+        return max((own.until_s if is_lost else self.now_s) - own.from_s, 0.0)
 
     @property
     def bytes_per_s(self) -> int:
@@ -328,7 +326,7 @@ class Session:
         targets = targets_of(start, self._model, self.config.translator)
         begin = find_start(start.resume, start.audio.n_transcribed, (*targets.by_engine, *targets.by_service))
         self._port.from_s = begin.from_s
-        self._port.resumed_at_s = begin.resumed_at_s
+        self._port.own_audio = OwnAudio(begin.resumed_at_s, begin.resumed_at_s)
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
         self._options = options = _channel_options(start, language, targets, self.config)
         channels = [

@@ -33,7 +33,7 @@ def _client(service: Service, request: Request) -> Client:
     if not service.access.is_valid(key):
         raise invalid_key()
     if service.usage is None:
-        raise RequestError(501, "usage is not counted here: it needs TUTTI_DATABASE_KEYS", code="not_supported")
+        raise RequestError(404, "usage is not counted here: it needs TUTTI_DATABASE_KEYS", code="not_counted")
     unknown = [name for name in request.query_params if name not in PARAMETERS]
     if unknown:
         raise RequestError(400, f"expected {', '.join(PARAMETERS)}, got {shorten(unknown[0])}", unknown[0])

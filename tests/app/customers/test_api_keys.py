@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import SettingsError
 from app.customers.api_keys import ApiKey, read_api_keys
+from app.errors import SettingsError
 from app.service.settings import Settings
 
 FILE = """

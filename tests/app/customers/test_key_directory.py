@@ -52,22 +52,26 @@ async def made(database: Database, name: str, expires: float | None = None) -> s
     return key
 
 
+async def until(condition: Callable[[], Result | None]) -> Result:
+    """What a condition returns as soon as it holds; the loop runs meanwhile."""
+    while not (result := condition()):
+        await asyncio.to_thread(lambda: None)
+    return result
+
+
 async def test_changes_are_known_without_a_restart(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key is valid soon after it was made, and invalid soon after it was withdrawn or rotated."""
     monkeypatch.setattr("app.customers.key_directory.POLL_S", 0.01)
     directory = directory_of(database)
     async with asyncio.timeout(30), directory.running():
         key = await made(database, "acme")
-        while not (record := directory.find(key)):
-            await asyncio.sleep(0)
+        record = await until(lambda: directory.find(key))
         assert record.name == "acme" and directory.find_id(record.id) == record
         new, _ = await database.run(lambda connection: key_records.rotate(connection, "acme"))
-        while directory.find(key):
-            await asyncio.sleep(0)
+        await until(lambda: directory.find(key) is None)
         assert directory.find(new)
         await database.run(lambda connection: key_records.withdraw(connection, "acme"))
-        while directory.find(new):
-            await asyncio.sleep(0)
+        await until(lambda: directory.find(new) is None)
         assert directory.find_id(record.id) is None
 
 

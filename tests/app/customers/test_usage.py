@@ -40,7 +40,11 @@ async def test_a_report_that_is_repeated_adds_nothing(database: Database) -> Non
     for _ in range(2):
         await database.run(lambda connection: usage.save(connection, reports))
     await database.run(lambda connection: usage.save(connection, [report("a", 10.0), report("b", 1.0)]))
-    assert await totals(database) == {("key_1", "live"): (10.0, 1), ("key_1", "file"): (4.0, 1), ("key_2", "live"): (5.0, 1)}
+    assert await totals(database) == {
+        ("key_1", "live"): (10.0, 1),
+        ("key_1", "file"): (4.0, 1),
+        ("key_2", "live"): (5.0, 1),
+    }
 
 
 async def test_a_session_over_midnight_counts_once_and_its_audio_on_both_days(database: Database) -> None:
@@ -139,8 +143,10 @@ async def test_what_is_used_without_the_database_is_counted_later(unsteady: Unst
         await counter.save()
         assert await counter.audio_since(ACME, [TODAY]) == []
         unsteady.is_away, unsteady.loses_answers = False, True
-        for audio_s in (4.0, 5.0):
-            await counter.save()
+        audio_s = 4.0
+        await counter.save()
+        audio_s = 5.0
+        await counter.save()
     unsteady.loses_answers = False
     await counter.save()
     await counter.save()
