@@ -1,7 +1,7 @@
 """API keys as records of the database: how they are made, changed and withdrawn.
 
 The database holds the SHA-256 of a key and never the key. A slow hash, as passwords need it, would add nothing: a key
-is 256 random bits, which nobody can guess from its hash. With the quick one a flood of wrong keys costs little.
+is 256 random bits, which cannot be guessed from its hash. With the quick one a flood of wrong keys costs little.
 """
 
 import hashlib
