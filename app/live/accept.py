@@ -16,7 +16,7 @@ from app.service.key_limits import TakeKeyPlace
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit, let_wait
-from app.session.session import Session
+from app.session.session import Session, used_audio_s
 from app.tracing.tracing import Tracing
 
 Refuse = Callable[[LimitExceeded], Response]
@@ -89,7 +89,7 @@ async def serve_session(
     limits, may_return = service.access.limits, service.admission.expects_returns
 
     def used_s() -> float:
-        return session.used_audio_s(is_lost=connection.is_lost)
+        return used_audio_s(session, is_lost=connection.is_lost)
 
     async with limits.session(client.key, used_s, may_return=may_return) as take_key_place:
         await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {}, take_key_place)

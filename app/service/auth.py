@@ -71,6 +71,8 @@ class Access:
         self._named = {each.key: each for each in named_keys}
         self.directory = directory
         """The keys of the database; `None` if they are not used."""
+        self.usage = usage
+        """Counts the audio of all keys; `None` where none is counted."""
         self.limits = KeyLimits(store, lambda: on_refused("key_limit"), usage)
         self.withdrawals = Withdrawals(store)
 

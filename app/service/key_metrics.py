@@ -13,19 +13,10 @@ OTHER = "other"
 class KeyMetrics:
     """Counts audio and sessions by the name of the key."""
 
-    def __init__(
-        self, registry: CollectorRegistry, max_names: int, keys: Callable[[], Sequence[ApiKey]] = lambda: ()
-    ) -> None:
-        """Register the metrics.
-
-        Args:
-            registry: that of the service.
-            max_names: how many keys have their name as a label; 0 for none.
-            keys: the keys with names that are in use. The first ones get their names as labels, so that all gateways
-                choose the same.
-        """
-        self._max_names = max_names
-        self._keys = keys
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the metrics. All keys are counted together until `name_first` is called."""
+        self._max_names = 0
+        self._keys: Callable[[], Sequence[ApiKey]] = lambda: ()
         self._names: set[str] = set()
         """The names that are labels. They stay, as Prometheus would take a series that ends for a restart."""
         self._audio_s_total = Counter(
@@ -34,6 +25,15 @@ class KeyMetrics:
         self._uses_total = Counter(
             "tutti_key_uses", "Live sessions, files and jobs with audio, by key", ["key", "kind"], registry=registry
         )
+
+    def name_first(self, max_names: int, keys: Callable[[], Sequence[ApiKey]]) -> None:
+        """Let some keys have their names as labels.
+
+        Args:
+            max_names: how many.
+            keys: the keys with names that are in use. The first ones get labels, so that all gateways choose the same.
+        """
+        self._max_names, self._keys = max_names, keys
 
     def note(self, key: ApiKey | None, kind: str, audio_s: float, is_new: bool) -> None:
         """Count audio that one session, file or job has used since the last call; `is_new` in its first one."""

@@ -16,7 +16,6 @@ from app.rooms.config import RoomConfig
 from app.rooms.hub import Rooms
 from app.service.admission import Admission
 from app.service.auth import Access
-from app.service.key_metrics import KeyMetrics
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
@@ -54,8 +53,6 @@ class Service:
         self.decoders = decoders
         self.metrics = Metrics(transcriber, shared.metrics_folder, shared.metrics_of_all)
         self.store = self._make_store()
-        self.usage = self._make_usage() if settings.database_keys else None
-        """Counts the audio of all keys; `None` where it is not counted."""
         self.access = Access(
             settings.keys,
             shared.key,
@@ -63,7 +60,7 @@ class Service:
             self.store,
             settings.named_keys,
             self._make_directory() if settings.database_keys else None,
-            self.usage,
+            self._make_usage() if settings.database_keys else None,
         )
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
         self.session_config = replace(
@@ -122,6 +119,11 @@ class Service:
             yield
 
     @property
+    def usage(self) -> "UsageCounter | None":
+        """Counts the audio of all keys; `None` where it is not counted."""
+        return self.access.usage
+
+    @property
     def named_keys(self) -> Sequence[ApiKey]:
         """The keys with names that are in use: those of the file, then those of the database, the oldest first."""
         records = self.access.directory.records if self.access.directory else []
@@ -143,8 +145,8 @@ class Service:
     def _make_usage(self) -> "UsageCounter":
         from app.customers.usage_counter import UsageCounter
 
-        metrics = KeyMetrics(self.metrics.registry, self.settings.max_key_labels, lambda: self.named_keys)
-        return UsageCounter(self.database, metrics.note)
+        self.metrics.sessions.keys.name_first(self.settings.max_key_labels, lambda: self.named_keys)
+        return UsageCounter(self.database, self.metrics.sessions.keys.note)
 
     async def _close_database(self) -> None:
         if "database" in self.__dict__:

@@ -132,15 +132,6 @@ class Session:
         """The end of the audio processed, in seconds on the session's timeline."""
         return self._port.from_s + self.audio_s
 
-    def used_audio_s(self, *, is_lost: bool) -> float:
-        """Seconds of audio that are this session's, and of no session that was lost before it or goes on after it.
-
-        Args:
-            is_lost: whether another session goes on with this one, from the newest time that its client was sent.
-        """
-        own = self._port.own_audio
-        return max((own.until_s if is_lost else self.now_s) - own.from_s, 0.0)
-
     @property
     def bytes_per_s(self) -> int:
         """Bytes that make a second of the client's audio; 0 before the start."""
@@ -379,6 +370,17 @@ class Session:
         if error.close_code is not None:
             self._state = State.CLOSED
             self._port.close(error.close_code, error.code)
+
+
+def used_audio_s(session: Session, *, is_lost: bool) -> float:
+    """Seconds of audio that are this session's, and of no session that was lost before it or goes on after it.
+
+    Args:
+        session: in any state.
+        is_lost: whether another session goes on with this one, from the newest time that its client was sent.
+    """
+    own = session._port.own_audio
+    return max((own.until_s if is_lost else session.now_s) - own.from_s, 0.0)
 
 
 def _channel_options(

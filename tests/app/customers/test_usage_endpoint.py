@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 from websockets.asyncio.client import connect
 
 from app.customers.api_keys import ApiKey
@@ -117,11 +118,10 @@ async def test_metrics_name_the_oldest_keys_only(serve: Serve, operator: Operato
 
 
 def test_a_label_stays_when_its_key_is_withdrawn_and_their_number_is_bounded() -> None:
-    from prometheus_client import CollectorRegistry
-
     registry = CollectorRegistry()
     keys = [ApiKey(name=name) for name in ("a", "b", "c")]
-    metrics = KeyMetrics(registry, 2, lambda: keys)
+    metrics = KeyMetrics(registry)
+    metrics.name_first(2, lambda: keys)
     a, b, c = keys
     metrics.note(a, "live", 1.0, is_new=True)
     del keys[0]

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.errors import KeyLimitExceeded
 from app.customers.api_keys import ApiKey
+from app.errors import KeyLimitExceeded
 from app.service.key_limits import KeyLimits
 from app.sharing.local_store import LocalStore
 from app.sharing.redis_store import RedisStore
